@@ -1,0 +1,59 @@
+# Everything runs in .venv, made on first use and brought up to date when pyproject.toml changes.
+# Another Python than python3:  make clean, then  make PYTHON=python3.13 test
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format types docs pytest bench clean
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.demo ## run the example service, with a server of its own
+	$(BIN)/python -m examples.marketplace.demo
+
+test: lint types docs pytest ## everything that must hold before a change goes in
+
+lint: $(VENV)/.dev ## style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.dev ## repair what can be repaired by rule
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.dev ## mypy and basedpyright, both strict
+	$(BIN)/mypy
+	$(BIN)/basedpyright
+
+docs: $(VENV)/.dev ## build the site into site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.dev ## measure the locks beside their peers
+	$(BIN)/python benchmarks/locks.py
+
+clean: ## remove everything made here
+	rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "inconcert needs Python 3.11 or newer, and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name another:  make PYTHON=python3.13 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/.python
+	$(PIP) --editable '.[demo,embedded]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.python
+	$(PIP) --editable '.[dev]'
+	@touch $(VENV)/.demo $@

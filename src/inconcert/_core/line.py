@@ -1,0 +1,137 @@
+"""Those in one process who wait in line, and the one timer for each line that looks again for all of them.
+
+Nobody asks the server while waiting, except that one of each process looks again when a lease that blocks the line
+should have lapsed: a dead holder cannot wake anyone.
+"""
+
+import asyncio
+import time
+from typing import Protocol
+
+from inconcert._redis.channel import Call
+from inconcert._redis.commands import Argument
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import Script
+from inconcert._redis.wakeups import Wakeups
+
+__all__ = ["InLine", "Lines", "Parting"]
+
+_NO_ANSWER = 5.0  # seconds after which to look again when a look was not answered
+_AT_ONCE = 1.0  # seconds within which a whole line looks again only once
+
+
+class InLine(Protocol):
+    """Someone in line."""
+
+    def look(self) -> None:
+        """Ask the server again; it serves the whole line when it finds that a lease has lapsed."""
+
+
+class Lines:
+    """The local part of every line in which this process waits.
+
+    Args:
+        wakeups: Through which those in line hear of their grants.
+    """
+
+    def __init__(self, wakeups: Wakeups) -> None:
+        self._wakeups = wakeups
+        self._lines: dict[str, _Line] = {}
+
+    def join(self, key: str, waiter: InLine) -> None:
+        """Stand in the line for what this key holds; nothing changes for who stands there already."""
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line()
+        line.waiters[waiter] = None
+
+    def leave(self, key: str, waiter: InLine) -> None:
+        """Leave the line, if in it."""
+        line = self._lines.get(key)
+        if line is not None:
+            line.waiters.pop(waiter, None)
+            if not line.waiters:
+                line.close()
+                del self._lines[key]
+
+    def heard(self, key: str, reply: Reply) -> None:
+        """Act on what a script answered about a line: {..., retry_ms, now_ms, ticket, joined, grant, ...}."""
+        for grant in reply[5:]:
+            self._wakeups.tell(grant.decode())
+        line = self._lines.get(key)
+        if line is not None:
+            line.look_in(reply[1] / 1000)
+
+    def look_within(self, key: str, seconds: float) -> None:
+        """Look again after this time at the latest: a lease of this life was handed over."""
+        line = self._lines.get(key)
+        if line is not None and seconds < line.time_to_look():
+            line.look_in(seconds)
+
+    def everyone_look(self, key: str) -> None:
+        """Let all in the line ask again: the server had forgotten one of them, so perhaps all."""
+        line = self._lines.get(key)
+        if line is not None and time.monotonic() >= line.all_looked_at + _AT_ONCE:
+            line.all_looked_at = time.monotonic()
+            for waiter in line.waiters:
+                waiter.look()
+
+
+class Parting(Call):
+    """A call that gives something back: it runs even if its caller has gone, and others may be served by it.
+
+    Args:
+        lines: Where those of this process wait who may be served.
+        script: A script of permits.
+        keys: The keys of the permits.
+        args: The script's arguments.
+    """
+
+    __slots__ = ("_lines",)
+
+    def __init__(self, lines: Lines, script: Script, keys: tuple[str, ...], *args: Argument) -> None:
+        super().__init__(script, keys, args, must_run=True)
+        self._lines = lines
+
+    def answered(self, reply: Reply) -> None:
+        if len(reply) > 1:
+            self._lines.heard(self.key, reply)
+        super().answered(reply)
+
+
+class _Line:
+    """One line, and when to look again."""
+
+    def __init__(self) -> None:
+        self.waiters: dict[InLine, None] = {}
+        self.all_looked_at = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._look_at = 0.0
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def time_to_look(self) -> float:
+        return self._look_at - time.monotonic()
+
+    def look_in(self, seconds: float) -> None:
+        """Look after this time; a timer that is set for earlier is left alone, for it goes to sleep again."""
+        self._look_at = time.monotonic() + seconds
+        if self._timer is not None and self._timer.when() > self._loop.time() + seconds:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._sleep()
+
+    def _sleep(self) -> None:
+        self._timer = self._loop.call_later(max(0.001, self.time_to_look()), self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        if self.time_to_look() > 0:
+            self._sleep()
+        else:
+            next(iter(self.waiters)).look()
+            self.look_in(_NO_ANSWER)

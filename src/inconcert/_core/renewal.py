@@ -1,0 +1,100 @@
+"""Keeps the leases of a process alive, all of them by one timer, and tells their holders when one is lost.
+
+All times here are of the process's own monotonic clock.  A lease's deadline counts from before the request that
+granted it, so it comes before the server's own end of the lease, whatever the network does.
+"""
+
+import asyncio
+import logging
+import time
+import weakref
+from typing import Protocol
+
+__all__ = ["Renewable", "Renewal"]
+
+_log = logging.getLogger("inconcert")
+
+_TOGETHER = (
+    0.25  # of the time between a renewal and the deadline: whoever is due within it is renewed along with the rest
+)
+
+
+class Renewable(Protocol):
+    """Something that is held for a time."""
+
+    @property
+    def holder(self) -> str:
+        """Who holds it, unique in the process."""
+        ...
+
+    @property
+    def deadline(self) -> float:
+        """When it is lost unless renewed."""
+        ...
+
+    @property
+    def renew_at(self) -> float:
+        """When to renew it: the deadline itself while a renewal is under way."""
+        ...
+
+    def start_renewal(self) -> None:
+        """Send a renewal; `Renewal.add` is called again when its reply has come."""
+
+    def lose(self) -> None:
+        """Take note that it is lost."""
+
+    def give_up(self) -> None:
+        """Release it, and lose it: the coordinator is closing."""
+
+
+class Renewal:
+    """Renews what was added to it, until it is removed, lost, or forgotten by everyone else."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._kept: dict[str, weakref.ref[Renewable]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
+
+    def add(self, lease: Renewable) -> None:
+        """Keep this alive."""
+        self._kept[lease.holder] = weakref.ref(lease)
+        if self._timer is None or lease.renew_at < self._wakes_at:
+            self._wake_at(lease.renew_at)
+
+    def remove(self, lease: Renewable) -> None:
+        """Leave this alone from now on."""
+        self._kept.pop(lease.holder, None)
+
+    def close(self) -> list[Renewable]:
+        """End, and return what is still held."""
+        if self._timer is not None:
+            self._timer.cancel()
+        held = [lease for reference in self._kept.values() if (lease := reference()) is not None]
+        self._kept.clear()
+        return held
+
+    def _wake_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wakes_at = when
+        self._timer = self._loop.call_later(max(0.0, when - time.monotonic()), self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        looks: list[float] = []
+        for holder, reference in list(self._kept.items()):
+            lease = reference()
+            if lease is None:
+                del self._kept[holder]
+                _log.warning("the lease of holder %s was dropped without a release; it lapses by itself", holder)
+            elif now >= lease.deadline:
+                del self._kept[holder]
+                lease.lose()
+            else:
+                if now >= lease.renew_at - _TOGETHER * (lease.deadline - lease.renew_at):
+                    lease.start_renewal()
+                looks.append(lease.renew_at)
+        if looks:
+            self._wake_at(min(looks))

@@ -1,0 +1,110 @@
+"""What a primitive is given: the way to the server, for as long as the coordinator is open."""
+
+import asyncio
+import itertools
+import secrets
+
+from inconcert._core.line import Lines
+from inconcert._core.renewal import Renewal
+from inconcert._redis.channel import Call, Channel
+from inconcert._redis.commands import Argument
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import Script
+from inconcert._redis.wakeups import Wakeups
+from inconcert._redis.wire import Pool
+from inconcert.errors import NotConnected
+
+__all__ = ["Access", "Session"]
+
+
+class Session:
+    """One opening of a coordinator, on one event loop.
+
+    Attributes:
+        id: Tells this opening from all others, in any process.
+        inboxes: What the channel of each session's inbox begins with; its id follows.
+        pool: Where connections come from, for those that need one of their own.
+        timeout: How long a call may take, reconnecting included, in seconds.
+        channel: Where commands go.
+        wakeups: Where messages for this process's waiters come in.
+        renewal: What keeps its leases alive.
+        lines: Those in this process who wait for a permit.
+    """
+
+    def __init__(self, pool: Pool, keys: Keyspace, *, timeout: float) -> None:
+        self.id = secrets.token_hex(6)
+        self.loop = asyncio.get_running_loop()
+        self.inboxes = keys.inboxes
+        self.pool = pool
+        self.timeout = timeout
+        self.channel = Channel(pool, timeout=timeout)
+        self.wakeups = Wakeups(pool, keys.inboxes + self.id, timeout=timeout / 2)
+        self.renewal = Renewal()
+        self.lines = Lines(self.wakeups)
+        self._numbers = itertools.count(1)
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            Unavailable: The server cannot be reached, or refuses us.
+        """
+        await self.channel.open()
+        try:
+            await self.wakeups.open()
+        except BaseException:
+            await self.channel.close()
+            raise
+
+    async def close(self) -> None:
+        """Give back what is held, send waiters away, and disconnect."""
+        self.wakeups.abandon(NotConnected("the coordinator was closed while this call waited; open it again"))
+        for lease in self.renewal.close():
+            lease.give_up()
+        await self.channel.close()
+        await self.wakeups.close()
+
+    def new_address(self) -> str:
+        """A name that no other waiter or holder has, in any process: `session.number`."""
+        return f"{self.id}.{next(self._numbers)}"
+
+    async def run(self, script: Script, keys: tuple[str, ...], *args: Argument) -> Reply:
+        """Run a script and wait for its reply.
+
+        Raises:
+            Unavailable: It was not run.
+            OutcomeUnknown: It was sent, and no reply came in time.
+            WrongState: A key holds something that is not ours.
+        """
+        if self.channel.is_full:
+            await self.channel.has_room()
+        call = Call(script, keys, args)
+        self.channel.submit(call)
+        return await call
+
+
+class Access:
+    """The way to the session that is open now, for primitives that are made before the coordinator opens.
+
+    Args:
+        keys: The keys of the coordinator's namespace.
+    """
+
+    def __init__(self, keys: Keyspace) -> None:
+        self.keys = keys
+        self.opened: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        """The open session.
+
+        Raises:
+            NotConnected: The coordinator is closed, or open on another event loop.
+        """
+        session = self.opened
+        if session is None:
+            raise NotConnected("the coordinator is not open; use it inside `async with coordinator:`")
+        if session.loop is not asyncio.get_running_loop():
+            raise NotConnected("the coordinator is open on another event loop; open one coordinator per loop")
+        return session

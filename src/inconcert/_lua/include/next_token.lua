@@ -1,0 +1,11 @@
+-- Draws a fencing token: larger than the last one, and than any that a server which lost its data gave out before.
+-- A token is a time in microseconds, so that it keeps rising when the counter is gone; it fits a double until 2255.
+local function next_token(fence, now_us)
+  local token = string.format('%.0f', now_us)
+  local last = redis.call('SET', fence, token, 'PX', 3600000, 'GET')
+  if last and tonumber(last) >= now_us then
+    token = string.format('%.0f', tonumber(last) + 1)
+    redis.call('SET', fence, token, 'PX', 3600000)
+  end
+  return token
+end

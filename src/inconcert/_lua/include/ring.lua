@@ -1,0 +1,6 @@
+-- Puts a token on a bell unless one is there: it wakes one idle consumer, now or as soon as there is one.
+local function ring(bell)
+  if redis.call('LLEN', bell) == 0 then
+    redis.call('RPUSH', bell, '1')
+  end
+end

@@ -1,0 +1,58 @@
+-- permits/acquire: take a permit, or join the line, or look again from one's place in it.
+--
+-- KEYS[1]  holders     zset    holder -> lease end, server ms
+-- KEYS[2]  waiters     zset    'limit:handoff_ms:holder' -> ticket
+-- KEYS[3]  fence       string  last fencing token
+-- ARGV[1]  holder      string  'session.number', unique to this attempt
+-- ARGV[2]  limit       integer > 0
+-- ARGV[3]  ttl_ms      integer > 0
+-- ARGV[4]  handoff_ms  integer > 0, life of a lease that is handed over, until its holder extends it
+-- ARGV[5]  ticket      -1 not to wait, 0 to join the line, else the place to have back
+-- ARGV[6]  inboxes     what the channel of each session's inbox begins with
+-- RETURNS  {token} granted at once | {token or 0, retry_ms, now_ms, ticket, joined, grant, ...}: in line with that ticket
+--          (joined is 1 if it was not before), and what was granted to others of this session, as 'HOLDER TOKEN END_MS'
+-- TWICE    a holder stays one, with a full lease and a new, larger token; a waiter keeps its place
+-- COST     O(log N), N holders and waiters
+-- @include server_time
+-- @include next_token
+-- @include outlive
+-- @include drop_lapsed
+-- @include serve_line
+local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
+local holder, limit, ttl_ms, handoff_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local ticket, inboxes = tonumber(ARGV[5]), ARGV[6]
+local now_us = server_time()
+local now_ms = math.floor(now_us / 1000)
+
+if redis.call('EXISTS', holders, waiters) == 0 then
+  local token = next_token(fence, now_us)
+  redis.call('ZADD', holders, now_ms + ttl_ms, holder)
+  redis.call('PEXPIRE', holders, ttl_ms)
+  return {tonumber(token)}
+end
+
+drop_lapsed(holders, now_ms)
+local place = limit .. ':' .. handoff_ms .. ':' .. holder
+local is_mine = redis.call('ZSCORE', holders, holder)
+local joined = 0
+if ticket >= 0 and not is_mine then
+  if ticket == 0 then
+    local last = redis.call('ZREVRANGE', waiters, 0, 0, 'WITHSCORES')[2]
+    ticket = math.max(now_us, (tonumber(last) or 0) + 1)
+  end
+  joined = redis.call('ZADD', waiters, 'NX', string.format('%.0f', ticket), place)
+  ticket = redis.call('ZSCORE', waiters, place)
+end
+
+local answer = serve_line(holders, waiters, fence, inboxes, string.match(holder, '^(.*)%.'), now_us)
+is_mine = is_mine or redis.call('ZSCORE', holders, holder)
+local is_free = redis.call('ZCARD', holders) < limit and redis.call('EXISTS', waiters) == 0
+local token = 0
+if is_mine or is_free then
+  token = tonumber(next_token(fence, now_us))
+  redis.call('ZADD', holders, now_ms + ttl_ms, holder)
+  outlive(holders, ttl_ms)
+else
+  outlive(waiters, answer[1] + 60000)
+end
+return {token, answer[1], now_ms, tonumber(ticket), joined, unpack(answer, 2)}

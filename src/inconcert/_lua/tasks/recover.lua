@@ -1,0 +1,51 @@
+-- tasks/recover: give the jobs of a worker that is dead, or retires, back to the front of their queues.
+--
+-- KEYS[1]    workers      zset    worker -> when it is taken for dead, server ms
+-- KEYS[2]    claimed      hash    id -> 'attempt queue-name'; of that worker
+-- KEYS[3]    crashes      hash    id -> workers that died with it
+-- KEYS[4]    dead         zset    id -> when it was set aside, server ms
+-- KEYS[5]    reasons      hash    id -> why it was set aside, JSON
+-- KEYS[6..]  queue        list, then its bell (list), for each queue from which it has claimed
+-- ARGV[1]    worker       string
+-- ARGV[2]    max_crashes  integer > 0: a job that killed so many workers is set aside | 0: the worker retires, no crash
+-- ARGV[3]    reason       JSON, of those that are set aside
+-- ARGV[4..]  name         of each queue, in the same order
+-- RETURNS    {back, dead}: how many were given back, and set aside | {-1, 0}: the worker is alive
+-- TWICE      {0, 0}: it holds nothing any more
+-- COST       O(N), N jobs claimed
+-- @include server_time
+-- @include ring
+-- @include bury
+local workers, claimed, crashes, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local worker, max_crashes, reason = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local now_ms = math.floor(server_time() / 1000)
+local ends = redis.call('ZSCORE', workers, worker)
+if max_crashes > 0 and ends and tonumber(ends) > now_ms then
+  return {-1, 0}
+end
+local place = {}
+for i = 4, #ARGV do
+  place[ARGV[i]] = 6 + (i - 4) * 2
+end
+
+redis.call('HDEL', claimed, '#')
+local back, buried = 0, 0
+local entries = redis.call('HGETALL', claimed)
+for i = #entries - 1, 1, -2 do  -- backwards, so that the first claimed comes to the front
+  local id, name = entries[i], string.match(entries[i + 1], '^%d+ (.*)$')
+  if place[name] then
+    redis.call('HDEL', claimed, id)
+    if max_crashes > 0 and redis.call('HINCRBY', crashes, id, 1) >= max_crashes then
+      bury(dead, reasons, id, now_ms, reason)
+      buried = buried + 1
+    else
+      redis.call('LPUSH', KEYS[place[name]], id)
+      ring(KEYS[place[name] + 1])
+      back = back + 1
+    end
+  end
+end
+if redis.call('EXISTS', claimed) == 0 then
+  redis.call('ZREM', workers, worker)
+end
+return {back, buried}

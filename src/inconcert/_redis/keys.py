@@ -1,0 +1,42 @@
+"""The names of all keys and channels. No other module makes one up.
+
+A key is `{namespace:kind:name}:part`.  The braces are a hash tag: whatever belongs to one object lies in one slot of
+Redis Cluster.  A name may hold any characters, braces too: the part after the last brace has none, so two names never
+meet in one key, and the tag ends at the name's own brace at the latest, the same for all parts.
+"""
+
+from inconcert._rules.names import check_name, check_namespace
+
+__all__ = ["Keyspace"]
+
+
+class Keyspace:
+    """The keys of one namespace.
+
+    Args:
+        namespace: What all keys begin with: 1 to 64 characters without space, colon or braces.
+    """
+
+    __slots__ = ("namespace",)
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = check_namespace(namespace)
+
+    def of(self, kind: str, name: str, *parts: str) -> tuple[str, ...]:
+        """The keys of the parts of the object `name`, all in one slot.
+
+        Raises:
+            InvalidName: `name` is empty, too long or no valid string.
+        """
+        tag = f"{{{self.namespace}:{kind}:{check_name(kind, name)}}}:"
+        return tuple(tag + part for part in parts)
+
+    def shared(self, kind: str, *parts: str) -> tuple[str, ...]:
+        """The keys of the parts of something that a namespace has once, such as its tasks."""
+        tag = f"{{{self.namespace}:{kind}}}:"
+        return tuple(tag + part for part in parts)
+
+    @property
+    def inboxes(self) -> str:
+        """What the channel of each process's inbox begins with; its session's id follows."""
+        return f"{self.namespace}:inbox:"

@@ -1,0 +1,111 @@
+"""Where the client comes from: a URL, a client of the user's own, or a server that we start."""
+
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.maint_notifications import MaintNotificationsConfig
+
+from inconcert._redis.embedded import EmbeddedServer
+from inconcert._rules.urls import check_url, without_secrets
+
+__all__ = ["Client", "ClientSource", "EmbeddedSource", "Source", "UrlSource"]
+
+Client = redis.asyncio.Redis
+
+
+class Source(Protocol):
+    """Where the client comes from."""
+
+    @property
+    def url(self) -> str | None:
+        """The server's URL without secrets; None if not known."""
+        ...
+
+    async def open(self) -> Client:
+        """Get the client ready; it need not be connected."""
+        ...
+
+    async def close(self) -> None:
+        """Close what was opened here, and nothing else."""
+
+
+class UrlSource:
+    """A client of our own for a URL.
+
+    Raises:
+        ValueError: The URL does not name a server without a doubt.
+    """
+
+    def __init__(self, url: str, *, timeout: float) -> None:
+        self._url = check_url(url)
+        self._timeout = timeout
+        self._client: Client | None = None
+
+    @property
+    def url(self) -> str:
+        return without_secrets(self._url)
+
+    async def open(self) -> Client:
+        client: Client = cast("Any", redis.asyncio.Redis).from_url(  # its type hint is incomplete
+            self._url,
+            client_name="inconcert",
+            socket_timeout=self._timeout,
+            socket_connect_timeout=self._timeout,
+            # By default a command whose connection broke is sent up to 10 times more, whatever it does.
+            retry=Retry(NoBackoff(), 0),
+            # Without this a connection that holds an unread reply may be given out again, and answer with it.
+            maint_notifications_config=MaintNotificationsConfig(enabled=False),
+        )
+        self._client = client
+        return client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+
+class ClientSource:
+    """A client that the user made, shares with us, and closes."""
+
+    url = None
+
+    def __init__(self, client: Client) -> None:
+        if not isinstance(client, redis.asyncio.Redis):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"from_client() takes a redis.asyncio.Redis, and this is a {type(client).__name__}")
+        self._client = client
+
+    async def open(self) -> Client:
+        return self._client
+
+    async def close(self) -> None:
+        """Nothing is ours."""
+
+
+class EmbeddedSource:
+    """A private server, started and stopped with the coordinator."""
+
+    def __init__(self, data_dir: Path | None, *, timeout: float) -> None:
+        self._server = EmbeddedServer(data_dir)
+        self._timeout = timeout
+        self._client: UrlSource | None = None
+
+    @property
+    def url(self) -> str | None:
+        return self._client.url if self._client is not None else None
+
+    async def open(self) -> Client:
+        await self._server.start()
+        self._client = UrlSource(self._server.url, timeout=self._timeout)
+        return await self._client.open()
+
+    async def close(self) -> None:
+        try:
+            if self._client is not None:
+                await self._client.close()
+                self._client = None
+        finally:
+            await self._server.stop()

@@ -1,0 +1,221 @@
+"""One connection of the shared pool, taken over: bytes go out, parsed replies come in.
+
+`redis.asyncio` opens the connection, with everything that it knows about URLs, TLS, users and Sentinel.  From then on
+the transport's bytes come straight to us: no stream between, no lock, no task, and no cancellation can reach them.
+A connection without a transport of its own, such as `fakeredis`'s, is read through its public methods instead.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import anyio
+import hiredis
+import redis.asyncio
+import redis.asyncio.connection
+import redis.exceptions
+
+from inconcert._redis.replies import ErrorReply, Reply
+from inconcert.errors import Unavailable
+
+__all__ = ["Receiver", "Wire", "open_wire"]
+
+Connection = redis.asyncio.connection.AbstractConnection
+Pool = redis.asyncio.ConnectionPool
+
+_NOTHING = object()
+
+
+class Receiver(Protocol):
+    """Who listens to a wire."""
+
+    def received(self, reply: Reply) -> None:
+        """The next reply, in order."""
+
+    def disconnected(self, error: Exception) -> None:
+        """The wire is dead: called once, and nothing comes after it."""
+
+    def writable(self) -> None:
+        """The peer takes bytes again."""
+
+
+class Wire(Protocol):
+    """What a channel or an inbox writes to."""
+
+    is_full: bool
+    """Whether the peer reads too slowly; `Receiver.writable` tells when that ends."""
+
+    def write(self, data: bytes) -> None:
+        """Send, without waiting."""
+
+    def drop(self, error: Exception) -> None:
+        """Declare the wire dead: the receiver is told on the next turn of the loop."""
+
+    async def close(self) -> None:
+        """Give the connection back to its pool, closed: a reply may be under way."""
+
+
+async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
+    """Take a connection from `pool`, connect it anew and take it over.
+
+    Raises:
+        Unavailable: Nothing answered within `timeout` seconds, or the server refused.
+    """
+    try:
+        connection = cast("Connection", pool.get_available_connection())  # type: ignore[no-untyped-call]
+    except redis.exceptions.RedisError as error:
+        raise Unavailable(f"no connection is free in the pool ({error}); raise its max_connections") from error
+    try:
+        with anyio.fail_after(timeout):
+            # Whatever an idle connection of the pool may still have to say, it must not be heard here.
+            await connection.disconnect(nowait=True)
+            await connection.connect()  # type: ignore[no-untyped-call]
+        return _take_over(connection, pool, receiver)
+    except BaseException as error:
+        with anyio.CancelScope(shield=True):
+            await _give_back(connection, pool)
+        if isinstance(error, TimeoutError | redis.exceptions.TimeoutError):
+            raise Unavailable(f"the server did not answer within {timeout:g} s") from error
+        if isinstance(error, Exception):  # also what redis-py lets slip when a transport dies (AttributeError)
+            raise Unavailable(f"the server could not be reached: {error}") from error
+        raise
+
+
+def _take_over(connection: Connection, pool: Pool, receiver: Receiver) -> Wire:
+    writer = getattr(connection, "_writer", None)
+    if isinstance(writer, asyncio.StreamWriter):
+        return _TransportWire(connection, pool, receiver, writer.transport)
+    return _StreamWire(connection, pool, receiver)
+
+
+async def _give_back(connection: Connection, pool: Pool) -> None:
+    """Close a connection and hand it to its pool, which will connect it again when it needs it."""
+    try:
+        with anyio.move_on_after(1.0):
+            await connection.disconnect(nowait=True)
+    finally:
+        await pool.release(connection)
+
+
+class _TransportWire(asyncio.Protocol):
+    """A connection whose transport we read and write ourselves."""
+
+    def __init__(
+        self, connection: Connection, pool: Pool, receiver: Receiver, transport: asyncio.WriteTransport
+    ) -> None:
+        self.is_full = False
+        self._connection = connection
+        self._pool = pool
+        self._receiver = receiver
+        self._transport = transport
+        self._is_dead = False
+        self._parser = hiredis.Reader(replyError=ErrorReply, notEnoughData=_NOTHING)
+        self._former = transport.get_protocol()
+        transport.set_protocol(self)
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def drop(self, error: Exception) -> None:
+        self._die(error)
+        self._transport.abort()
+
+    async def close(self) -> None:
+        self._is_dead = True
+        self._transport.abort()
+        await _give_back(self._connection, self._pool)
+
+    def data_received(self, data: bytes) -> None:
+        parser, received = self._parser, self._receiver.received
+        parser.feed(data)
+        try:
+            while (reply := parser.gets()) is not _NOTHING:
+                if self._is_dead:
+                    return
+                received(reply)
+        except hiredis.HiredisError as error:
+            self.drop(error)
+
+    def eof_received(self) -> None:
+        """Let the transport close itself."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._former.connection_lost(exc)  # so that the stream's own waiters end, too
+        self._die(exc or ConnectionError("the server closed the connection"))
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        if not self._is_dead:
+            self._receiver.writable()
+
+    def _die(self, error: Exception) -> None:
+        if not self._is_dead:
+            self._is_dead = True
+            asyncio.get_running_loop().call_soon(self._receiver.disconnected, error)
+
+
+class _StreamWire:
+    """A connection that is written and read through its public methods, by a task each."""
+
+    is_full = False
+
+    def __init__(self, connection: Connection, pool: Pool, receiver: Receiver) -> None:
+        self._connection = connection
+        self._read_response = cast("Any", connection.read_response)  # it has no type hints
+        self._pool = pool
+        self._receiver = receiver
+        self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
+        self._is_dead = False
+        self._tasks = [asyncio.create_task(self._guarded(part)) for part in (self._send, self._read)]
+
+    def write(self, data: bytes) -> None:
+        self._outbox.put_nowait(data)
+
+    def drop(self, error: Exception) -> None:
+        if not self._is_dead:
+            self._is_dead = True
+            asyncio.get_running_loop().call_soon(self._receiver.disconnected, error)
+
+    async def close(self) -> None:
+        self._is_dead = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        await _give_back(self._connection, self._pool)
+
+    async def _guarded(self, part: Callable[[], Any]) -> None:
+        try:
+            await part()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the wire is dead and its receiver is told
+            self.drop(error)
+
+    async def _send(self) -> None:
+        while not self._is_dead:
+            await self._connection.send_packed_command(await self._outbox.get(), check_health=False)
+
+    async def _read(self) -> None:
+        while not self._is_dead:
+            try:
+                reply: Reply = await self._read_response(
+                    disable_decoding=True, timeout=math.inf, disconnect_on_error=False, push_request=True
+                )
+            except redis.exceptions.ResponseError as error:
+                reply = ErrorReply(_as_sent(error))
+            if not self._is_dead:
+                self._receiver.received(reply)
+
+
+def _as_sent(error: redis.exceptions.ResponseError) -> str:
+    """The reply with its code, which redis-py takes off where it has a class for it."""
+    codes: dict[type[redis.exceptions.ResponseError], str] = {
+        redis.exceptions.NoScriptError: "NOSCRIPT",
+        redis.exceptions.ReadOnlyError: "READONLY",
+        redis.exceptions.OutOfMemoryError: "OOM",
+    }
+    code = codes.get(type(error), "")
+    text = str(error)
+    return text if text.startswith(code) else f"{code} {text}"

@@ -1,0 +1,44 @@
+"""Times given by users, as numbers of seconds or as `timedelta`."""
+
+import math
+from datetime import timedelta
+
+__all__ = ["Seconds", "delay", "milliseconds", "timeout", "ttl"]
+
+Seconds = float | timedelta
+
+_LONGEST = 10.0 * 365 * 24 * 3600  # seconds; a longer time is a mistake, and would not fit Redis' arithmetic
+
+
+def ttl(value: Seconds) -> float:
+    """Check the life of a lease: above 0, in seconds."""
+    seconds = _seconds("ttl", value)
+    if seconds < 0.001:
+        raise ValueError(f"ttl is {value!r}; give at least 0.001 s")
+    return seconds
+
+
+def timeout(value: Seconds | None) -> float | None:
+    """Check a longest wait: None for ever, 0 at once, else seconds."""
+    if value is None:
+        return None
+    return _seconds("timeout", value)
+
+
+def delay(value: Seconds) -> float:
+    """Check a time from now: 0 or more seconds."""
+    return _seconds("delay", value)
+
+
+def milliseconds(seconds: float) -> int:
+    """Seconds as a whole number of milliseconds, never less than asked for."""
+    return math.ceil(round(seconds * 1000, 3))
+
+
+def _seconds(parameter: str, value: Seconds) -> float:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{parameter} is {value!r}; give seconds as a number or a timedelta")  # noqa: TRY004 - documented
+    if not 0 <= seconds <= _LONGEST:
+        raise ValueError(f"{parameter} is {value!r}; give between 0 and {_LONGEST:.0f} s")
+    return float(seconds)

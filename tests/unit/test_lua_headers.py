@@ -1,0 +1,207 @@
+"""The header of every Lua script says what the script really takes, returns and costs."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
+INCLUDES = LUA / "include"
+SCRIPTS = sorted(path for path in LUA.rglob("*.lua") if INCLUDES not in path.parents)
+INCLUDED = sorted(INCLUDES.rglob("*.lua"))
+
+_ENTRY = re.compile(r"^-- (?P<array>KEYS|ARGV)\[(?P<index>\d+)(?P<tail>\.\.)?\] +(?P<name>\S+) +\S", re.MULTILINE)
+_TITLE = re.compile(r"\A-- (?P<title>[\w/]+): \S")
+_INCLUDE = re.compile(r"^-- @include (?P<name>\w+)$", re.MULTILINE)
+_COMMENT_OR_STRING = re.compile(r"--\[\[.*?\]\]|--[^\n]*|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """The elements of KEYS or ARGV that a header names or a body uses.
+
+    `tail` is where a part of variable length begins (`ARGV[3..]`): None for no such part, 0 where the code hides it.
+    """
+
+    fixed: frozenset[int]
+    tail: int | None
+
+
+def split(text: str) -> tuple[str, str]:
+    """The leading comment of a script, and its code with comments and the contents of strings taken out."""
+    header = re.match(r"(?:--[^\n]*\n)*", text)
+    end = header.end() if header else 0
+    return text[:end], _COMMENT_OR_STRING.sub("''", text[end:])
+
+
+def named(header: str, array: str) -> dict[int, str]:
+    """What the header calls each element of KEYS or ARGV."""
+    return {int(entry["index"]): entry["name"] for entry in _ENTRY.finditer(header) if entry["array"] == array}
+
+
+def promised(header: str, array: str) -> Uses:
+    """The elements of KEYS or ARGV that the header names."""
+    entries = [entry for entry in _ENTRY.finditer(header) if entry["array"] == array]
+    tails = [int(entry["index"]) for entry in entries if entry["tail"]]
+    return Uses(frozenset(int(entry["index"]) for entry in entries if not entry["tail"]), min(tails, default=None))
+
+
+def used(body: str, array: str) -> Uses:
+    """The elements of KEYS or ARGV that the code uses."""
+    fixed = frozenset(map(int, re.findall(rf"\b{array}\[(\d+)\]", body)))
+    starts = [
+        *re.findall(rf"\bfor \w+ = (\d+), #{array}\b", body),
+        *re.findall(rf"\bunpack\({array}, (\d+)", body),
+    ]
+    if starts:
+        return Uses(fixed, min(map(int, starts)))
+    return Uses(fixed, 0 if re.search(rf"\b{array}\b(?!\[\d+\])", body) else None)
+
+
+def disagreements(header: str, body: str) -> list[str]:
+    """Where header and body differ on what the script is given."""
+    found: list[str] = []
+    for array in ("KEYS", "ARGV"):
+        says, does = promised(header, array), used(body, array)
+        in_tail = frozenset(index for index in does.fixed if says.tail is not None and index >= says.tail)
+        found += [f"{array}[{index}] is named and not used" for index in sorted(says.fixed - does.fixed)]
+        found += [f"{array}[{index}] is used and not named" for index in sorted(does.fixed - in_tail - says.fixed)]
+        if (says.tail is None) != (does.tail is None and not in_tail):
+            found.append(f"{array}[n..] is {'used and not named' if says.tail is None else 'named and not used'}")
+        elif says.tail and does.tail and says.tail != does.tail:
+            found.append(f"{array}[{says.tail}..] is named, and the loop begins at {does.tail}")
+    return found
+
+
+def title(path: Path) -> str:
+    """A script by its folder and verb, as its first line has it."""
+    return path.relative_to(LUA).with_suffix("").as_posix()
+
+
+def test_scripts_are_found() -> None:
+    """The other tests here have something to look at."""
+    assert SCRIPTS
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=title)
+def test_header_begins_with_the_name_of_its_script(script: Path) -> None:
+    """The first line is `-- folder/verb: purpose`, by the file's own path."""
+    found = _TITLE.match(script.read_text("utf-8"))
+
+    assert found, "the first line is not '-- folder/verb: purpose'"
+    assert found["title"] == title(script)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=title)
+def test_header_says_keys_result_repetition_and_cost(script: Path) -> None:
+    """A script names at least one key, and has one line each for RETURNS, TWICE and COST."""
+    header, _ = split(script.read_text("utf-8"))
+
+    assert named(header, "KEYS"), "no '-- KEYS[n]  name  type  meaning' line"
+    for word in ("RETURNS", "TWICE", "COST"):
+        assert len(re.findall(rf"^-- {word} +\S", header, re.MULTILINE)) == 1, f"not exactly one '-- {word}' line"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=title)
+def test_header_names_what_the_body_uses(script: Path) -> None:
+    """KEYS and ARGV of the header are those of the body, no more and no fewer."""
+    assert disagreements(*split(script.read_text("utf-8"))) == []
+
+
+@pytest.mark.parametrize("array", ["KEYS", "ARGV"])
+@pytest.mark.parametrize("script", SCRIPTS, ids=title)
+def test_header_numbers_without_gaps_or_repeats(script: Path, array: str) -> None:
+    """Elements are listed once each, from 1 upwards, and a variable part comes last."""
+    header, _ = split(script.read_text("utf-8"))
+    entries = [entry for entry in _ENTRY.finditer(header) if entry["array"] == array]
+
+    assert [int(entry["index"]) for entry in entries] == list(range(1, len(entries) + 1))
+    assert not any(entry["tail"] for entry in entries[:-1])
+
+
+# Each of these scripts needs a few of ten keys; sending all of them with every job would be most of what is sent.
+NUMBERED_EACH = {"tasks"}
+
+
+@pytest.mark.parametrize("folder", sorted({script.parent for script in SCRIPTS}), ids=lambda path: str(path.name))
+def test_key_has_one_number_in_all_scripts_of_a_folder(folder: Path) -> None:
+    """KEYS[n] is the same key in every script of one primitive, so that a caller cannot mix them up."""
+    names: dict[int, dict[str, list[str]]] = {}
+    for script in SCRIPTS:
+        if script.parent == folder:
+            header, _ = split(script.read_text("utf-8"))
+            for index, name in named(header, "KEYS").items():
+                names.setdefault(index, {}).setdefault(name, []).append(script.name)
+
+    if folder.name not in NUMBERED_EACH:
+        assert {index: uses for index, uses in names.items() if len(uses) > 1} == {}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=title)
+def test_include_exists_and_is_called(script: Path) -> None:
+    """Each `-- @include name` has its file, and its function is called by the script or by another of its includes."""
+    text = script.read_text("utf-8")
+    names = _INCLUDE.findall(text)
+    bodies = [split(text)[1], *(split((INCLUDES / f"{name}.lua").read_text("utf-8"))[1] for name in names)]
+    calls = set(re.findall(r"(?<!function )\b(\w+)\(", "\n".join(bodies)))
+
+    assert sorted(set(names)) == sorted(names)
+    assert set(names) - calls == set()
+
+
+@pytest.mark.parametrize("include", INCLUDED, ids=title)
+def test_include_is_one_function_of_its_arguments(include: Path) -> None:
+    """An include is one `local function` named as its file, that is given what it needs and includes nothing."""
+    text = include.read_text("utf-8")
+    _, body = split(text)
+
+    assert re.findall(r"^(?:local )?function ([\w.:]+)", body, re.MULTILINE) == [include.stem]
+    assert re.search(rf"^local function {include.stem}\(", body, re.MULTILINE)
+    assert not re.search(r"\b(?:KEYS|ARGV)\b", body)
+    assert not _INCLUDE.search(text)
+
+
+@pytest.mark.parametrize("include", INCLUDED, ids=title)
+def test_include_is_used(include: Path) -> None:
+    """Some script inserts it."""
+    assert any(include.stem in _INCLUDE.findall(script.read_text("utf-8")) for script in SCRIPTS)
+
+
+_HEADER = """\
+-- things/take: take one.
+--
+-- KEYS[1]  things  zset  all of them
+-- ARGV[1]  holder  string
+-- ARGV[2..]  names  strings
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "f(KEYS[1], ARGV[1]) for i = 2, #ARGV do g(ARGV[i]) end",
+        "f(KEYS[1], ARGV[1], unpack(ARGV, 2))",
+        "f(KEYS[1], ARGV[1], ARGV[2], ARGV[1 + n])",
+        "f(KEYS[1], ARGV[1], ARGV[2]) -- and not KEYS[2]",
+    ],
+)
+def test_true_header_passes(body: str) -> None:
+    """A variable part may be read by a loop, by `unpack`, by a computed index or by a literal one."""
+    assert disagreements(*split(f"{_HEADER}{body}")) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("f(ARGV[1], ARGV[2])", "KEYS[1] is named and not used"),
+        ("f(KEYS[1], KEYS[2], ARGV[1], ARGV[2])", "KEYS[2] is used and not named"),
+        ("f(KEYS[1], ARGV[1])", "ARGV[n..] is named and not used"),
+        ("f(KEYS[i], KEYS[1], ARGV[1], ARGV[2])", "KEYS[n..] is used and not named"),
+        ("f(KEYS[1], ARGV[1]) for i = 3, #ARGV do end", "ARGV[2..] is named, and the loop begins at 3"),
+        ("f(KEYS[1], 'ARGV[1]', ARGV[2]) --[[ ARGV[1] ]]", "ARGV[1] is named and not used"),
+    ],
+)
+def test_false_header_is_found(body: str, expected: str) -> None:
+    """Each way in which a header can be wrong is reported."""
+    assert disagreements(*split(f"{_HEADER}{body}")) == [expected]
