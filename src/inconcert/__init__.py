@@ -4,6 +4,8 @@ Open a `Coordinator`, and take locks, permits and turns, hand out work, and talk
 """
 
 from inconcert._core.lease import Lease
+from inconcert.chat.chats import Chats
+from inconcert.chat.reading import Batch, Message
 from inconcert.coordinator import Coordinator
 from inconcert.errors import (
     AcquireTimeout,
@@ -28,7 +30,9 @@ from inconcert.tasks.task import Task
 
 __all__ = [
     "AcquireTimeout",
+    "Batch",
     "ChatNotFound",
+    "Chats",
     "ClaimedJob",
     "Consumer",
     "Coordinator",
@@ -39,6 +43,7 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "Lock",
+    "Message",
     "NotAMember",
     "NotConnected",
     "NotHeld",

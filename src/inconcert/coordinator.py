@@ -1,7 +1,8 @@
 """What users open: one object that owns the connection pool and the background work, and makes every primitive."""
 
+import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
@@ -14,6 +15,7 @@ from inconcert._redis.sources import Client, ClientSource, EmbeddedSource, Sourc
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
+from inconcert.chat.chats import Chats
 from inconcert.errors import NotConnected
 from inconcert.lock import DEFAULT_TTL, Lock
 from inconcert.semaphore import Semaphore
@@ -128,21 +130,24 @@ class Coordinator:
         self._timeout = _call_timeout(timeout)
         self._access = Access(Keyspace(namespace))
         self._client: Client | None = None
+        self._is_open = False
         self._registry = Registry(self._access)
+        self._chat = Chats(self._access)
 
     def __repr__(self) -> str:
         state = "closed" if self._access.opened is None else "open"
         return f"<Coordinator {self.url or ''} namespace={self._access.keys.namespace!r} {state}>"
 
     async def __aenter__(self) -> Self:
-        if self._client is not None:
+        if self._is_open:
             raise RuntimeError(f"{self!r} is open already; open a coordinator once per process")
-        self._client = await self._source.open()
+        self._is_open = True
         try:
+            self._client = await self._source.open()
             session = Session(self._client.connection_pool, self._access.keys, timeout=self._timeout)
             await session.open()
         except BaseException:
-            await self._disconnect()
+            await _to_the_end(self._close(None))
             raise
         self._access.opened = session
         return self
@@ -151,19 +156,18 @@ class Coordinator:
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         session, self._access.opened = self._access.opened, None
-        try:
-            with anyio.CancelScope(shield=True):  # every step in it is bounded in time
-                if session is not None:
-                    await session.close()
-        finally:
-            await self._disconnect()
+        await _to_the_end(self._close(session))
 
-    async def _disconnect(self) -> None:
-        with anyio.CancelScope(shield=True):
+    async def _close(self, session: Session | None) -> None:
+        try:
+            if session is not None:
+                await session.close()
+        finally:
             try:
                 await self._source.close()
             finally:
                 self._client = None
+                self._is_open = False
 
     @property
     def redis(self) -> Client:
@@ -190,6 +194,11 @@ class Coordinator:
     ) -> Semaphore:
         """A semaphore: up to `limit` holders at a time, first come first served. See `Semaphore`."""
         return Semaphore(self._access, name, limit=limit, ttl=ttl, timeout=timeout)
+
+    @property
+    def chat(self) -> Chats:
+        """Group chats, read by each member at their own pace. See `Chats`."""
+        return self._chat
 
     def task(
         self, *, queue: str = DEFAULT_QUEUE, name: str | None = None, max_attempts: int = MAX_ATTEMPTS
@@ -258,6 +267,21 @@ class Coordinator:
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
         await Worker(self.consume(*queues), self._registry, concurrency=concurrency).run()
+
+
+async def _to_the_end(work: Coroutine[object, object, None]) -> None:
+    """Do some work that is bounded in time.  A cancellation, from whomever, is raised only when it is done."""
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
 
 
 def _call_timeout(timeout: Seconds) -> float:

@@ -68,7 +68,7 @@ class AcquireTimeout(InconcertError, TimeoutError):
 
     def __init__(self, kind: str, name: str, timeout: float) -> None:
         super().__init__(
-            f"{kind} {name!r} was not free within {timeout:g} s; "
+            f"{kind} {name!r} was not granted within {timeout:g} s; "
             "wait longer with timeout=, or look at holders() to see who has it"
         )
         self.kind = kind

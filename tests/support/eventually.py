@@ -2,8 +2,8 @@
 
 import inspect
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from collections.abc import Callable
+from typing import Any
 
 import anyio
 
@@ -11,10 +11,8 @@ __all__ = ["eventually"]
 
 _LOOK_AGAIN = 0.01  # seconds
 
-T = TypeVar("T")
 
-
-async def eventually(fact: Callable[[], Awaitable[T]] | Callable[[], T], *, timeout: float = 10.0) -> T:
+async def eventually(fact: Callable[[], Any], *, timeout: float = 10.0) -> Any:
     """Ask until the answer is true, and return it.
 
     Args:
@@ -24,7 +22,7 @@ async def eventually(fact: Callable[[], Awaitable[T]] | Callable[[], T], *, time
     deadline = time.monotonic() + timeout
     while True:
         answer = fact()
-        found = cast("T", await answer if inspect.isawaitable(answer) else answer)
+        found = await answer if inspect.isawaitable(answer) else answer
         if found:
             return found
         if time.monotonic() > deadline:

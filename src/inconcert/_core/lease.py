@@ -4,11 +4,11 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from types import TracebackType
 from typing import NamedTuple
 
 import anyio
 
+from inconcert._core.body import Body
 from inconcert._core.line import Parting
 from inconcert._core.session import Session
 from inconcert._redis.channel import Call
@@ -58,11 +58,11 @@ class Lease:
 
     __slots__ = (
         "__weakref__",
+        "_body",
         "_is_lost",
         "_is_released",
         "_keys",
         "_lost",
-        "_scope",
         "_session",
         "_ttl",
         "deadline",
@@ -86,7 +86,7 @@ class Lease:
         self._is_lost = False
         self._is_released = False
         self._lost: asyncio.Event | None = None
-        self._scope: anyio.CancelScope | None = None
+        self._body: Body | None = None
         self._keep_until(grant.deadline)
 
     def __repr__(self) -> str:
@@ -182,8 +182,8 @@ class Lease:
         _log.warning("%r: its holder is stopped", self)
         if self._lost is not None:
             self._lost.set()
-        if self._scope is not None:
-            self._scope.cancel()
+        if self._body is not None:
+            self._body.stop()
 
     def give_up(self) -> None:
         """Release it, and lose it: the coordinator is closing."""
@@ -192,36 +192,29 @@ class Lease:
 
     def enter(self) -> None:
         """Begin a body, which is cancelled when the lease is lost."""
-        self._scope = anyio.CancelScope()
-        self._scope.__enter__()
-        if self.is_lost:
-            self._scope.cancel()
+        self._body = Body()
 
-    async def exit(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        """End a body: release, and tell of a loss if the body has nothing worse to tell.
-
-        Returns:
-            Whether the body's exception was only our own cancellation of it.
-        """
-        assert self._scope is not None  # noqa: S101 - entered before
-        was_stopped = bool(self._scope.__exit__(error_type, error, traceback))
-        self._scope = None
+    async def exit(self, error: BaseException | None) -> None:
+        """End a body: release, and tell of a loss if the body has nothing worse to tell."""
+        assert self._body is not None  # noqa: S101 - entered before
+        was_stopped = self._body.end(error)
+        self._body = None
         try:
-            if not self._is_released:
+            if self._is_released:
+                if self._is_lost:  # the coordinator was closed under the body
+                    raise LeaseLost(self.kind, self.name, self.fencing_token)
+            elif isinstance(error, Exception):
                 # A cancelled scope around us must not put its cancellation in the place of what the body has raised.
-                with anyio.CancelScope(shield=isinstance(error, Exception)):
+                with anyio.CancelScope(shield=True):
                     await self.release()
-            elif self._is_lost:  # the coordinator was closed under the body
-                raise LeaseLost(self.kind, self.name, self.fencing_token)
+            else:
+                await self.release()
         except LeaseLost as lost:
             if error is None or was_stopped:
                 raise
             error.add_note(str(lost))
         except InconcertError as unconfirmed:
             _log.warning("%r: the release was not confirmed, so it lapses by itself: %s", self, unconfirmed)
-        return was_stopped
 
     # Below.
 

@@ -17,14 +17,14 @@ from inconcert._redis.wakeups import Wakeups
 __all__ = ["InLine", "Lines", "Parting"]
 
 _NO_ANSWER = 5.0  # seconds after which to look again when a look was not answered
-_AT_ONCE = 1.0  # seconds within which a whole line looks again only once
 
 
 class InLine(Protocol):
     """Someone in line."""
 
-    def look(self) -> None:
-        """Ask the server again; it serves the whole line when it finds that a lease has lapsed."""
+    def look(self) -> bool:
+        """Ask the server again, which serves the whole line if a lease has lapsed; False if one waits no more."""
+        ...
 
 
 class Lines:
@@ -68,13 +68,13 @@ class Lines:
         if line is not None and seconds < line.time_to_look():
             line.look_in(seconds)
 
-    def everyone_look(self, key: str) -> None:
-        """Let all in the line ask again: the server had forgotten one of them, so perhaps all."""
+    def everyone_look(self, key: str, asked_at: float) -> None:
+        """Let all in the line ask again, unless they have since: whoever asked at this time had been forgotten."""
         line = self._lines.get(key)
-        if line is not None and time.monotonic() >= line.all_looked_at + _AT_ONCE:
-            line.all_looked_at = time.monotonic()
+        if line is not None and line.all_looked_at < asked_at:
             for waiter in line.waiters:
                 waiter.look()
+            line.all_looked_at = time.monotonic()
 
 
 class Parting(Call):
@@ -133,5 +133,5 @@ class _Line:
         if self.time_to_look() > 0:
             self._sleep()
         else:
-            next(iter(self.waiters)).look()
+            any(waiter.look() for waiter in self.waiters)  # the first who still waits
             self.look_in(_NO_ANSWER)

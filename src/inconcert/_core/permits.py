@@ -72,13 +72,15 @@ class Permits:
 
     async def __aexit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    ) -> None:
         task = asyncio.current_task()
-        leases = self._entered[task]
+        leases = self._entered.get(task)
+        if not leases:
+            raise RuntimeError(f"{self!r} is left in another task than entered in; use acquire() and release() by hand")
         lease = leases.pop()
         if not leases:
             del self._entered[task]
-        return await lease.exit(error_type, error, traceback)
+        await lease.exit(error)
 
     async def acquire(self, *, timeout: Seconds | EllipsisType | None = ...) -> Lease:
         """Wait in line for a permit and take it.
@@ -123,12 +125,12 @@ class Permits:
         return await self._take(_NO_WAIT)
 
     async def locked(self) -> bool:
-        """Whether every permit is held, so that `acquire` would wait.
+        """Whether `acquire` would wait: every permit is held, or others wait already.
 
         Cost: 1 round trip.
         """
         reply = await self._inspect()
-        return bool(reply[1] >= self._terms.limit)
+        return bool(reply[1] >= self._terms.limit or reply[0])
 
     async def holders(self) -> list[str]:
         """Who holds a permit now: the `Lease.holder` of each, in the order in which their leases end; at most 1,000.
@@ -152,23 +154,25 @@ class Permits:
         session = self._access.session
         if session.channel.is_full:
             await session.channel.has_room()
-        attempt = _Attempt(session, self._keys, session.new_address(), self._terms, ticket)
-        try:
-            grant = await attempt.made()
-            while grant is not None and time.monotonic() >= grant.deadline:
-                # It was granted while we could not act on it: ask whether it still is, or have our place back.
-                attempt = _Attempt(session, self._keys, attempt.holder, self._terms, attempt.ticket)
-                grant = await attempt.made()
-        except BaseException:
-            attempt.withdraw()
-            raise
-        finally:
-            attempt.leave()
-        if grant is None:
-            return None
-        return Lease(
-            session, self._kind, self._name, keys=self._keys, holder=attempt.holder, ttl=self._ttl, grant=grant
-        )
+        holder = session.new_address()
+        while True:
+            attempt = _Attempt(session, self._keys, holder, self._terms, ticket)
+            try:
+                attempt.ask()
+                await attempt
+                grant = attempt.grant()
+            except BaseException:
+                attempt.withdraw()
+                raise
+            finally:
+                attempt.leave()
+            if grant is None:
+                return None
+            if time.monotonic() < grant.deadline:
+                break
+            # It was granted while we could not act on it: ask whether it still is, or have our place back.
+            ticket = attempt.ticket
+        return Lease(session, self._kind, self._name, keys=self._keys, holder=holder, ttl=self._ttl, grant=grant)
 
     async def _inspect(self) -> Reply:
         return await self._access.session.run(_INSPECT, self._keys[:2])
@@ -217,13 +221,15 @@ class _Attempt(Call):
         self._is_withdrawn = False
         self._sent_away: InconcertError | None = None
 
-    async def made(self) -> Grant | None:
-        """Ask for a permit, and wait for one unless told not to."""
+    def ask(self) -> None:
+        """Ask for a permit; this is done when one is granted, or refused to one who does not wait."""
         # First of all be ready to hear of a grant: it may come through the inbox before the reply does.
         self._session.wakeups.expect(self.holder, self)
         self._asked_at = time.monotonic()
         self._session.channel.submit(self)
-        await self
+
+    def grant(self) -> Grant | None:
+        """What was granted; None if nothing was free."""
         if self._sent_away is not None:
             raise self._sent_away
         return self._grant
@@ -239,7 +245,8 @@ class _Attempt(Call):
     def leave(self) -> None:
         """Wait no more."""
         self._session.wakeups.forget(self.holder)
-        self._session.lines.leave(self.key, self)
+        if self._is_in_line:
+            self._session.lines.leave(self.key, self)
 
     # What it is told.
 
@@ -249,10 +256,12 @@ class _Attempt(Call):
     def told(self, reply: Reply, asked_at: float) -> None:
         """Take a reply of the script, to our call or to a later look."""
         if reply[0]:
-            self._take(Grant(reply[0], local_deadline(asked_at, self._terms.ttl)))
+            self._settle(Grant(reply[0], local_deadline(asked_at, self._terms.ttl)))
         elif self.ticket == _NO_WAIT:
-            self._take(None)
+            self._settle(None)
         if len(reply) == 1:
+            if self._is_in_line:  # the server has forgotten the line
+                self._session.lines.everyone_look(self.key, asked_at)
             return
         _, _, self._server_ms, self.ticket, joined = reply[:5]
         self._asked_at = asked_at
@@ -260,10 +269,11 @@ class _Attempt(Call):
             self._session.lines.join(self.key, self)
         self._session.lines.heard(self.key, reply)
         if joined and self._is_in_line:
-            self._session.lines.everyone_look(self.key)
+            self._session.lines.everyone_look(self.key, asked_at)
         self._is_in_line = True
-        if self._early is not None:
-            self.hear(self._early)
+        early, self._early = self._early, None
+        if early is not None:
+            self.hear(early)
 
     def hear(self, text: str) -> None:
         if self.done():
@@ -272,27 +282,29 @@ class _Attempt(Call):
             self._early = text
             return
         token, end_ms = (int(part) for part in text.split())
+        now = time.monotonic()
         life = (end_ms - self._server_ms) / 1000
-        deadline = local_deadline(self._asked_at, life)
-        if not token:
-            self._session.lines.look_within(self.key, self._asked_at + life - time.monotonic())
-        elif time.monotonic() < deadline:
-            self._take(Grant(token, deadline))
+        # It cannot last longer from now either: that bounds what a step of the server's clock can do.
+        deadline = min(local_deadline(self._asked_at, life), local_deadline(now, self._terms.handoff_ms / 1000))
+        if not token:  # it went to another, whose lease we wait for
+            self._session.lines.look_within(self.key, self._asked_at + life - now)
+        elif now < deadline:
+            self._settle(Grant(token, deadline))
         else:
             self.look()
 
-    def look(self) -> None:
-        if self._is_in_line and not self.done():
-            self._session.channel.submit(
-                _Look(self, self.keys, _ask(self._session, self.holder, self._terms, self.ticket))
-            )
+    def look(self) -> bool:
+        if not self._is_in_line or self.done():
+            return False
+        self._session.channel.submit(_Look(self, self.keys, _ask(self._session, self.holder, self._terms, self.ticket)))
+        return True
 
     def abandon(self, error: InconcertError) -> None:
         self._sent_away = error
         self.withdraw()
         self.failed(error)
 
-    def _take(self, grant: Grant | None) -> None:
+    def _settle(self, grant: Grant | None) -> None:
         if not self.done():
             self._grant = grant
             self.set_result(None)

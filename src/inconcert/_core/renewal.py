@@ -55,9 +55,12 @@ class Renewal:
         self._kept: dict[str, weakref.ref[Renewable]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
+        self._is_closed = False
 
     def add(self, lease: Renewable) -> None:
         """Keep this alive."""
+        if self._is_closed:
+            return
         self._kept[lease.holder] = weakref.ref(lease)
         if self._timer is None or lease.renew_at < self._wakes_at:
             self._wake_at(lease.renew_at)
@@ -68,6 +71,7 @@ class Renewal:
 
     def close(self) -> list[Renewable]:
         """End, and return what is still held."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         held = [lease for reference in self._kept.values() if (lease := reference()) is not None]

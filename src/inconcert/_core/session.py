@@ -38,8 +38,8 @@ class Session:
         self.inboxes = keys.inboxes
         self.pool = pool
         self.timeout = timeout
-        self.channel = Channel(pool, timeout=timeout)
         self.wakeups = Wakeups(pool, keys.inboxes + self.id, timeout=timeout / 2)
+        self.channel = Channel(pool, timeout=timeout, reconnected=self.wakeups.server_was_lost)
         self.renewal = Renewal()
         self.lines = Lines(self.wakeups)
         self._numbers = itertools.count(1)

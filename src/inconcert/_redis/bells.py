@@ -5,13 +5,16 @@ shared: a command behind a blocked one would wait with it.
 """
 
 import asyncio
+import logging
 
 from inconcert._redis.commands import pack
 from inconcert._redis.link import Link
-from inconcert._redis.replies import Reply
+from inconcert._redis.replies import ErrorReply, Reply
 from inconcert._redis.wire import Pool, Wire
 
 __all__ = ["Bells"]
+
+_log = logging.getLogger("inconcert")
 
 
 class Bells:
@@ -66,13 +69,20 @@ class Bells:
         self._has_rung = True
         self._change.set()
 
+    def connect_again(self) -> None:
+        """Leave the present connection: the server may have moved."""
+        self._link.drop(ConnectionError("the server may have moved"))
+
     def connected(self, wire: Wire) -> None:
         self._wire = wire
         self._change.set()
 
     def received(self, reply: Reply) -> None:
-        del reply  # which bell it was does not matter: a claim looks at all queues
-        self._is_waiting = False
+        if isinstance(reply, ErrorReply):  # a new connection comes after a pause, which grows while they do not last
+            _log.warning("bells: the server refused to wait: %s", reply)
+            self._link.drop(reply)
+            return
+        self._is_waiting = False  # which bell it was does not matter: a claim looks at all queues
         self._has_rung = True
         self._change.set()
 

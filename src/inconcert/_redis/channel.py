@@ -13,6 +13,7 @@ Source: docs/explanation/command-channel.md
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 import anyio
 import hiredis
@@ -28,6 +29,7 @@ __all__ = ["Call", "Channel"]
 
 _MOST_CALLS = 20_000  # under way at once; a server that answers 50,000/s then is 0.4 s behind
 _MOST_BYTES = 32 * 2**20  # under way at once; what a process may hold in memory for a server that is slow
+_ENOUGH = 16  # calls to write before the turn is over, so that the server works on them while we prepare the next
 _UNUSUAL = (ErrorReply, hiredis.PushNotification)
 _LAST_WORDS = 2.0  # seconds that closing waits for what is under way, such as releases
 
@@ -95,14 +97,18 @@ class Channel:
         pool: Where the connection comes from.
         timeout: How long a call may take, reconnecting included, in seconds.  A connection on which nothing is answered
             for half of it is given up.
+        reconnected: Called when connected again, with the time of the loss.  Replies may be lost in which others were
+            told something, and connections from before may lead to a server that is not the master any more.
     """
 
-    def __init__(self, pool: Pool, *, timeout: float) -> None:
+    def __init__(self, pool: Pool, *, timeout: float, reconnected: Callable[[float], None]) -> None:
         self._timeout = timeout
+        self._reconnected = reconnected
         self._patience = timeout / 2
         self._link = Link(pool, self, timeout=self._patience, purpose="command channel")
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
+        self._lost_at: float | None = None
         self._unsent: deque[Call] = deque()
         self._unanswered: deque[Call | None] = deque()  # None: a reply that nobody waits for
         self._bytes = 0  # of all calls in both
@@ -168,22 +174,25 @@ class Channel:
         scripts = loaded()
         wire.write(b"".join(script.pack_load() for script in scripts))
         self._unanswered.extend([None] * len(scripts))
+        if self._lost_at is not None:
+            self._reconnected(self._lost_at)
         self._flush()
 
     def received(self, reply: Reply) -> None:
         if isinstance(reply, _UNUSUAL):
             self._received_unusual(reply)
-            return
-        call = self._unanswered.popleft()
-        if call is not None:
-            self._bytes -= len(call.packed)
-            call.answered(reply)
+        else:
+            call = self._unanswered.popleft()
+            if call is not None:
+                self._bytes -= len(call.packed)
+                call.answered(reply)
         if self._waiting_for_room:
             self._make_room()
 
     def disconnected(self, error: Exception) -> None:
         del error  # the link logs it
         self._wire = None
+        self._lost_at = self._loop.time()
         self._unsent.extendleft(call for call in reversed(self._unanswered) if call is not None)
         self._unanswered.clear()
 
@@ -195,19 +204,24 @@ class Channel:
     def _enqueue(self, call: Call) -> None:
         self._unsent.append(call)
         self._bytes += len(call.packed)
-        if not self._flush_is_due and self._wire is not None:
+        if not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
+        elif len(self._unsent) >= _ENOUGH:
+            self._write()
 
     def _flush(self) -> None:
         self._flush_is_due = False
+        self._write()
+
+    def _write(self) -> None:
         wire = self._wire
         if wire is None or wire.is_full or not self._unsent:
             return
         now = self._loop.time()
         pieces: list[bytes] = []
         for call in self._unsent:
-            if call.is_wanted:
+            if call.must_run or call.is_wanted:
                 call.sends += 1
                 call.sent_at = now
                 pieces.append(call.packed)
@@ -216,6 +230,7 @@ class Channel:
                 self._bytes -= len(call.packed)
         self._unsent.clear()
         wire.write(b"".join(pieces))
+        self._make_room()
 
     def _received_unusual(self, reply: Reply) -> None:
         if not isinstance(reply, ErrorReply):
@@ -230,6 +245,7 @@ class Channel:
             return
         self._bytes -= len(call.packed)
         if reply.code == "NOSCRIPT":
+            call.sends -= 1  # it was not executed
             if call.is_wanted:
                 call.carry_source()
                 self._enqueue(call)

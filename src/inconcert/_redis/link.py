@@ -49,6 +49,7 @@ class Link:
     def __init__(self, pool: Pool, user: LinkUser, *, timeout: float, purpose: str) -> None:
         self._pool = pool
         self._user = user
+        self.received = user.received  # straight through, for it is called with every reply
         self._timeout = timeout
         self._purpose = purpose
         self._wire: Wire | None = None
@@ -82,9 +83,6 @@ class Link:
         if self._wire is not None:
             self._wire.drop(error)
 
-    def received(self, reply: Reply) -> None:
-        self._user.received(reply)
-
     def writable(self) -> None:
         self._user.writable()
 
@@ -94,6 +92,7 @@ class Link:
         self._lost.set()
 
     async def _keep(self) -> None:
+        failures = 0
         with self._stop:
             while True:
                 connected_at = time.monotonic()
@@ -105,7 +104,8 @@ class Link:
                     with anyio.CancelScope(shield=True):
                         await wire.close()
                 # A server that accepts and hangs up at once is a failure, too: it must not be stormed.
-                self._wire = await self._reconnect(failures=int(time.monotonic() - connected_at < _SETTLED))
+                failures = failures + 1 if time.monotonic() - connected_at < _SETTLED else 0
+                self._wire = await self._reconnect(failures)
                 _log.info("%s: connected again", self._purpose)
                 self._user.connected(self._wire)
 

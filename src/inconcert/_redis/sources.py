@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import redis.asyncio
+import redis.exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.maint_notifications import MaintNotificationsConfig
@@ -43,12 +44,25 @@ class UrlSource:
         self._url = check_url(url)
         self._timeout = timeout
         self._client: Client | None = None
+        try:
+            self._new_client().connection_pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O: the URL's options are tried
+        except (TypeError, ValueError, redis.exceptions.RedisError) as error:
+            raise ValueError(f"the URL {self.url!r} has an option that cannot be: {error}") from None
 
     @property
     def url(self) -> str:
         return without_secrets(self._url)
 
     async def open(self) -> Client:
+        self._client = self._new_client()
+        return self._client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    def _new_client(self) -> Client:
         client: Client = cast("Any", redis.asyncio.Redis).from_url(  # its type hint is incomplete
             self._url,
             client_name="inconcert",
@@ -59,13 +73,7 @@ class UrlSource:
             # Without this a connection that holds an unread reply may be given out again, and answer with it.
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
         )
-        self._client = client
         return client
-
-    async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
 
 
 class ClientSource:

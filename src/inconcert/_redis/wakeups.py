@@ -6,15 +6,20 @@ is a hint: what it says is also in the server's keys, and after a lost connectio
 """
 
 import asyncio
+import logging
 from typing import Protocol
+
+import anyio
 
 from inconcert._redis.commands import pack
 from inconcert._redis.link import Link
-from inconcert._redis.replies import Reply
+from inconcert._redis.replies import ErrorReply, Reply
 from inconcert._redis.wire import Pool, Wire
-from inconcert.errors import InconcertError
+from inconcert.errors import InconcertError, Unavailable
 
 __all__ = ["Addressee", "Wakeups"]
+
+_log = logging.getLogger("inconcert")
 
 _PING_EVERY = 15.0  # seconds; a half-open connection would otherwise never be noticed, for nothing is sent on it
 
@@ -25,7 +30,7 @@ class Addressee(Protocol):
     def hear(self, text: str) -> None:
         """A message came."""
 
-    def look(self) -> None:
+    def look(self) -> object:
         """Messages may have been missed: look at the server whether what one waits for has come."""
 
     def abandon(self, error: InconcertError) -> None:
@@ -48,9 +53,10 @@ class Wakeups:
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
         self._listening = asyncio.Event()
+        self._refusal: ErrorReply | None = None
         self._addressees: dict[str, Addressee] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._heard_at = self._pinged_at = 0.0
+        self._connected_at = self._heard_at = self._pinged_at = 0.0
 
     async def open(self) -> None:
         """Connect and subscribe.
@@ -60,8 +66,12 @@ class Wakeups:
         """
         await self._link.open()
         try:
-            async with asyncio.timeout(self._timeout):
+            with anyio.move_on_after(self._timeout):
                 await self._listening.wait()
+            if self._refusal is not None:
+                raise Unavailable(f"the server refused to subscribe to {self.inbox!r}: {self._refusal}")
+            if not self._listening.is_set():
+                raise Unavailable(f"the server did not answer within {self._timeout:g} s")
         except BaseException:
             await self.close()
             raise
@@ -89,6 +99,17 @@ class Wakeups:
         if addressee is not None:
             addressee.hear(text)
 
+    def server_was_lost(self, at: float) -> None:
+        """Leave a connection from before: the server may have moved. Replies that told of grants may be lost, too."""
+        if self._connected_at < at:
+            self._link.drop(ConnectionError("the server may have moved"))
+        else:
+            self._everyone_look()
+
+    def _everyone_look(self) -> None:
+        for addressee in list(self._addressees.values()):
+            addressee.look()
+
     def abandon(self, error: InconcertError) -> None:
         """Send everyone who waits away."""
         for addressee in list(self._addressees.values()):
@@ -98,18 +119,22 @@ class Wakeups:
 
     def connected(self, wire: Wire) -> None:
         self._wire = wire
-        self._heard_at = self._loop.time()
+        self._connected_at = self._heard_at = self._loop.time()
         wire.write(pack("SUBSCRIBE", self.inbox))
 
     def received(self, reply: Reply) -> None:
         self._heard_at = self._loop.time()
+        if isinstance(reply, ErrorReply):
+            _log.error("wake-ups: the server refused to subscribe to %r: %s", self.inbox, reply)
+            self._refusal = reply
+            self._listening.set()
+            return
         kind: Reply = reply[0]  # of a PONG, which may be no list, the first letter
         if kind == b"message":
             self.tell(reply[2].decode())
         elif kind == b"subscribe":
             if self._listening.is_set():  # again, so messages may have been missed
-                for addressee in list(self._addressees.values()):
-                    addressee.look()
+                self._everyone_look()
             self._listening.set()
 
     def disconnected(self, error: Exception) -> None:

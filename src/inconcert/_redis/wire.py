@@ -8,6 +8,7 @@ A connection without a transport of its own, such as `fakeredis`'s, is read thro
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
 import anyio
@@ -66,11 +67,17 @@ async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
         connection = cast("Connection", pool.get_available_connection())  # type: ignore[no-untyped-call]
     except redis.exceptions.RedisError as error:
         raise Unavailable(f"no connection is free in the pool ({error}); raise its max_connections") from error
+    task = asyncio.current_task()
+    cancellations = task.cancelling() if task is not None else 0
     try:
         with anyio.fail_after(timeout):
             # Whatever an idle connection of the pool may still have to say, it must not be heard here.
             await connection.disconnect(nowait=True)
             await connection.connect()  # type: ignore[no-untyped-call]
+            if await connection.can_read():
+                raise ConnectionError("the new connection says something that nobody asked for")
+        if task is not None and task.cancelling() > cancellations:
+            raise asyncio.CancelledError  # it was swallowed: the driver uses wait_for, which does that in Python 3.11
         return _take_over(connection, pool, receiver)
     except BaseException as error:
         with anyio.CancelScope(shield=True):
@@ -95,7 +102,8 @@ async def _give_back(connection: Connection, pool: Pool) -> None:
         with anyio.move_on_after(1.0):
             await connection.disconnect(nowait=True)
     finally:
-        await pool.release(connection)
+        with suppress(KeyError):  # its owner has reset the pool, which does not know it any more
+            await pool.release(connection)
 
 
 class _TransportWire(asyncio.Protocol):

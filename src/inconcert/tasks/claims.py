@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Self
 
 from inconcert._core.lease import local_deadline
@@ -17,7 +18,7 @@ from inconcert._redis.channel import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._rules.durations import milliseconds
-from inconcert.errors import InconcertError, InvalidPayload
+from inconcert.errors import InconcertError, InvalidPayload, NotHeld
 from inconcert.tasks.envelope import Envelope, open_envelope
 from inconcert.tasks.job import ClaimedJob, Verdict
 from inconcert.tasks.recovery import put_back
@@ -71,7 +72,7 @@ class Claims:
     async def claim(self, count: int) -> tuple[list[ClaimedJob], float | None]:
         """Take up to `count` jobs, the most urgent first.
 
-        May be cancelled: the next claim then has the same number, and is answered with the same jobs.
+        May be cancelled: the next claim then has the same number, and is answered with the same jobs.  One at a time.
 
         Returns:
             The jobs, and seconds until a delayed one is due; None if there is none.
@@ -82,18 +83,20 @@ class Claims:
         if not status:
             self._session.renewal.remove(self)
             self.lose()
+        if self.is_lost:  # also while the reply was under way: then the jobs in it are for others already
             return [], None
-        self._number += 1
         next_ms, *rows = answer
         jobs: list[ClaimedJob] = []
         for id_, text, attempt, failures, queue in zip(*[iter(rows)] * 5, strict=True):
             job = await self._open(id_.decode(), text, attempt, failures, queue.decode())
             if job is not None:
                 jobs.append(job)
+        self._number += 1  # only now, for setting an unreadable job aside may be cancelled, too
         return jobs, next_ms / 1000 if next_ms >= 0 else None
 
     def retire(self) -> None:
         """Give everything back and end this life, without waiting for it."""
+        self._acknowledge()  # what has ended in this turn is done: it must not be given back before that is said
         self._session.renewal.remove(self)
         self.lose()
         put_back(self._session, self._keys, self.holder, list(self._by_name.values()))
@@ -116,7 +119,11 @@ class Claims:
         places = (self._claimed, keys.failures, keys.dead, keys.reasons, queue.queue, queue.bell, queue.delayed)
         call = Call(NACK, places, (job.id, job.attempt, verdict, milliseconds(delay), reason), must_run=True)
         self._session.channel.submit(call)
-        return bool(await call)
+        return bool(await call) or self.was_first_time(call)
+
+    def was_first_time(self, call: Call) -> bool:
+        """Whether an end that found nothing to end was a success before, and only its reply was lost."""
+        return call.sends > 1 and not self.is_lost and time.monotonic() < self.deadline
 
     # For what renews it.
 
@@ -166,7 +173,8 @@ class Claims:
             job = ClaimedJob(self, id_, open_envelope(text), queue=queue, attempt=attempt, failures=failures)
         except InvalidPayload as error:
             job = ClaimedJob(self, id_, Envelope("?"), queue=queue, attempt=attempt, failures=failures)
-            await job.bury(error)
+            with suppress(NotHeld):  # it was lost meanwhile: the next worker sets it aside
+                await job.bury(error)
             return None
         self._held[id_] = job
         return job
@@ -176,7 +184,7 @@ class Claims:
         keys = (self._keys.bodies, self._claimed, self._keys.failures, self._keys.crashes)
         while self._ended:
             batch, self._ended = self._ended[:_MOST], self._ended[_MOST:]
-            call = _Ack(keys, batch)
+            call = _Ack(self, keys, batch)
             try:
                 self._session.channel.submit(call)
             except InconcertError as error:
@@ -205,17 +213,19 @@ class _Heartbeat(Call):
 class _Ack(Call):
     """The end of several jobs, under way."""
 
-    __slots__ = ("_batch",)
+    __slots__ = ("_batch", "_claims")
 
-    def __init__(self, keys: tuple[str, ...], batch: list[tuple[str, int, asyncio.Future[bool]]]) -> None:
+    def __init__(
+        self, claims: Claims, keys: tuple[str, ...], batch: list[tuple[str, int, asyncio.Future[bool]]]
+    ) -> None:
         super().__init__(ACK, keys, tuple(part for id_, attempt, _ in batch for part in (id_, attempt)), must_run=True)
+        self._claims = claims
         self._batch = batch
 
     def answered(self, reply: Reply) -> None:
         for (_, _, ended), was_held in zip(self._batch, reply, strict=True):
             if not ended.done():
-                # Sent twice, it finds nothing the second time: the first time it was a success.
-                ended.set_result(bool(was_held) or self.sends > 1)
+                ended.set_result(bool(was_held) or self._claims.was_first_time(self))
         super().answered(reply)
 
     def failed(self, error: InconcertError) -> None:

@@ -29,9 +29,10 @@ _AFTER_A_FAILURE = 0.5  # seconds
 class Consumer:
     """An `async for` over jobs from prioritised queues, each delivered at least once.
 
-    Claimed jobs stay in Redis until they are acknowledged; if this process dies they go back to the front of their
-    queues when the heartbeat's lease of 10 s has lapsed.  While it is open, a consumer also moves delayed jobs of its
-    queues when they are due, and recovers the jobs of other workers that died.
+    Several tasks may share a consumer: each job goes to one of them.  Claimed jobs stay in Redis until they are
+    acknowledged; if this process dies they go back to the front of their queues when the heartbeat's lease of 10 s has
+    lapsed.  While it is open, a consumer also moves delayed jobs of its queues when they are due, and recovers the jobs
+    of other workers that died.
 
     Made by `Coordinator.consume`:
 
@@ -56,13 +57,12 @@ class Consumer:
     def __init__(self, access: Access, queues: tuple[str, ...], *, prefetch: int = 1) -> None:
         if not queues or len(set(queues)) < len(queues):
             raise ValueError(f"queues are {queues!r}; give at least one, and none twice")
-        if not 1 <= prefetch <= 500:
+        if type(prefetch) is not int or not 1 <= prefetch <= 500:
             raise ValueError(f"prefetch is {prefetch!r}; give a whole number from 1 to 500")
         self._access = access
         self._keys = JobKeys(access.keys)
         self._queues = [self._keys.queue(name) for name in queues]
         self._prefetch = prefetch
-        self._ahead: deque[ClaimedJob] = deque()
         self._opened: _Opened | None = None
 
     async def __aenter__(self) -> Self:
@@ -77,21 +77,14 @@ class Consumer:
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         opened, self._opened = self._opened, None
-        self._ahead.clear()
         if opened is not None:
-            with anyio.CancelScope(shield=True):  # every step in it is bounded in time
-                await opened.close()
+            await opened.close()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ClaimedJob:
-        while True:
-            while self._ahead:
-                job = self._ahead.popleft()
-                if not job.is_over:  # else it was lost while it waited here
-                    return job
-            self._ahead.extend(await self.claim(self._prefetch))
+        return await self._open_now().next(self._prefetch)
 
     async def claim(self, count: int) -> list[ClaimedJob]:
         """Wait until there are jobs, and claim at most `count` of them, the most urgent first.
@@ -99,13 +92,16 @@ class Consumer:
         A server that cannot be reached is waited for.
 
         Raises:
-            NotConnected: The consumer is not open, or the coordinator was closed meanwhile.
+            NotConnected: The consumer is not open, or it or the coordinator was closed meanwhile.
 
         Cost: 1 round trip when there are jobs; an idle consumer sends 2 commands every 2 to 5 s.
         """
+        return await self._open_now().claim(count)
+
+    def _open_now(self) -> "_Opened":
         if self._opened is None:
             raise NotConnected("the consumer is not open; use it inside `async with concert.consume(...)`")
-        return await self._opened.claim(count)
+        return self._opened
 
 
 class _Opened:
@@ -122,6 +118,8 @@ class _Opened:
         self._claims: Claims | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._sent_away: InconcertError | None = None
+        self._ahead: deque[ClaimedJob] = deque()
+        self._turn = anyio.Lock(fast_acquire=True)  # of those who share the consumer: claims go one after the other
 
     async def open(self) -> None:
         await self._bells.open()
@@ -129,18 +127,45 @@ class _Opened:
         self._tasks = [asyncio.create_task(part.run()) for part in (self._promoter, self._reaper)]
 
     async def close(self) -> None:
+        """Complete even when cancelled: a scope shields from anyio only, and from `Task.cancel()` another task does."""
         self._session.wakeups.forget(self._address)
+        self.abandon(NotConnected("the consumer was closed while this call waited"))
+        if self._claims is not None and not self._session.channel.is_closed:
+            self._claims.retire()
+        closing = asyncio.create_task(self._disconnect())
+        cancellation: asyncio.CancelledError | None = None
+        with anyio.CancelScope(shield=True):
+            while not closing.done():
+                try:
+                    await asyncio.wait([closing])
+                except asyncio.CancelledError as error:
+                    cancellation = error
+        if cancellation is not None:
+            raise cancellation
+        closing.result()
+
+    async def _disconnect(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
-        if self._claims is not None and not self._session.channel.is_closed:
-            self._claims.retire()
         await self._bells.close()
 
+    async def next(self, prefetch: int) -> ClaimedJob:
+        async with self._turn:
+            while True:
+                while self._ahead:
+                    job = self._ahead.popleft()
+                    if not job.is_over:  # else it was lost while it waited here
+                        return job
+                self._ahead.extend(await self._claim(prefetch))
+
     async def claim(self, count: int) -> list[ClaimedJob]:
+        async with self._turn:
+            return await self._claim(count)
+
+    async def _claim(self, count: int) -> list[ClaimedJob]:
         while True:
-            if self._sent_away is not None:
-                raise self._sent_away
+            self._check_open()
             try:
                 jobs = await self._try_to_claim(count)
                 if jobs:
@@ -152,12 +177,30 @@ class _Opened:
                 await self._bells.rung(random.uniform(_SHORTEST_SLEEP, _LONGEST_SLEEP))
 
     async def _try_to_claim(self, count: int) -> list[ClaimedJob]:
-        if self._claims is None or self._claims.is_lost:
-            self._claims = await Claims(self._session, self._keys, self._queues, self._reaper.found).begin()
-        jobs, due_in = await self._claims.claim(count)
+        claims = await self._alive()
+        jobs, due_in = await claims.claim(count)
+        if claims.is_lost:  # taken for dead: the jobs are there for a new life, now and not after a sleep
+            jobs, due_in = await (await self._alive()).claim(count)
         if due_in is not None:
             self._promoter.look_in(due_in)
         return jobs
+
+    async def _alive(self) -> Claims:
+        if self._claims is not None and not self._claims.is_lost:
+            return self._claims
+        self._check_open()
+        claims = self._claims = await Claims(self._session, self._keys, self._queues, self._reaper.found).begin()
+        try:
+            self._check_open()
+        except InconcertError:  # closed while it began, and then nobody else ends it
+            if not self._session.channel.is_closed:
+                claims.retire()
+            raise
+        return claims
+
+    def _check_open(self) -> None:
+        if self._sent_away is not None:
+            raise self._sent_away
 
     # What it is told as one who waits.
 
@@ -165,7 +208,8 @@ class _Opened:
         """Nobody writes to a consumer: bells wake it."""
 
     def look(self) -> None:
-        """A consumer looks by itself."""
+        """The server may have moved: so must the connection that sleeps."""
+        self._bells.connect_again()
 
     def abandon(self, error: InconcertError) -> None:
         self._sent_away = error

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from inconcert._rules.payloads import encode
+from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InvalidPayload
 
 __all__ = ["DEFAULT_QUEUE", "MAX_ATTEMPTS", "Envelope", "open_envelope", "seal"]
@@ -39,7 +39,18 @@ def seal(envelope: Envelope) -> bytes:
     Raises:
         InvalidPayload: An argument is not JSON, or all together are too large.
     """
-    return encode(f"job of task {envelope.name!r}", msgspec.to_builtins(envelope))
+    what = f"job of task {envelope.name!r}"
+    # As they are: msgspec would turn bytes, sets, dates and dataclasses into something that JSON has.
+    fields: dict[str, JSON] = {"name": envelope.name}
+    if not isinstance(envelope.args, list | tuple) or not isinstance(envelope.kwargs, dict):
+        raise InvalidPayload(f"{what}: give args as a list or tuple, and kwargs as a dict")
+    if envelope.args:
+        fields["args"] = envelope.args
+    if envelope.kwargs:
+        fields["kwargs"] = envelope.kwargs
+    if envelope.max_attempts != MAX_ATTEMPTS:
+        fields["max_attempts"] = envelope.max_attempts
+    return encode(what, fields)
 
 
 def open_envelope(text: bytes) -> Envelope:
@@ -50,7 +61,7 @@ def open_envelope(text: bytes) -> Envelope:
     """
     try:
         envelope = msgspec.json.decode(text, type=Envelope)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidPayload(f"the envelope of a job cannot be read: {error}") from error
     if envelope.version > _VERSION:
         raise InvalidPayload(f"the envelope has version {envelope.version}, and this release reads up to {_VERSION}")

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Protocol, Self, cast
 
-import anyio
-
+from inconcert._core.body import Body
+from inconcert._rules import durations
 from inconcert._rules.backoff import retry_delay
+from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InconcertError, NotHeld
 from inconcert.tasks.envelope import Envelope
@@ -72,11 +73,11 @@ class ClaimedJob:
     """
 
     __slots__ = (
+        "_body",
         "_claimer",
         "_failures",
         "_is_over",
         "_max_attempts",
-        "_scope",
         "args",
         "attempt",
         "id",
@@ -98,37 +99,37 @@ class ClaimedJob:
         self._failures = failures
         self._claimer = claimer
         self._is_over = False
-        self._scope: anyio.CancelScope | None = None
+        self._body: Body | None = None
 
     def __repr__(self) -> str:
         return f"<ClaimedJob {self.id} {self.name!r} attempt {self.attempt}>"
 
     async def __aenter__(self) -> Self:
-        self._scope = anyio.CancelScope()
-        self._scope.__enter__()
         if self._is_over:
-            self._scope.cancel()
+            raise NotHeld("job", self.id)
+        self._body = Body()
         return self
 
     async def __aexit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        assert self._scope is not None  # noqa: S101 - entered before
-        was_stopped = bool(self._scope.__exit__(error_type, error, traceback))
-        self._scope = None
-        if self._is_over:  # lost, or ended by hand in the body
-            return was_stopped
+        assert self._body is not None  # noqa: S101 - entered before
+        was_stopped = self._body.end(error)
+        self._body = None
+        if isinstance(error, Exception):
+            _log.error("%r failed", self, exc_info=error)
         try:
-            if error is None:
+            if self._is_over:
+                pass  # lost, or ended by hand in the body
+            elif error is None:
                 await self.ack()
             elif isinstance(error, Exception):
-                _log.exception("%r failed", self, exc_info=error)
                 await self._fail(error)
             else:
                 await self._end("back")
         except InconcertError as unconfirmed:
             _log.warning("%r: its end was not confirmed, so it may run again: %s", self, unconfirmed)
-        return isinstance(error, Exception)
+        return was_stopped or isinstance(error, Exception)
 
     async def ack(self) -> None:
         """Say that the job is done. Once this has started, cancelling it changes nothing.
@@ -143,16 +144,17 @@ class ClaimedJob:
         if not await self._claimer.done(self):
             raise NotHeld("job", self.id)
 
-    async def nack(self, *, delay: float = 0.0) -> None:
+    async def nack(self, *, delay: Seconds = 0.0) -> None:
         """Count a failed attempt: the job is tried again after `delay` seconds, or set aside after its last attempt.
 
         Raises:
+            ValueError: `delay` is negative, or no number.
             NotHeld: It has ended before, or this worker was taken for dead.
             OutcomeUnknown: The server did not answer; the job may run again.
 
         Cost: 1 round trip.
         """
-        await self._fail(None, delay=delay)
+        await self._fail(None, delay=durations.delay(delay))
 
     async def bury(self, error: Exception) -> None:
         """Set the job aside at once, because another attempt cannot go better.
@@ -169,8 +171,8 @@ class ClaimedJob:
     def lose(self) -> None:
         """Take note that it is not ours any more, and stop the body."""
         self._is_over = True
-        if self._scope is not None:
-            self._scope.cancel()
+        if self._body is not None:
+            self._body.stop()
 
     @property
     def is_over(self) -> bool:
@@ -198,7 +200,8 @@ class ClaimedJob:
 def _reason(error: Exception | None, attempts: int) -> bytes:
     """Why a job is dead, for whoever looks at it later; as text, never as code."""
     lines = "".join(tracebacks.format_exception(error)) if error is not None else ""
-    reason = f"{type(error).__name__}: {error}" if error is not None else "nacked"
+    # Not str(error): that of a user's own class may fail.
+    reason = tracebacks.format_exception_only(error)[-1].strip() if error is not None else "nacked"
     return encode(
         "the reason",
         {

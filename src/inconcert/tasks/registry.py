@@ -39,8 +39,7 @@ class Registry:
             ValueError: A task of this name is registered, or `max_attempts` is below 1.
             InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
-        if max_attempts < 1:
-            raise ValueError(f"max_attempts is {max_attempts!r}; give a whole number from 1")
+        _check_max_attempts(max_attempts)
         self._keys.queue(queue)
         task = Task(self.enqueue, function, name=name, queue=queue, max_attempts=max_attempts)
         if check_name("task", task.name) in self._tasks:
@@ -72,10 +71,14 @@ class Registry:
         """Add a job; see `Coordinator.enqueue`."""
         place = self._keys.queue(queue)
         delay_ms = milliseconds(durations.delay(delay))
-        if max_attempts < 1:
-            raise ValueError(f"max_attempts is {max_attempts!r}; give a whole number from 1")
+        _check_max_attempts(max_attempts)
         text = seal(Envelope(check_name("task", name), args, kwargs or {}, max_attempts))
         session = self._access.session
         job_id = session.new_address()
         await session.run(ENQUEUE, (self._keys.bodies, place.queue, place.bell, place.delayed), job_id, text, delay_ms)
         return Job(job_id)
+
+
+def _check_max_attempts(max_attempts: int) -> None:
+    if type(max_attempts) is not int or max_attempts < 1:
+        raise ValueError(f"max_attempts is {max_attempts!r}; give a whole number from 1")

@@ -5,7 +5,7 @@
     bell:NAME    list  at most one token, for which idle consumers wait
     delayed:NAME zset  id -> due time, server ms
     workers      zset  worker -> when it is taken for dead, server ms
-    claimed:ID   hash  id -> 'attempt queue-name', of one worker
+    claimed:ID   hash  id -> 'attempt place queue-name', of one worker; places rise as they are claimed
     failures     hash  id -> attempts that failed
     crashes      hash  id -> workers that died with it
     dead         zset  id -> when it was set aside

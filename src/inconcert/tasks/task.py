@@ -66,11 +66,11 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function here and now."""
         return self.function(*args, **kwargs)
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Let a worker call the function with these arguments, at least once.
 
         Raises:
@@ -92,7 +92,7 @@ class Task(Generic[P, R]):
         """
         return Bound(self, self._enqueue, delay=delay, queue=queue or self.queue)
 
-    def check(self, *args: object, **kwargs: object) -> None:
+    def check(self, /, *args: object, **kwargs: object) -> None:
         """Raise TypeError if the arguments do not fit the function."""
         try:
             self._signature.bind(*args, **kwargs)
@@ -109,7 +109,7 @@ class Bound(Generic[P]):
         self._delay = delay
         self._queue = queue
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """As `Task.enqueue`, with the options given."""
         task = self._task
         task.check(*args, **kwargs)

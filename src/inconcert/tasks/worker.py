@@ -31,12 +31,13 @@ class Worker:
     """
 
     def __init__(self, consumer: Consumer, registry: Registry, *, concurrency: int) -> None:
-        if concurrency < 1:
+        if type(concurrency) is not int or concurrency < 1:
             raise ValueError(f"concurrency is {concurrency!r}; give a whole number from 1")
         self._consumer = consumer
         self._registry = registry
         self._free = concurrency
         self._freed = anyio.Event()
+        self._threads = anyio.CapacityLimiter(concurrency)  # anyio's own has room for 40, shared with the whole service
 
     async def run(self) -> None:
         """Claim and run, until cancelled.
@@ -68,9 +69,10 @@ class Worker:
         started_at = time.monotonic()
         _log.info("%r starts", job)
         try:
-            async with job:
-                if await self._can_run(job):
-                    await self._call(job)
+            if not job.is_over:  # lost before it began
+                async with job:
+                    if await self._can_run(job):
+                        await self._call(job)
         finally:
             self._free += 1
             self._freed.set()
@@ -90,4 +92,6 @@ class Worker:
         if inspect.iscoroutinefunction(function):
             await function(*job.args, **job.kwargs)
         else:
-            await anyio.to_thread.run_sync(lambda: function(*job.args, **job.kwargs))
+            result = await anyio.to_thread.run_sync(lambda: function(*job.args, **job.kwargs), limiter=self._threads)
+            if inspect.isawaitable(result):  # a plain wrapper around a coroutine function
+                await result

@@ -15,9 +15,6 @@
 -- COST     O(log N), N holders and waiters
 -- @include server_time
 -- @include next_token
--- @include outlive
--- @include drop_lapsed
--- @include serve_line
 local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
 local holder, limit, ttl_ms, handoff_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local ticket, inboxes = tonumber(ARGV[5]), ARGV[6]
@@ -31,6 +28,9 @@ if redis.call('EXISTS', holders, waiters) == 0 then
   return {tonumber(token)}
 end
 
+-- @include outlive
+-- @include drop_lapsed
+-- @include serve_line
 drop_lapsed(holders, now_ms)
 local place = limit .. ':' .. handoff_ms .. ':' .. holder
 local is_mine = redis.call('ZSCORE', holders, holder)

@@ -8,17 +8,17 @@
 -- RETURNS  {released} nobody waits | {released, retry_ms, now_ms, 0, 0, grant, ...}: 1 if it was held, and as in acquire
 -- TWICE    {0, ...}: it is not held any more; the line is served as far as permits are free
 -- COST     O(log N), N holders and waiters
--- @include server_time
--- @include next_token
--- @include outlive
--- @include drop_lapsed
--- @include serve_line
 local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
 local holder, inboxes = ARGV[1], ARGV[2]
 local released = redis.call('ZREM', holders, holder)  -- first: it frees memory, so a full server lets the rest pass
 if redis.call('EXISTS', waiters) == 0 then
   return {released}
 end
+-- @include server_time
+-- @include next_token
+-- @include outlive
+-- @include drop_lapsed
+-- @include serve_line
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
 drop_lapsed(holders, now_ms)

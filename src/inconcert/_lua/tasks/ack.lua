@@ -1,7 +1,7 @@
 -- tasks/ack: jobs are done.
 --
 -- KEYS[1]    bodies    hash    id -> envelope
--- KEYS[2]    claimed   hash    id -> 'attempt queue-name'; of this worker
+-- KEYS[2]    claimed   hash    id -> 'attempt place queue-name'; of this worker
 -- KEYS[3]    failures  hash    id -> attempts that failed
 -- KEYS[4]    crashes   hash    id -> workers that died with it
 -- ARGV[1..]  id, attempt, for each job, at most 500 of them

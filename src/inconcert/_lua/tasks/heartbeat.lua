@@ -15,6 +15,7 @@ local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker)
 local alive = 0
 if is_new == '1' or (ends and tonumber(ends) > now_ms) then
+  redis.call('ZREM', workers, worker)  -- first: it frees memory, so a full server lets the other pass
   redis.call('ZADD', workers, now_ms + ttl_ms, worker)
   alive = 1
 end

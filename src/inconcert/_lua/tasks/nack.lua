@@ -1,6 +1,6 @@
 -- tasks/nack: a job was not done: let it wait for another attempt, put it back, or set it aside.
 --
--- KEYS[1]  claimed   hash  id -> 'attempt queue-name'; of this worker
+-- KEYS[1]  claimed   hash  id -> 'attempt place queue-name'; of this worker
 -- KEYS[2]  failures  hash  id -> attempts that failed
 -- KEYS[3]  dead      zset  id -> when it was set aside, server ms; permanent until replayed or purged
 -- KEYS[4]  reasons   hash  id -> why it was set aside, JSON; permanent as dead

@@ -1,7 +1,7 @@
 -- tasks/recover: give the jobs of a worker that is dead, or retires, back to the front of their queues.
 --
 -- KEYS[1]    workers      zset    worker -> when it is taken for dead, server ms
--- KEYS[2]    claimed      hash    id -> 'attempt queue-name'; of that worker
+-- KEYS[2]    claimed      hash    id -> 'attempt place queue-name'; of that worker
 -- KEYS[3]    crashes      hash    id -> workers that died with it
 -- KEYS[4]    dead         zset    id -> when it was set aside, server ms
 -- KEYS[5]    reasons      hash    id -> why it was set aside, JSON
@@ -12,7 +12,7 @@
 -- ARGV[4..]  name         of each queue, in the same order
 -- RETURNS    {back, dead}: how many were given back, and set aside | {-1, 0}: the worker is alive
 -- TWICE      {0, 0}: it holds nothing any more
--- COST       O(N), N jobs claimed
+-- COST       O(N log N), N jobs claimed
 -- @include server_time
 -- @include ring
 -- @include bury
@@ -30,9 +30,15 @@ end
 
 redis.call('HDEL', claimed, '#')
 local back, buried = 0, 0
+local jobs = {}
 local entries = redis.call('HGETALL', claimed)
-for i = #entries - 1, 1, -2 do  -- backwards, so that the first claimed comes to the front
-  local id, name = entries[i], string.match(entries[i + 1], '^%d+ (.*)$')
+for i = 1, #entries, 2 do
+  local at, name = string.match(entries[i + 1], '^%d+ (%d+) (.*)$')
+  jobs[#jobs + 1] = {entries[i], tonumber(at), name}
+end
+table.sort(jobs, function(one, other) return one[2] > other[2] end)  -- so that the first claimed comes to the front
+for _, job in ipairs(jobs) do
+  local id, name = job[1], job[3]
   if place[name] then
     redis.call('HDEL', claimed, id)
     if max_crashes > 0 and redis.call('HINCRBY', crashes, id, 1) >= max_crashes then

@@ -1,0 +1,1 @@
+"""Runnable examples, one idea a file, and one whole service."""

@@ -1,0 +1,106 @@
+"""What a user gets of a chat, and how far one fetch has come in it."""
+
+from dataclasses import dataclass, field
+
+from inconcert._redis.channel import Call
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import load
+from inconcert._rules.payloads import JSON, decode
+
+__all__ = ["Batch", "Message", "Reading"]
+
+_FETCH = load("chat/fetch")
+
+_PAGE = 1_000  # messages in one reply: a millisecond of the server's time
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a chat.
+
+    Attributes:
+        id: 1 for the first message of the chat, and one more for each.
+        time: When the server took it, in seconds since 1970; never before the message in front of it.
+        sender: The user who sent it.
+        body: The JSON value that was sent.
+    """
+
+    id: int
+    time: float
+    sender: str
+    body: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is new for a user in one chat.
+
+    Attributes:
+        chat_id: Which chat.
+        messages: The messages, oldest first; empty only if all that was new has been dropped.
+        missed: How many messages were dropped before this user read them.
+        last_id: What to acknowledge when this batch has been handled.
+    """
+
+    chat_id: str
+    messages: list[Message]
+    missed: int
+    last_id: int
+
+
+@dataclass(slots=True)
+class Reading:
+    """How far one fetch has come in one chat.
+
+    Attributes:
+        chat_id: Which chat.
+        keys: Its members, state and messages.
+        most: How many messages to fetch.
+        at: The last message that was fetched, or dropped before; -1 for the read position, which the server knows.
+        end: Where to stop; what is sent from then on is for the next fetch.
+        missed: How many messages were dropped.
+        messages: The messages.
+    """
+
+    chat_id: str
+    keys: tuple[str, ...]
+    most: int
+    at: int = -1
+    end: int = -1
+    missed: int = 0
+    messages: list[Message] = field(default_factory=list[Message])
+
+    @property
+    def is_news(self) -> bool:
+        """Whether there is anything to tell."""
+        return self.at >= 0
+
+    @property
+    def has_more(self) -> bool:
+        """Whether to ask again."""
+        return self.at < self.end and len(self.messages) < self.most
+
+    def ask(self, user: str) -> Call:
+        """The call for the next messages."""
+        return Call(_FETCH, self.keys, (user, self.at, min(_PAGE, self.most - len(self.messages))))
+
+    def take(self, reply: Reply) -> None:
+        """Take what the call was answered."""
+        if reply[0] != 1 or len(reply) == 1:
+            self.end = self.at
+            return
+        _, missed, first, last, *texts = reply
+        if self.at < 0:
+            self.end = last
+        self.at = first + len(texts) - 1
+        self.missed += missed
+        self.messages += [_message(number, text) for number, text in enumerate(texts, first)]
+
+    def batch(self) -> Batch:
+        """What the user gets."""
+        return Batch(self.chat_id, self.messages, self.missed, self.at)
+
+
+def _message(number: int, text: bytes) -> Message:
+    at_ms, body, sender = text.split(b"\n", 2)  # JSON has no raw newline; a sender may have one, and so comes last
+    return Message(number, int(at_ms) / 1000, sender.decode(), decode(body))

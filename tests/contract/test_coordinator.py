@@ -1,0 +1,124 @@
+"""How a coordinator is made, opened and closed."""
+
+import asyncio
+import re
+
+import pytest
+import redis.asyncio
+from fakeredis.aioredis import FakeRedis
+
+from inconcert import Coordinator, InvalidName, NotConnected, Unavailable
+from tests.support.servers import RealServer, free_port
+
+
+async def test_from_env_prefers_the_url_of_its_own(
+    server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INCONCERT_URL comes before REDIS_URL, and INCONCERT_NAMESPACE names the namespace."""
+    monkeypatch.setenv("REDIS_URL", "redis://nobody.invalid")
+    monkeypatch.setenv("INCONCERT_URL", server.url)
+    monkeypatch.setenv("INCONCERT_NAMESPACE", namespace)
+
+    async with Coordinator.from_env() as concert, concert.lock("a"):
+        keys = [key async for key in concert.redis.scan_iter(match=f"*{namespace}*")]
+
+    assert keys
+
+
+async def test_from_env_takes_redis_url(server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without INCONCERT_URL the server is that of REDIS_URL."""
+    monkeypatch.delenv("INCONCERT_URL", raising=False)
+    monkeypatch.setenv("REDIS_URL", server.url)
+
+    async with Coordinator.from_env() as concert:
+        assert concert.url == server.url
+
+
+def test_from_env_without_a_url_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither variable set is an error that names both."""
+    monkeypatch.delenv("INCONCERT_URL", raising=False)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+
+    with pytest.raises(ValueError, match="INCONCERT_URL nor REDIS_URL"):
+        Coordinator.from_env()
+
+
+@pytest.mark.parametrize("namespace", ["", "a b", "a:b", "{a}", "x" * 65])
+def test_bad_namespace_is_refused(namespace: str) -> None:
+    """A namespace without a doubt, or none."""
+    with pytest.raises(InvalidName, match="namespace"):
+        Coordinator(namespace=namespace)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_bad_timeout_is_refused(timeout: float) -> None:
+    """A call must have some time."""
+    with pytest.raises(ValueError, match="timeout"):
+        Coordinator(timeout=timeout)
+
+
+async def test_a_shared_client_is_left_open(server: RealServer, namespace: str) -> None:
+    """Closing the coordinator gives back the connections of a user's pool, and leaves the others alone."""
+    async with redis.asyncio.Redis.from_url(server.url) as client, client.pubsub() as subscription:
+        await subscription.subscribe("news")
+        async with Coordinator.from_client(client, namespace=namespace) as concert, concert.lock("a"):
+            assert concert.redis is client
+        assert await client.publish("news", "still here") == 1
+        assert [count for count, _ in client.connection_pool.get_connection_count()] == [2, 1]
+
+
+async def test_what_is_no_client_is_refused() -> None:
+    """A cluster client, which is not supported yet, gets an error that says what is."""
+    cluster = redis.asyncio.RedisCluster(host="localhost")
+
+    with pytest.raises(TypeError, match=re.escape("redis.asyncio.Redis, and this is a RedisCluster")):
+        Coordinator.from_client(cluster)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+async def test_opening_twice_is_refused_and_harms_nothing(concert: Coordinator) -> None:
+    """The second opening raises, and the first goes on."""
+    with pytest.raises(RuntimeError, match="open already"):
+        async with concert:
+            pass
+
+    async with concert.lock("a"):
+        pass
+
+
+async def test_missing_server_is_reported_within_the_deadline() -> None:
+    """Opening fails with Unavailable, and the coordinator can be opened again."""
+    concert = Coordinator(f"redis://127.0.0.1:{free_port()}", timeout=1)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="could not be reached"):
+            async with asyncio.timeout(5), concert:
+                pass
+
+
+async def test_closed_coordinator_raises_not_connected() -> None:
+    """Before it is opened and after it is closed, whatever it made raises NotConnected."""
+    client = FakeRedis()
+    concert = Coordinator.from_client(client)
+    lock = concert.lock("a")
+    with pytest.raises(NotConnected):
+        await lock.acquire()
+    async with concert, lock:
+        pass
+    with pytest.raises(NotConnected):
+        await lock.try_acquire()
+    with pytest.raises(NotConnected):
+        _ = concert.redis
+    await client.aclose()
+
+
+async def test_embedded_server_is_reached_by_others_through_its_url(namespace: str) -> None:
+    """While it is open, `url` leads other processes to the embedded server; then the server is gone."""
+    concert = Coordinator.embedded(namespace=namespace)
+    async with concert:
+        url = concert.url
+        assert url
+        async with concert.lock("a"), Coordinator(url, namespace=namespace) as other:
+            assert await other.lock("a").locked()
+
+    with pytest.raises(Unavailable):
+        async with Coordinator(url, timeout=1):
+            pass

@@ -1,0 +1,68 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(example: str) -> list[str]:
+    """Run one example as its reader would, and return the lines that it prints."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-m", f"examples.{example}"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout.splitlines()
+
+
+def test_every_example_has_its_test() -> None:
+    """Whoever adds an example adds a test of what it prints."""
+    examples = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"__init__"}
+
+    assert {f"test_{example}" for example in examples} <= globals().keys()
+
+
+def test_lock() -> None:
+    """All pieces are sold, none twice, and each sale has a higher token than the one before."""
+    assert run("lock") == ["pieces on the shelf:  25", "pieces sold:          25", "fencing tokens rose:  True"]
+
+
+def test_semaphore() -> None:
+    """All payments are made, and all five permits are used."""
+    assert run("semaphore") == ["payments made: 30", "most at once:  5"]
+
+
+def test_delayed_task() -> None:
+    """Jobs run in the order in which they are due, and none early."""
+    found = [re.fullmatch(r"(\w+) is reminded after ([\d.]+) s", line) for line in run("delayed_task")]
+
+    assert [line and line[1] for line in found] == ["ann", "bob", "cy"]
+    assert all(line and float(line[2]) >= due for line, due in zip(found, (0.3, 0.6, 0.9), strict=True))
+
+
+def test_worker() -> None:
+    """What is urgent runs first; within a queue, what came first."""
+    assert run("worker") == [
+        "high    new password for bob",
+        "medium  newsletter to ann",
+        "medium  newsletter to cy",
+        "low     clean up /uploads",
+    ]
+
+
+def test_chat() -> None:
+    """Each member reads what is new to them, and one who joined late what came after."""
+    assert run("chat") == [
+        "cy   reads  ann: Lunch at one?  bob: Yes!",
+        "bob  reads  ann: Lunch at one?  bob: Yes!  cy: Make it two.  ann: Two it is.",
+        "cy   reads  cy: Make it two.  ann: Two it is.",
+        "dee  reads  ann: Two it is.",
+        "read up to   {'ann': 0, 'bob': 4, 'cy': 4, 'dee': 4}",
+    ]
