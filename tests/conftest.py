@@ -25,6 +25,13 @@ def server() -> Iterator[RealServer]:
 
 
 @pytest.fixture
+def own_server() -> Iterator[RealServer]:
+    """A real server for this test alone, which may pause, fill or kill it."""
+    with RealServer() as running:
+        yield running
+
+
+@pytest.fixture
 def namespace() -> str:
     """A namespace that no other test uses."""
     return f"test-{secrets.token_hex(4)}"

@@ -1,0 +1,158 @@
+"""The pure decisions: waits, durations, names and payloads."""
+
+import math
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inconcert import InvalidName, InvalidPayload
+from inconcert._redis.keys import Keyspace
+from inconcert._rules.backoff import backoff, retry_delay
+from inconcert._rules.durations import delay, milliseconds, timeout, ttl
+from inconcert._rules.names import check_name
+from inconcert._rules.payloads import JSON, decode, encode
+from inconcert._rules.urls import check_url, without_secrets
+
+FRACTION = st.floats(0, 1, exclude_max=True)
+VALUES: st.SearchStrategy[JSON] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+NAMES = st.text(min_size=1, max_size=100)
+
+
+@given(st.integers(1, 10_000), FRACTION)
+def test_backoff_never_spins_and_never_sleeps_long(failures: int, jitter: float) -> None:
+    """Each wait lies between 5 ms and 2 s."""
+    assert 0.005 <= backoff(failures, jitter) <= 2.0
+
+
+@given(FRACTION)
+def test_retries_wait_one_two_four_seconds(jitter: float) -> None:
+    """Each within 25 % of it, and up to 5 minutes."""
+    for failures, seconds in ((1, 1), (2, 2), (3, 4), (9, 256), (10, 300), (10_000, 300)):
+        assert retry_delay(failures, jitter) == pytest.approx(seconds, rel=0.25)
+
+
+@pytest.mark.parametrize("bad", [-1, math.nan, math.inf, True, "1", None, timedelta(seconds=-1), 1e12])
+def test_times_out_of_range_are_refused(bad: object) -> None:
+    """Neither negative nor endless nor of another type."""
+    with pytest.raises(ValueError, match="delay is"):
+        delay(bad)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+def test_a_ttl_is_above_zero() -> None:
+    """A lease of no length would be lost before it is granted."""
+    with pytest.raises(ValueError, match="ttl is 0"):
+        ttl(0)
+    assert ttl(timedelta(minutes=1)) == 60.0
+
+
+def test_a_timeout_may_be_none_or_zero() -> None:
+    """None waits for ever, 0 tries once."""
+    assert timeout(None) is None
+    assert timeout(0) == 0.0
+
+
+@given(st.floats(0, 1e6))
+def test_milliseconds_are_never_less_than_asked_for(seconds: float) -> None:
+    """Rounded up, but not by an error of arithmetic."""
+    assert -1e-6 <= milliseconds(seconds) / 1000 - seconds < 0.001 + 1e-6
+    assert milliseconds(0.3) == 300
+
+
+@given(VALUES)
+def test_every_json_value_comes_back_exactly(value: JSON) -> None:
+    """Large integers, any Unicode, nested and empty things."""
+    assert decode(encode("a message", value)) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, math.inf, b"bytes", {1, 2}, {1: "key"}, object(), "\ud800", [{"deep": -math.inf}], {"\ud800": 1}],
+    ids=repr,
+)
+def test_what_json_cannot_hold_is_refused(value: object) -> None:
+    """Rather than changed into something that it can."""
+    with pytest.raises(InvalidPayload, match="a message"):
+        encode("a message", value)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+def test_endless_nesting_is_refused() -> None:
+    """A list that holds itself ends in an error of ours."""
+    loop: list[JSON] = []
+    loop.append(loop)
+    with pytest.raises(InvalidPayload):
+        encode("a message", loop)
+
+
+def test_large_payload_is_refused() -> None:
+    """At most 1 MiB as JSON."""
+    assert encode("a message", "x" * (2**20 - 2))
+    with pytest.raises(InvalidPayload, match="1048577 bytes"):
+        encode("a message", "x" * (2**20 - 1))
+
+
+@pytest.mark.parametrize("name", ["", "x" * 513, "é" * 257, "\ud800", 7, None, b"bytes"], ids=repr)
+def test_bad_names_are_refused(name: object) -> None:
+    """Empty, above 512 bytes, no valid Unicode, no string."""
+    with pytest.raises(InvalidName, match="lock"):
+        check_name("lock", name)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+@given(NAMES, NAMES)
+def test_two_names_never_share_a_key(one: str, other: str) -> None:
+    """Whatever braces and colons they have, and whatever the parts are."""
+    keys = Keyspace("shop")
+    if one != other:
+        assert not {*keys.of("lock", one, "holders", "fence")} & {*keys.of("lock", other, "holders", "fence")}
+
+
+@given(NAMES)
+def test_keys_of_one_object_share_a_slot(name: str) -> None:
+    """The hash tag, from the first brace to the next closing one, is the same and not empty."""
+    tags = {key[1 : key.index("}")] for key in Keyspace("shop").of("lock", name, "holders", "waiters", "fence")}
+    assert len(tags) == 1
+    assert tags.pop().startswith("shop:lock:")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://localhost",
+        "redis://user:p%40ss@host:6380/3?socket_timeout=2",
+        "rediss://host/0?ssl_ca_certs=/etc/ca.pem",
+        "unix:///run/redis.sock?db=1",
+    ],
+)
+def test_good_urls_pass(url: str) -> None:
+    """Plain, with secrets, with TLS, and by socket."""
+    assert check_url(url) == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis:/user:secret@h:1/0",
+        "localhost:6379",
+        "http://user:secret@host",
+        "redis://",
+        "redis://user:secret@:6379",
+        "redis://user:secret@host:port",
+        "redis://user:secret@host:99999",
+        "redis://user:secret@host/secondary",
+        "unix://",
+        "rediss://user:secret@host?ssl_cert_reqs=none",
+        "rediss://user:secret@host?ssl_check_hostname=False",
+        "redis://host/x?password=secret",
+    ],
+)
+def test_bad_url_is_refused_without_its_secret(url: str) -> None:
+    """A URL that is refused, or shown, never tells its password."""
+    assert "secret" not in without_secrets(url)
+    with pytest.raises(ValueError, match="the URL") as caught:
+        check_url(url)
+    assert "secret" not in str(caught.value)
