@@ -6,11 +6,11 @@ import secrets
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-import redis.asyncio
 from fakeredis.aioredis import FakeRedis
 
 from inconcert import Coordinator
 from tests.support.eventually import eventually
+from tests.support.raw import new_client
 from tests.support.servers import RealServer
 
 # What users store has no TTL: it is there until it is consumed, trimmed or deleted.
@@ -69,7 +69,7 @@ async def no_task_is_left() -> AsyncIterator[None]:
 
 
 async def _nothing_is_left(url: str, namespace: str) -> None:
-    async with redis.asyncio.Redis.from_url(url) as client:
+    async with new_client(url) as client:
         async for key in client.scan_iter(match=f"*{namespace}:*", count=1000):
             name = key.decode()
             if not PERMANENT.search(name):

@@ -8,6 +8,7 @@ import redis.asyncio
 from fakeredis.aioredis import FakeRedis
 
 from inconcert import Coordinator, InvalidName, NotConnected, Unavailable
+from tests.support.raw import new_client, raw
 from tests.support.servers import RealServer, free_port
 
 
@@ -20,7 +21,7 @@ async def test_from_env_prefers_the_url_of_its_own(
     monkeypatch.setenv("INCONCERT_NAMESPACE", namespace)
 
     async with Coordinator.from_env() as concert, concert.lock("a"):
-        keys = [key async for key in concert.redis.scan_iter(match=f"*{namespace}*")]
+        keys = [key async for key in raw(concert).scan_iter(match=f"*{namespace}*")]
 
     assert keys
 
@@ -59,7 +60,7 @@ def test_bad_timeout_is_refused(timeout: float) -> None:
 
 async def test_a_shared_client_is_left_open(server: RealServer, namespace: str) -> None:
     """Closing the coordinator gives back the connections of a user's pool, and leaves the others alone."""
-    async with redis.asyncio.Redis.from_url(server.url) as client, client.pubsub() as subscription:
+    async with new_client(server.url) as client, client.pubsub() as subscription:
         await subscription.subscribe("news")
         async with Coordinator.from_client(client, namespace=namespace) as concert, concert.lock("a"):
             assert concert.redis is client

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-import redis.asyncio
 
 from inconcert import Coordinator
+from tests.support.raw import new_client
 from tests.support.servers import RealServer, redis6_available
 
 
@@ -22,7 +22,7 @@ def oldest() -> Iterator[RealServer]:
 @pytest.mark.parametrize("protocol", [2, 3])
 async def test_everything_runs_on_redis_6_2(oldest: RealServer, namespace: str, protocol: int) -> None:
     """Locks, semaphores, tasks and chat work on Redis 6.2, with either protocol."""
-    async with redis.asyncio.Redis.from_url(oldest.url, protocol=protocol) as client:
+    async with new_client(oldest.url, protocol=protocol) as client:
         concert = Coordinator.from_client(client, namespace=namespace)
         done = asyncio.Event()
 

@@ -3,10 +3,9 @@
 import asyncio
 import time
 
-import redis.asyncio
-
 from inconcert import Coordinator
 from tests.support.eventually import eventually
+from tests.support.raw import new_client, raw
 from tests.support.servers import RealServer
 
 
@@ -19,19 +18,19 @@ async def test_who_listens_on_a_replica_is_not_served(own_server: RealServer, na
         await eventually(lambda: replica.command("INFO", "replication")["master_link_status"] == "up")
         async with (
             Coordinator(own_server.url, namespace=namespace) as concert,
-            redis.asyncio.Redis.from_url(replica.url) as there,
+            new_client(replica.url) as there,
             there.pubsub() as subscription,
         ):
             await subscription.subscribe(inbox)
             lock = concert.lock("door")
             lease = await lock.acquire()
-            await concert.redis.zadd(f"{{{namespace}:lock:door}}:waiters", {"1:2000:left-behind.1": 1})
+            await raw(concert).zadd(f"{{{namespace}:lock:door}}:waiters", {"1:2000:left-behind.1": 1})
 
             await lease.release()
 
             assert await lock.holders() == []
             assert await lock.waiters() == 0
-            await concert.redis.publish(inbox, "the last message")
+            await raw(concert).publish(inbox, "the last message")
             told: list[bytes] = []
             async with asyncio.timeout(10):
                 while b"the last message" not in told:

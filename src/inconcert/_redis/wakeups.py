@@ -1,8 +1,8 @@
 """One inbox per process: a subscribed connection on which scripts tell its waiters to look.
 
-A script publishes `ADDRESS TEXT` to the inbox of the process in which the addressee waits.  It asks first whether anyone
-listens there, so it knows at once whether that process is still there.  A message is a hint: what it says is also in the
-server's keys, and after a lost connection everyone who waits looks again.
+A script publishes `ADDRESS TEXT` to the inbox of the process in which the addressee waits.  It asks first whether
+anyone listens there, so it knows at once whether that process is still there.  A message is a hint: what it says is
+also in the server's keys, and after a lost connection everyone who waits looks again.
 """
 
 import asyncio

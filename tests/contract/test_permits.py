@@ -1,0 +1,1007 @@
+"""What everything that lets only so many in at once promises, whichever it is: a lock, a semaphore.
+
+A new primitive of this kind adds itself to `FAMILY`, and every test here is its own.
+"""
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from math import inf, nan
+from typing import Any, Protocol
+
+import anyio
+import pytest
+
+from inconcert import AcquireTimeout, Coordinator, InvalidName, Lease, LeaseLost, NotConnected, NotHeld
+from inconcert._core import body as body_module
+from inconcert._core import permits as permits_module
+from inconcert._core.permits import Permits
+from inconcert._rules.durations import Seconds
+from tests.support.cancelling import MOMENTS, Moment, cancel_at
+from tests.support.eventually import eventually
+from tests.support.raw import raw
+
+
+class Make(Protocol):
+    """Makes one, as users do."""
+
+    def __call__(
+        self, concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: Seconds | None = None
+    ) -> Permits: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One kind of thing that is acquired, and how many may have it at once."""
+
+    title: str
+    limit: int
+    make: Make
+
+
+def make_lock(concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: Seconds | None = None) -> Permits:
+    """Make a lock."""
+    return concert.lock(name, ttl=ttl, timeout=timeout)
+
+
+def make_semaphore(limit: int) -> Make:
+    """Make semaphores with this limit."""
+
+    def make(concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: Seconds | None = None) -> Permits:
+        return concert.semaphore(name, limit=limit, ttl=ttl, timeout=timeout)
+
+    return make
+
+
+FAMILY = [
+    Member("lock", 1, make_lock),
+    Member("semaphore of 1", 1, make_semaphore(1)),
+    Member("semaphore of 3", 3, make_semaphore(3)),
+]
+
+
+@pytest.fixture(params=FAMILY, ids=lambda member: str(member.title))
+def member(request: pytest.FixtureRequest) -> Member:
+    """Each member of the family in turn."""
+    found: Member = request.param
+    return found
+
+
+@pytest.fixture
+def permits(any_concert: Coordinator, member: Member) -> Permits:
+    """One of them, free."""
+    return member.make(any_concert, "door")
+
+
+@pytest.fixture
+async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
+    """A second session on the same server, as another process has it."""
+    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
+        yield opened
+
+
+@pytest.fixture
+def there(elsewhere: Coordinator, member: Member) -> Permits:
+    """The same permits, as another process sees them."""
+    return member.make(elsewhere, "door")
+
+
+async def fill(permits: Permits, member: Member) -> list[Lease]:
+    """Take all of them."""
+    return [await permits.acquire(timeout=0) for _ in range(member.limit)]
+
+
+async def in_line(permits: Permits, number: int) -> None:
+    """Return when so many stand in line."""
+
+    async def so_many() -> bool:
+        return await permits.waiters() == number
+
+    await eventually(so_many)
+
+
+async def lapse(concert: Coordinator, permits: Permits, lease: Lease) -> None:
+    """Let the server's side of a lease end now; nobody is told."""
+    await raw(concert).zadd(permits._keys[0], {lease.holder: 1}, xx=True)
+
+
+async def lease_end(concert: Coordinator, permits: Permits, lease: Lease) -> float:
+    """When the server ends a lease, in its own milliseconds; 0 if it has none."""
+    end = await raw(concert).zscore(permits._keys[0], lease.holder)
+    return float(end or 0)
+
+
+async def ended(task: "asyncio.Task[Any]") -> BaseException | None:
+    """Wait for the end of a task, and return what it raised."""
+    await asyncio.wait([task], timeout=10)
+    assert task.done()
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
+
+
+# Exclusion and order.
+
+
+async def test_never_more_than_the_limit_are_inside(permits: Permits, there: Permits, member: Member) -> None:
+    """Forty tasks of two processes want in, and as many as may are inside at the busiest moment, not one more."""
+    inside, most = 0, 0
+
+    async def visit(door: Permits) -> None:
+        nonlocal inside, most
+        async with door:
+            inside += 1
+            most = max(most, inside)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            inside -= 1
+
+    await asyncio.gather(*(visit(door) for _ in range(20) for door in (permits, there)))
+    assert most == member.limit
+
+
+async def test_those_who_wait_are_served_in_the_order_of_their_arrival(
+    permits: Permits, there: Permits, member: Member
+) -> None:
+    """Across two processes."""
+    leases = await fill(permits, member)
+    served: list[int] = []
+
+    async def wait(number: int) -> Lease:
+        lease = await (permits, there)[number % 2].acquire()
+        served.append(number)
+        return lease
+
+    tasks: list[asyncio.Task[Lease]] = []
+    for number in range(8):
+        tasks.append(asyncio.create_task(wait(number)))
+        await in_line(permits, number + 1)
+    for number, task in enumerate(tasks):
+        await leases.pop(0).release()
+        leases.append(await task)
+        assert served == list(range(number + 1))
+    for lease in leases:
+        await lease.release()
+
+
+async def test_released_permit_goes_to_the_first_in_line(permits: Permits, there: Permits, member: Member) -> None:
+    """By the release itself: who holds it afterwards is known before the waiter hears of it."""
+    leases = await fill(permits, member)
+    waiter = asyncio.create_task(there.acquire())
+    await in_line(permits, 1)
+    await leases[0].release()
+    holders = await permits.holders()
+    lease = await waiter
+    assert lease.holder in holders
+    assert len(holders) == member.limit
+    for held in [*leases[1:], lease]:
+        await held.release()
+
+
+async def test_newcomer_does_not_overtake_the_line(permits: Permits, there: Permits, member: Member) -> None:
+    """Neither one who waits nor one who tries, at the moment of the release."""
+    leases = await fill(permits, member)
+    waiter = asyncio.create_task(there.acquire())
+    await in_line(permits, 1)
+    newcomer = asyncio.create_task(permits.acquire())
+    await in_line(permits, 2)
+    release = asyncio.create_task(leases[0].release())
+    assert await permits.try_acquire() is None
+    await release
+    lease = await waiter
+    assert not newcomer.done()
+    await lease.release()
+    for held in [*leases[1:], await newcomer]:
+        await held.release()
+
+
+async def test_newcomer_does_not_overtake_the_line_when_all_leases_have_lapsed(
+    any_concert: Coordinator, permits: Permits, there: Permits, member: Member
+) -> None:
+    """Also when the key that held them is gone: it serves those in line before it takes what is left."""
+    leases = await fill(permits, member)
+    waiter = asyncio.create_task(there.acquire())
+    await in_line(permits, 1)
+    await raw(any_concert).delete(permits._keys[0])
+    newcomer = await permits.try_acquire()
+    assert (newcomer is None) == (member.limit == 1)
+    with anyio.fail_after(2):
+        lease = await waiter
+    for held in [lease, newcomer]:
+        if held is not None:
+            await held.release()
+    for lost in leases:
+        with pytest.raises(LeaseLost):
+            await lost.release()
+
+
+async def test_caller_with_a_larger_limit_does_not_overtake(any_concert: Coordinator) -> None:
+    """Each is judged by its own limit, and all stand in one line."""
+    strict, lax = any_concert.semaphore("door", limit=1), any_concert.semaphore("door", limit=3)
+    lease = await strict.acquire()
+    first = asyncio.create_task(strict.acquire())
+    await in_line(strict, 1)
+    assert await lax.try_acquire() is None
+    second = asyncio.create_task(lax.acquire())
+    await in_line(strict, 2)
+    await lease.release()
+    lease = await first
+    third = await second  # the first is in, and for this one there is room beside it
+    await third.release()
+    await lease.release()
+
+
+async def test_second_in_line_is_served_when_the_first_gives_up(
+    permits: Permits, there: Permits, member: Member
+) -> None:
+    """One who left the line is not waited for."""
+    leases = await fill(permits, member)
+    first = asyncio.create_task(there.acquire())
+    await in_line(permits, 1)
+    second = asyncio.create_task(permits.acquire())
+    await in_line(permits, 2)
+    first.cancel()
+    await in_line(permits, 1)
+    await leases[0].release()
+    lease = await second
+    for held in [*leases[1:], lease]:
+        await held.release()
+
+
+async def test_different_names_do_not_meet(any_concert: Coordinator, member: Member) -> None:
+    """Not even names that look like a part of another's keys."""
+    async with AsyncExitStack() as stack:
+        for name in ["a", "a}", "{a", "{a}", "a}:holders", "a:holders", "\0", "ä", " ", "\n", "a" * 512]:
+            for _ in range(member.limit):
+                assert await stack.enter_async_context(member.make(any_concert, name, timeout=0))
+
+
+# Waiting and trying.
+
+
+async def test_acquire_with_timeout_0_tries_once(permits: Permits, member: Member) -> None:
+    """It raises `AcquireTimeout` when none is free, and never stands in line."""
+    leases = await fill(permits, member)
+    with pytest.raises(AcquireTimeout):
+        await permits.acquire(timeout=0)
+    assert await permits.waiters() == 0
+    for lease in leases:
+        await lease.release()
+
+
+async def test_acquire_gives_up_after_its_timeout(permits: Permits, member: Member) -> None:
+    """Not before, and it leaves the line."""
+    leases = await fill(permits, member)
+    began = time.monotonic()
+    with pytest.raises(AcquireTimeout):
+        await permits.acquire(timeout=0.05)
+    assert 0.05 <= time.monotonic() - began < 1.0
+    await in_line(permits, 0)
+    for lease in leases:
+        await lease.release()
+
+
+async def test_acquire_timeout_says_what_was_not_free(permits: Permits, member: Member) -> None:
+    """Kind, name and seconds, in the message and as attributes; it is a `TimeoutError`, too."""
+    leases = await fill(permits, member)
+    with pytest.raises(TimeoutError, match=r"'door' was not granted within 0\.02 s") as caught:
+        await permits.acquire(timeout=timedelta(milliseconds=20))
+    assert isinstance(caught.value, AcquireTimeout)
+    assert (caught.value.kind, caught.value.name, caught.value.timeout) == (leases[0].kind, "door", 0.02)
+    for lease in leases:
+        await lease.release()
+
+
+async def test_timeout_of_the_object_is_that_of_acquire_and_async_with(
+    any_concert: Coordinator, member: Member
+) -> None:
+    """Unless `acquire` is given another."""
+    impatient = member.make(any_concert, "door", timeout=0.01)
+    leases = await fill(impatient, member)
+    with pytest.raises(AcquireTimeout, match=r"within 0\.01 s"):
+        await impatient.acquire()
+    with pytest.raises(AcquireTimeout, match=r"within 0\.01 s"):
+        async with impatient:
+            pytest.fail("nobody else may be inside")
+    patient = asyncio.create_task(impatient.acquire(timeout=None))
+    await in_line(impatient, 1)
+    await anyio.sleep(0.03)
+    await leases[0].release()
+    for lease in [*leases[1:], await patient]:
+        await lease.release()
+
+
+async def test_try_acquire_takes_what_is_free_and_never_waits(permits: Permits, member: Member) -> None:
+    """A lease, or None when all are held."""
+    leases = [await permits.try_acquire() for _ in range(member.limit)]
+    assert await permits.try_acquire() is None
+    assert await permits.waiters() == 0
+    for lease in leases:
+        assert lease is not None
+        await lease.release()
+
+
+# Leases.
+
+
+async def test_lease_says_what_it_is(permits: Permits) -> None:
+    """Its name, its holder, unique each time, its token and the time that it has left."""
+    first = await permits.acquire()
+    assert first.name == "door"
+    assert isinstance(first.fencing_token, int)
+    assert 25 < first.remaining <= 30
+    assert not first.is_lost
+    assert str(first.fencing_token) in repr(first)
+    await first.release()
+    assert first.remaining == 0
+    assert not first.is_lost
+    second = await permits.acquire()
+    assert second.holder != first.holder
+    await second.release()
+
+
+async def test_second_release_raises_not_held(permits: Permits) -> None:
+    """And renewing what was released does."""
+    lease = await permits.acquire()
+    await lease.release()
+    with pytest.raises(NotHeld, match="'door' was released before"):
+        await lease.release()
+    with pytest.raises(NotHeld):
+        await lease.renew()
+
+
+async def test_release_after_a_lapse_raises_lease_lost(any_concert: Coordinator, permits: Permits) -> None:
+    """The error has the facts, and nothing is left."""
+    lease = await permits.acquire()
+    await raw(any_concert).delete(permits._keys[0])
+    with pytest.raises(LeaseLost) as caught:
+        await lease.release()
+    assert (caught.value.name, caught.value.fencing_token) == ("door", lease.fencing_token)
+    assert await permits.holders() == []
+
+
+async def test_lapsed_permit_is_free(
+    any_concert: Coordinator, permits: Permits, there: Permits, member: Member
+) -> None:
+    """Whoever comes after the lease's end gets it, and one who lost it cannot disturb them."""
+    leases = await fill(permits, member)
+    await lapse(any_concert, permits, leases[0])
+    assert leases[0].holder not in await permits.holders()
+    lease = await there.acquire(timeout=0)
+    with pytest.raises(LeaseLost):
+        await leases[0].release()
+    assert lease.holder in await permits.holders()
+    for held in [*leases[1:], lease]:
+        await held.release()
+
+
+async def test_waiter_gets_in_when_a_dead_holder_s_lease_lapses(
+    any_concert: Coordinator, permits: Permits, member: Member
+) -> None:
+    """Nobody tells it: it looks by itself when the lease should have ended."""
+    seconds, microseconds = await raw(any_concert).time()
+    end = seconds * 1000 + microseconds // 1000 + 200
+    await raw(any_concert).zadd(permits._keys[0], {f"dead.{number}": end for number in range(member.limit)})
+    began = time.monotonic()
+    async with permits:
+        assert 0.15 < time.monotonic() - began < 1.5
+
+
+async def test_waiter_gets_in_when_a_lease_lapses_that_others_outlast(
+    any_concert: Coordinator, permits: Permits, there: Permits, member: Member
+) -> None:
+    """The nearest end counts, also that of one who got its permit from the line's head."""
+    leases = await fill(permits, member)
+    waiter = asyncio.create_task(there.acquire())
+    await in_line(permits, 1)
+    await lapse(any_concert, permits, leases[0])
+    assert await permits.try_acquire() is None  # but it serves the line
+    lease = await waiter
+    with pytest.raises(LeaseLost):
+        await leases[0].renew()
+    for held in [*leases[1:], lease]:
+        await held.release()
+
+
+async def test_renew_makes_a_lease_last_a_full_ttl_from_now(any_concert: Coordinator, permits: Permits) -> None:
+    """On the server and here."""
+    lease = await permits.acquire()
+    end = await lease_end(any_concert, permits, lease)
+    await raw(any_concert).zadd(permits._keys[0], {lease.holder: end - 20_000}, xx=True)
+    lease.deadline -= 20
+    await lease.renew()
+    assert await lease_end(any_concert, permits, lease) >= end
+    assert lease.remaining > 25
+    await lease.release()
+
+
+async def test_renew_after_a_lapse_raises_lease_lost(any_concert: Coordinator, permits: Permits) -> None:
+    """A lapsed lease is not brought back to life, even if nobody took the permit."""
+    lease = await permits.acquire()
+    await lapse(any_concert, permits, lease)
+    with pytest.raises(LeaseLost):
+        await lease.renew()
+    assert lease.is_lost
+    assert await permits.holders() == []
+
+
+async def test_lease_is_renewed_in_the_background(concert: Coordinator, member: Member) -> None:
+    """As long as it is held, it does not end."""
+    permits = member.make(concert, "door", ttl=0.3)
+    async with permits as lease:
+        end = await lease_end(concert, permits, lease)
+
+        async def lasts_longer() -> bool:
+            return await lease_end(concert, permits, lease) > end + 300
+
+        await eventually(lasts_longer)
+        assert not lease.is_lost
+    assert await permits.holders() == []
+
+
+async def test_handed_over_lease_is_made_a_full_one(
+    concert: Coordinator, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts short, and the waiter that got it extends it."""
+    monkeypatch.setattr(permits_module, "_HANDOFF", 0.3)
+    permits = member.make(concert, "door")
+    leases = await fill(permits, member)
+    waiter = asyncio.create_task(permits.acquire())
+    await in_line(permits, 1)
+    await leases[0].release()
+    lease = await waiter
+    assert 0.1 < lease.remaining <= 0.3
+    await eventually(lambda: lease.remaining > 20)
+    for held in [*leases[1:], lease]:
+        await held.release()
+
+
+async def test_body_is_cancelled_when_its_lease_is_lost(concert: Coordinator, member: Member) -> None:
+    """And `async with` raises `LeaseLost`, by itself and in no group."""
+    permits = member.make(concert, "door", ttl=0.3)
+    stopped: list[Lease] = []
+
+    async def hold() -> None:
+        async with permits as lease:
+            await lapse(concert, permits, lease)
+            try:
+                await anyio.sleep(10)
+            finally:
+                stopped.append(lease)
+
+    with pytest.raises(LeaseLost):
+        await hold()
+    assert stopped[0].is_lost
+
+
+async def test_task_goes_on_unharmed_after_a_loss(concert: Coordinator, member: Member) -> None:
+    """The cancellation was the body's alone: none is left for later, and none is counted."""
+    permits = member.make(concert, "door", ttl=0.3)
+    with pytest.raises(LeaseLost):
+        await hold_until_lost(concert, permits)
+    await asyncio.sleep(0)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    async with permits:
+        await asyncio.sleep(0)
+
+
+async def hold_until_lost(concert: Coordinator, permits: Permits) -> None:
+    """Enter a body whose lease lapses on the server, and stay in it."""
+    async with permits as lease:
+        await lapse(concert, permits, lease)
+        await anyio.sleep(10)
+
+
+async def test_body_that_swallows_its_cancellation_is_told_at_its_end(
+    concert: Coordinator, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cancelled again while it goes on, and however it ends, `LeaseLost` is raised."""
+    monkeypatch.setattr(body_module, "_TELL_AGAIN", 0.05)
+    permits = member.make(concert, "door", ttl=0.3)
+    swallowed = 0
+
+    async def hold() -> None:
+        nonlocal swallowed
+        async with permits as lease:
+            await lapse(concert, permits, lease)
+            for _ in range(3):
+                try:
+                    await anyio.sleep(10)
+                except asyncio.CancelledError:
+                    swallowed += 1
+
+    with pytest.raises(LeaseLost):
+        await hold()
+    assert swallowed == 3
+
+
+async def test_inner_body_is_stopped_when_an_outer_lease_is_lost(concert: Coordinator, member: Member) -> None:
+    """The outer `async with` raises `LeaseLost`, and the inner lease is released."""
+    outer = member.make(concert, "outer", ttl=0.3)
+    inner = member.make(concert, "inner")
+
+    async def hold() -> None:
+        async with outer as lease, inner:
+            await lapse(concert, outer, lease)
+            await anyio.sleep(10)
+
+    with pytest.raises(LeaseLost, match="'outer'"):
+        await hold()
+    assert await inner.holders() == []
+
+
+async def test_outermost_loss_is_told_when_both_leases_are_lost(concert: Coordinator, member: Member) -> None:
+    """Nothing of the body's cancellation is left."""
+    outer = member.make(concert, "outer", ttl=0.3)
+    inner = member.make(concert, "inner", ttl=0.3)
+
+    async def hold() -> None:
+        async with outer as one, inner as other:
+            await lapse(concert, outer, one)
+            await lapse(concert, inner, other)
+            await anyio.sleep(10)
+
+    with pytest.raises(LeaseLost):
+        await hold()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("is_lost_first", [False, True])
+async def test_cancellation_from_outside_wins_over_a_loss(
+    concert: Coordinator, member: Member, is_lost_first: bool
+) -> None:
+    """Whoever cancelled the caller is obeyed, also if the lease is lost at that moment."""
+    permits = member.make(concert, "door")
+    entered = asyncio.Event()
+    leases: list[Lease] = []
+
+    async def hold() -> None:
+        async with permits as lease:
+            leases.append(lease)
+            entered.set()
+            await anyio.sleep_forever()
+
+    task = asyncio.create_task(hold())
+    await entered.wait()
+    if not is_lost_first:
+        task.cancel()
+    leases[0].lose()
+    if is_lost_first:
+        task.cancel()
+    assert isinstance(await ended(task), asyncio.CancelledError)
+
+
+async def test_body_in_a_task_group_is_stopped_when_its_lease_is_lost(concert: Coordinator, member: Member) -> None:
+    """With all tasks in it, of asyncio's kind and of anyio's."""
+    permits = member.make(concert, "door", ttl=0.3)
+    stopped: list[str] = []
+
+    async def work(kind: str) -> None:
+        try:
+            await anyio.sleep(10)
+        finally:
+            stopped.append(kind)
+
+    async def hold() -> None:
+        async with permits as lease, asyncio.TaskGroup() as group, anyio.create_task_group() as other:
+            await lapse(concert, permits, lease)
+            group.create_task(work("asyncio"))
+            other.start_soon(work, "anyio")
+
+    with pytest.raises(LeaseLost):
+        await hold()
+    assert sorted(stopped) == ["anyio", "asyncio"]
+
+
+async def test_lost_returns_when_the_lease_is_lost(concert: Coordinator, member: Member) -> None:
+    """For leases without a body; at once if it is lost already."""
+    permits = member.make(concert, "door", ttl=0.3)
+    lease = await permits.acquire()
+    await lapse(concert, permits, lease)
+    with anyio.fail_after(5):
+        await lease.lost()
+        await lease.lost()
+    assert lease.is_lost
+    with pytest.raises(LeaseLost):
+        await lease.renew()
+
+
+async def test_abandoned_lease_lapses(concert: Coordinator, member: Member, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody renews what nobody holds on to, and the log says so."""
+    permits = member.make(concert, "door", ttl=0.3)
+    for _ in range(member.limit):
+        await permits.acquire()
+    gc.collect()
+    async with permits as lease:
+
+        async def others_are_gone() -> bool:
+            return await permits.holders() == [lease.holder]
+
+        await eventually(others_are_gone)
+    assert "dropped without a release" in caplog.text
+
+
+async def test_lease_that_is_held_is_not_taken_for_abandoned(concert: Coordinator, member: Member) -> None:
+    """`async with` without `as` keeps it."""
+    permits = member.make(concert, "door", ttl=1.0)
+    async with permits:
+        gc.collect()
+        [(_, first_end)] = await raw(concert).zrange(permits._keys[0], 0, -1, withscores=True)
+
+        async def is_renewed_beyond_it() -> bool:
+            [(_, end)] = await raw(concert).zrange(permits._keys[0], 0, -1, withscores=True)
+            return bool(end > first_end + 1000)
+
+        await eventually(is_renewed_beyond_it)
+
+
+# Fencing tokens.
+
+
+async def _release(concert: Coordinator, permits: Permits, held: list[Lease]) -> None:
+    for lease in held:
+        await lease.release()
+
+
+async def _hand_over(concert: Coordinator, permits: Permits, held: list[Lease]) -> None:
+    waiter = asyncio.create_task(permits.acquire())
+    await in_line(permits, 1)
+    await _release(concert, permits, held)
+    lease = await waiter
+    assert lease.fencing_token > max(old.fencing_token for old in held)
+    await lease.release()
+
+
+async def _lapse(concert: Coordinator, permits: Permits, held: list[Lease]) -> None:
+    for lease in held:
+        await lapse(concert, permits, lease)
+
+
+async def _delete_keys(concert: Coordinator, permits: Permits, held: list[Lease]) -> None:
+    await raw(concert).delete(*permits._keys)
+
+
+async def _flush_all(concert: Coordinator, permits: Permits, held: list[Lease]) -> None:
+    await raw(concert).flushall()
+
+
+async def _flush_scripts(concert: Coordinator, permits: Permits, held: list[Lease]) -> None:
+    await _release(concert, permits, held)
+    await raw(concert).script_flush()
+
+
+@pytest.mark.parametrize("happening", [_release, _hand_over, _lapse, _delete_keys, _flush_all, _flush_scripts])
+async def test_fencing_token_rises(
+    any_concert: Coordinator, permits: Permits, member: Member, happening: Callable[..., Awaitable[None]]
+) -> None:
+    """With every grant, whatever came between it and the one before."""
+    tokens: list[int] = []
+    for _ in range(3):
+        held = await fill(permits, member)
+        tokens += [lease.fencing_token for lease in held]
+        await happening(any_concert, permits, held)
+    assert tokens == sorted(set(tokens))
+
+
+async def test_fencing_token_rises_although_the_server_s_clock_went_back(
+    any_concert: Coordinator, permits: Permits
+) -> None:
+    """The counter is ahead of the clock, and is counted on from."""
+    lease = await permits.acquire()
+    ahead = lease.fencing_token + 3_600_000_000
+    await raw(any_concert).set(permits._keys[2], ahead, px=60_000)
+    await lease.release()
+    for number in (1, 2):
+        async with permits as lease:
+            assert lease.fencing_token == ahead + number
+
+
+# Cancellation.
+
+
+@pytest.mark.parametrize("moment", MOMENTS[:2])
+async def test_cancelled_waiter_leaves_the_line(
+    permits: Permits, there: Permits, member: Member, moment: Moment
+) -> None:
+    """Nobody has to wait for it, and the permits are free when their holders have gone."""
+    leases = await fill(permits, member)
+    assert await cancel_at(1, moment, there.acquire())
+    await in_line(permits, 0)
+    for lease in leases:
+        await lease.release()
+    assert await permits.holders() == []
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_cancelled_acquire_gives_back_what_it_was_granted(permits: Permits, moment: Moment) -> None:
+    """A grant whose reply comes too late holds up nobody."""
+    assert await cancel_at(1, moment, permits.acquire())
+
+    async def nobody_holds_it() -> bool:
+        return await permits.holders() == []
+
+    await eventually(nobody_holds_it)
+
+
+@pytest.mark.parametrize("scoped", [False, True])
+async def test_cancelled_body_releases(permits: Permits, scoped: bool) -> None:
+    """By asyncio's cancellation and by anyio's scopes, and the cancellation goes on."""
+    entered = asyncio.Event()
+    scope = anyio.CancelScope()
+
+    async def hold() -> None:
+        with scope:
+            async with permits:
+                entered.set()
+                await anyio.sleep_forever()
+
+    task = asyncio.create_task(hold())
+    await entered.wait()
+    (scope if scoped else task).cancel()
+    error = await ended(task)
+    assert scope.cancelled_caught if scoped else isinstance(error, asyncio.CancelledError)
+
+    async def nobody_holds_it() -> bool:
+        return await permits.holders() == []
+
+    await eventually(nobody_holds_it)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_cancelled_release_releases(permits: Permits, moment: Moment) -> None:
+    """Once it has begun it is on its way, whatever becomes of its caller."""
+    lease = await permits.acquire()
+    assert await cancel_at(1, moment, lease.release())
+
+    async def nobody_holds_it() -> bool:
+        return await permits.holders() == []
+
+    await eventually(nobody_holds_it)
+    with pytest.raises(NotHeld):
+        await lease.release()
+
+
+# Bodies.
+
+
+async def test_one_object_serves_many_tasks(permits: Permits, member: Member) -> None:
+    """Each `async with` ends its own lease, whoever shares the object."""
+    tokens: set[int] = set()
+
+    async def visit() -> None:
+        async with permits as lease:
+            await asyncio.sleep(0)
+            assert lease.holder in await permits.holders()
+            tokens.add(lease.fencing_token)
+        assert lease.remaining == 0
+
+    await asyncio.gather(*(visit() for _ in range(20)))
+    assert len(tokens) == 20
+    assert permits._entered == {}
+
+
+async def test_one_task_may_hold_as_many_as_there_are(permits: Permits, member: Member) -> None:
+    """Nested `async with` on one object, each with a lease of its own, ended from the inside out."""
+    async with AsyncExitStack() as stack:
+        leases = [await stack.enter_async_context(permits) for _ in range(member.limit)]
+        assert await permits.try_acquire() is None
+    assert len({lease.holder for lease in leases}) == member.limit
+    assert await permits.holders() == []
+
+
+async def test_nested_body_ends_the_lease_that_it_began(any_concert: Coordinator) -> None:
+    """The inner one's, when the inner one ends."""
+    semaphore = any_concert.semaphore("door", limit=2)
+    async with semaphore as outer:
+        async with semaphore as inner:
+            assert set(await semaphore.holders()) == {outer.holder, inner.holder}
+        assert await semaphore.holders() == [outer.holder]
+
+
+async def test_exception_of_the_body_comes_through_unchanged(permits: Permits) -> None:
+    """Itself, in no group, and the permit is released."""
+    error = RuntimeError("the body's own")
+
+    async def fail() -> None:
+        async with permits:
+            raise error
+
+    with pytest.raises(RuntimeError) as caught:
+        await fail()
+    assert caught.value is error
+    assert await permits.holders() == []
+
+
+async def test_exception_of_the_body_wins_over_a_lost_lease(any_concert: Coordinator, permits: Permits) -> None:
+    """Which is added to it as a note."""
+
+    async def fail() -> None:
+        async with permits as lease:
+            await raw(any_concert).zrem(permits._keys[0], lease.holder)
+            raise RuntimeError("the body's own")
+
+    with pytest.raises(RuntimeError, match="the body's own") as caught:
+        await fail()
+    assert ["was lost" in note for note in caught.value.__notes__] == [True]
+
+
+async def test_exception_of_the_body_wins_over_a_cancelled_scope(permits: Permits) -> None:
+    """A body that fails while it is being cancelled has failed, and that is what its caller learns."""
+
+    async def fail() -> None:
+        with anyio.CancelScope() as scope:
+            async with permits:
+                scope.cancel()
+                raise RuntimeError("the body's own")
+
+    with pytest.raises(RuntimeError, match="the body's own"):
+        await fail()
+    assert await permits.holders() == []
+
+
+async def test_body_may_release_its_lease_itself(permits: Permits) -> None:
+    """Early, and nothing is raised at the end."""
+    async with permits as lease:
+        await lease.release()
+        assert await permits.holders() == []
+
+
+# Inspection.
+
+
+async def test_locked_tells_whether_all_are_held(permits: Permits, member: Member) -> None:
+    """True exactly when `acquire` would have to wait."""
+    assert not await permits.locked()
+    leases = await fill(permits, member)
+    assert await permits.locked()
+    await leases.pop().release()
+    assert not await permits.locked()
+    for lease in leases:
+        await lease.release()
+
+
+async def test_holders_are_those_whose_leases_have_not_lapsed(
+    any_concert: Coordinator, permits: Permits, member: Member
+) -> None:
+    """In the order in which they end."""
+    assert await permits.holders() == []
+    leases = await fill(permits, member)
+    for number, lease in enumerate(leases):
+        end = await lease_end(any_concert, permits, lease)
+        await raw(any_concert).zadd(permits._keys[0], {lease.holder: end - 1000 * number}, xx=True)
+    assert await permits.holders() == [lease.holder for lease in reversed(leases)]
+    await lapse(any_concert, permits, leases[-1])
+    assert leases[-1].holder not in await permits.holders()
+    with pytest.raises(LeaseLost):
+        await leases.pop().renew()
+    for lease in leases:
+        await lease.release()
+
+
+async def test_waiters_counts_those_in_line(permits: Permits, there: Permits, member: Member) -> None:
+    """Of all processes."""
+    leases = await fill(permits, member)
+    tasks = [asyncio.create_task(door.acquire()) for door in (permits, there, there)]
+    await in_line(permits, 3)
+    for task in tasks:
+        task.cancel()
+    await in_line(permits, 0)
+    for lease in leases:
+        await lease.release()
+
+
+# Opening and closing.
+
+
+@pytest.mark.parametrize("verb", ["acquire", "try_acquire", "__aenter__", "locked", "holders", "waiters"])
+async def test_closed_coordinator_is_not_connected(member: Member, verb: str) -> None:
+    """Whatever is asked of it."""
+    permits = member.make(Coordinator("redis://127.0.0.1:1/0"), "door")
+    with pytest.raises(NotConnected):
+        await getattr(permits, verb)()
+
+
+async def test_waiter_is_sent_away_when_its_coordinator_closes(
+    permits: Permits, elsewhere: Coordinator, there: Permits, member: Member
+) -> None:
+    """With `NotConnected`, and it leaves the line."""
+    leases = await fill(permits, member)
+    waiter = asyncio.create_task(there.acquire())
+    await in_line(permits, 1)
+    await elsewhere.__aexit__(None, None, None)
+    assert isinstance(await ended(waiter), NotConnected)
+    await in_line(permits, 0)
+    for lease in leases:
+        await lease.release()
+
+
+async def test_closing_releases_what_is_held(
+    permits: Permits, elsewhere: Coordinator, there: Permits, member: Member
+) -> None:
+    """At once, to those who wait elsewhere; a lease of it is lost."""
+    leases = await fill(there, member)
+    waiter = asyncio.create_task(permits.acquire())
+    await in_line(permits, 1)
+    await elsewhere.__aexit__(None, None, None)
+    lease = await waiter
+    assert await permits.holders() == [lease.holder]
+    assert all(lost.is_lost for lost in leases)
+    await lease.release()
+
+
+async def test_body_under_a_lease_is_stopped_when_its_coordinator_closes(
+    elsewhere: Coordinator, there: Permits
+) -> None:
+    """With `LeaseLost`."""
+    entered = asyncio.Event()
+
+    async def hold() -> None:
+        async with there:
+            entered.set()
+            await anyio.sleep_forever()
+
+    task = asyncio.create_task(hold())
+    await entered.wait()
+    await elsewhere.__aexit__(None, None, None)
+    assert isinstance(await ended(task), LeaseLost)
+
+
+async def test_lost_lease_is_told_even_when_its_coordinator_closed_meanwhile(
+    elsewhere: Coordinator, there: Permits
+) -> None:
+    """A body that tidies up for long after a loss is not told that all was well."""
+    lost, closed = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        async with there as lease:
+            await raw(elsewhere).delete(there._keys[0])
+            try:
+                await lease.renew()
+            finally:
+                lost.set()
+                with anyio.CancelScope(shield=True):
+                    await closed.wait()
+
+    task = asyncio.create_task(hold())
+    await lost.wait()
+    await elsewhere.__aexit__(None, None, None)
+    closed.set()
+    assert isinstance(await ended(task), LeaseLost)
+
+
+# Bad input: refused before anything is sent, so the coordinator need not be open.
+
+
+@pytest.mark.parametrize("ttl", [0, -1, nan, inf, 0.0001, True, "30", None, timedelta(seconds=-1)])
+def test_ttl_is_a_time_above_0(member: Member, ttl: Any) -> None:
+    """Anything else is a `ValueError`."""
+    with pytest.raises(ValueError, match="ttl is"):
+        member.make(Coordinator(), "door", ttl=ttl)
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, nan, inf, False, "1", timedelta(seconds=-1)])
+async def test_timeout_is_a_time_from_0(member: Member, timeout: Any) -> None:
+    """Anything else but None is a `ValueError`, of the object and of `acquire`."""
+    with pytest.raises(ValueError, match="timeout is"):
+        member.make(Coordinator(), "door", timeout=timeout)
+    with pytest.raises(ValueError, match="timeout is"):
+        await member.make(Coordinator(), "door").acquire(timeout=timeout)
+
+
+@pytest.mark.parametrize("name", ["", "a" * 513, "ä" * 257, "\ud800", b"door", 7, None])
+def test_name_is_a_string_of_1_to_512_bytes(member: Member, name: Any) -> None:
+    """Anything else is `InvalidName`, which is a `ValueError`."""
+    with pytest.raises(InvalidName) as caught:
+        member.make(Coordinator(), name)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 1.0, "1", None, 100_001])
+def test_limit_of_a_semaphore_is_a_whole_number_above_0(limit: Any) -> None:
+    """Anything else is a `ValueError`."""
+    with pytest.raises(ValueError, match="limit of semaphore 'door' is"):
+        Coordinator().semaphore("door", limit=limit)

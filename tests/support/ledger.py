@@ -1,0 +1,103 @@
+"""Where the jobs of a namespace are: what was enqueued and is not done lies in exactly one place."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Ledger", "read_ledger", "read_ledger_now"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The places of all jobs, by their ids, at one moment.
+
+    Attributes:
+        bodies: Those that are not done.
+        ready: Queue -> those that may run now, the next one first.
+        delayed: Queue -> those that are due later, the earliest first.
+        claimed: Worker -> those that it holds.
+        dead: Those that were set aside.
+        reasons: Why.
+        failures: How many attempts of each failed.
+        crashes: How many workers died with each.
+        workers: Those who are not known to be dead.
+    """
+
+    bodies: list[str]
+    ready: dict[str, list[str]]
+    delayed: dict[str, list[str]]
+    claimed: dict[str, list[str]]
+    dead: list[str]
+    reasons: dict[str, dict[str, Any]]
+    failures: dict[str, int]
+    crashes: dict[str, int]
+    workers: list[str]
+
+    def places(self) -> Counter[str]:
+        """How often each job is somewhere."""
+        found = Counter(self.dead)
+        for part in (self.ready, self.delayed, self.claimed):
+            for ids in part.values():
+                found.update(ids)
+        return found
+
+    def check(self, *, put: int, done: int) -> None:
+        """Raise AssertionError unless put = ready + delayed + claimed + done + dead, each job in one place."""
+        assert self.places() == Counter(self.bodies)
+        assert put == len(self.bodies) + done, f"{put} were put, {len(self.bodies)} are there, {done} are done"
+
+
+# In one step, so that it is right at any moment: every key of the tasks, with all that it holds.
+_READ = """
+local answer = {}
+for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
+  local kind = redis.call('TYPE', key)['ok']
+  local read = {list = {'LRANGE', key, 0, -1}, zset = {'ZRANGE', key, 0, -1}, hash = {'HGETALL', key}}
+  answer[#answer + 1] = {key, kind, redis.call(unpack(read[kind]))}
+end
+return answer
+"""
+
+
+async def read_ledger(client: Any, namespace: str) -> Ledger:
+    """Ask where all jobs are, with a `redis.asyncio` client."""
+    prefix = f"{{{namespace}:tasks}}:"
+    return _ledger(prefix, await client.eval(_READ, 0, prefix))
+
+
+def read_ledger_now(client: Any, namespace: str) -> Ledger:
+    """Ask where all jobs are, with a plain `redis` client."""
+    prefix = f"{{{namespace}:tasks}}:"
+    return _ledger(prefix, client.eval(_READ, 0, prefix))
+
+
+def _ledger(prefix: str, rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger:
+    found: dict[str, Any] = {}
+    for key, kind, items in rows:
+        texts = [item.decode(errors="replace") for item in items]
+        part = key.decode().removeprefix(prefix)
+        found[part] = dict(zip(texts[::2], texts[1::2], strict=True)) if kind == b"hash" else texts
+
+    def of(kind: str) -> dict[str, list[str]]:
+        start = f"{kind}:"
+        return {
+            part.removeprefix(start): [id_ for id_ in value if id_ != "#"]
+            for part, value in found.items()
+            if part.startswith(start)
+        }
+
+    def counts(kind: str) -> dict[str, int]:
+        return {id_: int(count) for id_, count in found.get(kind, {}).items()}
+
+    return Ledger(
+        bodies=list(found.get("bodies", {})),
+        ready={name: ids for name, ids in of("queue").items() if ids},
+        delayed={name: ids for name, ids in of("delayed").items() if ids},
+        claimed={worker: ids for worker, ids in of("claimed").items() if ids},
+        dead=found.get("dead", []),
+        reasons={id_: json.loads(reason) for id_, reason in found.get("reasons", {}).items()},
+        failures=counts("failures"),
+        crashes=counts("crashes"),
+        workers=found.get("workers", []),
+    )
