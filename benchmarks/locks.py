@@ -130,6 +130,34 @@ async def play(name: str, url: str, rounds: int) -> None:
     print("\n".join(log))
 
 
+async def message_floor(url: str, rounds: int) -> list[float]:
+    """Milliseconds that one bare message takes from one process to another, each of them asleep before."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, __file__, "--listener", url, str(rounds), stdout=asyncio.subprocess.PIPE
+    )
+    client = redis.asyncio.Redis.from_url(url)
+    while not await client.pubsub_channels("floor"):
+        await asyncio.sleep(0.01)
+    for _ in range(rounds):
+        await asyncio.sleep(HOLD)
+        await client.publish("floor", repr(time.monotonic()))
+    output, _ = await child.communicate()
+    await client.aclose()
+    return sorted(float(line) for line in output.decode().splitlines())
+
+
+async def listen(url: str, rounds: int) -> None:
+    """The other process of `message_floor`."""
+    took: list[float] = []
+    async with redis.asyncio.Redis.from_url(url) as client, client.pubsub() as subscription:
+        await subscription.subscribe("floor")
+        while len(took) < rounds:
+            message = await subscription.get_message(ignore_subscribe_messages=True, timeout=5)
+            if message:
+                took.append((time.monotonic() - float(message["data"])) * 1000)
+    print("\n".join(map(str, took)))
+
+
 async def measure(*, quick: bool) -> None:
     scale = 0.25 if quick else 1.0
     rounds = 3 if quick else 5
@@ -176,6 +204,7 @@ async def measure(*, quick: bool) -> None:
         hops = {name: sorted(await hand_off(name, server.url, int(100 * scale))) for name in NAMES}
         for title, share in (("hand-off between processes, p50 ms", 0.5), ("hand-off between processes, p99 ms", 0.99)):
             rows.append((title, {name: hops[name][int(len(hops[name]) * share)] for name in NAMES}))
+        floor = await message_floor(server.url, int(60 * scale))
         await client.aclose()
         await monitor.aclose()
 
@@ -189,8 +218,14 @@ async def measure(*, quick: bool) -> None:
             else f"{title:40}{ours:12,.0f}{theirs:12,.0f}{ratio}"
         )
 
+    print(f"{'floor: one message, p50 ms':40}{statistics.median(floor):12,.2f}")
+
 
 def main() -> None:
+    if "--listener" in sys.argv:
+        url, rounds = sys.argv[sys.argv.index("--listener") + 1 :]
+        asyncio.run(listen(url, int(rounds)))
+        return
     if "--player" in sys.argv:
         name, url, rounds, _ = sys.argv[sys.argv.index("--player") + 1 :]
         asyncio.run(play(name, url, int(rounds)))
