@@ -1,14 +1,12 @@
 """What users open: one object that owns the connection pool and the background work, and makes every primitive."""
 
-import asyncio
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
-import anyio
-
+from inconcert._core.completion import to_the_end
 from inconcert._core.session import Access, Session
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.sources import Client, ClientSource, EmbeddedSource, Source, UrlSource
@@ -147,7 +145,7 @@ class Coordinator:
             session = Session(self._client.connection_pool, self._access.keys, timeout=self._timeout)
             await session.open()
         except BaseException:
-            await _to_the_end(self._close(None))
+            await to_the_end(self._close(None))
             raise
         self._access.opened = session
         return self
@@ -156,7 +154,7 @@ class Coordinator:
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         session, self._access.opened = self._access.opened, None
-        await _to_the_end(self._close(session))
+        await to_the_end(self._close(session))
 
     async def _close(self, session: Session | None) -> None:
         try:
@@ -267,21 +265,6 @@ class Coordinator:
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
         await Worker(self.consume(*queues), self._registry, concurrency=concurrency).run()
-
-
-async def _to_the_end(work: Coroutine[object, object, None]) -> None:
-    """Do some work that is bounded in time.  A cancellation, from whomever, is raised only when it is done."""
-    task = asyncio.create_task(work)
-    cancelled: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError as error:
-                cancelled = error
-    task.result()
-    if cancelled is not None:
-        raise cancelled
 
 
 def _call_timeout(timeout: Seconds) -> float:

@@ -9,6 +9,7 @@ from typing import Self
 
 import anyio
 
+from inconcert._core.completion import to_the_end
 from inconcert._core.session import Access, Session
 from inconcert._redis.bells import Bells
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
@@ -127,22 +128,11 @@ class _Opened:
         self._tasks = [asyncio.create_task(part.run()) for part in (self._promoter, self._reaper)]
 
     async def close(self) -> None:
-        """Complete even when cancelled: a scope shields from anyio only, and from `Task.cancel()` another task does."""
         self._session.wakeups.forget(self._address)
         self.abandon(NotConnected("the consumer was closed while this call waited"))
         if self._claims is not None and not self._session.channel.is_closed:
             self._claims.retire()
-        closing = asyncio.create_task(self._disconnect())
-        cancellation: asyncio.CancelledError | None = None
-        with anyio.CancelScope(shield=True):
-            while not closing.done():
-                try:
-                    await asyncio.wait([closing])
-                except asyncio.CancelledError as error:
-                    cancellation = error
-        if cancellation is not None:
-            raise cancellation
-        closing.result()
+        await to_the_end(self._disconnect())
 
     async def _disconnect(self) -> None:
         for task in self._tasks:
