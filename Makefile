@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH ?= locks signals elections
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
@@ -36,8 +37,8 @@ docs: $(VENV)/.dev ## build the site into site/; a warning is an error
 pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
 	$(BIN)/python -m pytest $(ARGS)
 
-bench: $(VENV)/.dev ## measure the locks beside their peers
-	$(BIN)/python benchmarks/locks.py
+bench: $(VENV)/.bench ## measure beside the peers; BENCH="locks" to choose
+	@for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean: ## remove everything made here
 	rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -52,6 +53,10 @@ $(VENV)/.python:
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/.python
 	$(PIP) --editable '.[demo,embedded]'
+	@touch $@
+
+$(VENV)/.bench: pyproject.toml | $(VENV)/.python
+	$(PIP) --editable '.[bench]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.python

@@ -4,11 +4,17 @@ Open a `Coordinator`, and take locks, permits and turns, hand out work, and talk
 """
 
 from inconcert._core.lease import Lease
+from inconcert._core.listening import Gap
+from inconcert.barrier import Barrier
 from inconcert.chat.chats import Chats
 from inconcert.chat.reading import Batch, Message
 from inconcert.coordinator import Coordinator
+from inconcert.elections.election import Election
+from inconcert.elections.record import ElectionRecord
+from inconcert.elections.term import Term
 from inconcert.errors import (
     AcquireTimeout,
+    BarrierBroken,
     ChatNotFound,
     InconcertError,
     InvalidName,
@@ -18,39 +24,71 @@ from inconcert.errors import (
     NotConnected,
     NotHeld,
     OutcomeUnknown,
+    QuorumNotReached,
     Unavailable,
     UnknownTask,
     WrongState,
 )
+from inconcert.event import Event
+from inconcert.latch import Latch
 from inconcert.lock import Lock
+from inconcert.locks import Leases, Locks
+from inconcert.quorum import QuorumLease, QuorumLock
+from inconcert.rwlock import ReadLock, RWLock, WriteLease, WriteLock
 from inconcert.semaphore import Semaphore
+from inconcert.signals.patterns import Signalled, Signals
+from inconcert.signals.signal import Signal, wait_all, wait_any
+from inconcert.signals.subscription import Subscription
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.job import ClaimedJob, Job
 from inconcert.tasks.task import Task
 
 __all__ = [
     "AcquireTimeout",
+    "Barrier",
+    "BarrierBroken",
     "Batch",
     "ChatNotFound",
     "Chats",
     "ClaimedJob",
     "Consumer",
     "Coordinator",
+    "Election",
+    "ElectionRecord",
+    "Event",
+    "Gap",
     "InconcertError",
     "InvalidName",
     "InvalidPayload",
     "Job",
+    "Latch",
     "Lease",
     "LeaseLost",
+    "Leases",
     "Lock",
+    "Locks",
     "Message",
     "NotAMember",
     "NotConnected",
     "NotHeld",
     "OutcomeUnknown",
+    "QuorumLease",
+    "QuorumLock",
+    "QuorumNotReached",
+    "RWLock",
+    "ReadLock",
     "Semaphore",
+    "Signal",
+    "Signalled",
+    "Signals",
+    "Subscription",
     "Task",
+    "Term",
     "Unavailable",
     "UnknownTask",
+    "WriteLease",
+    "WriteLock",
     "WrongState",
+    "wait_all",
+    "wait_any",
 ]

@@ -13,10 +13,19 @@ from inconcert._redis.sources import Client, ClientSource, EmbeddedSource, Sourc
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
+from inconcert.barrier import BARRIER_TTL, Barrier
 from inconcert.chat.chats import Chats
+from inconcert.elections.election import ELECTION_TTL, Election
 from inconcert.errors import NotConnected
+from inconcert.event import EVENT_TTL, Event
+from inconcert.latch import LATCH_TTL, Latch
 from inconcert.lock import DEFAULT_TTL, Lock
+from inconcert.locks import Locks
+from inconcert.periodic import PeriodicFunction, Timetable
+from inconcert.rwlock import RWLock
 from inconcert.semaphore import Semaphore
+from inconcert.signals.patterns import Signals
+from inconcert.signals.signal import Signal
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.envelope import DEFAULT_QUEUE, MAX_ATTEMPTS
 from inconcert.tasks.job import Job
@@ -28,6 +37,7 @@ __all__ = ["Coordinator"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=PeriodicFunction)
 
 _DEFAULT_NAMESPACE = "inconcert"
 _DEFAULT_TIMEOUT = (
@@ -131,6 +141,7 @@ class Coordinator:
         self._is_open = False
         self._registry = Registry(self._access)
         self._chat = Chats(self._access)
+        self._timetable = Timetable(self._access)
 
     def __repr__(self) -> str:
         state = "closed" if self._access.opened is None else "open"
@@ -148,6 +159,7 @@ class Coordinator:
             await to_the_end(self._close(None))
             raise
         self._access.opened = session
+        self._timetable.start()
         return self
 
     async def __aexit__(
@@ -159,6 +171,7 @@ class Coordinator:
     async def _close(self, session: Session | None) -> None:
         try:
             if session is not None:
+                await self._timetable.stop()
                 await session.close()
         finally:
             try:
@@ -187,11 +200,85 @@ class Coordinator:
         """A lock: one holder at a time, first come first served, fenced. See `Lock`."""
         return Lock(self._access, name, ttl=ttl, timeout=timeout)
 
+    def locks(self, *names: str, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> Locks:
+        """Several locks as one: all of them or none, without deadlock. See `Locks`."""
+        return Locks(self._access, *names, ttl=ttl, timeout=timeout)
+
     def semaphore(
         self, name: str, *, limit: int, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
     ) -> Semaphore:
         """A semaphore: up to `limit` holders at a time, first come first served. See `Semaphore`."""
         return Semaphore(self._access, name, limit=limit, ttl=ttl, timeout=timeout)
+
+    def rwlock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> RWLock:
+        """A lock that readers share and a writer has alone, first come first served. See `RWLock`."""
+        return RWLock(self._access, name, ttl=ttl, timeout=timeout)
+
+    def election(
+        self,
+        name: str,
+        *,
+        ttl: Seconds = ELECTION_TTL,
+        timeout: Seconds | None = None,
+        candidate: str | None = None,
+    ) -> Election:
+        """An election: one leader at a time, which stays until it ends or dies. See `Election`."""
+        return Election(self._access, name, ttl=ttl, timeout=timeout, candidate=candidate)
+
+    def every(self, period: Seconds, *, name: str | None = None) -> Callable[[F], F]:
+        """Let one process at a time run a coroutine function at this period: `@concert.every(300)`.
+
+        It runs while the coordinator is open, in one of all processes that have registered it; another takes over when
+        that one ends or dies.  The first run is at once.  From then on runs begin at least a period apart by the
+        server's clock, whoever leads and however often the service restarts.  One that is late, because the run before
+        it was long, begins at once, and those missed are left out.  An exception is logged, and the next run comes when
+        it is due.  The function is cancelled when its process loses the lead, and when the coordinator closes.
+
+        Use it for what need not happen each time: a run that dies with its process is not repeated.  For work that must
+        be done, let it enqueue a task.
+
+        Args:
+            period: From the beginning of one run to that of the next, in seconds.
+            name: What all processes know it by; by default its module and qualified name.
+
+        Returns:
+            What registers a coroutine function without parameters, and returns it unchanged.
+
+        Raises:
+            TypeError: It is not a coroutine function, or needs arguments.
+            ValueError: One of this name is registered already, or `period` is not above 0.
+            InvalidName: The name is empty or longer than 512 bytes.
+
+        Cost: 1 round trip for each run, and 1 for each time to wait for; renewals as for an election.
+        """
+
+        def register(function: F) -> F:
+            self._timetable.add(function, period=period, name=name)
+            return function
+
+        return register
+
+    def event(self, name: str, *, ttl: Seconds = EVENT_TTL) -> Event:
+        """An event: lets everyone pass while it is set. See `Event`."""
+        return Event(self._access, name, ttl=ttl)
+
+    def latch(self, name: str, count: int, *, ttl: Seconds = LATCH_TTL) -> Latch:
+        """A latch: opens once `count` things are done. See `Latch`."""
+        return Latch(self._access, name, count, ttl=ttl)
+
+    def barrier(
+        self, name: str, parties: int, *, ttl: Seconds = BARRIER_TTL, timeout: Seconds | None = None
+    ) -> Barrier:
+        """A barrier: lets its parties pass when all have arrived, round after round. See `Barrier`."""
+        return Barrier(self._access, name, parties, ttl=ttl, timeout=timeout)
+
+    def signal(self, name: str) -> Signal:
+        """A signal: wakes all who wait for it, or the one who has waited longest. See `Signal`."""
+        return Signal(self._access, name)
+
+    def signals(self, pattern: str) -> Signals:
+        """All signals whose names fit a glob, such as `deploy.*`, to subscribe to. See `Signals`."""
+        return Signals(self._access, pattern)
 
     @property
     def chat(self) -> Chats:

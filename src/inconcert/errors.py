@@ -4,6 +4,7 @@
     ├── NotConnected          not executed: the coordinator is closed
     ├── Unavailable           not executed: the server could not be asked, or refused
     ├── OutcomeUnknown        sent, and no reply came
+    │   └── QuorumNotReached      by a majority of several servers
     ├── WrongState            not executed: a key holds something that is not ours
     ├── InvalidName           not executed: also a ValueError
     ├── InvalidPayload        not executed: also a ValueError
@@ -12,14 +13,18 @@
     ├── NotHeld               not executed: released before
     ├── UnknownTask           not executed
     ├── NotAMember            not executed
+    ├── BarrierBroken         executed, and not passed: also an asyncio.BrokenBarrierError
     └── ChatNotFound          not executed
 
 Each error is exactly one of: not executed, executed, outcome unknown.  A message says which thing, what is so, and
 what to do; the facts in it are attributes too.
 """
 
+import asyncio
+
 __all__ = [
     "AcquireTimeout",
+    "BarrierBroken",
     "ChatNotFound",
     "InconcertError",
     "InvalidName",
@@ -29,6 +34,7 @@ __all__ = [
     "NotConnected",
     "NotHeld",
     "OutcomeUnknown",
+    "QuorumNotReached",
     "Unavailable",
     "UnknownTask",
     "WrongState",
@@ -49,6 +55,20 @@ class Unavailable(InconcertError):
 
 class OutcomeUnknown(InconcertError):
     """The command was sent and no reply came: it may or may not have been executed."""
+
+
+class QuorumNotReached(OutcomeUnknown):
+    """A majority of several servers could not be asked; what the others granted is given back, or lapses."""
+
+    def __init__(self, name: str, reasons: dict[str, str], servers: int) -> None:
+        listed = ", ".join(f"{server} ({reason})" for server, reason in reasons.items())
+        super().__init__(
+            f"quorum lock {name!r}: {len(reasons)} of {servers} servers failed, so no majority agrees: {listed}; "
+            "bring them back, or wait and try again"
+        )
+        self.name = name
+        self.reasons = reasons
+        self.servers = servers
 
 
 class WrongState(InconcertError):
@@ -79,9 +99,10 @@ class AcquireTimeout(InconcertError, TimeoutError):
 class LeaseLost(InconcertError):
     """A lease lapsed, or the server forgot it, while its holder still needed it."""
 
-    def __init__(self, kind: str, name: str, fencing_token: int) -> None:
+    def __init__(self, kind: str, name: str, fencing_token: int | None = None) -> None:
+        token = f" (fencing token {fencing_token})" if fencing_token else ""
         super().__init__(
-            f"the lease on {kind} {name!r} (fencing token {fencing_token}) was lost, and another may hold it now; "
+            f"the lease on {kind} {name!r}{token} was lost, and another may hold it now; "
             "undo or repeat the work, and use a longer ttl if the event loop is blocked for long"
         )
         self.kind = kind
@@ -121,3 +142,25 @@ class ChatNotFound(InconcertError):
     def __init__(self, chat_id: str) -> None:
         super().__init__(f"there is no chat {chat_id!r}; create it first, or use the id that create() returned")
         self.chat_id = chat_id
+
+
+class BarrierBroken(InconcertError, asyncio.BrokenBarrierError):
+    """A round of a barrier ended before all parties were there; nobody who waited in it has passed.
+
+    Attributes:
+        name: Which barrier.
+        holder: The participant whose lease has lapsed, as `session.number`; None if the round was aborted.
+    """
+
+    def __init__(self, name: str, holder: str | None) -> None:
+        super().__init__(
+            f"a round of barrier {name!r} was broken: "
+            + (
+                "it was aborted"
+                if holder is None
+                else f"the lease of participant {holder} lapsed, for its process died, stood still or was cut off"
+            )
+            + "; undo or repeat the work, and wait() again, which begins a new round"
+        )
+        self.name = name
+        self.holder = holder

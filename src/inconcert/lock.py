@@ -4,8 +4,9 @@
 to the guarded resource.  Many tasks may share one `Lock`.
 """
 
+from inconcert._core.lease import Grant, Lease
 from inconcert._core.permits import Permits
-from inconcert._core.session import Access
+from inconcert._core.session import Access, Session
 from inconcert._rules.durations import Seconds
 
 __all__ = ["Lock"]
@@ -13,7 +14,7 @@ __all__ = ["Lock"]
 DEFAULT_TTL = 30.0  # seconds; outlasts a long garbage collection or a slow deploy step
 
 
-class Lock(Permits):
+class Lock(Permits[Lease]):
     """Mutual exclusion with a lease: a dead holder blocks others only until its lease lapses.
 
     Those who wait are served in the order in which the server saw them, across all processes, and send nothing while
@@ -46,3 +47,6 @@ class Lock(Permits):
         self, access: Access, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
     ) -> None:
         super().__init__(access, "lock", name, limit=1, ttl=ttl, timeout=timeout)
+
+    def _lease(self, session: Session, grant: Grant) -> Lease:
+        return Lease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)

@@ -1,7 +1,8 @@
 """A semaphore: up to so many holders at a time, among all processes on one server."""
 
+from inconcert._core.lease import Grant, Lease
 from inconcert._core.permits import Permits
-from inconcert._core.session import Access
+from inconcert._core.session import Access, Session
 from inconcert._rules.durations import Seconds
 
 __all__ = ["Semaphore"]
@@ -10,7 +11,7 @@ DEFAULT_TTL = 30.0  # seconds; as for a lock
 _MOST = 100_000  # permits; more is no limit, and a server would spend long on those who died
 
 
-class Semaphore(Permits):
+class Semaphore(Permits[Lease]):
     """So many permits, each under a lease of its own: a dead holder's permit comes back when its lease lapses.
 
     Fair and strict: never more than `limit` holders by the server's clock, and those who wait are served in the order
@@ -45,3 +46,6 @@ class Semaphore(Permits):
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= _MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"limit of semaphore {name!r} is {limit!r}; give a whole number from 1 to {_MOST}")
         super().__init__(access, "semaphore", name, limit=limit, ttl=ttl, timeout=timeout)
+
+    def _lease(self, session: Session, grant: Grant) -> Lease:
+        return Lease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)

@@ -31,7 +31,7 @@ class Make(Protocol):
 
     def __call__(
         self, concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: Seconds | None = None
-    ) -> Permits: ...
+    ) -> Permits[Lease]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,9 @@ class Member:
     make: Make
 
 
-def make_lock(concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: Seconds | None = None) -> Permits:
+def make_lock(
+    concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: Seconds | None = None
+) -> Permits[Lease]:
     """Make a lock."""
     return concert.lock(name, ttl=ttl, timeout=timeout)
 
@@ -51,16 +53,32 @@ def make_lock(concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: 
 def make_semaphore(limit: int) -> Make:
     """Make semaphores with this limit."""
 
-    def make(concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: Seconds | None = None) -> Permits:
+    def make(concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: Seconds | None = None) -> Permits[Lease]:
         return concert.semaphore(name, limit=limit, ttl=ttl, timeout=timeout)
 
     return make
+
+
+def make_write_lock(
+    concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: Seconds | None = None
+) -> Permits[Lease]:
+    """Make the writers' side of a reader-writer lock."""
+    return concert.rwlock(name, ttl=ttl, timeout=timeout).write()
+
+
+def make_election(
+    concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: Seconds | None = None
+) -> Permits[Lease]:
+    """Make an election."""
+    return concert.election(name, ttl=ttl, timeout=timeout)
 
 
 FAMILY = [
     Member("lock", 1, make_lock),
     Member("semaphore of 1", 1, make_semaphore(1)),
     Member("semaphore of 3", 3, make_semaphore(3)),
+    Member("write lock", 1, make_write_lock),
+    Member("election", 1, make_election),
 ]
 
 
@@ -72,7 +90,7 @@ def member(request: pytest.FixtureRequest) -> Member:
 
 
 @pytest.fixture
-def permits(any_concert: Coordinator, member: Member) -> Permits:
+def permits(any_concert: Coordinator, member: Member) -> Permits[Lease]:
     """One of them, free."""
     return member.make(any_concert, "door")
 
@@ -85,17 +103,17 @@ async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[C
 
 
 @pytest.fixture
-def there(elsewhere: Coordinator, member: Member) -> Permits:
+def there(elsewhere: Coordinator, member: Member) -> Permits[Lease]:
     """The same permits, as another process sees them."""
     return member.make(elsewhere, "door")
 
 
-async def fill(permits: Permits, member: Member) -> list[Lease]:
+async def fill(permits: Permits[Lease], member: Member) -> list[Lease]:
     """Take all of them."""
     return [await permits.acquire(timeout=0) for _ in range(member.limit)]
 
 
-async def in_line(permits: Permits, number: int) -> None:
+async def in_line(permits: Permits[Lease], number: int) -> None:
     """Return when so many stand in line."""
 
     async def so_many() -> bool:
@@ -104,12 +122,12 @@ async def in_line(permits: Permits, number: int) -> None:
     await eventually(so_many)
 
 
-async def lapse(concert: Coordinator, permits: Permits, lease: Lease) -> None:
+async def lapse(concert: Coordinator, permits: Permits[Lease], lease: Lease) -> None:
     """Let the server's side of a lease end now; nobody is told."""
     await raw(concert).zadd(permits._keys[0], {lease.holder: 1}, xx=True)
 
 
-async def lease_end(concert: Coordinator, permits: Permits, lease: Lease) -> float:
+async def lease_end(concert: Coordinator, permits: Permits[Lease], lease: Lease) -> float:
     """When the server ends a lease, in its own milliseconds; 0 if it has none."""
     end = await raw(concert).zscore(permits._keys[0], lease.holder)
     return float(end or 0)
@@ -125,11 +143,13 @@ async def ended(task: "asyncio.Task[Any]") -> BaseException | None:
 # Exclusion and order.
 
 
-async def test_never_more_than_the_limit_are_inside(permits: Permits, there: Permits, member: Member) -> None:
+async def test_never_more_than_the_limit_are_inside(
+    permits: Permits[Lease], there: Permits[Lease], member: Member
+) -> None:
     """Forty tasks of two processes want in, and as many as may are inside at the busiest moment, not one more."""
     inside, most = 0, 0
 
-    async def visit(door: Permits) -> None:
+    async def visit(door: Permits[Lease]) -> None:
         nonlocal inside, most
         async with door:
             inside += 1
@@ -143,7 +163,7 @@ async def test_never_more_than_the_limit_are_inside(permits: Permits, there: Per
 
 
 async def test_those_who_wait_are_served_in_the_order_of_their_arrival(
-    permits: Permits, there: Permits, member: Member
+    permits: Permits[Lease], there: Permits[Lease], member: Member
 ) -> None:
     """Across two processes."""
     leases = await fill(permits, member)
@@ -166,7 +186,9 @@ async def test_those_who_wait_are_served_in_the_order_of_their_arrival(
         await lease.release()
 
 
-async def test_released_permit_goes_to_the_first_in_line(permits: Permits, there: Permits, member: Member) -> None:
+async def test_released_permit_goes_to_the_first_in_line(
+    permits: Permits[Lease], there: Permits[Lease], member: Member
+) -> None:
     """By the release itself: who holds it afterwards is known before the waiter hears of it."""
     leases = await fill(permits, member)
     waiter = asyncio.create_task(there.acquire())
@@ -180,7 +202,9 @@ async def test_released_permit_goes_to_the_first_in_line(permits: Permits, there
         await held.release()
 
 
-async def test_newcomer_does_not_overtake_the_line(permits: Permits, there: Permits, member: Member) -> None:
+async def test_newcomer_does_not_overtake_the_line(
+    permits: Permits[Lease], there: Permits[Lease], member: Member
+) -> None:
     """Neither one who waits nor one who tries, at the moment of the release."""
     leases = await fill(permits, member)
     waiter = asyncio.create_task(there.acquire())
@@ -198,7 +222,7 @@ async def test_newcomer_does_not_overtake_the_line(permits: Permits, there: Perm
 
 
 async def test_newcomer_does_not_overtake_the_line_when_all_leases_have_lapsed(
-    any_concert: Coordinator, permits: Permits, there: Permits, member: Member
+    any_concert: Coordinator, permits: Permits[Lease], there: Permits[Lease], member: Member
 ) -> None:
     """Also when the key that held them is gone: it serves those in line before it takes what is left."""
     leases = await fill(permits, member)
@@ -234,7 +258,7 @@ async def test_caller_with_a_larger_limit_does_not_overtake(any_concert: Coordin
 
 
 async def test_second_in_line_is_served_when_the_first_gives_up(
-    permits: Permits, there: Permits, member: Member
+    permits: Permits[Lease], there: Permits[Lease], member: Member
 ) -> None:
     """One who left the line is not waited for."""
     leases = await fill(permits, member)
@@ -261,7 +285,7 @@ async def test_different_names_do_not_meet(any_concert: Coordinator, member: Mem
 # Waiting and trying.
 
 
-async def test_acquire_with_timeout_0_tries_once(permits: Permits, member: Member) -> None:
+async def test_acquire_with_timeout_0_tries_once(permits: Permits[Lease], member: Member) -> None:
     """It raises `AcquireTimeout` when none is free, and never stands in line."""
     leases = await fill(permits, member)
     with pytest.raises(AcquireTimeout):
@@ -271,7 +295,7 @@ async def test_acquire_with_timeout_0_tries_once(permits: Permits, member: Membe
         await lease.release()
 
 
-async def test_acquire_gives_up_after_its_timeout(permits: Permits, member: Member) -> None:
+async def test_acquire_gives_up_after_its_timeout(permits: Permits[Lease], member: Member) -> None:
     """Not before, and it leaves the line."""
     leases = await fill(permits, member)
     began = time.monotonic()
@@ -283,7 +307,7 @@ async def test_acquire_gives_up_after_its_timeout(permits: Permits, member: Memb
         await lease.release()
 
 
-async def test_acquire_timeout_says_what_was_not_free(permits: Permits, member: Member) -> None:
+async def test_acquire_timeout_says_what_was_not_free(permits: Permits[Lease], member: Member) -> None:
     """Kind, name and seconds, in the message and as attributes; it is a `TimeoutError`, too."""
     leases = await fill(permits, member)
     with pytest.raises(TimeoutError, match=r"'door' was not granted within 0\.02 s") as caught:
@@ -313,7 +337,7 @@ async def test_timeout_of_the_object_is_that_of_acquire_and_async_with(
         await lease.release()
 
 
-async def test_try_acquire_takes_what_is_free_and_never_waits(permits: Permits, member: Member) -> None:
+async def test_try_acquire_takes_what_is_free_and_never_waits(permits: Permits[Lease], member: Member) -> None:
     """A lease, or None when all are held."""
     leases = [await permits.try_acquire() for _ in range(member.limit)]
     assert await permits.try_acquire() is None
@@ -326,7 +350,7 @@ async def test_try_acquire_takes_what_is_free_and_never_waits(permits: Permits, 
 # Leases.
 
 
-async def test_lease_says_what_it_is(permits: Permits) -> None:
+async def test_lease_says_what_it_is(permits: Permits[Lease]) -> None:
     """Its name, its holder, unique each time, its token and the time that it has left."""
     first = await permits.acquire()
     assert first.name == "door"
@@ -342,7 +366,7 @@ async def test_lease_says_what_it_is(permits: Permits) -> None:
     await second.release()
 
 
-async def test_second_release_raises_not_held(permits: Permits) -> None:
+async def test_second_release_raises_not_held(permits: Permits[Lease]) -> None:
     """And renewing what was released does."""
     lease = await permits.acquire()
     await lease.release()
@@ -352,7 +376,7 @@ async def test_second_release_raises_not_held(permits: Permits) -> None:
         await lease.renew()
 
 
-async def test_release_after_a_lapse_raises_lease_lost(any_concert: Coordinator, permits: Permits) -> None:
+async def test_release_after_a_lapse_raises_lease_lost(any_concert: Coordinator, permits: Permits[Lease]) -> None:
     """The error has the facts, and nothing is left."""
     lease = await permits.acquire()
     await raw(any_concert).delete(permits._keys[0])
@@ -363,7 +387,7 @@ async def test_release_after_a_lapse_raises_lease_lost(any_concert: Coordinator,
 
 
 async def test_lapsed_permit_is_free(
-    any_concert: Coordinator, permits: Permits, there: Permits, member: Member
+    any_concert: Coordinator, permits: Permits[Lease], there: Permits[Lease], member: Member
 ) -> None:
     """Whoever comes after the lease's end gets it, and one who lost it cannot disturb them."""
     leases = await fill(permits, member)
@@ -378,7 +402,7 @@ async def test_lapsed_permit_is_free(
 
 
 async def test_waiter_gets_in_when_a_dead_holder_s_lease_lapses(
-    any_concert: Coordinator, permits: Permits, member: Member
+    any_concert: Coordinator, permits: Permits[Lease], member: Member
 ) -> None:
     """Nobody tells it: it looks by itself when the lease should have ended."""
     seconds, microseconds = await raw(any_concert).time()
@@ -390,7 +414,7 @@ async def test_waiter_gets_in_when_a_dead_holder_s_lease_lapses(
 
 
 async def test_waiter_gets_in_when_a_lease_lapses_that_others_outlast(
-    any_concert: Coordinator, permits: Permits, there: Permits, member: Member
+    any_concert: Coordinator, permits: Permits[Lease], there: Permits[Lease], member: Member
 ) -> None:
     """The nearest end counts, also that of one who got its permit from the line's head."""
     leases = await fill(permits, member)
@@ -405,7 +429,7 @@ async def test_waiter_gets_in_when_a_lease_lapses_that_others_outlast(
         await held.release()
 
 
-async def test_renew_makes_a_lease_last_a_full_ttl_from_now(any_concert: Coordinator, permits: Permits) -> None:
+async def test_renew_makes_a_lease_last_a_full_ttl_from_now(any_concert: Coordinator, permits: Permits[Lease]) -> None:
     """On the server and here."""
     lease = await permits.acquire()
     end = await lease_end(any_concert, permits, lease)
@@ -417,7 +441,7 @@ async def test_renew_makes_a_lease_last_a_full_ttl_from_now(any_concert: Coordin
     await lease.release()
 
 
-async def test_renew_after_a_lapse_raises_lease_lost(any_concert: Coordinator, permits: Permits) -> None:
+async def test_renew_after_a_lapse_raises_lease_lost(any_concert: Coordinator, permits: Permits[Lease]) -> None:
     """A lapsed lease is not brought back to life, even if nobody took the permit."""
     lease = await permits.acquire()
     await lapse(any_concert, permits, lease)
@@ -489,7 +513,7 @@ async def test_task_goes_on_unharmed_after_a_loss(concert: Coordinator, member: 
         await asyncio.sleep(0)
 
 
-async def hold_until_lost(concert: Coordinator, permits: Permits) -> None:
+async def hold_until_lost(concert: Coordinator, permits: Permits[Lease]) -> None:
     """Enter a body whose lease lapses on the server, and stay in it."""
     async with permits as lease:
         await lapse(concert, permits, lease)
@@ -642,12 +666,12 @@ async def test_lease_that_is_held_is_not_taken_for_abandoned(concert: Coordinato
 # Fencing tokens.
 
 
-async def _release(concert: Coordinator, permits: Permits, held: list[Lease]) -> None:
+async def _release(concert: Coordinator, permits: Permits[Lease], held: list[Lease]) -> None:
     for lease in held:
         await lease.release()
 
 
-async def _hand_over(concert: Coordinator, permits: Permits, held: list[Lease]) -> None:
+async def _hand_over(concert: Coordinator, permits: Permits[Lease], held: list[Lease]) -> None:
     waiter = asyncio.create_task(permits.acquire())
     await in_line(permits, 1)
     await _release(concert, permits, held)
@@ -656,27 +680,27 @@ async def _hand_over(concert: Coordinator, permits: Permits, held: list[Lease]) 
     await lease.release()
 
 
-async def _lapse(concert: Coordinator, permits: Permits, held: list[Lease]) -> None:
+async def _lapse(concert: Coordinator, permits: Permits[Lease], held: list[Lease]) -> None:
     for lease in held:
         await lapse(concert, permits, lease)
 
 
-async def _delete_keys(concert: Coordinator, permits: Permits, held: list[Lease]) -> None:
+async def _delete_keys(concert: Coordinator, permits: Permits[Lease], held: list[Lease]) -> None:
     await raw(concert).delete(*permits._keys)
 
 
-async def _flush_all(concert: Coordinator, permits: Permits, held: list[Lease]) -> None:
+async def _flush_all(concert: Coordinator, permits: Permits[Lease], held: list[Lease]) -> None:
     await raw(concert).flushall()
 
 
-async def _flush_scripts(concert: Coordinator, permits: Permits, held: list[Lease]) -> None:
+async def _flush_scripts(concert: Coordinator, permits: Permits[Lease], held: list[Lease]) -> None:
     await _release(concert, permits, held)
     await raw(concert).script_flush()
 
 
 @pytest.mark.parametrize("happening", [_release, _hand_over, _lapse, _delete_keys, _flush_all, _flush_scripts])
 async def test_fencing_token_rises(
-    any_concert: Coordinator, permits: Permits, member: Member, happening: Callable[..., Awaitable[None]]
+    any_concert: Coordinator, permits: Permits[Lease], member: Member, happening: Callable[..., Awaitable[None]]
 ) -> None:
     """With every grant, whatever came between it and the one before."""
     tokens: list[int] = []
@@ -688,7 +712,7 @@ async def test_fencing_token_rises(
 
 
 async def test_fencing_token_rises_although_the_server_s_clock_went_back(
-    any_concert: Coordinator, permits: Permits
+    any_concert: Coordinator, permits: Permits[Lease]
 ) -> None:
     """The counter is ahead of the clock, and is counted on from."""
     lease = await permits.acquire()
@@ -705,7 +729,7 @@ async def test_fencing_token_rises_although_the_server_s_clock_went_back(
 
 @pytest.mark.parametrize("moment", MOMENTS[:2])
 async def test_cancelled_waiter_leaves_the_line(
-    permits: Permits, there: Permits, member: Member, moment: Moment
+    permits: Permits[Lease], there: Permits[Lease], member: Member, moment: Moment
 ) -> None:
     """Nobody has to wait for it, and the permits are free when their holders have gone."""
     leases = await fill(permits, member)
@@ -717,7 +741,7 @@ async def test_cancelled_waiter_leaves_the_line(
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_cancelled_acquire_gives_back_what_it_was_granted(permits: Permits, moment: Moment) -> None:
+async def test_cancelled_acquire_gives_back_what_it_was_granted(permits: Permits[Lease], moment: Moment) -> None:
     """A grant whose reply comes too late holds up nobody."""
     assert await cancel_at(1, moment, permits.acquire())
 
@@ -728,7 +752,7 @@ async def test_cancelled_acquire_gives_back_what_it_was_granted(permits: Permits
 
 
 @pytest.mark.parametrize("scoped", [False, True])
-async def test_cancelled_body_releases(permits: Permits, scoped: bool) -> None:
+async def test_cancelled_body_releases(permits: Permits[Lease], scoped: bool) -> None:
     """By asyncio's cancellation and by anyio's scopes, and the cancellation goes on."""
     entered = asyncio.Event()
     scope = anyio.CancelScope()
@@ -752,7 +776,7 @@ async def test_cancelled_body_releases(permits: Permits, scoped: bool) -> None:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_cancelled_release_releases(permits: Permits, moment: Moment) -> None:
+async def test_cancelled_release_releases(permits: Permits[Lease], moment: Moment) -> None:
     """Once it has begun it is on its way, whatever becomes of its caller."""
     lease = await permits.acquire()
     assert await cancel_at(1, moment, lease.release())
@@ -768,7 +792,7 @@ async def test_cancelled_release_releases(permits: Permits, moment: Moment) -> N
 # Bodies.
 
 
-async def test_one_object_serves_many_tasks(permits: Permits, member: Member) -> None:
+async def test_one_object_serves_many_tasks(permits: Permits[Lease], member: Member) -> None:
     """Each `async with` ends its own lease, whoever shares the object."""
     tokens: set[int] = set()
 
@@ -784,7 +808,7 @@ async def test_one_object_serves_many_tasks(permits: Permits, member: Member) ->
     assert permits._entered == {}
 
 
-async def test_one_task_may_hold_as_many_as_there_are(permits: Permits, member: Member) -> None:
+async def test_one_task_may_hold_as_many_as_there_are(permits: Permits[Lease], member: Member) -> None:
     """Nested `async with` on one object, each with a lease of its own, ended from the inside out."""
     async with AsyncExitStack() as stack:
         leases = [await stack.enter_async_context(permits) for _ in range(member.limit)]
@@ -802,7 +826,7 @@ async def test_nested_body_ends_the_lease_that_it_began(any_concert: Coordinator
         assert await semaphore.holders() == [outer.holder]
 
 
-async def test_exception_of_the_body_comes_through_unchanged(permits: Permits) -> None:
+async def test_exception_of_the_body_comes_through_unchanged(permits: Permits[Lease]) -> None:
     """Itself, in no group, and the permit is released."""
     error = RuntimeError("the body's own")
 
@@ -816,7 +840,7 @@ async def test_exception_of_the_body_comes_through_unchanged(permits: Permits) -
     assert await permits.holders() == []
 
 
-async def test_exception_of_the_body_wins_over_a_lost_lease(any_concert: Coordinator, permits: Permits) -> None:
+async def test_exception_of_the_body_wins_over_a_lost_lease(any_concert: Coordinator, permits: Permits[Lease]) -> None:
     """Which is added to it as a note."""
 
     async def fail() -> None:
@@ -829,7 +853,7 @@ async def test_exception_of_the_body_wins_over_a_lost_lease(any_concert: Coordin
     assert ["was lost" in note for note in caught.value.__notes__] == [True]
 
 
-async def test_exception_of_the_body_wins_over_a_cancelled_scope(permits: Permits) -> None:
+async def test_exception_of_the_body_wins_over_a_cancelled_scope(permits: Permits[Lease]) -> None:
     """A body that fails while it is being cancelled has failed, and that is what its caller learns."""
 
     async def fail() -> None:
@@ -843,7 +867,7 @@ async def test_exception_of_the_body_wins_over_a_cancelled_scope(permits: Permit
     assert await permits.holders() == []
 
 
-async def test_body_may_release_its_lease_itself(permits: Permits) -> None:
+async def test_body_may_release_its_lease_itself(permits: Permits[Lease]) -> None:
     """Early, and nothing is raised at the end."""
     async with permits as lease:
         await lease.release()
@@ -853,7 +877,7 @@ async def test_body_may_release_its_lease_itself(permits: Permits) -> None:
 # Inspection.
 
 
-async def test_locked_tells_whether_all_are_held(permits: Permits, member: Member) -> None:
+async def test_locked_tells_whether_all_are_held(permits: Permits[Lease], member: Member) -> None:
     """True exactly when `acquire` would have to wait."""
     assert not await permits.locked()
     leases = await fill(permits, member)
@@ -865,7 +889,7 @@ async def test_locked_tells_whether_all_are_held(permits: Permits, member: Membe
 
 
 async def test_holders_are_those_whose_leases_have_not_lapsed(
-    any_concert: Coordinator, permits: Permits, member: Member
+    any_concert: Coordinator, permits: Permits[Lease], member: Member
 ) -> None:
     """In the order in which they end."""
     assert await permits.holders() == []
@@ -882,7 +906,7 @@ async def test_holders_are_those_whose_leases_have_not_lapsed(
         await lease.release()
 
 
-async def test_waiters_counts_those_in_line(permits: Permits, there: Permits, member: Member) -> None:
+async def test_waiters_counts_those_in_line(permits: Permits[Lease], there: Permits[Lease], member: Member) -> None:
     """Of all processes."""
     leases = await fill(permits, member)
     tasks = [asyncio.create_task(door.acquire()) for door in (permits, there, there)]
@@ -906,7 +930,7 @@ async def test_closed_coordinator_is_not_connected(member: Member, verb: str) ->
 
 
 async def test_waiter_is_sent_away_when_its_coordinator_closes(
-    permits: Permits, elsewhere: Coordinator, there: Permits, member: Member
+    permits: Permits[Lease], elsewhere: Coordinator, there: Permits[Lease], member: Member
 ) -> None:
     """With `NotConnected`, and it leaves the line."""
     leases = await fill(permits, member)
@@ -920,7 +944,7 @@ async def test_waiter_is_sent_away_when_its_coordinator_closes(
 
 
 async def test_closing_releases_what_is_held(
-    permits: Permits, elsewhere: Coordinator, there: Permits, member: Member
+    permits: Permits[Lease], elsewhere: Coordinator, there: Permits[Lease], member: Member
 ) -> None:
     """At once, to those who wait elsewhere; a lease of it is lost."""
     leases = await fill(there, member)
@@ -934,7 +958,7 @@ async def test_closing_releases_what_is_held(
 
 
 async def test_body_under_a_lease_is_stopped_when_its_coordinator_closes(
-    elsewhere: Coordinator, there: Permits
+    elsewhere: Coordinator, there: Permits[Lease]
 ) -> None:
     """With `LeaseLost`."""
     entered = asyncio.Event()
@@ -951,7 +975,7 @@ async def test_body_under_a_lease_is_stopped_when_its_coordinator_closes(
 
 
 async def test_lost_lease_is_told_even_when_its_coordinator_closed_meanwhile(
-    elsewhere: Coordinator, there: Permits
+    elsewhere: Coordinator, there: Permits[Lease]
 ) -> None:
     """A body that tidies up for long after a loss is not told that all was well."""
     lost, closed = asyncio.Event(), asyncio.Event()

@@ -39,6 +39,15 @@ def test_semaphore() -> None:
     assert run("semaphore") == ["payments made: 30", "most at once:  5"]
 
 
+def test_quorum_lock() -> None:
+    """One host after the other, also with one server lost; with a majority lost nobody gets in."""
+    assert run("quorum_lock") == [
+        "three servers: begin end begin end begin end",
+        "two servers:   begin end begin end",
+        "no server:     2 of 3 failed",
+    ]
+
+
 def test_delayed_task() -> None:
     """Jobs run in the order in which they are due, and none early."""
     found = [re.fullmatch(r"(\w+) is reminded after ([\d.]+) s", line) for line in run("delayed_task")]
@@ -66,3 +75,54 @@ def test_chat() -> None:
         "dee  reads  ann: Two it is.",
         "read up to   {'ann': 0, 'bob': 4, 'cy': 4, 'dee': 4}",
     ]
+
+
+def test_barrier() -> None:
+    """Each step is ended by all before the next is begun, and one worker tidies up after each."""
+    assert run("barrier") == [
+        "ended:       load load load train train train store store store",
+        "tidied up:   load train store",
+    ]
+
+
+def test_event() -> None:
+    """Nobody is served from half a catalogue."""
+    assert run("event") == ["early requests: 4 parts 4 parts 4 parts", "a late request: 4 parts"]
+
+
+def test_rwlock() -> None:
+    """Readers meet, and none sees a page that is half rewritten."""
+    assert run("rwlock") == ["the page says:     third edition", "read together:     True", "read half-written: 0"]
+
+
+def test_transfer() -> None:
+    """All come to their end, and the coins are what they were."""
+    assert run("transfer") == [
+        "transfers made:    True",
+        "coins at the end:  300 of 300",
+        "accounts in debt:  0",
+    ]
+
+
+def test_deploy_signal() -> None:
+    """Every change is taken in its order, and who was too slow is told how many were missed."""
+    assert run("deploy_signal") == [
+        "processes told:  [1, 1, 1, 1, 1]",
+        "web:             took 1, took 2, took 3, took 4, took 5",
+        "mail, was busy:  missed 3, loaded 5",
+    ]
+
+
+def test_scheduler() -> None:
+    """Each process leads in its turn, when the one before it has been killed."""
+    assert run("scheduler") == [
+        "processes: 3, and one leads",
+        "processes: 2, and one leads",
+        "processes: 1, and one leads",
+        "processes: 0",
+    ]
+
+
+def test_every() -> None:
+    """The second process goes on where the first has ended, and not too early."""
+    assert run("every") == ["ran in:     first first first second second second", "too early:  0"]

@@ -24,7 +24,7 @@ from redis.exceptions import ResponseError
 from inconcert import Coordinator, InconcertError, LeaseLost, NotConnected, OutcomeUnknown, Unavailable, WrongState
 from inconcert._core.session import Session
 from inconcert._redis import channel as channel_module
-from inconcert._redis import wakeups as wakeups_module
+from inconcert._redis import pubsub as pubsub_module
 from inconcert._redis.channel import Call
 from inconcert._redis.scripts import Script
 from inconcert._redis.wire import _TransportWire
@@ -222,7 +222,7 @@ async def test_vanished_server_is_reported_within_the_deadline(own_server: RealS
 
 async def test_half_open_inbox_is_noticed(server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiter whose wake-ups go nowhere is not lost: the inbox is brought back, and everyone looks."""
-    monkeypatch.setattr(wakeups_module, "_PING_EVERY", 0.1)
+    monkeypatch.setattr(pubsub_module, "_PING_EVERY", 0.1)
     async with (
         Proxy(server.tcp_url) as proxy,
         Coordinator(server.url, namespace=namespace) as there,
@@ -232,7 +232,7 @@ async def test_half_open_inbox_is_noticed(server: RealServer, namespace: str, mo
         waiter = asyncio.create_task(concert.lock("door", ttl=30).acquire())
         await eventually(lambda: bool(session_of(concert).lines._lines))
         proxy.drop_replies()
-        inbox = session_of(concert).wakeups
+        inbox = session_of(concert).wakeups._pubsub
         await eventually(lambda: inbox._wire is None)
         await lease.release()
         await proxy.heal()

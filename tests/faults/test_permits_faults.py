@@ -46,7 +46,7 @@ def short_handoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permits_module, "_HANDOFF", 0.3)
 
 
-async def in_line(permits: Permits, number: int) -> None:
+async def in_line(permits: Permits[Lease], number: int) -> None:
     """Return when so many stand in line."""
 
     async def so_many() -> bool:
@@ -55,7 +55,7 @@ async def in_line(permits: Permits, number: int) -> None:
     await eventually(so_many)
 
 
-async def is_free(permits: Permits) -> bool:
+async def is_free(permits: Permits[Lease]) -> bool:
     """Whether nobody holds it and nobody waits."""
     return await permits.holders() == [] and await permits.waiters() == 0
 
@@ -339,7 +339,7 @@ async def test_waiters_whom_the_server_forgot_get_in(own_server: RealServer) -> 
         lease = await concert.lock("door", ttl=0.6).acquire()
         inside = 0
 
-        async def visit(lock: Permits) -> None:
+        async def visit(lock: Permits[Lease]) -> None:
             nonlocal inside
             async with lock:
                 inside += 1
@@ -411,7 +411,7 @@ async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, l
         assert number > 5, proxy.replies - seen
 
 
-async def flow(lock: Permits, other: Permits) -> list[int]:
+async def flow(lock: Permits[Lease], other: Permits[Lease]) -> list[int]:
     """Take it free, wait for it, hand it to the other process and within one's own; return all tokens in order."""
     tokens: list[int] = []
     async with lock as lease:
@@ -561,26 +561,26 @@ async def test_acquire_on_a_mute_link_keeps_its_timeout(own_server: RealServer) 
 # Callers that vanish.
 
 
-async def visit(lock: Permits) -> None:
+async def visit(lock: Permits[Lease]) -> None:
     """The whole of it."""
     async with lock:
         await anyio.sleep(0)
         await anyio.sleep(0)
 
 
-async def acquire_and_release(lock: Permits) -> None:
+async def acquire_and_release(lock: Permits[Lease]) -> None:
     """By the verbs; a lease that was got is given back, whatever happens."""
     lease = await lock.acquire()
     await lease.release()
 
 
-async def acquire_for_a_time(lock: Permits) -> None:
+async def acquire_for_a_time(lock: Permits[Lease]) -> None:
     """With a timeout."""
     lease = await lock.acquire(timeout=20)
     await lease.release()
 
 
-async def fail_inside(lock: Permits) -> None:
+async def fail_inside(lock: Permits[Lease]) -> None:
     """The body has an error of its own."""
     with pytest.raises(RuntimeError):
         async with lock:
@@ -594,7 +594,7 @@ async def test_cancellation_at_any_await_leaves_nothing(
     concert: Coordinator,
     there: Coordinator,
     is_held: bool,
-    story: Callable[[Permits], Coroutine[Any, Any, None]],
+    story: Callable[[Permits[Lease]], Coroutine[Any, Any, None]],
     how: tuple[Moment, Means],
 ) -> None:
     """No holder and no waiter, and who comes next is served at once."""

@@ -16,7 +16,7 @@ from inconcert._redis.scripts import load
 from tests.support.raw import raw
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
-FOLDERS = ("permits",)
+FOLDERS = ("permits", "locks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,11 @@ class Bench:
     inboxes: str
     me: str  # in the process of the test, so that what it is granted is in the answer
     other: str
+
+    @property
+    def writer(self) -> str:
+        """A holder beside whom nobody may hold."""
+        return f"{self.me}9w"
 
     async def run(self, name: str, *args: Argument, keys: int = 3) -> Reply:
         """Run a script once."""
@@ -105,8 +110,8 @@ async def acquire_with_a_ticket(bench: Bench) -> None:
 async def release(bench: Bench) -> None:
     """{0}: it is not held any more."""
     await bench.acquire(bench.me)
-    assert await bench.run("permits/release", bench.me, bench.inboxes) == [1]
-    assert await bench.run("permits/release", bench.me, bench.inboxes) == [0]
+    assert await bench.run("permits/release", bench.me, bench.inboxes, "") == [1]
+    assert await bench.run("permits/release", bench.me, bench.inboxes, "") == [0]
     assert await bench.holders() == []
 
 
@@ -116,8 +121,8 @@ async def release_to_one_who_waits(bench: Bench) -> None:
     await bench.acquire(bench.other)
     third = bench.concert._access.session.new_address()
     await bench.acquire(third)
-    first = await bench.run("permits/release", bench.me, bench.inboxes)
-    second = await bench.run("permits/release", bench.me, bench.inboxes)
+    first = await bench.run("permits/release", bench.me, bench.inboxes, "")
+    second = await bench.run("permits/release", bench.me, bench.inboxes, "")
     assert (first[0], second[0]) == (1, 0)
     assert [grant.decode().split()[0] for grant in first[5:]] == [bench.other]
     assert second[5:] == []
@@ -130,7 +135,7 @@ async def withdraw_from_the_line(bench: Bench) -> None:
     await bench.acquire(bench.other)
     await bench.acquire(bench.me)
     for _ in range(2):
-        assert (await bench.run("permits/withdraw", bench.me, 1, 2_000, bench.inboxes))[0] == 0
+        assert (await bench.run("permits/release", bench.me, bench.inboxes, f"1:2000:{bench.me}"))[0] == 0
         assert await bench.waiters() == []
         assert await bench.holders() == [bench.other]
 
@@ -139,8 +144,8 @@ async def withdraw_what_was_granted(bench: Bench) -> None:
     """{1, ...} with who has it next, then {0, ...} and nobody more."""
     await bench.acquire(bench.me)
     await bench.acquire(bench.other)
-    first = await bench.run("permits/withdraw", bench.me, 1, 2_000, bench.inboxes)
-    second = await bench.run("permits/withdraw", bench.me, 1, 2_000, bench.inboxes)
+    first = await bench.run("permits/release", bench.me, bench.inboxes, f"1:2000:{bench.me}")
+    second = await bench.run("permits/release", bench.me, bench.inboxes, f"1:2000:{bench.me}")
     assert first[0] == 1
     assert [grant.decode().split()[0] for grant in first[5:]] == [bench.other]
     assert second == [0]
@@ -173,12 +178,71 @@ async def inspect(bench: Bench) -> None:
         assert await bench.run("permits/inspect", keys=2) == [1, 1, bench.me.encode()]
 
 
+async def downgrade(bench: Bench) -> None:
+    """1 and 1, under the name of the heir, for as long as the lease had left."""
+    await bench.acquire(bench.writer)
+    ends = await raw(bench.concert).zscore(bench.keys[0], bench.writer)
+    for _ in range(2):
+        assert await bench.run("permits/downgrade", bench.writer, bench.inboxes, bench.me) == [1]
+        assert await bench.holders() == [bench.me]
+        assert await raw(bench.concert).zscore(bench.keys[0], bench.me) == ends
+
+
+async def downgrade_before_one_who_waits(bench: Bench) -> None:
+    """It enters by the first run; the writer behind it waits on."""
+    await bench.acquire(bench.writer)
+    await bench.acquire(bench.other, limit=100)
+    await bench.acquire(f"{bench.other}9w")
+    first = await bench.run("permits/downgrade", bench.writer, bench.inboxes, bench.me)
+    second = await bench.run("permits/downgrade", bench.writer, bench.inboxes, bench.me)
+    assert (first[0], second[0]) == (1, 1)
+    assert [grant.decode().split()[0] for grant in first[5:]] == [bench.other]
+    assert second[5:] == []
+    assert set(await bench.holders()) == {bench.me, bench.other}
+    assert [holder for holder, _ in await bench.waiters()] == [f"{bench.other}9w"]
+
+
+async def downgrade_what_is_not_held(bench: Bench) -> None:
+    """0 and 0, and nobody holds by it."""
+    for _ in range(2):
+        assert await bench.run("permits/downgrade", bench.writer, bench.inboxes, bench.me) == [0]
+        assert await bench.holders() == []
+
+
+async def acquire_several(bench: Bench) -> None:
+    """What they hold they go on holding, with full leases and new, larger tokens, also when someone waits by now."""
+    keys = (*bench.keys, *bench.concert._access.keys.of("lock", "gate", "holders", "waiters", "fence"))
+    run = bench.concert._access.session.run
+    first = await run(load("locks/acquire"), keys, 30_000, bench.me, bench.other)
+    await raw(bench.concert).zincrby(bench.keys[0], -20_000, bench.me)
+    short = await raw(bench.concert).zscore(bench.keys[0], bench.me)
+    third = bench.concert._access.session.new_address()
+    await bench.acquire(third)
+    second = await run(load("locks/acquire"), keys, 30_000, bench.me, bench.other)
+    assert all(new > old for new, old in zip(second, first, strict=True))
+    assert await raw(bench.concert).zscore(bench.keys[0], bench.me) - short > 19_000
+    assert await bench.holders() == [bench.me]
+    assert [holder for holder, _ in await bench.waiters()] == [third]
+
+
+async def acquire_several_of_which_one_is_held(bench: Bench) -> None:
+    """None and none."""
+    keys = (*bench.concert._access.keys.of("lock", "gate", "holders", "waiters", "fence"), *bench.keys)
+    await bench.acquire(bench.other)
+    for _ in range(2):
+        run = bench.concert._access.session.run
+        assert await run(load("locks/acquire"), keys, 30_000, bench.me, bench.me) == []
+        assert await raw(bench.concert).exists(*keys[:3]) == 0
+        assert await bench.holders() == [bench.other]
+
+
 TWICE: dict[str, list[Callable[[Bench], Awaitable[None]]]] = {
     "permits/acquire": [acquire_free, acquire_held, acquire_held_without_waiting, acquire_with_a_ticket],
+    "permits/downgrade": [downgrade, downgrade_before_one_who_waits, downgrade_what_is_not_held],
     "permits/inspect": [inspect],
-    "permits/release": [release, release_to_one_who_waits],
+    "permits/release": [release, release_to_one_who_waits, withdraw_from_the_line, withdraw_what_was_granted],
     "permits/renew": [renew, renew_what_is_not_held],
-    "permits/withdraw": [withdraw_from_the_line, withdraw_what_was_granted],
+    "locks/acquire": [acquire_several, acquire_several_of_which_one_is_held],
 }
 
 

@@ -1,4 +1,4 @@
-"""Locks and semaphores against a small model: in whatever order things happen, they agree on who holds and waits."""
+"""Semaphores and reader-writer locks against a small model: whatever happens, they agree on who holds and waits."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from inconcert import Coordinator, Lease, LeaseLost, NotConnected, NotHeld
+from inconcert import Coordinator, Lease, LeaseLost, NotConnected, NotHeld, WriteLease
 from inconcert._core import permits as permits_module
 from inconcert._core.permits import Permits
 from tests.support.eventually import eventually
@@ -28,9 +28,11 @@ from tests.support.raw import new_client
 from tests.support.servers import RealServer
 
 CLIENTS = 3
+READERS = 100_000  # the limit by which readers are judged
 
 clients = st.integers(0, CLIENTS - 1)
 limits = st.sampled_from([1, 1, 2, 3])
+sides = st.sampled_from([1, READERS, READERS])
 picks = st.integers(0, 1000)
 
 MakeClient = Callable[[], Any]
@@ -54,9 +56,13 @@ class Model:
     line: list[Visitor] = field(default_factory=list[Visitor])
     granted: list[Visitor] = field(default_factory=list[Visitor])  # by the last step, in order
 
+    def has_room(self, limit: int) -> bool:
+        """Whether one of this limit may come in."""
+        return len(self.held) < limit
+
     def serve(self) -> None:
         """Let in who may come in."""
-        while self.line and len(self.held) < self.line[0].limit:
+        while self.line and self.has_room(self.line[0].limit):
             self.grant(self.line.pop(0))
 
     def grant(self, visitor: Visitor) -> None:
@@ -67,16 +73,15 @@ class Model:
 class PermitsModel(RuleBasedStateMachine):
     """Three processes and one semaphore, whose callers do not agree on its limit."""
 
-    def __init__(self) -> None:
+    make_model = Model
+
+    def __init__(self, make_client: MakeClient) -> None:
         super().__init__()
+        self.make_client = make_client
         self.runner = asyncio.Runner()
-        self.model = Model()
+        self.model = self.make_model()
         self.last_token = 0
         self.lapsed: list[Visitor] = []
-
-    def make_client(self) -> Any:
-        """Make a client of the server to test on."""
-        raise NotImplementedError
 
     @initialize()
     def open(self) -> None:
@@ -102,7 +107,8 @@ class PermitsModel(RuleBasedStateMachine):
         await self.redis.delete(holders, waiters, fence)
         await self.redis.aclose()
 
-    def permits(self, client: int, limit: int = 1) -> Permits:
+    def permits(self, client: int, limit: int = 1) -> Permits[Lease]:
+        """Where one of this limit acquires."""
         return self.concerts[client].semaphore("door", limit=limit, ttl=300)
 
     # Rules.
@@ -126,7 +132,7 @@ class PermitsModel(RuleBasedStateMachine):
     async def _try(self, client: int, limit: int) -> None:
         lease = await self.permits(client, limit).try_acquire()
         self.model.serve()
-        if self.model.line or len(self.model.held) >= limit:
+        if self.model.line or not self.model.has_room(limit):
             assert lease is None
         else:
             assert lease is not None
@@ -242,7 +248,7 @@ class PermitsModel(RuleBasedStateMachine):
 
     async def _look(self) -> None:
         for concert in self.concerts:
-            concert._access.session.wakeups._everyone_look()
+            concert._access.session.wakeups.missed()
         if self.model.line:
             self.model.serve()
         await self.settle()
@@ -300,9 +306,13 @@ class PermitsModel(RuleBasedStateMachine):
     @invariant()
     def holders_are_those_of_the_model(self) -> None:
         """By name."""
-        holders = self.runner.run(self.permits(0).holders())
+        holders = self.runner.run(self.holders())
         expected = {visitor.lease.holder for visitor in self.model.held if visitor.lease is not None}
         assert set(holders) == expected
+
+    async def holders(self) -> list[str]:
+        """Ask who holds."""
+        return await self.permits(0).holders()
 
     @invariant()
     def line_is_that_of_the_model(self) -> None:
@@ -313,6 +323,50 @@ class PermitsModel(RuleBasedStateMachine):
         assert limits == [visitor.limit for visitor in self.model.line]
         ids = [concert._access.opened.id if concert._access.opened else "" for concert in self.concerts]
         assert sessions == [ids[visitor.client] for visitor in self.model.line]
+
+
+class RWModel(Model):
+    """Readers together, or one writer: who asks with a limit of 1."""
+
+    def has_room(self, limit: int) -> bool:
+        return super().has_room(limit) and not any(visitor.limit == 1 for visitor in self.held)
+
+
+class RWLockModel(PermitsModel):
+    """Three processes and one reader-writer lock."""
+
+    make_model = RWModel
+
+    def permits(self, client: int, limit: int = 1) -> Permits[Lease]:
+        rwlock = self.concerts[client].rwlock("door", ttl=300)
+        return rwlock.write() if limit == 1 else rwlock.read()
+
+    @rule(client=clients, limit=sides)
+    def acquire(self, client: int, limit: int) -> None:
+        """Wait to write or to read."""
+        self.runner.run(self._acquire(client, limit))
+
+    @rule(client=clients, limit=sides)
+    def try_acquire(self, client: int, limit: int) -> None:
+        """Do not wait for it."""
+        self.runner.run(self._try(client, limit))
+
+    @precondition(lambda self: any(visitor.limit == 1 for visitor in self.model.held))
+    @rule()
+    def downgrade(self) -> None:
+        """The writer goes on as a reader."""
+        self.runner.run(self._downgrade())
+
+    async def _downgrade(self) -> None:
+        [writer] = self.model.held
+        assert isinstance(writer.lease, WriteLease)
+        await writer.lease.downgrade()
+        writer.limit = READERS
+        self.model.serve()
+        await self.settle()
+
+    async def holders(self) -> list[str]:
+        return await self.permits(0, 1).holders() + await self.permits(0, READERS).holders()
 
 
 async def _given(lease: Lease) -> Lease:
@@ -328,21 +382,20 @@ def make_client(request: pytest.FixtureRequest, server: RealServer) -> Iterator[
         yield lambda: FakeRedis(server=FakeServer())
 
 
+@pytest.mark.parametrize("machine", [PermitsModel, RWLockModel])
 def test_permits_agree_with_the_model(
-    request: pytest.FixtureRequest, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    make_client: MakeClient,
+    machine: type[PermitsModel],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At most so many hold, tokens only grow, first come is first served, and nobody is lost."""
     monkeypatch.setattr(permits_module, "_HANDOFF", 300.0)  # so that no timer looks before the model does
-    is_real = "real" in request.node.name
-
-    class PermitsModelHere(PermitsModel):
-        def make_client(self) -> Any:
-            return make_client()
-
+    new_machine: Any = lambda: machine(make_client)  # noqa: E731 - its hint asks for a class, and calls it only
     run_state_machine_as_test(
-        PermitsModelHere,
+        new_machine,
         settings=settings(
-            max_examples=15 if is_real else 40,
+            max_examples=15 if "real" in request.node.name else 40,
             stateful_step_count=30,
             deadline=None,
             derandomize=True,

@@ -1,27 +1,50 @@
 """User code that is never run: it only has to pass the type checkers, with the types that users rely on."""
 
+import asyncio
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import assert_type
+from typing import Literal, assert_type
 
 import redis.asyncio
 
 from inconcert import (
     AcquireTimeout,
+    Barrier,
+    BarrierBroken,
     Coordinator,
+    Election,
+    ElectionRecord,
+    Event,
+    Gap,
     InconcertError,
     InvalidName,
+    Latch,
     Lease,
     LeaseLost,
+    Leases,
     Lock,
+    Locks,
     NotConnected,
     NotHeld,
     OutcomeUnknown,
+    QuorumLease,
+    QuorumLock,
+    QuorumNotReached,
+    ReadLock,
+    RWLock,
     Semaphore,
+    Signal,
+    Signalled,
+    Term,
     Unavailable,
+    WriteLease,
+    WriteLock,
     WrongState,
+    wait_all,
+    wait_any,
 )
+from inconcert._rules.payloads import JSON
 
 concert = Coordinator("redis://localhost:6379/0", namespace="shop", timeout=timedelta(seconds=5))
 lock = concert.lock("item:42", ttl=30.0, timeout=timedelta(minutes=1))
@@ -29,6 +52,12 @@ semaphore = concert.semaphore("payment", limit=5, ttl=timedelta(seconds=10), tim
 assert_type(concert, Coordinator)
 assert_type(lock, Lock)
 assert_type(semaphore, Semaphore)
+doc = concert.rwlock("doc:42", ttl=30.0, timeout=timedelta(minutes=1))
+both = concert.locks("account:1", "account:2", ttl=timedelta(seconds=10), timeout=5)
+assert_type(doc, RWLock)
+assert_type(doc.read(), ReadLock)
+assert_type(doc.write(), WriteLock)
+assert_type(both, Locks)
 
 
 class Shop(Coordinator):
@@ -92,11 +121,122 @@ async def acquire_by_hand() -> None:
     await lease.lost()
 
 
+async def read_and_write() -> None:
+    """Only a writer can go on as a reader."""
+    async with doc.read() as reader, doc.write() as writer:
+        assert_type(reader, Lease)
+        assert_type(writer, WriteLease)
+        await writer.downgrade()
+    assert_type(await doc.read().try_acquire(), Lease | None)
+    assert_type(await doc.write().acquire(timeout=2.0), WriteLease)
+    assert_type(await doc.read().holders(), list[str])
+
+
+async def lock_several() -> None:
+    """What `async with` gives is a mapping of leases."""
+    async with both as leases:
+        assert_type(leases, Leases)
+        assert_type(leases["account:1"], Lease)
+        assert_type(leases.fencing_tokens, dict[str, int])
+        assert_type(leases.remaining, float)
+        assert_type(leases.is_lost, bool)
+        for name, lease in leases.items():
+            assert_type(name, str)
+            assert_type(lease, Lease)
+        await leases.renew()
+    maybe = await both.try_acquire()
+    assert_type(maybe, Leases | None)
+
+
 async def inspect() -> None:
     """What can be asked."""
     assert_type(await lock.locked(), bool)
     assert_type(await lock.holders(), list[str])
     assert_type(await semaphore.waiters(), int)
+
+
+async def wait_for_each_other() -> None:
+    """Events, latches and barriers, after asyncio's."""
+    event = concert.event("ready", ttl=timedelta(days=1))
+    assert_type(event, Event)
+    await event.set()
+    await event.clear()
+    assert_type(await event.is_set(), bool)
+    assert_type(await event.wait(timeout=timedelta(seconds=1)), Literal[True])
+    latch = concert.latch("import", count=12)
+    assert_type(latch, Latch)
+    assert_type(await latch.count_down(), int)
+    assert_type(await latch.count_down(3), int)
+    assert_type(await latch.remaining(), int)
+    await latch.wait(timeout=None)
+    barrier = concert.barrier("epoch", parties=4, ttl=5, timeout=60)
+    assert_type(barrier, Barrier)
+    assert_type(barrier.parties, int)
+    assert_type(await barrier.n_waiting(), int)
+    try:
+        assert_type(await barrier.wait(timeout=0), int)
+        async with barrier as position:
+            assert_type(position, int)
+    except BarrierBroken as error:
+        assert_type(error.holder, str | None)
+        as_asyncio: asyncio.BrokenBarrierError = error
+        raise as_asyncio from None
+    await barrier.abort()
+
+
+async def lead() -> None:
+    """Elections: bodies end quietly when their term is resigned, so code after them is reached."""
+    election = concert.election("scheduler", ttl=timedelta(seconds=5), timeout=None, candidate="web-1")
+    assert_type(election, Election)
+    async with election as term:
+        assert_type(term, Term)
+        assert_type(term.number, int)
+        assert_type(term.candidate, str)
+    async for term in election.terms():
+        assert_type(term, Term)
+        async with term as entered:
+            assert_type(entered, Term)
+    assert_type(await election.acquire(timeout=1), Term)
+    assert_type(await election.try_acquire(), Term | None)
+    assert_type(await election.leader(), str | None)
+    assert_type(await election.record(), ElectionRecord | None)
+    async for record in election.watch():
+        assert_type(record, ElectionRecord | None)
+    assert_type(await election.resign(), bool)
+    assert_type(await election.run(add, 1, right=2), int)
+
+
+async def add(left: int, *, right: int) -> int:
+    """Something to run."""
+    return left + right
+
+
+@concert.every(timedelta(minutes=5), name="tidy")
+async def tidy() -> int:
+    """Something to run now and then; decorated, it is what it was."""
+    assert_type(await tidy(), int)
+    return 1
+
+
+async def use_signals() -> None:
+    """Payloads are JSON; what a subscription gives may be a gap."""
+    signal = concert.signal("deploy")
+    assert_type(signal, Signal)
+    assert_type(await signal.wait(timeout=5.0), JSON)
+    assert_type(await signal.broadcast({"version": 7}), int)
+    assert_type(await signal.notify(), bool)
+    assert_type(await wait_any(signal, concert.signal("stop"), timeout=timedelta(seconds=5)), tuple[Signal, JSON])
+    assert_type(await wait_all(signal), list[JSON])
+    async with signal.subscribe(buffer=10) as subscription:
+        assert_type(await subscription.next(timeout=1.0), JSON | Gap)
+    async with concert.signals("deploy.*").subscribe() as every:
+        async for item in every:
+            if isinstance(item, Gap):
+                assert_type(item.missed, int | None)
+            else:
+                assert_type(item, Signalled)
+                assert_type(item.name, str)
+                assert_type(item.payload, JSON)
 
 
 async def catch() -> None:
@@ -109,7 +249,7 @@ async def catch() -> None:
         as_timeout: TimeoutError = error
         raise as_timeout from None
     except LeaseLost as error:
-        assert_type(error.fencing_token, int)
+        assert_type(error.fencing_token, int | None)
         assert_type(error.name, str)
     except NotHeld as error:
         assert_type(error.kind, str)
@@ -121,12 +261,40 @@ async def catch() -> None:
         raise as_ours from None
 
 
+async def agree_by_majority() -> None:
+    """A quorum lock is made of clients, without a coordinator."""
+    clients = [redis.asyncio.Redis(host=host) for host in "abc"]
+    quorum = QuorumLock(
+        clients, "item:42", ttl=timedelta(seconds=10), timeout=None, namespace="shop", server_timeout=0.2
+    )
+    try:
+        async with quorum as lease:
+            assert_type(lease, QuorumLease)
+            assert_type(lease.remaining, float)
+            await lease.renew()
+        assert_type(await quorum.acquire(timeout=2.0), QuorumLease)
+        assert_type(await quorum.try_acquire(), QuorumLease | None)
+        assert_type(await quorum.locked(), bool)
+        assert_type(await quorum.holders(), list[str])
+    except QuorumNotReached as error:
+        assert_type(error.reasons, dict[str, str])
+        assert_type(error.servers, int)
+
+
 async def mistakes() -> None:
     """What the checkers must refuse: were it accepted, the remark that ignores it would be an error of its own."""
     concert.semaphore("payment")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     concert.lock("item:42", 30.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    concert.locks("a", 30.0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await (await doc.read().acquire()).downgrade()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     concert.lock(42)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     concert.lock("item:42", ttl="30")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    concert.election("scheduler", 10.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    concert.every(300)(add)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+    await concert.election("scheduler").run(add, "1")  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    concert.latch("import")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    concert.barrier("epoch", "4")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await concert.event("ready").wait(5.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await lock.acquire(2.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await lock.try_acquire(timeout=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     (await lock.try_acquire()).release()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess, reportUnusedCoroutine]

@@ -32,6 +32,8 @@ class Body:
         if asyncio.current_task() is not self._task:
             self._stops += 1
             self._task.cancel()
+            if self._again is not None:
+                self._again.cancel()
             self._again = asyncio.get_running_loop().call_later(_TELL_AGAIN, self.stop)
 
     def end(self, error: BaseException | None) -> bool:

@@ -94,9 +94,13 @@ class Parting(Call):
         self._lines = lines
 
     def answered(self, reply: Reply) -> None:
+        self.heard(reply)
+        super().answered(reply)
+
+    def heard(self, reply: Reply) -> None:
+        """Tell those of this process whom it has served."""
         if len(reply) > 1:
             self._lines.heard(self.key, reply)
-        super().answered(reply)
 
 
 class _Line:

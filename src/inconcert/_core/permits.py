@@ -10,13 +10,13 @@ whoever releases one.  The server's keys hold the truth; this module adds how on
 Source: docs/explanation/permits.md
 """
 
-import asyncio
 import time
-from types import EllipsisType, TracebackType
+from abc import abstractmethod
+from typing import TypeVar
 
-import anyio
-
-from inconcert._core.lease import Grant, Lease, local_deadline
+from inconcert._core.acquiring import Acquirable
+from inconcert._core.held import local_deadline
+from inconcert._core.lease import Grant, Lease
 from inconcert._core.line import Parting
 from inconcert._core.session import Access, Session
 from inconcert._redis.channel import Call
@@ -25,20 +25,23 @@ from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
-from inconcert.errors import AcquireTimeout, InconcertError
+from inconcert.errors import InconcertError
 
 __all__ = ["Permits"]
 
 _ACQUIRE = load("permits/acquire")
-_WITHDRAW = load("permits/withdraw")
+_RELEASE = load("permits/release")
 _INSPECT = load("permits/inspect")
 
 _HANDOFF = 2.0  # seconds; life of a lease that is handed over, until its holder extends it: more than a busy loop needs
 _NO_WAIT, _JOIN = -1, 0  # in place of a ticket
 
 
-class Permits:
-    """So many permits of one name; the base of everything that is acquired.
+LeaseT_co = TypeVar("LeaseT_co", bound=Lease, covariant=True)
+
+
+class Permits(Acquirable[LeaseT_co]):
+    """So many permits of one name; the base of everything that a server grants in the order of a line.
 
     Args:
         access: The way to the open session.
@@ -47,82 +50,26 @@ class Permits:
         limit: How many holders there may be at once.
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever.
+        mark: What its holders' names end in; 'w' lets nobody in beside one who has it.
     """
 
     def __init__(
-        self, access: Access, kind: str, name: str, *, limit: int, ttl: Seconds, timeout: Seconds | None
+        self,
+        access: Access,
+        kind: str,
+        name: str,
+        *,
+        limit: int,
+        ttl: Seconds,
+        timeout: Seconds | None,
+        mark: str = "",
     ) -> None:
+        super().__init__(kind, name, timeout)
         self._access = access
-        self._kind = kind
-        self._name = name
         self._keys = access.keys.of(kind, name, "holders", "waiters", "fence")
         self._ttl = durations.ttl(ttl)
-        self._timeout = durations.timeout(timeout)
         self._terms = _Terms(limit, self._ttl)
-        self._entered: dict[asyncio.Task[object] | None, list[Lease]] = {}
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name!r}>"
-
-    async def __aenter__(self) -> Lease:
-        lease = await self.acquire()
-        lease.enter()
-        self._entered.setdefault(asyncio.current_task(), []).append(lease)
-        return lease
-
-    async def __aexit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        task = asyncio.current_task()
-        leases = self._entered.get(task)
-        if not leases:
-            raise RuntimeError(f"{self!r} is left in another task than entered in; use acquire() and release() by hand")
-        lease = leases.pop()
-        if not leases:
-            del self._entered[task]
-        await lease.exit(error)
-
-    async def acquire(self, *, timeout: Seconds | EllipsisType | None = ...) -> Lease:
-        """Wait in line for a permit and take it.
-
-        Args:
-            timeout: Longest wait in seconds; None for ever, 0 tries once. By default the object's own.
-
-        Raises:
-            AcquireTimeout: None was free in time; the line has been left.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
-            Unavailable: The server could not be asked; nothing was acquired.
-            OutcomeUnknown: The server did not answer; what it may have granted is given back or lapses.
-
-        Cost: 1 round trip when one is free. Else 1 to join the line, 0 while waiting, 1 message to wake.
-        """
-        seconds = self._timeout if timeout is ... else durations.timeout(timeout)
-        lease: Lease | None = None
-        if seconds is None:
-            lease = await self._take(_JOIN)
-        elif seconds == 0:
-            lease = await self._take(_NO_WAIT)
-        else:
-            with anyio.move_on_after(seconds):
-                lease = await self._take(_JOIN)
-        if lease is None:
-            raise AcquireTimeout(self._kind, self._name, seconds or 0.0)
-        return lease
-
-    async def try_acquire(self) -> Lease | None:
-        """Take a permit if one is free and nobody waits for it; never waits in line.
-
-        Returns:
-            The lease, or None.
-
-        Raises:
-            NotConnected: The coordinator is not open.
-            Unavailable: The server could not be asked; nothing was acquired.
-            OutcomeUnknown: The server did not answer; what it may have granted is given back or lapses.
-
-        Cost: 1 round trip.
-        """
-        return await self._take(_NO_WAIT)
+        self._mark = mark
 
     async def locked(self) -> bool:
         """Whether `acquire` would wait: every permit is held, or others wait already.
@@ -150,11 +97,12 @@ class Permits:
 
     # Below.
 
-    async def _take(self, ticket: int) -> Lease | None:
+    async def _take(self, *, waits: bool) -> LeaseT_co | None:
         session = self._access.session
         if session.channel.is_full:
             await session.channel.has_room()
-        holder = session.new_address()
+        holder = session.new_address() + self._mark
+        ticket = _JOIN if waits else _NO_WAIT
         while True:
             attempt = _Attempt(session, self._keys, holder, self._terms, ticket)
             try:
@@ -169,10 +117,13 @@ class Permits:
             if grant is None:
                 return None
             if time.monotonic() < grant.deadline:
-                break
+                return self._lease(session, grant)
             # It was granted while we could not act on it: ask whether it still is, or have our place back.
             ticket = attempt.ticket
-        return Lease(session, self._kind, self._name, keys=self._keys, holder=holder, ttl=self._ttl, grant=grant)
+
+    @abstractmethod
+    def _lease(self, session: Session, grant: Grant) -> LeaseT_co:
+        """What was granted, for its holder."""
 
     async def _inspect(self) -> Reply:
         return await self._access.session.run(_INSPECT, self._keys[:2])
@@ -239,8 +190,8 @@ class _Attempt(Call):
         if self.sends and not self._is_withdrawn and not self._session.channel.is_closed:
             self._is_withdrawn = True
             session, terms = self._session, self._terms
-            args = (self.holder, terms.limit, terms.handoff_ms, session.inboxes)
-            session.channel.submit(Parting(session.lines, _WITHDRAW, self.keys, *args))
+            place = f"{terms.limit}:{terms.handoff_ms}:{self.holder}"
+            session.channel.submit(Parting(session.lines, _RELEASE, self.keys, self.holder, session.inboxes, place))
 
     def leave(self) -> None:
         """Wait no more."""
@@ -256,7 +207,7 @@ class _Attempt(Call):
     def told(self, reply: Reply, asked_at: float) -> None:
         """Take a reply of the script, to our call or to a later look."""
         if reply[0]:
-            self._settle(Grant(reply[0], local_deadline(asked_at, self._terms.ttl)))
+            self._settle(Grant(self.holder, reply[0], local_deadline(asked_at, self._terms.ttl)))
         elif self.ticket == _NO_WAIT:
             self._settle(None)
         if len(reply) == 1:
@@ -289,7 +240,7 @@ class _Attempt(Call):
         if not token:  # it went to another, whose lease we wait for
             self._session.lines.look_within(self.key, self._asked_at + life - now)
         elif now < deadline:
-            self._settle(Grant(token, deadline))
+            self._settle(Grant(self.holder, token, deadline))
         else:
             self.look()
 

@@ -9,6 +9,7 @@ from inconcert._core.renewal import Renewal
 from inconcert._redis.channel import Call, Channel
 from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
+from inconcert._redis.pubsub import PubSub
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Script
 from inconcert._redis.wakeups import Wakeups
@@ -28,6 +29,7 @@ class Session:
         timeout: How long a call may take, reconnecting included, in seconds.
         channel: Where commands go.
         wakeups: Where messages for this process's waiters come in.
+        broadcasts: Where messages for everyone come in: connected with the first who listens.
         renewal: What keeps its leases alive.
         lines: Those in this process who wait for a permit.
     """
@@ -39,7 +41,8 @@ class Session:
         self.pool = pool
         self.timeout = timeout
         self.wakeups = Wakeups(pool, keys.inboxes + self.id, timeout=timeout / 2)
-        self.channel = Channel(pool, timeout=timeout, reconnected=self.wakeups.server_was_lost)
+        self.broadcasts = PubSub(pool, timeout=timeout / 2, purpose="broadcasts")
+        self.channel = Channel(pool, timeout=timeout, reconnected=self._server_was_lost)
         self.renewal = Renewal()
         self.lines = Lines(self.wakeups)
         self._numbers = itertools.count(1)
@@ -59,10 +62,13 @@ class Session:
 
     async def close(self) -> None:
         """Give back what is held, send waiters away, and disconnect."""
-        self.wakeups.abandon(NotConnected("the coordinator was closed while this call waited; open it again"))
+        closed = NotConnected("the coordinator was closed while this call waited; open it again")
+        self.wakeups.abandon(closed)
+        self.broadcasts.abandon(closed)
         for lease in self.renewal.close():
             lease.give_up()
         await self.channel.close()
+        await self.broadcasts.close()
         await self.wakeups.close()
 
     def new_address(self) -> str:
@@ -82,6 +88,10 @@ class Session:
         call = Call(script, keys, args)
         self.channel.submit(call)
         return await call
+
+    def _server_was_lost(self, at: float) -> None:
+        self.wakeups.server_was_lost(at)
+        self.broadcasts.server_was_lost(at)
 
 
 class Access:

@@ -3,11 +3,18 @@
 A key is `{namespace:kind:name}:part`.  The braces are a hash tag: whatever belongs to one object lies in one slot of
 Redis Cluster.  A name may hold any characters, braces too: the part after the last brace has none, so two names never
 meet in one key, and the tag ends at the name's own brace at the latest, the same for all parts.
+
+A channel is `namespace:kind:name`, with the name last, so that a user's glob for names is one for channels.
 """
+
+import re
 
 from inconcert._rules.names import check_name, check_namespace
 
 __all__ = ["Keyspace"]
+
+
+_SPECIAL_IN_A_GLOB = re.compile(r"[*?\[\]\\^-]")
 
 
 class Keyspace:
@@ -40,3 +47,27 @@ class Keyspace:
     def inboxes(self) -> str:
         """What the channel of each process's inbox begins with; its session's id follows."""
         return f"{self.namespace}:inbox:"
+
+    def channel(self, kind: str, name: str) -> str:
+        """Where all are told who listen to the object `name`.
+
+        Raises:
+            InvalidName: `name` is empty, too long or no valid string.
+        """
+        return f"{self.namespace}:{kind}:{check_name(kind, name)}"
+
+    def channels(self, kind: str, pattern: str) -> str:
+        """The glob for the channels of all objects whose names fit `pattern`.
+
+        Raises:
+            InvalidName: `pattern` is empty, too long or no valid string.
+        """
+        return f"{_SPECIAL_IN_A_GLOB.sub(_escape, self.namespace)}:{kind}:{check_name(f'pattern of {kind}', pattern)}"
+
+    def name_in(self, kind: str, channel: str) -> str:
+        """The name of the object whose channel this is."""
+        return channel.removeprefix(f"{self.namespace}:{kind}:")
+
+
+def _escape(found: re.Match[str]) -> str:
+    return "\\" + found[0]

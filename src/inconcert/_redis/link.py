@@ -66,6 +66,10 @@ class Link:
         """
         self._wire = await open_wire(self._pool, self, timeout=self._timeout)
         self._user.connected(self._wire)
+        self.start()
+
+    def start(self) -> None:
+        """Keep connected from now on, without waiting for the first connection."""
         self._keeper = asyncio.create_task(self._keep(), name=f"inconcert {self._purpose}")
 
     async def close(self) -> None:
@@ -94,15 +98,17 @@ class Link:
     async def _keep(self) -> None:
         failures = 0
         with self._stop:
+            if self._wire is None:
+                self._wire = await self._reconnect(failures)
+                self._user.connected(self._wire)
             while True:
                 connected_at = time.monotonic()
                 await self._lost.wait()
                 self._lost.clear()
                 _log.warning("%s: connection lost (%s); connecting again", self._purpose, self.last_error)
                 wire, self._wire = self._wire, None
-                if wire is not None:
-                    with anyio.CancelScope(shield=True):
-                        await wire.close()
+                with anyio.CancelScope(shield=True):
+                    await wire.close()
                 # A server that accepts and hangs up at once is a failure, too: it must not be stormed.
                 failures = failures + 1 if time.monotonic() - connected_at < _SETTLED else 0
                 self._wire = await self._reconnect(failures)

@@ -3,25 +3,17 @@
 A script publishes `ADDRESS TEXT` to the inbox of the process in which the addressee waits.  It asks first whether
 anyone listens there, so it knows at once whether that process is still there.  A message is a hint: what it says is
 also in the server's keys, and after a lost connection everyone who waits looks again.
+
+The inbox has a connection of its own, so that no flood of other messages delays a wake-up.
 """
 
-import asyncio
-import logging
 from typing import Protocol
 
-import anyio
-
-from inconcert._redis.commands import pack
-from inconcert._redis.link import Link
-from inconcert._redis.replies import ErrorReply, Reply
-from inconcert._redis.wire import Pool, Wire
-from inconcert.errors import InconcertError, Unavailable
+from inconcert._redis.pubsub import PubSub
+from inconcert._redis.wire import Pool
+from inconcert.errors import InconcertError
 
 __all__ = ["Addressee", "Wakeups"]
-
-_log = logging.getLogger("inconcert")
-
-_PING_EVERY = 15.0  # seconds; a half-open connection would otherwise never be noticed, for nothing is sent on it
 
 
 class Addressee(Protocol):
@@ -48,15 +40,8 @@ class Wakeups:
 
     def __init__(self, pool: Pool, inbox: str, *, timeout: float) -> None:
         self.inbox = inbox
-        self._timeout = timeout
-        self._link = Link(pool, self, timeout=timeout, purpose="wake-ups")
-        self._loop = asyncio.get_running_loop()
-        self._wire: Wire | None = None
-        self._listening = asyncio.Event()
-        self._refusal: ErrorReply | None = None
+        self._pubsub = PubSub(pool, timeout=timeout, purpose="wake-ups")
         self._addressees: dict[str, Addressee] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._connected_at = self._heard_at = self._pinged_at = 0.0
 
     async def open(self) -> None:
         """Connect and subscribe.
@@ -64,25 +49,16 @@ class Wakeups:
         Raises:
             Unavailable: The server cannot be reached, or refuses us.
         """
-        await self._link.open()
         try:
-            with anyio.move_on_after(self._timeout):
-                await self._listening.wait()
-            if self._refusal is not None:
-                raise Unavailable(f"the server refused to subscribe to {self.inbox!r}: {self._refusal}")
-            if not self._listening.is_set():
-                raise Unavailable(f"the server did not answer within {self._timeout:g} s")
+            await self._pubsub.open()
+            await self._pubsub.listen(self.inbox, self)
         except BaseException:
             await self.close()
             raise
-        self._timer = self._loop.call_later(_PING_EVERY, self._ping)
 
     async def close(self) -> None:
         """Give the connection back."""
-        if self._timer is not None:
-            self._timer.cancel()
-        await self._link.close()
-        self._wire = None
+        await self._pubsub.close()
 
     def expect(self, address: str, addressee: Addressee) -> None:
         """Let someone hear what comes for `address`, until `forget`."""
@@ -101,12 +77,17 @@ class Wakeups:
 
     def server_was_lost(self, at: float) -> None:
         """Leave a connection from before: the server may have moved. Replies that told of grants may be lost, too."""
-        if self._connected_at < at:
-            self._link.drop(ConnectionError("the server may have moved"))
-        else:
-            self._everyone_look()
+        if not self._pubsub.server_was_lost(at):
+            self.missed()
 
-    def _everyone_look(self) -> None:
+    # What the connection tells us.
+
+    def hear(self, channel: str, text: bytes) -> None:
+        del channel  # there is only one
+        self.tell(text.decode())
+
+    def missed(self) -> None:
+        """Let everyone look who waits."""
         for addressee in list(self._addressees.values()):
             addressee.look()
 
@@ -114,43 +95,3 @@ class Wakeups:
         """Send everyone who waits away."""
         for addressee in list(self._addressees.values()):
             addressee.abandon(error)
-
-    # What the link tells us.
-
-    def connected(self, wire: Wire) -> None:
-        self._wire = wire
-        self._connected_at = self._heard_at = self._loop.time()
-        wire.write(pack("SUBSCRIBE", self.inbox))
-
-    def received(self, reply: Reply) -> None:
-        self._heard_at = self._loop.time()
-        if isinstance(reply, ErrorReply):
-            _log.error("wake-ups: the server refused to subscribe to %r: %s", self.inbox, reply)
-            self._refusal = reply
-            self._listening.set()
-            return
-        kind: Reply = reply[0]  # of a PONG, which may be no list, the first letter
-        if kind == b"message":
-            self.tell(reply[2].decode())
-        elif kind == b"subscribe":
-            if self._listening.is_set():  # again, so messages may have been missed
-                self._everyone_look()
-            self._listening.set()
-
-    def disconnected(self, error: Exception) -> None:
-        del error  # the link logs it
-        self._wire = None
-
-    def writable(self) -> None:
-        """Nothing waits to be written here."""
-
-    def _ping(self) -> None:
-        delay = _PING_EVERY
-        if self._wire is not None and self._addressees:
-            if self._heard_at < self._pinged_at:
-                self._link.drop(ConnectionError(f"no reply to a ping for {self._timeout:g} s"))
-            elif self._loop.time() - self._heard_at >= self._timeout:
-                self._pinged_at = self._loop.time()
-                self._wire.write(pack("PING"))
-                delay = self._timeout
-        self._timer = self._loop.call_later(delay, self._ping)

@@ -3,7 +3,7 @@
 import math
 from datetime import timedelta
 
-__all__ = ["Seconds", "delay", "milliseconds", "timeout", "ttl"]
+__all__ = ["Seconds", "delay", "milliseconds", "period", "timeout", "ttl"]
 
 Seconds = float | timedelta
 
@@ -12,10 +12,12 @@ _LONGEST = 10.0 * 365 * 24 * 3600  # seconds; a longer time is a mistake, and wo
 
 def ttl(value: Seconds) -> float:
     """Check the life of a lease: above 0, in seconds."""
-    seconds = _seconds("ttl", value)
-    if seconds < 0.001:
-        raise ValueError(f"ttl is {value!r}; give at least 0.001 s")
-    return seconds
+    return _above_0("ttl", value)
+
+
+def period(value: Seconds) -> float:
+    """Check the time from one run to the next: above 0, in seconds."""
+    return _above_0("period", value)
 
 
 def timeout(value: Seconds | None) -> float | None:
@@ -33,6 +35,13 @@ def delay(value: Seconds) -> float:
 def milliseconds(seconds: float) -> int:
     """Seconds as a whole number of milliseconds, never less than asked for."""
     return math.ceil(round(seconds * 1000, 3))
+
+
+def _above_0(parameter: str, value: Seconds) -> float:
+    seconds = _seconds(parameter, value)
+    if seconds < 0.001:
+        raise ValueError(f"{parameter} is {value!r}; give at least 0.001 s")
+    return seconds
 
 
 def _seconds(parameter: str, value: Seconds) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
-from inconcert._core.lease import local_deadline
+from inconcert._core.held import local_deadline
 from inconcert._core.session import Session
 from inconcert._redis.channel import Call
 from inconcert._redis.commands import Argument

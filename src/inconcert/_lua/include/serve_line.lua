@@ -3,12 +3,12 @@
 -- Whoever sits in the process of the caller (`home`) is told by the script's reply, and the others through the inbox of
 -- their process, if it listens: one whose process is gone is skipped.  A grant starts with a short lease, so that one who
 -- cannot act on it holds up the line for a moment only; the next in line is told when to look again.
--- Deals with at most 100 places; if that was not enough, retry_ms is 1, for "call again".
+-- Deals with at most 100 places; if more may enter, retry_ms is 1, for "call again", and the next in line is told so.
 -- Returns {retry_ms, grant, ...}: milliseconds until the next lease may lapse, and grants as 'HOLDER TOKEN END_MS'.
 local function serve_line(holders, waiters, fence, inboxes, home, now_us)
   local now_ms = math.floor(now_us / 1000)
   local answer, is_news = {1}, false
-  for _ = 1, 100 do
+  for number = 1, 101 do
     local place = redis.call('ZRANGE', waiters, 0, 0)[1]
     local limit, handoff_ms, holder, session, listens
     if place then
@@ -16,9 +16,10 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
       -- Asked before it is told: a message reaches those on a replica, too, who do not count.
       listens = session == home or redis.call('PUBSUB', 'NUMSUB', inboxes .. session)[2] > 0
     end
+    local may_enter = listens and has_room(holders, tonumber(limit))
     if place and not listens then
       redis.call('ZREM', waiters, place)
-    elseif place and redis.call('ZCARD', holders) < tonumber(limit) then
+    elseif may_enter and number <= 100 then
       redis.call('ZREM', waiters, place)
       local ends = string.format('%.0f', now_ms + handoff_ms)
       local grant = holder .. ' ' .. next_token(fence, now_us) .. ' ' .. ends
@@ -31,12 +32,12 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
         redis.call('PUBLISH', inboxes .. session, grant)
       end
     else
-      local nearest = redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
-      if nearest then
-        answer[1] = math.max(1, nearest - now_ms)
+      local look_at = may_enter and now_ms or redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
+      if look_at then
+        answer[1] = math.max(1, look_at - now_ms)
       end
       if is_news and place and session ~= home then
-        redis.call('PUBLISH', inboxes .. session, holder .. ' 0 ' .. nearest)
+        redis.call('PUBLISH', inboxes .. session, holder .. ' 0 ' .. look_at)
       end
       return answer
     end

@@ -15,23 +15,28 @@
 -- COST     O(log N), N holders and waiters
 -- @include server_time
 -- @include next_token
+-- @include outlive
+-- @include drop_lapsed
+-- @include has_room
+-- @include serve_line
 local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
 local holder, limit, ttl_ms, handoff_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local ticket, inboxes = tonumber(ARGV[5]), ARGV[6]
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
 
-if redis.call('EXISTS', holders, waiters) == 0 then
+local is_free = redis.call('EXISTS', holders, waiters) == 0
+if not is_free then
+  drop_lapsed(holders, now_ms)
+  is_free = redis.call('EXISTS', waiters) == 0 and has_room(holders, limit)
+end
+if is_free then
   local token = next_token(fence, now_us)
   redis.call('ZADD', holders, now_ms + ttl_ms, holder)
-  redis.call('PEXPIRE', holders, ttl_ms)
+  outlive(holders, ttl_ms)
   return {tonumber(token)}
 end
 
--- @include outlive
--- @include drop_lapsed
--- @include serve_line
-drop_lapsed(holders, now_ms)
 local place = limit .. ':' .. handoff_ms .. ':' .. holder
 local is_mine = redis.call('ZSCORE', holders, holder)
 local joined = 0
@@ -46,7 +51,7 @@ end
 
 local answer = serve_line(holders, waiters, fence, inboxes, string.match(holder, '^(.*)%.'), now_us)
 is_mine = is_mine or redis.call('ZSCORE', holders, holder)
-local is_free = redis.call('ZCARD', holders) < limit and redis.call('EXISTS', waiters) == 0
+is_free = redis.call('EXISTS', waiters) == 0 and has_room(holders, limit)
 local token = 0
 if is_mine or is_free then
   token = tonumber(next_token(fence, now_us))

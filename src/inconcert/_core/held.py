@@ -1,0 +1,226 @@
+"""What is held for a time: a deadline by the local clock, renewal, and the body that stops when it is lost."""
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+from contextlib import suppress
+
+import anyio
+
+from inconcert._core.body import Body
+from inconcert._core.renewal import Renewal
+from inconcert.errors import InconcertError, LeaseLost, NotConnected, NotHeld
+
+__all__ = ["Held", "local_deadline"]
+
+_log = logging.getLogger("inconcert")
+
+_CLOCK_DRIFT = 0.01  # of a ttl: how much slower than the server's our clock may run; also time for a body to stop in
+_RENEW_AFTER = 1 / 3  # of what is left of a lease
+_TRY_AGAIN = 1 / 10  # of a ttl, when a renewal failed
+
+
+def local_deadline(asked_at: float, life: float) -> float:
+    """When a lease of `life` seconds ends for us, if it was asked for at `asked_at`."""
+    return asked_at + life * (1 - _CLOCK_DRIFT)
+
+
+class Held(ABC):
+    """The right to act for a time, until it is released, or lost.
+
+    It is renewed in the background as long as someone keeps it.  If the server cannot be reached, it is lost at its
+    deadline by the local clock, which comes before anyone else may get it.
+
+    Args:
+        kind: What it is a right to, such as `lock`.
+        name: Which one.
+        holder: This acquisition's identity, unique every time.
+        ttl: Life between renewals, in seconds.
+        deadline: When it is lost unless renewed, by the local monotonic clock.
+        renewal: What keeps it alive.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_body",
+        "_is_lost",
+        "_is_released",
+        "_lost",
+        "_renewal",
+        "_ttl",
+        "deadline",
+        "holder",
+        "kind",
+        "name",
+        "renew_at",
+    )
+
+    def __init__(self, kind: str, name: str, *, holder: str, ttl: float, deadline: float, renewal: Renewal) -> None:
+        self.kind = kind
+        self.name = name
+        self.holder = holder
+        self._ttl = ttl
+        self._renewal = renewal
+        self._is_lost = False
+        self._is_released = False
+        self._lost: asyncio.Event | None = None
+        self._body: Body | None = None
+        self._keep_until(deadline)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self.kind} {self.name!r}, {self._state}>"
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until it is lost unless renewed, by the local monotonic clock; 0 once it is lost or released."""
+        if self._is_lost or self._is_released:
+            return 0.0
+        return max(0.0, self.deadline - time.monotonic())
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it ended without a release; known without asking the server."""
+        return self._is_lost or (not self._is_released and time.monotonic() >= self.deadline)
+
+    async def lost(self) -> None:
+        """Wait until it is lost: for leases without a body. Never returns if it is released first."""
+        if self._lost is None:
+            self._lost = asyncio.Event()
+        if self.is_lost:
+            return
+        await self._lost.wait()
+
+    async def renew(self) -> None:
+        """Make it last a full ttl from now. The background does so by itself; this is for just before a long step.
+
+        Raises:
+            LeaseLost: It has lapsed.
+            NotHeld: It was released before.
+            OutcomeUnknown: The server did not answer; the background tries again until the deadline.
+
+        Cost: 1 round trip.
+        """
+        self._check_held()
+        await self._send_renewal()
+        if self.is_lost:
+            raise self._loss()
+
+    async def release(self) -> None:
+        """Give it back. Once this has started, cancelling it changes nothing: the release is on its way.
+
+        Raises:
+            LeaseLost: It had lapsed before; another may hold it now.
+            NotHeld: It was released before.
+            OutcomeUnknown: The server did not answer; the lease lapses by itself.
+
+        Cost: 1 round trip, and 1 message if someone waits.
+        """
+        if self._is_released:
+            raise NotHeld(self.kind, self.name)
+        if self.is_lost:
+            self.let_go()
+            raise self._loss()
+        if not await self._start_release():
+            raise self._loss()
+
+    # For what keeps it.
+
+    def start_renewal(self) -> None:
+        """Send a renewal without waiting for its reply."""
+        self.renew_at = self.deadline
+        self._send_renewal()
+
+    def renewed(self, *, is_held: bool, asked_at: float) -> None:
+        """Take the reply of a renewal that was asked for at this time."""
+        if self._is_lost or self._is_released:
+            return
+        if is_held:
+            self._keep_until(max(self.deadline, local_deadline(asked_at, self._ttl)))
+        else:
+            self._renewal.remove(self)
+            self.lose()
+
+    def renewal_failed(self, error: InconcertError) -> None:
+        """Try a renewal again soon: the server did not answer this one."""
+        if not (self._is_lost or self._is_released):
+            _log.warning("%r could not be renewed yet: %s", self, error)
+            self.renew_at = min(self.deadline, time.monotonic() + self._ttl * _TRY_AGAIN)
+            self._renewal.add(self)
+
+    def lose(self) -> None:
+        """Take note that it is lost, and stop the body under it."""
+        self._is_lost = True
+        _log.warning("%r: its holder is stopped", self)
+        if self._lost is not None:
+            self._lost.set()
+        if self._body is not None:
+            self._body.stop()
+
+    def give_up(self) -> None:
+        """Release it, and lose it: the coordinator is closing."""
+        self.lose()
+        self._start_release()
+
+    def let_go(self) -> None:
+        """Release it without waiting for the reply: whoever wanted it has gone, or has lost it."""
+        with suppress(NotConnected):  # then it was given back by closing, or lost before
+            self._start_release()
+
+    def enter(self) -> None:
+        """Begin a body, which is cancelled when the lease is lost."""
+        self._body = Body()
+
+    async def exit(self, error: BaseException | None) -> None:
+        """End a body: release, and tell of a loss if the body has nothing worse to tell."""
+        assert self._body is not None  # noqa: S101 - entered before
+        was_stopped = self._body.end(error)
+        self._body = None
+        try:
+            if self._is_released:
+                if self._is_lost:  # the coordinator was closed under the body
+                    raise self._loss()
+            elif isinstance(error, Exception):
+                # A cancelled scope around us must not put its cancellation in the place of what the body has raised.
+                with anyio.CancelScope(shield=True):
+                    await self.release()
+            else:
+                await self.release()
+        except LeaseLost as lost:
+            if error is None or was_stopped:
+                raise
+            error.add_note(str(lost))
+        except InconcertError as unconfirmed:
+            _log.warning("%r: the release was not confirmed, so it lapses by itself: %s", self, unconfirmed)
+        if was_stopped:  # though it was held to the end: nobody else is to hear of our own cancellation
+            raise self._loss()
+
+    # Below.
+
+    @abstractmethod
+    def _send_renewal(self) -> Awaitable[object]:
+        """Ask for a full ttl from now; `renewed` or `renewal_failed` is called with the outcome, awaited or not."""
+
+    @abstractmethod
+    def _start_release(self) -> Awaitable[bool]:
+        """Begin to give it back, now, awaited or not; whether it was still held."""
+
+    @property
+    def _state(self) -> str:
+        return "released" if self._is_released else "lost" if self.is_lost else f"{self.remaining:.1f} s left"
+
+    def _loss(self) -> LeaseLost:
+        return LeaseLost(self.kind, self.name)
+
+    def _check_held(self) -> None:
+        if self._is_released:
+            raise NotHeld(self.kind, self.name)
+        if self.is_lost:
+            raise self._loss()
+
+    def _keep_until(self, deadline: float) -> None:
+        self.deadline = deadline
+        now = time.monotonic()
+        self.renew_at = now + (deadline - now) * _RENEW_AFTER
+        self._renewal.add(self)

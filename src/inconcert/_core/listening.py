@@ -1,0 +1,105 @@
+"""What is said on a channel, in its order, for one listener who may be slow or cut off, and is told what it missed."""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from inconcert._core.session import Session
+from inconcert.errors import InconcertError
+
+__all__ = ["Gap", "Heard", "Listening"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something was missed, in this place of a stream: look at the source of truth again, if there is one.
+
+    Attributes:
+        missed: How many messages were dropped because the buffer was full; None if the connection was away, so that
+            nobody knows.
+    """
+
+    missed: int | None
+
+
+class Heard(NamedTuple):
+    """One message."""
+
+    channel: str
+    text: bytes
+
+
+class Listening:
+    """What is said on one channel, or on all that fit a pattern, from `async with` on.
+
+    Args:
+        session: The open session.
+        channel: Which channel, or a glob.
+        is_pattern: Whether it is a glob.
+        buffer: How many messages may wait for `next`; one more drops the oldest.
+    """
+
+    def __init__(self, session: Session, channel: str, *, is_pattern: bool = False, buffer: int = 1000) -> None:
+        self._pubsub = session.broadcasts
+        self._channel = channel
+        self._is_pattern = is_pattern
+        self._most = buffer
+        self._dropped: Gap | None = None  # what was missed before the first of the items
+        self._items: deque[Heard | Gap] = deque()
+        self._news = asyncio.Event()
+        self._end: InconcertError | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin: when this returns, whatever is published from now on is heard.
+
+        Raises:
+            NotConnected: The coordinator is closing.
+            Unavailable: The server did not confirm in time, or refused.
+        """
+        await self._pubsub.listen(self._channel, self, is_pattern=self._is_pattern)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._pubsub.forget(self._channel, self, is_pattern=self._is_pattern)
+
+    async def next(self) -> Heard | Gap:
+        """Wait for what comes next. Cancelling it loses nothing.
+
+        Raises:
+            NotConnected: The coordinator was closed; what had come before is returned first.
+            Unavailable: The server refused us when the connection came back.
+        """
+        while self._dropped is None and not self._items:
+            if self._end is not None:
+                raise self._end
+            self._news.clear()
+            await self._news.wait()
+        if self._dropped is not None:
+            gap, self._dropped = self._dropped, None
+            return gap
+        return self._items.popleft()
+
+    # What the connection tells us.
+
+    def hear(self, channel: str, text: bytes) -> None:
+        self._append(Heard(channel, text))
+
+    def missed(self) -> None:
+        last = self._items[-1] if self._items else self._dropped
+        if last != Gap(None):
+            self._append(Gap(None))
+
+    def abandon(self, error: InconcertError) -> None:
+        self._end = error
+        self._news.set()
+
+    def _append(self, item: Heard | Gap) -> None:
+        if len(self._items) == self._most:
+            self._drop(self._items.popleft())
+        self._items.append(item)
+        self._news.set()
+
+    def _drop(self, oldest: Heard | Gap) -> None:
+        before = 0 if self._dropped is None else self._dropped.missed
+        self._dropped = Gap(None if before is None or isinstance(oldest, Gap) else before + 1)

@@ -1,0 +1,245 @@
+"""One holder at several servers: what it has at each of them, and what a majority says.
+
+Each server is asked in an asyncio task of its own, and answers within its deadline or not at all.  Nobody waits for the
+slowest: a round is decided as soon as enough of them have spoken, and what is under way then ends by itself.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from enum import Enum, auto
+
+from inconcert._core.held import Held
+from inconcert._redis.peers import Peer
+from inconcert._redis.scripts import load
+from inconcert.errors import InconcertError, QuorumNotReached, Unavailable
+
+__all__ = ["Round", "Shares", "look"]
+
+_TAKE = load("quorum/take")
+_RELEASE = load("quorum/release")
+_LOOK = load("quorum/look")
+
+_GRAIN = 0.002  # seconds; a server ends a lease by its clock's whole milliseconds, and ours has a grain, too
+
+
+class Say(Enum):
+    """What one server says to a question."""
+
+    YES = auto()
+    NO = auto()
+    NOTHING = auto()  # it failed, or what it says does not count
+
+
+class Round(asyncio.Future[bool]):
+    """One question to all servers, and the future of what a majority says to it; whoever awaits it may be cancelled.
+
+    Args:
+        name: Which lock it is about.
+        servers: How many are asked.
+        decisive: A majority of either of these decides.
+        otherwise: What comes out when neither can have a majority any more.
+
+    Attributes:
+        asked_at: A moment before the first server was asked, by the local monotonic clock.
+    """
+
+    __slots__ = ("_counts", "_decisive", "_is_decided", "_name", "_otherwise", "_reasons", "_servers", "asked_at")
+
+    def __init__(self, name: str, servers: int, *, decisive: tuple[Say, Say], otherwise: Say) -> None:
+        super().__init__()
+        self.asked_at = time.monotonic() - _GRAIN
+        self._name = name
+        self._servers = servers
+        self._decisive = decisive
+        self._otherwise = otherwise
+        self._counts: Counter[Say] = Counter()
+        self._reasons: dict[str, str] = {}
+        self._is_decided = False
+
+    def hear(self, server: str, say: Say, why: str = "") -> None:
+        """Count what a server says, and why it says nothing."""
+        if self._is_decided:
+            return
+        self._counts[say] += 1
+        if say is Say.NOTHING:
+            self._reasons[server] = why
+        majority = self._servers // 2 + 1
+        pending = self._servers - self._counts.total()
+        most = max(self._decisive, key=self._counts.__getitem__)
+        if self._counts[most] >= majority:
+            self._decide(most)
+        elif self._counts[most] + pending < majority:
+            self._decide(self._otherwise)
+
+    def answered(self, *, is_yes: bool) -> None:
+        """Take the verdict."""
+        if not self.done():
+            self.set_result(is_yes)
+
+    def failed(self, error: InconcertError) -> None:
+        """Take the error that stands for a verdict."""
+        if not self.done():
+            self.set_exception(error)
+            self.exception()  # asyncio is not to warn of it when nobody awaits this round
+
+    def _decide(self, say: Say) -> None:
+        self._is_decided = True
+        if say is Say.NOTHING:
+            self.failed(QuorumNotReached(self._name, self._reasons, self._servers))
+        else:
+            self.answered(is_yes=say is Say.YES)
+
+
+class Shares:
+    """What one holder has at each of the servers.
+
+    Args:
+        name: Which lock, as errors have it.
+        peers: The servers.
+        keys: The script's keys, the same at each server.
+        ttl_ms: Life of what is taken, in milliseconds.
+    """
+
+    __slots__ = ("_name", "_shares", "_ttl_ms", "holder")
+
+    def __init__(self, name: str, peers: Sequence[Peer], keys: tuple[str, ...], ttl_ms: int) -> None:
+        self.holder = secrets.token_hex(12)  # new with each attempt: a late release of one must not undo the next
+        self._name = name
+        self._ttl_ms = ttl_ms
+        self._shares = [_Share(peer, keys, self.holder) for peer in peers]
+
+    def take(self) -> Round:
+        """Ask for it everywhere: yes if a majority granted it, no if too many have granted it to others."""
+        taking = Round(self._name, len(self._shares), decisive=(Say.YES, Say.NOTHING), otherwise=Say.NO)
+        for share in self._shares:
+            share.take(self._ttl_ms, taking, is_first=True)
+        return taking
+
+    def renew(self, held: Held) -> Round:
+        """Make it last a full ttl from now everywhere, and tell `held` what comes of it.
+
+        Yes if a majority still had it, no if a majority has granted it to others.
+        """
+        renewing = _Renewing(held, self._name, len(self._shares))
+        for share in self._shares:
+            share.take(self._ttl_ms, renewing, is_first=False)
+        return renewing
+
+    def release(self) -> Round:
+        """Give back whatever was, or may have been granted: yes if a majority still had it, no if it did not."""
+        releasing = Round(self._name, len(self._shares), decisive=(Say.YES, Say.NO), otherwise=Say.NOTHING)
+        for share in self._shares:
+            share.release(releasing)
+        return releasing
+
+
+class _Renewing(Round):
+    """A renewal under way."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: Held, name: str, servers: int) -> None:
+        super().__init__(name, servers, decisive=(Say.YES, Say.NO), otherwise=Say.NOTHING)
+        self._held = held
+
+    def answered(self, *, is_yes: bool) -> None:
+        self._held.renewed(is_held=is_yes, asked_at=self.asked_at)
+        super().answered(is_yes=is_yes)
+
+    def failed(self, error: InconcertError) -> None:
+        self._held.renewal_failed(error)
+        super().failed(error)
+
+
+class _Share:
+    """What one holder has at one server."""
+
+    __slots__ = ("_asking", "_holder", "_is_over", "_keys", "_may_be_ours", "_peer")
+
+    def __init__(self, peer: Peer, keys: tuple[str, ...], holder: str) -> None:
+        self._peer = peer
+        self._keys = keys
+        self._holder = holder
+        self._may_be_ours = False
+        self._is_over = False
+        self._asking: set[asyncio.Task[None]] = set()  # what may still be granted
+
+    def take(self, ttl_ms: int, asking: Round, *, is_first: bool) -> None:
+        """Take it, or make it last longer: then a server counts only if it was held there all the time."""
+        task = _start(self._take(ttl_ms, asking, is_first=is_first), self._peer)
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    def release(self, releasing: Round) -> None:
+        """Give it back, once all that was asked before is over: a release must not overtake a renewal."""
+        self._is_over = True
+        _start(self._release(releasing), self._peer)
+
+    async def _take(self, ttl_ms: int, asking: Round, *, is_first: bool) -> None:
+        try:
+            answer = await self._peer.run(_TAKE, self._keys, self._holder, ttl_ms, undo=self._undo)
+        except InconcertError as error:
+            self._may_be_ours |= not isinstance(error, Unavailable)
+            asking.hear(self._peer.title, Say.NOTHING, str(error))
+        else:
+            self._may_be_ours |= answer.reply != 0
+            if answer.reply == 0:
+                asking.hear(self._peer.title, Say.NO)
+            elif is_first or answer == (2, 1):
+                asking.hear(self._peer.title, Say.YES)
+            else:  # another may have had it meanwhile, so it counts from the next renewal on
+                asking.hear(self._peer.title, Say.NOTHING, "did not have the lease, and has it now")
+
+    def _undo(self) -> bytes | None:
+        """What to send behind a question that is given up: nothing as long as what it may be granted is of use."""
+        return _RELEASE.pack_with_source(self._keys, (self._holder,)) if self._is_over else None
+
+    async def _release(self, releasing: Round) -> None:
+        if self._asking:
+            await asyncio.wait(self._asking)
+        if not self._may_be_ours:
+            releasing.hear(self._peer.title, Say.NO)
+            return
+        try:
+            answer = await self._peer.run(_RELEASE, self._keys, self._holder)
+        except InconcertError as error:
+            releasing.hear(self._peer.title, Say.NOTHING, str(error))
+        else:
+            # Sent twice, it finds nothing the second time.
+            releasing.hear(self._peer.title, Say.YES if answer.reply or answer.sends > 1 else Say.NO)
+
+
+async def look(name: str, peers: Sequence[Peer], keys: tuple[str, ...]) -> str | None:
+    """Who has a majority of the servers; None if nobody has.
+
+    Raises:
+        QuorumNotReached: Too few could be asked to know.
+    """
+    answers = await asyncio.gather(*(peer.run(_LOOK, keys) for peer in peers), return_exceptions=True)
+    reasons: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for peer, answer in zip(peers, answers, strict=True):
+        if isinstance(answer, InconcertError):
+            reasons[peer.title] = str(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            counts[answer.reply.decode()] += 1
+    [(holder, count)] = counts.most_common(1) or [("", 0)]
+    majority = len(peers) // 2 + 1
+    if count < majority <= count + len(reasons):
+        raise QuorumNotReached(name, reasons, len(peers))
+    return holder if holder and count >= majority else None
+
+
+_under_way: set[asyncio.Task[None]] = set()  # the event loop itself keeps no task alive
+
+
+def _start(work: Coroutine[object, object, None], peer: Peer) -> asyncio.Task[None]:
+    task = asyncio.create_task(work, name=f"inconcert quorum at {peer.title}")
+    _under_way.add(task)
+    task.add_done_callback(_under_way.discard)
+    return task

@@ -1,0 +1,61 @@
+-- barriers/arrive: take part in the open round, and end it if all are there.
+--
+-- A round in which someone has died is broken first; whoever arrives then begins the next one.
+--
+-- KEYS[1]  participants  zset  holder -> lease end, server ms; of the open round only
+-- KEYS[2]  order         zset  holder -> when it arrived, server us; of the open round only
+-- KEYS[3]  rounds        hash  open -> the number of the open round; number -> what became of it, the last 100
+-- KEYS[4]  recent        hash  holder -> the number of its round, or 'left'; 120 s
+-- KEYS[5]  older         hash  the same, from before; at most 120 s
+-- ARGV[1]  holder   string, unique to this call
+-- ARGV[2]  parties  integer > 0, how many must be there
+-- ARGV[3]  ttl_ms   integer > 0
+-- ARGV[4]  waits    1, or 0 to take part only if one is the last to arrive
+-- ARGV[5]  changes  the channel on which the others listen; they hear what became of the round
+-- RETURNS  {number, ''} takes part, and the others are not there yet | {number, outcome}: 'NUMBER passed HOLDER ...' in the
+--          order of arrival, or 'NUMBER broken HOLDER' | {'', ''} the others are not there, and one does not wait
+-- TWICE    the same round again, with what has become of it since; the lease counts from the first run.
+--          {'', ''} if it has left in between
+-- COST     O(log N); O(N) for the last to arrive; N participants
+-- @include server_time
+-- @include recall
+-- @include remember
+-- @include outlive
+-- @include end_round
+local participants, order, rounds, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local holder, parties, ttl_ms, waits, changes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local round = recall(recent, older, holder)
+if round == 'left' then
+  return {'', ''}
+elseif round then
+  return {round, redis.call('HGET', rounds, round) or ''}
+end
+
+local now_us = server_time()
+local now_ms = math.floor(now_us / 1000)
+-- A number is a time at first, so that none comes twice when the last one is forgotten.
+round = redis.call('HGET', rounds, 'open') or string.format('%.0f', now_us)
+local dead = redis.call('ZRANGEBYSCORE', participants, '-inf', now_ms, 'LIMIT', 0, 1)[1]
+if dead then
+  end_round(participants, order, rounds, round, 'broken ' .. dead, changes)
+  round = redis.call('HGET', rounds, 'open')
+end
+
+local outcome = ''
+if redis.call('ZCARD', order) + 1 >= parties then
+  local all = redis.call('ZRANGE', order, 0, -1)
+  all[#all + 1] = holder
+  outcome = end_round(participants, order, rounds, round, 'passed ' .. table.concat(all, ' '), changes)
+elseif waits == '0' then
+  return {'', ''}
+else
+  local last = redis.call('ZRANGE', order, -1, -1, 'WITHSCORES')[2]
+  redis.call('ZADD', order, string.format('%.0f', math.max(now_us, (tonumber(last) or 0) + 1)), holder)
+  redis.call('ZADD', participants, now_ms + ttl_ms, holder)
+  redis.call('HSET', rounds, 'open', round)
+  outlive(order, ttl_ms)
+  outlive(participants, ttl_ms)
+  outlive(rounds, ttl_ms + 3600000)
+end
+remember(recent, older, holder, round)
+return {round, outcome}

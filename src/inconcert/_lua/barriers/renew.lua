@@ -1,0 +1,33 @@
+-- barriers/renew: make the lease of one who takes part last longer, or learn what became of the round.
+--
+-- A round in which someone has died is broken by it.
+--
+-- KEYS[1]  participants  zset  holder -> lease end, server ms; of the open round only
+-- KEYS[2]  order         zset  holder -> when it arrived, server us; of the open round only
+-- KEYS[3]  rounds        hash  open -> the number of the open round; number -> what became of it, the last 100
+-- ARGV[1]  holder   string, as it has arrived
+-- ARGV[2]  round    the number of the round in which it takes part
+-- ARGV[3]  ttl_ms   integer > 0
+-- ARGV[4]  changes  the channel on which the others listen
+-- RETURNS  1 the round is open | its outcome, as in arrive | '' this participant, or the round, is forgotten
+-- TWICE    the same, counted from the second run
+-- COST     O(log N), N participants
+-- @include server_time
+-- @include outlive
+-- @include end_round
+local participants, order, rounds = KEYS[1], KEYS[2], KEYS[3]
+local holder, round, ttl_ms, changes = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+if not redis.call('ZSCORE', participants, holder) then
+  return redis.call('HGET', rounds, round) or ''
+end
+local now_ms = math.floor(server_time() / 1000)
+local dead = redis.call('ZRANGEBYSCORE', participants, '-inf', now_ms, 'LIMIT', 0, 1)[1]
+if dead then
+  return end_round(participants, order, rounds, round, 'broken ' .. dead, changes)
+end
+-- These first, for they need no memory: after them a full server lets the last one pass.
+outlive(rounds, ttl_ms + 3600000)
+outlive(order, ttl_ms)
+outlive(participants, ttl_ms)
+redis.call('ZADD', participants, 'XX', now_ms + ttl_ms, holder)
+return 1

@@ -1,0 +1,22 @@
+-- elections/vacate: strike out a term that has been given back, and say so unless another leads already.
+--
+-- KEYS[1]  holders  zset    holder -> lease end, server ms
+-- KEYS[2]  record   string  'HOLDER NUMBER SINCE_MS CANDIDATE' of the term proclaimed last; until its lease ends
+-- ARGV[1]  holder   string  'session.number', whose lease has been released
+-- ARGV[2]  changes  the channel on which those who watch listen; they hear what elections/record answers
+-- RETURNS  1 struck out | 0 another's is there, or none
+-- TWICE    0, and nothing is changed
+-- COST     O(log N + W), N holders, W processes that watch
+-- @include server_time
+local holders, record = KEYS[1], KEYS[2]
+local holder, changes = ARGV[1], ARGV[2]
+local proclaimed = redis.call('GET', record)
+if not proclaimed or string.match(proclaimed, '^%S+') ~= holder then
+  return 0
+end
+redis.call('DEL', record)
+local now_us = server_time()
+if redis.call('ZCOUNT', holders, '(' .. math.floor(now_us / 1000), '+inf') == 0 then
+  redis.call('PUBLISH', changes, string.format('%.0f 0 ', now_us))
+end
+return 1

@@ -1,0 +1,8 @@
+-- events/look: whether it is set, and when this was asked.
+--
+-- KEYS[1]  flag  string  '1' while set
+-- RETURNS  {1 set or 0 not, now_us}
+-- TWICE    the same; nothing is changed
+-- COST     O(1)
+-- @include server_time
+return {redis.call('EXISTS', KEYS[1]), server_time()}

@@ -1,0 +1,18 @@
+-- Hands a payload to the first in line whose process listens; those whose process is gone are dropped.
+-- Deals with at most 100 of these.
+-- Returns 1 if someone has it, 0 if nobody is in line, -1 for "call again".
+local function hand_over(waiters, handed, earlier, inboxes, payload)
+  for _ = 1, 100 do
+    local address = redis.call('ZPOPMIN', waiters)[1]
+    if not address then
+      return 0
+    end
+    local inbox = inboxes .. string.match(address, '^(.*)%.')
+    if redis.call('PUBSUB', 'NUMSUB', inbox)[2] > 0 then
+      remember(handed, earlier, address, payload)
+      redis.call('PUBLISH', inbox, address .. ' ' .. payload)
+      return 1
+    end
+  end
+  return -1
+end

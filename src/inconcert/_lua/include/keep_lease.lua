@@ -1,0 +1,11 @@
+-- Makes a lease last a full ttl from now, if it has not lapsed; whether it has not.
+local function keep_lease(holders, holder, ttl_ms, now_ms)
+  local ends = redis.call('ZSCORE', holders, holder)
+  if not ends or tonumber(ends) <= now_ms then
+    return false
+  end
+  -- First, for it needs no memory: after it a full server lets the rest pass.
+  redis.call('PEXPIRE', holders, math.max(ttl_ms, redis.call('PTTL', holders)))
+  redis.call('ZADD', holders, 'XX', now_ms + ttl_ms, holder)
+  return true
+end

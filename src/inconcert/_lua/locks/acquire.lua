@@ -1,0 +1,37 @@
+-- locks/acquire: take several locks, or none of them.
+--
+-- KEYS[1..]  locks   holders (zset), waiters (zset) and fence (string) of each, as permits has them
+-- ARGV[1]    ttl_ms  integer > 0
+-- ARGV[2..]  holder  'session.number' for each, in the same order
+-- RETURNS    {token, ...} all are taken, one token for each | {} none is: one is held, or someone waits for it
+-- TWICE      what they hold they go on holding, with full leases and new, larger tokens
+-- COST       O(M log N), M locks with N holders and waiters
+-- @include server_time
+-- @include next_token
+-- @include outlive
+-- @include drop_lapsed
+local ttl_ms = tonumber(ARGV[1])
+local now_us = server_time()
+local now_ms = math.floor(now_us / 1000)
+
+-- All are looked at before one is changed.
+for i = 1, #KEYS, 3 do
+  local holders, waiters, holder = KEYS[i], KEYS[i + 1], ARGV[1 + (i + 2) / 3]
+  local ends = redis.call('ZSCORE', holders, holder)
+  if not ends or tonumber(ends) <= now_ms then
+    local held = redis.call('ZCOUNT', holders, '(' .. now_ms, '+inf')
+    if held > 0 or redis.call('EXISTS', waiters) == 1 then
+      return {}
+    end
+  end
+end
+
+local tokens = {}
+for i = 1, #KEYS, 3 do
+  local holders, fence, holder = KEYS[i], KEYS[i + 2], ARGV[1 + (i + 2) / 3]
+  drop_lapsed(holders, now_ms)
+  tokens[#tokens + 1] = tonumber(next_token(fence, now_us))
+  redis.call('ZADD', holders, now_ms + ttl_ms, holder)
+  outlive(holders, ttl_ms)
+end
+return tokens

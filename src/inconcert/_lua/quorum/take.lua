@@ -1,0 +1,19 @@
+-- quorum/take: take the lock on this server, or make one's lease on it last longer.
+--
+-- KEYS[1]  holder  string  who has it here; it ends with the lease
+-- ARGV[1]  me      string, unique to this attempt
+-- ARGV[2]  ttl_ms  integer > 0
+-- RETURNS  2 it was mine, and lasts a full ttl from now | 1 it was free, and is mine now | 0 another has it
+-- TWICE    2 if the first run took it; else the same
+-- COST     O(1)
+local holder = KEYS[1]
+local me, ttl_ms = ARGV[1], ARGV[2]
+local has = redis.call('GET', holder)
+if not has then
+  redis.call('SET', holder, me, 'PX', ttl_ms)
+  return 1
+elseif has == me then
+  redis.call('PEXPIRE', holder, ttl_ms)  -- it needs no memory, so a full server lets it pass
+  return 2
+end
+return 0

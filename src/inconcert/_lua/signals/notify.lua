@@ -1,0 +1,26 @@
+-- signals/notify: wake the one who has waited longest.
+--
+-- KEYS[1]  waiters  zset  address -> ticket, server us
+-- KEYS[2]  handed   hash  address -> the payload that it was notified of; 120 s
+-- KEYS[3]  earlier  hash  the same, from before; at most 120 s
+-- KEYS[4]  recent   hash  request -> its answer, 120 s
+-- KEYS[5]  older    hash  the same, from before; at most 120 s
+-- ARGV[1]  request  string, unique to this call
+-- ARGV[2]  payload  JSON
+-- ARGV[3]  inboxes  what the channel of each session's inbox begins with
+-- RETURNS  1 done | 0 nobody waits | -1 call again
+-- TWICE    1, and nobody else is woken; if nobody waited, it looks again
+-- COST     O(log N), N waiters
+-- @include recall
+-- @include remember
+-- @include hand_over
+local waiters, handed, earlier, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local request, payload, inboxes = ARGV[1], ARGV[2], ARGV[3]
+if recall(recent, older, request) then
+  return 1
+end
+local answer = hand_over(waiters, handed, earlier, inboxes, payload)
+if answer == 1 then
+  remember(recent, older, request, 1)
+end
+return answer

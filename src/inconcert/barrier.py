@@ -1,0 +1,331 @@
+"""A barrier: parties that wait for each other, among all processes on one server, round after round.
+
+The server keeps the round that is open, and who takes part in it, each under a lease.  Whoever arrives last ends the
+round, and one message tells the others; so does whoever finds, when it renews its own lease, that another's has lapsed.
+
+    participants  zset  holder -> lease end, server ms
+    order         zset  holder -> when it arrived
+    rounds        hash  the number of the open round, and what became of the last 100
+
+Source: docs/explanation/events.md
+"""
+
+import logging
+import time
+from functools import lru_cache
+from types import EllipsisType, TracebackType
+from typing import NamedTuple
+
+import anyio
+
+from inconcert._core.held import local_deadline
+from inconcert._core.listening import Heard, Listening
+from inconcert._core.session import Access, Session
+from inconcert._redis.channel import Call
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import load
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds, milliseconds
+from inconcert.errors import BarrierBroken, InconcertError
+
+__all__ = ["Barrier"]
+
+_log = logging.getLogger("inconcert")
+
+_ARRIVE, _RENEW, _LEAVE = load("barriers/arrive"), load("barriers/renew"), load("barriers/leave")
+_ABORT, _COUNT = load("barriers/abort"), load("barriers/count")
+
+BARRIER_TTL = 10.0  # seconds; how long the others wait for one that died, so shorter than that of a lock
+_MOST = 10_000  # parties; a message names all of them
+_RENEW_AFTER = 1 / 3  # of what is left of a lease
+_TRY_AGAIN = 1 / 10  # of a ttl, when a renewal failed
+
+
+class Barrier:
+    """Lets its parties pass when all of them have arrived, as `asyncio.Barrier` does; then the next round begins.
+
+    One that leaves, by timeout or cancellation, is waited for again, and the others wait on.  One that dies breaks the
+    round: its lease lapses, and the others get `BarrierBroken`.  A broken round is over, and the next arrival begins a
+    new one, so there is nothing to reset.
+
+    Use it for steps that all workers must begin together.  If not all need to wait, use `Coordinator.latch`.
+
+    Made by `Coordinator.barrier`:
+
+    ```python
+    async with concert.barrier("epoch", parties=4) as position:
+        if position == 0:
+            await publish_the_last_epoch()
+    ```
+
+    Args:
+        access: The way to the open session.
+        name: Which barrier. The same name in the same namespace is the same barrier, on any machine.
+        parties: How many must arrive, 1 to 10,000.
+        ttl: Life of a participant's lease between renewals, in seconds.
+        timeout: Longest wait of `async with` and `wait()`, in seconds; None waits for ever.
+
+    Raises:
+        ValueError: `parties` is out of range, `ttl` is not above 0, or `timeout` is below 0.
+        InvalidName: `name` is empty or longer than 512 bytes.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        name: str,
+        parties: int,
+        *,
+        ttl: Seconds = BARRIER_TTL,
+        timeout: Seconds | None = None,
+    ) -> None:
+        if type(parties) is not int or not 1 <= parties <= _MOST:
+            raise ValueError(f"parties of barrier {name!r} is {parties!r}; give a whole number from 1 to {_MOST}")
+        keys = access.keys.of("barrier", name, "participants", "order", "rounds", "recent", "older")
+        (changes,) = access.keys.of("barrier", name, "changes")
+        self._access = access
+        self._terms = _Terms(name, keys, changes, parties, durations.ttl(ttl))
+        self._timeout = durations.timeout(timeout)
+
+    def __repr__(self) -> str:
+        return f"<Barrier {self._terms.name!r}>"
+
+    async def __aenter__(self) -> int:
+        return await self.wait()
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Nothing is held: the round was over when it was passed."""
+
+    @property
+    def parties(self) -> int:
+        """How many must arrive."""
+        return self._terms.parties
+
+    async def wait(self, *, timeout: Seconds | EllipsisType | None = ...) -> int:
+        """Wait until all parties have arrived, and pass with them.
+
+        Args:
+            timeout: Longest wait in seconds; None for ever, 0 passes only as the last to arrive. By default the
+                barrier's own.
+
+        Returns:
+            This one's place in the order of arrival, from 0 to `parties - 1`.
+
+        Raises:
+            TimeoutError: The others did not arrive in time; the round has been left.
+            BarrierBroken: A participant died, perhaps this one by the server's judgement, or the round was aborted.
+            NotConnected: The coordinator is not open, or was closed meanwhile.
+            Unavailable: The server could not be asked; this one takes no part.
+            OutcomeUnknown: The server did not answer. If the others have not passed with this one, its arrival is taken
+                back, or its lease lapses.
+
+        Cost: 1 round trip, and 1 more if nobody else waits in this process. 1 message to each process at the end. While
+            waiting 1 renewal at each third of `ttl`.
+        """
+        seconds = self._timeout if timeout is ... else durations.timeout(timeout)
+        participant = _Participant(self._access.session, self._terms)
+        if seconds == 0:
+            await participant.arrive(waits=False)
+        else:
+            with anyio.move_on_after(seconds):
+                await participant.take_part()
+        if participant.result is None:
+            raise TimeoutError(
+                f"barrier {self._terms.name!r}: not all {self.parties} parties arrived within {seconds:g} s; "
+                "wait longer with timeout=, or look at n_waiting()"
+            )
+        if isinstance(participant.result, BarrierBroken):
+            raise participant.result
+        return participant.result
+
+    async def n_waiting(self) -> int:
+        """How many wait in the open round now.
+
+        Cost: 1 round trip.
+        """
+        waiting: int = await self._access.session.run(_COUNT, self._terms.keys[:1])
+        return waiting
+
+    async def abort(self) -> None:
+        """Break the open round: all who wait in it get `BarrierBroken`. Does nothing if nobody waits.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+            Unavailable: The server could not be asked; nothing was broken.
+            OutcomeUnknown: The server did not answer; the round may be broken.
+
+        Cost: 1 round trip, and 1 message to each process in which someone waits.
+        """
+        session = self._access.session
+        await session.run(_ABORT, self._terms.keys, session.new_address(), self._terms.changes)
+
+
+class _Terms(NamedTuple):
+    """What one who takes part needs to know."""
+
+    name: str
+    keys: tuple[str, ...]
+    changes: str
+    parties: int
+    ttl: float
+
+
+class _Participant:
+    """One that waits in a round, under a lease that is renewed until the round has ended.
+
+    The server alone judges how a round ended: also one whose lease should have lapsed asks before it gives up.
+
+    Attributes:
+        holder: Who it is, unique every time.
+        deadline: When its lease ends, by the local monotonic clock.
+        renew_at: When to renew it.
+        is_waiting: Whether it wants to hear of its round.
+        result: Its place in the round that it has passed, or how that was broken; None if it has heard of neither.
+    """
+
+    def __init__(self, session: Session, terms: _Terms) -> None:
+        self.holder = session.new_address()
+        self.deadline = self.renew_at = 0.0
+        self.is_waiting = True
+        self.result: int | BarrierBroken | None = None
+        self._session = session
+        self._terms = terms
+        self._round = b""
+        self._may_be_in = False
+        self._wait = anyio.CancelScope()
+
+    async def take_part(self) -> None:
+        """Arrive, and wait until there is a result. One that is cut short leaves the round on the server, too."""
+        with self._wait:
+            async with Listening(self._session, self._terms.changes) as listening:
+                try:
+                    await self.arrive(waits=True)
+                    while self.is_waiting:
+                        heard = await listening.next()
+                        if isinstance(heard, Heard):
+                            self.hear(heard.text)
+                        else:
+                            self.start_renewal()
+                finally:
+                    self.is_waiting = False
+                    self._session.renewal.remove(self)
+                    self.give_up()
+
+    async def arrive(self, *, waits: bool) -> None:
+        """Take part in the open round; one that does not wait does so only if it is the last to arrive."""
+        session, terms = self._session, self._terms
+        asked_at = time.monotonic()
+        self.renew_at = self.deadline = local_deadline(asked_at, terms.ttl)
+        if waits:
+            self._may_be_in = True
+            session.renewal.add(self)  # it tells us when the coordinator closes
+        args = (self.holder, terms.parties, milliseconds(terms.ttl), int(waits), terms.changes)
+        self._round, outcome = await session.run(_ARRIVE, terms.keys, *args)
+        if outcome:
+            self.hear(outcome)
+        elif waits:
+            self.renewed(asked_at)
+
+    def hear(self, text: bytes) -> None:
+        """Take note of what became of a round."""
+        outcome = _read(text)
+        if outcome.round == self._round:
+            self._may_be_in = False
+            self._end(outcome.result_of(self.holder, self._terms.name))
+
+    # What keeps its lease tells it.
+
+    def start_renewal(self) -> None:
+        self.renew_at = self.deadline
+        self._session.channel.submit(_Renewing(self, self._terms, self._round))
+
+    def renewed(self, asked_at: float) -> None:
+        """The lease lasts a full ttl from this time on."""
+        self.deadline = max(self.deadline, local_deadline(asked_at, self._terms.ttl))
+        now = time.monotonic()
+        self.renew_at = now + (self.deadline - now) * _RENEW_AFTER
+        self._session.renewal.add(self)
+
+    def renewal_failed(self, error: InconcertError) -> None:
+        """Try again soon, unless others must have been told by now that we are dead."""
+        now = time.monotonic()
+        if now < self.deadline:
+            _log.warning("a lease on barrier %r could not be renewed yet: %s", self._terms.name, error)
+            self.renew_at = min(self.deadline, now + self._terms.ttl * _TRY_AGAIN)
+            self._session.renewal.add(self)
+        else:
+            self.lapsed()
+
+    def lapsed(self) -> None:
+        """The server knows nothing of us any more, or we nothing of it."""
+        self._end(BarrierBroken(self._terms.name, self.holder))
+
+    def lose(self) -> None:
+        if self._round:  # else the arrival is still under way, and fails or not by itself
+            self.start_renewal()
+
+    def give_up(self) -> None:
+        if self._may_be_in and not self._session.channel.is_closed:
+            self._may_be_in = False
+            self._session.channel.submit(Call(_LEAVE, self._terms.keys, (self.holder,), must_run=True))
+
+    def _end(self, result: int | BarrierBroken) -> None:
+        if self.is_waiting:
+            self.is_waiting = False
+            self.result = result
+            self._wait.cancel()
+
+
+class _Renewing(Call):
+    """A renewal under way, which also asks whether the round is open."""
+
+    __slots__ = ("_asked_at", "_participant")
+
+    def __init__(self, participant: _Participant, terms: _Terms, round_: bytes) -> None:
+        args = (participant.holder, round_, milliseconds(terms.ttl), terms.changes)
+        super().__init__(_RENEW, terms.keys[:3], args)
+        self._asked_at = time.monotonic()
+        self._participant = participant
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._participant.is_waiting
+
+    def answered(self, reply: Reply) -> None:
+        if not self.is_wanted:
+            return
+        if reply == 1:
+            self._participant.renewed(self._asked_at)
+        elif reply:
+            self._participant.hear(reply)
+        else:
+            self._participant.lapsed()
+
+    def failed(self, error: InconcertError) -> None:
+        if self.is_wanted:
+            self._participant.renewal_failed(error)
+
+
+class _Outcome(NamedTuple):
+    """What became of a round."""
+
+    round: bytes
+    verdict: bytes  # passed, broken or aborted
+    holders: dict[bytes, int]  # all in their order if it was passed, the dead one if it was broken
+
+    def result_of(self, holder: str, name: str) -> int | BarrierBroken:
+        """The place of this one in the barrier's round, or how that was broken."""
+        position = self.holders.get(holder.encode())
+        if self.verdict == b"passed":
+            # One that was dead for so long that the round went on without it took no part any more.
+            return position if position is not None else BarrierBroken(name, holder)
+        dead = next(iter(self.holders), None)
+        return BarrierBroken(name, dead.decode() if dead is not None else None)
+
+
+@lru_cache(maxsize=8)  # all of this process who wait in a round read the same text
+def _read(text: bytes) -> _Outcome:
+    number, verdict, *holders = text.split()
+    return _Outcome(number, verdict, {holder: position for position, holder in enumerate(holders)})

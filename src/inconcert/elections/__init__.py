@@ -1,0 +1,1 @@
+"""Elections: one leader among many candidates, term after term."""

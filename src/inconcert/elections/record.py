@@ -1,0 +1,39 @@
+"""Who leads, as the server says it to those who ask and to those who watch."""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+__all__ = ["ElectionRecord", "Sight"]
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionRecord:
+    """Who leads, and since when.
+
+    Attributes:
+        candidate: Who, by the name that it stands for election under.
+        number: Its term: the `Term.number`, which rises from term to term.
+        since: When the term was proclaimed, in seconds since 1970, by the server's clock.
+    """
+
+    candidate: str
+    number: int
+    since: float
+
+
+class Sight(NamedTuple):
+    """What was seen of an election at one moment."""
+
+    at_us: int  # by the server's clock
+    lasts: float | None  # seconds until the record lapses unless it is renewed; None if there is none
+    record: ElectionRecord | None
+
+    @classmethod
+    def read(cls, text: bytes) -> Self:
+        """What a script says: 'NOW_US LEFT_MS HOLDER NUMBER SINCE_MS CANDIDATE', or 'NOW_US 0 ' if nobody leads."""
+        at_us, left_ms, proclaimed = text.decode().split(" ", 2)
+        if not proclaimed:
+            return cls(int(at_us), None, None)
+        _, number, since_ms, candidate = proclaimed.split(" ", 3)
+        record = ElectionRecord(candidate, int(number), int(since_ms) / 1000)
+        return cls(int(at_us), int(left_ms) / 1000, record)

@@ -1,0 +1,140 @@
+"""One reign: the lease on an office, proclaimed to everyone for as long as it is held."""
+
+import asyncio
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from inconcert._core.lease import Grant, Lease, Renewing
+from inconcert._core.session import Session
+from inconcert._redis.channel import Call
+from inconcert._redis.scripts import load
+from inconcert._rules.durations import milliseconds
+from inconcert.errors import LeaseLost
+
+__all__ = ["Office", "Resigned", "Term"]
+
+_RENEW, _VACATE = load("elections/renew"), load("elections/vacate")
+
+
+class Office(NamedTuple):
+    """What there is to be won, and by whom.
+
+    Attributes:
+        keys: Those of the permit, as `Permits` has them.
+        record: The key of the record.
+        changes: The channel on which changes of the record are told.
+        candidate: Who stands for it.
+    """
+
+    keys: tuple[str, ...]
+    record: str
+    changes: str
+    candidate: str
+
+
+class Resigned(LeaseLost):
+    """A body was stopped because its term was resigned: nothing that users need to hear of."""
+
+
+class Term(Lease):
+    """The right to lead until it is released, resigned or lost.
+
+    It is renewed in the background: a leader that lives stays.  `async with term` runs a body that is cancelled when
+    the term is lost or resigned, and then ends quietly: look at `is_lost`.  After the body the office goes to the next
+    in line.
+
+    Made by `Election.terms`, `Election.acquire` and `async with election`.
+
+    Attributes:
+        kind: What it is a lease on, such as `election`.
+        name: Which one.
+        holder: This term's identity, unique every time.
+        fencing_token: The same as `number`.
+        candidate: Who leads, as told to others.
+    """
+
+    __slots__ = ("_is_resigned", "_left", "_office", "candidate")
+
+    def __init__(self, session: Session, kind: str, name: str, *, office: Office, ttl: float, grant: Grant) -> None:
+        self.candidate = office.candidate
+        self._office = office
+        self._is_resigned = False
+        self._left = asyncio.Event()
+        super().__init__(session, kind, name, keys=office.keys, ttl=ttl, grant=grant)
+
+    @property
+    def number(self) -> int:
+        """Larger than that of any term before. Give it to what the leader works on, which refuses a lower one."""
+        return self.fencing_token
+
+    async def __aenter__(self) -> Self:
+        self.enter()
+        if self._is_over:  # the body is stopped at its first await
+            self._stop_body_soon()
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        try:
+            await self.exit(error)
+        except LeaseLost:
+            return True
+        return False
+
+    # For the election.
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is held now."""
+        return not self._is_over
+
+    async def resign(self) -> None:
+        """Stop the body, and wait until it has ended and the office was given back."""
+        was_resigned, self._is_resigned = self._is_resigned, True
+        if self._body is None:
+            await self.release()
+            return
+        if not was_resigned:
+            self._stop_body_soon()
+        await self._left.wait()
+
+    async def exit(self, error: BaseException | None) -> None:
+        """End a body, as every `Held` does."""
+        try:
+            await super().exit(error)
+        finally:
+            self._left.set()
+
+    # Below.
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_released or self.is_lost
+
+    def _stop_body_soon(self) -> None:
+        """Outside of all tasks: a body that has itself stopped is cancelled, too."""
+        asyncio.get_running_loop().call_soon(self._stop_body)
+
+    def _stop_body(self) -> None:
+        if self._body is not None:
+            self._body.stop()
+
+    def _send_renewal(self) -> Call:
+        office = self._office
+        keys = (office.keys[0], office.record)
+        ttl_ms = milliseconds(self._ttl)
+        call = Renewing(self, _RENEW, keys, self.holder, ttl_ms, self.number, office.candidate, office.changes)
+        self._session.channel.submit(call)
+        return call
+
+    def _start_release(self) -> Call:
+        release = super()._start_release()
+        office = self._office
+        keys = (office.keys[0], office.record)
+        self._session.channel.submit(Call(_VACATE, keys, (self.holder, office.changes), must_run=True))
+        return release
+
+    def _loss(self) -> LeaseLost:
+        kind = Resigned if self._is_resigned else LeaseLost
+        return kind(self.kind, self.name, self.number)

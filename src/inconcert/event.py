@@ -1,0 +1,127 @@
+"""An event: a flag that many wait for, among all processes on one server."""
+
+from typing import Literal
+
+import anyio
+
+from inconcert._core.listening import Heard, Listening
+from inconcert._core.session import Access
+from inconcert._redis.scripts import load
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds, milliseconds
+
+__all__ = ["Event"]
+
+_SET, _CLEAR, _LOOK = load("events/set"), load("events/clear"), load("events/look")
+
+EVENT_TTL = 86_400.0  # seconds; a day
+
+
+class Event:
+    """A flag that lets everyone pass while it is set, as `asyncio.Event` does: also those who come late.
+
+    Waiting sends nothing: those who wait are told by one message to each process.  The flag lies on the server, so it
+    needs nobody to hold it, and stays when the process that set it has gone, for `ttl`.
+
+    Use it for a state that others depend on, such as "the import is ready".  For news that only those get who wait just
+    then, use a signal; to wait until several have done their part, `Coordinator.latch`.
+
+    Made by `Coordinator.event`:
+
+    ```python
+    await concert.event("catalogue-ready").wait(timeout=30.0)
+    ```
+
+    Args:
+        access: The way to the open session.
+        name: Which event. The same name in the same namespace is the same event, on any machine.
+        ttl: How long it stays set unless it is set again, in seconds.
+
+    Raises:
+        ValueError: `ttl` is not above 0.
+        InvalidName: `name` is empty or longer than 512 bytes.
+    """
+
+    def __init__(self, access: Access, name: str, *, ttl: Seconds = EVENT_TTL) -> None:
+        self._access = access
+        self._name = name
+        self._keys = access.keys.of("event", name, "flag", "recent", "older")
+        (self._changes,) = access.keys.of("event", name, "changes")
+        self._ttl_ms = milliseconds(durations.ttl(ttl))
+
+    def __repr__(self) -> str:
+        return f"<Event {self._name!r}>"
+
+    async def set(self) -> None:
+        """Let everyone pass, those who wait and those who come, for `ttl` or until it is cleared.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+            Unavailable: The server could not be asked; nothing was changed.
+            OutcomeUnknown: The server did not answer; it may have been set.
+
+        Cost: 1 round trip, and 1 message to each process in which someone waits.
+        """
+        session = self._access.session
+        await session.run(_SET, self._keys, session.new_address(), self._ttl_ms, self._changes)
+
+    async def clear(self) -> None:
+        """Let those wait who come from now on.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+            Unavailable: The server could not be asked; nothing was changed.
+            OutcomeUnknown: The server did not answer; it may have been cleared.
+
+        Cost: 1 round trip.
+        """
+        session = self._access.session
+        await session.run(_CLEAR, self._keys, session.new_address())
+
+    async def is_set(self) -> bool:
+        """Whether it is set now.
+
+        Cost: 1 round trip.
+        """
+        is_set, _ = await self._look()
+        return bool(is_set)
+
+    async def wait(self, *, timeout: Seconds | None = None) -> Literal[True]:
+        """Wait until it is set; return at once if it is.
+
+        Args:
+            timeout: Longest wait in seconds; None for ever, 0 looks once.
+
+        Returns:
+            True, as `asyncio.Event.wait` does.
+
+        Raises:
+            TimeoutError: It was not set in time.
+            NotConnected: The coordinator is not open, or was closed meanwhile.
+            Unavailable: The server could not be asked.
+            OutcomeUnknown: The server did not answer.
+
+        Cost: 1 round trip if it is set. Else 3, or 2 if another waits in this process; 0 while waiting.
+        """
+        seconds = durations.timeout(timeout)
+        with anyio.move_on_after(seconds or None):
+            if await self.is_set() or (seconds != 0 and await self._becomes_set()):
+                return True
+        raise TimeoutError(f"event {self._name!r} was not set within {seconds:g} s; wait longer with timeout=")
+
+    # Below.
+
+    async def _becomes_set(self) -> Literal[True]:
+        async with Listening(self._access.session, self._changes) as listening:
+            is_set, looked_at = await self._look()
+            while not is_set:
+                heard = await listening.next()
+                if isinstance(heard, Heard) and int(heard.text) > looked_at:
+                    return True
+                # Something was missed, or this was said before we looked and may not be so any more.
+                is_set, looked_at = await self._look()
+        return True
+
+    async def _look(self) -> tuple[int, int]:
+        is_set, now_us = await self._access.session.run(_LOOK, self._keys[:1])
+        return is_set, now_us

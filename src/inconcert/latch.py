@@ -1,0 +1,127 @@
+"""A latch: many wait until a number of things are done, among all processes on one server."""
+
+import anyio
+
+from inconcert._core.listening import Heard, Listening
+from inconcert._core.session import Access
+from inconcert._redis.channel import Call
+from inconcert._redis.scripts import load
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds, milliseconds
+
+__all__ = ["Latch"]
+
+_COUNT_DOWN, _LOOK = load("latches/count_down"), load("latches/look")
+
+LATCH_TTL = 86_400.0  # seconds; a day
+_MOST = 1_000_000_000  # more would take years to count down
+
+
+class Latch:
+    """Opens once `count` things are done, and stays open: also for those who come late.
+
+    It counts in one direction only, and is used once: take another name for the next time.  The server keeps how many
+    were counted, and each caller is judged by its own `count`.  Whoever dies before it has counted is not counted for:
+    give `wait` a timeout.
+
+    Use it to wait until a known number of jobs are done.  For one thing to wait for, use `Coordinator.event`; for
+    parties that wait for each other, `Coordinator.barrier`.
+
+    Made by `Coordinator.latch`:
+
+    ```python
+    latch = concert.latch("import:2024-06", count=12)
+    await latch.count_down()  # in each of the 12 jobs
+    await latch.wait(timeout=600.0)  # in whoever needs all of them
+    ```
+
+    Args:
+        access: The way to the open session.
+        name: Which latch. The same name in the same namespace is the same latch, on any machine.
+        count: How many must be counted, 0 to 1,000,000,000; 0 is open from the start.
+        ttl: How long the server remembers it after the last count, in seconds.
+
+    Raises:
+        ValueError: `count` is out of range, or `ttl` is not above 0.
+        InvalidName: `name` is empty or longer than 512 bytes.
+    """
+
+    def __init__(self, access: Access, name: str, count: int, *, ttl: Seconds = LATCH_TTL) -> None:
+        self._access = access
+        self._name = name
+        self._keys = access.keys.of("latch", name, "counted", "recent", "older")
+        (self._changes,) = access.keys.of("latch", name, "changes")
+        self._count = _whole(f"count of latch {name!r}", count, least=0)
+        self._ttl_ms = milliseconds(durations.ttl(ttl))
+
+    def __repr__(self) -> str:
+        return f"<Latch {self._name!r}>"
+
+    async def count_down(self, n: int = 1) -> int:
+        """Count `n` things as done. Once this has started, cancelling it changes nothing: the count is on its way.
+
+        Returns:
+            How many are left; 0 once it is open.
+
+        Raises:
+            ValueError: `n` is not from 1 to 1,000,000,000.
+            NotConnected: The coordinator is not open.
+            Unavailable: The server could not be asked; nothing was counted.
+            OutcomeUnknown: The server did not answer; it may have been counted, once.
+
+        Cost: 1 round trip, and 1 message to each process in which someone waits.
+        """
+        _whole("n", n, least=1)
+        session = self._access.session
+        args = (session.new_address(), n, self._ttl_ms, self._changes)
+        call = Call(_COUNT_DOWN, self._keys, args, must_run=True)
+        session.channel.submit(call)
+        return self._left(await call)
+
+    async def remaining(self) -> int:
+        """How many are left now; 0 once it is open.
+
+        Cost: 1 round trip.
+        """
+        return self._left(await self._access.session.run(_LOOK, self._keys[:1]))
+
+    async def wait(self, *, timeout: Seconds | None = None) -> None:
+        """Wait until it is open; return at once if it is.
+
+        Args:
+            timeout: Longest wait in seconds; None for ever, 0 looks once.
+
+        Raises:
+            TimeoutError: It was not open in time.
+            NotConnected: The coordinator is not open, or was closed meanwhile.
+            Unavailable: The server could not be asked.
+            OutcomeUnknown: The server did not answer.
+
+        Cost: 1 round trip if it is open. Else 3, or 2 if another waits in this process; 0 while waiting.
+        """
+        seconds = durations.timeout(timeout)
+        with anyio.move_on_after(seconds or None):
+            if await self.remaining() == 0 or (seconds != 0 and await self._opens()):
+                return
+        raise TimeoutError(
+            f"latch {self._name!r} was not open within {seconds:g} s; wait longer with timeout=, or look at remaining()"
+        )
+
+    # Below.
+
+    async def _opens(self) -> bool:
+        async with Listening(self._access.session, self._changes) as listening:
+            left = await self.remaining()
+            while left:
+                heard = await listening.next()
+                left = self._left(int(heard.text)) if isinstance(heard, Heard) else await self.remaining()
+        return True
+
+    def _left(self, counted: int) -> int:
+        return max(0, self._count - counted)
+
+
+def _whole(what: str, value: int, *, least: int) -> int:
+    if type(value) is not int or not least <= value <= _MOST:
+        raise ValueError(f"{what} is {value!r}; give a whole number from {least} to {_MOST}")
+    return value

@@ -1,0 +1,220 @@
+"""Several locks as one: all of them or none, taken in an order in which nobody waits for each other."""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from itertools import chain
+
+import anyio
+
+from inconcert._core.acquiring import Acquirable
+from inconcert._core.completion import to_the_end
+from inconcert._core.held import local_deadline
+from inconcert._core.lease import Grant, Lease
+from inconcert._core.line import Parting
+from inconcert._core.session import Access, Session
+from inconcert._redis.channel import Call
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import load
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds, milliseconds
+from inconcert.lock import DEFAULT_TTL, Lock
+
+__all__ = ["Leases", "Locks"]
+
+_ACQUIRE = load("locks/acquire")
+_RELEASE = load("permits/release")
+
+_MOST = 100  # locks at once: one script takes them all, and the server does nothing else meanwhile
+
+
+class Locks(Acquirable["Leases"]):
+    """Mutual exclusion on several names at once; the same locks as `Coordinator.lock` gives one by one.
+
+    If all are free and nobody waits for any of them, they are taken in one step.  Else they are taken one after the
+    other, in the order of their names, from the lines in which those stand who want a single one.  Everybody takes them
+    in this order, so nobody waits in a circle; and everybody keeps a place in line, so nobody waits for ever.
+
+    Use it where one step touches several things, such as a transfer between two accounts.  A task that holds one of the
+    locks already waits for itself, and one that takes single locks one inside the other, in an order of its own, may
+    wait for another in a circle.
+
+    Made by `Coordinator.locks`:
+
+    ```python
+    async with concert.locks("account:1", "account:2") as leases:
+        await transfer(fencing_tokens=leases.fencing_tokens)
+    ```
+
+    Args:
+        access: The way to the open session.
+        names: Which locks, 1 to 100; the order does not matter.
+        ttl: Life of each lease between renewals, in seconds.
+        timeout: Longest wait of `async with` and `acquire()` for all of them, in seconds; None waits for ever, 0 tries
+            once.
+
+    Raises:
+        ValueError: There is no name, one that comes twice, or more than 100; `ttl` is not above 0, or `timeout` is
+            below 0.
+        InvalidName: A name is empty or longer than 512 bytes.
+    """
+
+    def __init__(self, access: Access, *names: str, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> None:
+        if not 1 <= len(names) <= _MOST:
+            raise ValueError(f"locks() is given {len(names)} names; give from 1 to {_MOST}")
+        self._keys = {name: access.keys.of("lock", name, "holders", "waiters", "fence") for name in names}
+        if len(self._keys) < len(names):
+            raise ValueError(f"locks{names!r} has a name twice, and would wait for itself; give each name once")
+        super().__init__("locks", ", ".join(names), timeout)
+        self._access = access
+        self._ttl = durations.ttl(ttl)
+
+    async def _take(self, *, waits: bool) -> "Leases | None":
+        leases = await self._take_at_once()
+        while leases is None and waits:
+            leases = await self._take_in_turn()
+        return leases
+
+    async def _take_at_once(self) -> "Leases | None":
+        """Take all of them in one step, if every one is free."""
+        session = self._access.session
+        if session.channel.is_full:
+            await session.channel.has_room()
+        holders = [session.new_address() for _ in self._keys]
+        while True:
+            asked_at = time.monotonic()
+            tokens = await self._ask(session, holders)
+            deadline = local_deadline(asked_at, self._ttl)
+            if not tokens:
+                return None
+            if time.monotonic() < deadline:
+                grants = [Grant(holder, token, deadline) for holder, token in zip(holders, tokens, strict=True)]
+                named = zip(self._keys, grants, strict=True)
+                return Leases({name: self._lease(session, name, grant) for name, grant in named})
+            # They were granted while we could not act on it: ask whether they still are.
+
+    async def _ask(self, session: Session, holders: list[str]) -> Reply:
+        """Run the script; whoever is cancelled meanwhile gives back what it may have been granted."""
+        call = Call(_ACQUIRE, tuple(chain(*self._keys.values())), (milliseconds(self._ttl), *holders))
+        session.channel.submit(call)
+        try:
+            return await call
+        except BaseException:
+            if call.sends and not session.channel.is_closed:
+                for keys, holder in zip(self._keys.values(), holders, strict=True):
+                    session.channel.submit(Parting(session.lines, _RELEASE, keys, holder, session.inboxes, ""))
+            raise
+
+    def _lease(self, session: Session, name: str, grant: Grant) -> Lease:
+        return Lease(session, "lock", name, keys=self._keys[name], ttl=self._ttl, grant=grant)
+
+    async def _take_in_turn(self) -> "Leases | None":
+        """Take one after the other, waiting for each; None if one was lost while the next was waited for."""
+        taken: dict[str, Lease] = {}
+        try:
+            for name in sorted(self._keys):
+                taken[name] = await Lock(self._access, name, ttl=self._ttl).acquire()
+        except BaseException:
+            Leases(taken).let_go()
+            raise
+        leases = Leases({name: taken[name] for name in self._keys})
+        if not leases.is_lost:
+            return leases
+        leases.let_go()
+        return None
+
+
+class Leases(Mapping[str, Lease]):
+    """What `Locks` are acquired as: the `Lease` of each name, `leases["account:1"]`, in the order that was given.
+
+    Each is renewed and fenced on its own.  If one is lost, the body of `async with` is cancelled and `LeaseLost` is
+    raised; the others are released.
+    """
+
+    def __init__(self, leases: dict[str, Lease]) -> None:
+        self._leases = leases
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {list(self._leases.values())}>"
+
+    def __getitem__(self, name: str) -> Lease:
+        return self._leases[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._leases)
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    @property
+    def fencing_tokens(self) -> dict[str, int]:
+        """The `Lease.fencing_token` of each name: give each to the resource that its lock protects."""
+        return {name: lease.fencing_token for name, lease in self.items()}
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the first of them is lost unless renewed; 0 once one is lost or released."""
+        return min(lease.remaining for lease in self.values())
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether one of them ended without a release; known without asking the server."""
+        return any(lease.is_lost for lease in self.values())
+
+    async def lost(self) -> None:
+        """Wait until one of them is lost: for leases without a body. Never returns if they are released first."""
+        async with anyio.create_task_group() as group:
+
+            async def watch(lease: Lease) -> None:
+                await lease.lost()
+                group.cancel_scope.cancel()
+
+            for lease in self.values():
+                group.start_soon(watch, lease)
+
+    async def renew(self) -> None:
+        """Make all of them last a full ttl from now. The background does so by itself.
+
+        Raises:
+            LeaseLost: One has lapsed.
+            NotHeld: One was released before.
+            OutcomeUnknown: The server did not answer; the background tries again until the deadline.
+
+        Cost: 1 round trip for all together.
+        """
+        await _at_once(lease.renew() for lease in self.values())
+
+    async def release(self) -> None:
+        """Give all of them back, whatever became of one. Cancelled meanwhile, it ends first.
+
+        Raises:
+            LeaseLost: One had lapsed before; another may hold it now.
+            NotHeld: One was released before.
+            OutcomeUnknown: The server did not answer; the leases lapse by themselves.
+
+        Cost: 1 round trip for all together, and 1 message for each that someone waits for.
+        """
+        await to_the_end(_at_once(lease.release() for lease in self.values()))
+
+    # For what acquires them.
+
+    def let_go(self) -> None:
+        """Release all of them without waiting for the replies: their caller has gone."""
+        for lease in self.values():
+            lease.let_go()
+
+    def enter(self) -> None:
+        """Begin a body, which is cancelled when one of them is lost."""
+        for lease in self.values():
+            lease.enter()
+
+    async def exit(self, error: BaseException | None) -> None:
+        """End a body: release all, and tell of a loss if the body has nothing worse to tell."""
+        await to_the_end(_at_once(lease.exit(error) for lease in self.values()))
+
+
+async def _at_once(steps: Iterable[Coroutine[object, object, None]]) -> None:
+    """Take steps at the same time, all to their end, and raise what the first of those that failed has raised."""
+    for outcome in await asyncio.gather(*steps, return_exceptions=True):
+        if outcome is not None:
+            raise outcome

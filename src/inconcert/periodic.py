@@ -1,0 +1,128 @@
+"""Functions that one process at a time runs every so often, whoever else has them registered.
+
+The processes of a service elect one that keeps the time.  When the next run is due is on the server, so neither a new
+leader nor a restart of the service runs anything too early.
+
+    latest   string  request of the latest run; lapses when the next is due
+
+Source: docs/explanation/elections.md
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import anyio
+
+from inconcert._core.insisting import insist
+from inconcert._core.session import Access
+from inconcert._redis.scripts import load
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds, milliseconds
+from inconcert.elections.election import Election
+from inconcert.errors import NotConnected
+
+__all__ = ["PeriodicFunction", "Timetable"]
+
+_BEGIN = load("periodic/begin")
+
+_log = logging.getLogger("inconcert")
+
+_TELL_AGAIN = 1.0  # seconds to tidy up in; a function that swallowed its cancellation gets another after it
+
+PeriodicFunction = Callable[[], Coroutine[Any, Any, object]]
+
+
+class Timetable:
+    """The periodic functions of a coordinator, each in a task of its own while the coordinator is open.
+
+    Args:
+        access: The way to the open session.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._entries: dict[str, _Entry] = {}
+        self._tasks: set[asyncio.Task[None]] | None = None  # None while closed
+
+    def add(self, function: PeriodicFunction, *, period: Seconds, name: str | None) -> None:
+        """Register a function, and let it run from now on if the coordinator is open.
+
+        Raises:
+            TypeError: It is not a coroutine function, or needs arguments.
+            ValueError: One of this name is registered, or `period` is not above 0.
+            InvalidName: The name is empty or longer than 512 bytes.
+        """
+        entry = _Entry(self._access, function, period=period, name=name)
+        if entry.name in self._entries:
+            raise ValueError(f"a periodic function {entry.name!r} is registered already; give one another name=")
+        self._entries[entry.name] = entry
+        if self._tasks is not None:
+            self._tasks.add(entry.start())
+
+    def start(self) -> None:
+        """Let all run: the coordinator has opened."""
+        self._tasks = {entry.start() for entry in self._entries.values()}
+
+    async def stop(self) -> None:
+        """Cancel all, and wait until they have ended: the coordinator is closing."""
+        tasks, self._tasks = self._tasks, None
+        while tasks:
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=_TELL_AGAIN)
+
+
+class _Entry:
+    """One periodic function."""
+
+    def __init__(self, access: Access, function: PeriodicFunction, *, period: Seconds, name: str | None) -> None:
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(f"{function!r} is not a coroutine function, and could not be stopped; write `async def`")
+        try:
+            inspect.signature(function).bind()
+        except TypeError as error:
+            raise TypeError(f"{function!r} cannot be called without arguments: {error}") from error
+        self.name = f"{function.__module__}.{function.__qualname__}" if name is None else name
+        self._access = access
+        self._function = function
+        self._period_ms = milliseconds(durations.period(period))
+        self._election = Election(access, self.name, kind="periodic")
+        self._keys = access.keys.of("periodic", self.name, "latest")
+
+    def start(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self._run(), name=f"inconcert every {self.name}")
+
+    async def _run(self) -> None:
+        try:
+            await self._election.run(self._keep_time)
+        except NotConnected:
+            pass
+        except Exception:  # noqa: BLE001 - there is nobody else to tell
+            _log.exception("periodic function %r is not run by this process any more", self.name)
+
+    async def _keep_time(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - nothing here runs outside a task
+        while True:
+            await self._turn()
+            try:
+                await self._function()
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the next run is not to suffer
+                if isinstance(error, Exception) or not task.cancelling():  # else it does as it was told
+                    _log.exception("periodic function %r failed; it runs again when it is due", self.name)
+            if task.cancelling():  # whatever the function has made of it
+                raise asyncio.CancelledError
+
+    async def _turn(self) -> None:
+        """Return when a run has begun."""
+        session = self._access.session
+        begin = partial(session.run, _BEGIN, self._keys, session.new_address(), self._period_ms)
+        while True:
+            wait_ms = await insist(f"periodic function {self.name!r}", begin)
+            if not wait_ms:
+                return
+            await anyio.sleep(wait_ms / 1000)

@@ -1,0 +1,189 @@
+"""A lock that many readers may hold at once, or one writer alone, among all processes on one server."""
+
+from inconcert._core.lease import Grant, Lease
+from inconcert._core.line import Parting
+from inconcert._core.permits import LeaseT_co, Permits
+from inconcert._core.session import Access, Session
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import load
+from inconcert._rules.durations import Seconds
+from inconcert.errors import InconcertError, OutcomeUnknown
+
+__all__ = ["RWLock", "ReadLock", "WriteLease", "WriteLock"]
+
+DEFAULT_TTL = 30.0  # seconds; as for a lock
+
+_DOWNGRADE = load("permits/downgrade")
+
+_READERS = 100_000  # at once; a server would spend long on those who died
+_ALONE = "w"  # what a writer's holder ends in
+
+
+class RWLock:
+    """Readers together, or one writer alone, each under a lease of its own.
+
+    Readers and writers stand in one line and are served in the order in which the server saw them: readers who are next
+    to each other in line enter together, and a writer who waits keeps later readers out, so neither side starves.
+
+    Use it for what is read far more often than written, and read for long: entering and leaving cost a round trip each,
+    as with a plain lock, so for short steps little is gained.
+
+    It is not reentrant, and a reader cannot become a writer: two who tried would wait for each other for ever.  A
+    writer can become a reader, with `WriteLease.downgrade`.
+
+    Made by `Coordinator.rwlock`:
+
+    ```python
+    doc = concert.rwlock("doc:42")
+    async with doc.read():
+        ...
+    async with doc.write() as lease:
+        await store.write(text, fencing_token=lease.fencing_token)
+    ```
+
+    Args:
+        access: The way to the open session.
+        name: Which lock. The same name in the same namespace is the same lock, on any machine.
+        ttl: Life of a lease between renewals, in seconds.
+        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever, 0 tries once.
+
+    Raises:
+        ValueError: `ttl` is not above 0, or `timeout` is below 0.
+        InvalidName: `name` is empty or longer than 512 bytes.
+    """
+
+    def __init__(
+        self, access: Access, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
+    ) -> None:
+        self._name = name
+        self._read = ReadLock(access, name, ttl=ttl, timeout=timeout)
+        self._write = WriteLock(access, name, ttl=ttl, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"<RWLock {self._name!r}>"
+
+    def read(self) -> "ReadLock":
+        """The readers' side, with the verbs of a lock."""
+        return self._read
+
+    def write(self) -> "WriteLock":
+        """The writers' side, with the verbs of a lock."""
+        return self._write
+
+
+class _Side(Permits[LeaseT_co]):
+    """One side of a reader-writer lock. Its `holders` are those of this side, its `waiters` those of both."""
+
+    def __init__(
+        self, access: Access, name: str, *, limit: int, ttl: Seconds, timeout: Seconds | None, mark: str
+    ) -> None:
+        super().__init__(access, "rwlock", name, limit=limit, ttl=ttl, timeout=timeout, mark=mark)
+
+    async def locked(self) -> bool:
+        """Whether `acquire` would wait: the other side holds, or others wait already.
+
+        Cost: 1 round trip.
+        """
+        waiting, held, *holders = await self._inspect()
+        return bool(waiting or held >= self._terms.limit or (held and holders[0].endswith(_ALONE.encode())))
+
+    async def holders(self) -> list[str]:
+        """Who holds this side now: the `Lease.holder` of each, in the order in which their leases end; at most 1,000.
+
+        Cost: 1 round trip.
+        """
+        return [holder for holder in await super().holders() if holder.endswith(_ALONE) == bool(self._mark)]
+
+
+class ReadLock(_Side[Lease]):
+    """The readers' side of an `RWLock`: any number of readers at once, up to 100,000, and no writer beside them.
+
+    `holders()` are the readers; `waiters()` counts readers and writers.  Made by `RWLock.read`.
+    """
+
+    def __init__(self, access: Access, name: str, *, ttl: Seconds, timeout: Seconds | None) -> None:
+        super().__init__(access, name, limit=_READERS, ttl=ttl, timeout=timeout, mark="")
+
+    def _lease(self, session: Session, grant: Grant) -> Lease:
+        return Lease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)
+
+
+class WriteLock(_Side["WriteLease"]):
+    """The writers' side of an `RWLock`: one writer, alone.
+
+    `holders()` is the writer, if any; `waiters()` counts readers and writers.  Made by `RWLock.write`.
+    """
+
+    def __init__(self, access: Access, name: str, *, ttl: Seconds, timeout: Seconds | None) -> None:
+        super().__init__(access, name, limit=1, ttl=ttl, timeout=timeout, mark=_ALONE)
+
+    def _lease(self, session: Session, grant: Grant) -> "WriteLease":
+        return WriteLease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)
+
+
+class WriteLease(Lease):
+    """A writer's lease, which can become a reader's."""
+
+    __slots__ = ()
+
+    async def downgrade(self) -> None:
+        """Go on as a reader, without letting go: no other writer comes in between. Readers next in line enter now.
+
+        The lease stays what it is, with its body and its fencing token, under a new `holder`.  Nothing happens if it is
+        a reader's already.
+
+        Raises:
+            LeaseLost: It had lapsed before.
+            NotHeld: It was released before.
+            Unavailable: The server could not be asked; it is still the writer's.
+            OutcomeUnknown: The server did not answer; if others do not read beside it now, it is lost soon.
+
+        Cost: 1 round trip, and 1 message for each process whose readers enter.
+        """
+        self._check_held()
+        if not self.holder.endswith(_ALONE):
+            return
+        call = _Downgrading(self, self._session, self._keys, self.holder.removesuffix(_ALONE))
+        self._session.channel.submit(call)
+        self.go_on_as(call.reader)  # all that is sent from here on comes after it
+        await call
+        if self.is_lost:
+            raise self._loss()
+
+    # For its downgrade.
+
+    def go_on_as(self, holder: str) -> None:
+        """Be renewed and released under this name from now on."""
+        if not (self._is_lost or self._is_released):
+            self._renewal.remove(self)
+            self.holder = holder
+            self._keep_until(self.deadline)
+
+    def downgraded(self, *, is_held: bool) -> None:
+        """Take note of how a downgrade has ended on the server."""
+        if not is_held:
+            self.renewed(is_held=False, asked_at=0.0)
+        elif self._is_released:
+            # After a SCRIPT FLUSH it is sent again, behind a release that found nothing yet.
+            self.let_go()
+
+
+class _Downgrading(Parting):
+    """A downgrade under way; its outcome counts even if its caller has gone."""
+
+    __slots__ = ("_lease", "_writer", "reader")
+
+    def __init__(self, lease: WriteLease, session: Session, keys: tuple[str, ...], reader: str) -> None:
+        super().__init__(session.lines, _DOWNGRADE, keys, lease.holder, session.inboxes, reader)
+        self.reader = reader
+        self._lease = lease
+        self._writer = lease.holder
+
+    def answered(self, reply: Reply) -> None:
+        self._lease.downgraded(is_held=bool(reply[0]))
+        super().answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        if not isinstance(error, OutcomeUnknown):  # it was not run
+            self._lease.go_on_as(self._writer)
+        super().failed(error)

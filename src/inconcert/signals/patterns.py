@@ -1,0 +1,66 @@
+"""All signals whose names fit a pattern, heard through one subscription."""
+
+from dataclasses import dataclass
+
+from inconcert._core.session import Access
+from inconcert._rules.payloads import JSON
+from inconcert.signals.subscription import Subscription
+
+__all__ = ["Signalled", "Signals"]
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """One broadcast.
+
+    Attributes:
+        name: Of which signal.
+        payload: The JSON value.
+    """
+
+    name: str
+    payload: JSON
+
+
+class Signals:
+    """All signals whose names fit a glob, those too that come into being later.
+
+    Made by `Coordinator.signals`:
+
+    ```python
+    async with concert.signals("deploy.*").subscribe() as subscription:
+        async for item in subscription:
+            ...
+    ```
+
+    Args:
+        access: The way to the open session.
+        pattern: A glob as Redis has them: `*` for any characters, `?` for one byte, `[ab]` for one of these, and a
+            backslash before what is meant as it stands.
+
+    Raises:
+        InvalidName: `pattern` is empty or longer than 512 bytes.
+    """
+
+    def __init__(self, access: Access, pattern: str) -> None:
+        self._access = access
+        self._pattern = pattern
+        self._channels = access.keys.channels("signal", pattern)
+
+    def __repr__(self) -> str:
+        return f"<Signals {self._pattern!r}>"
+
+    def subscribe(self, *, buffer: int = 1000) -> Subscription[Signalled]:
+        """Hear every broadcast of these signals, as `Signalled`, from `async with` on.
+
+        Args:
+            buffer: How many may wait to be read; one more drops the oldest, and a `Gap` says how many were dropped.
+
+        Raises:
+            ValueError: `buffer` is below 1.
+        """
+        title = f"a signal like {self._pattern!r}"
+        return Subscription(self._access, title, self._channels, self._read, is_pattern=True, buffer=buffer)
+
+    def _read(self, channel: str, payload: JSON) -> Signalled:
+        return Signalled(self._access.keys.name_in("signal", channel), payload)

@@ -1,0 +1,28 @@
+"""What is said on the channel of a signal: `AT_US OPEN PAYLOAD`, as the script that broadcasts writes it."""
+
+import logging
+import re
+from typing import NamedTuple
+
+__all__ = ["Said", "read"]
+
+_log = logging.getLogger("inconcert")
+
+_FORM = re.compile(rb"(\d{1,17}) (\d{1,17}) (.*)", re.DOTALL)
+
+
+class Said(NamedTuple):
+    """One broadcast."""
+
+    at: int  # the server's clock, in microseconds
+    is_all: bool  # whether nobody had been notified before and may not have heard of it yet
+    payload: bytes
+
+
+def read(text: bytes) -> Said | None:
+    """Read a message; None if it is not one of ours, for anyone may publish on a channel."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        _log.warning("a message on the channel of a signal is ignored, for no broadcast() sent it: %r", text[:80])
+        return None
+    return Said(int(found[1]), found[2] == b"0", found[3])

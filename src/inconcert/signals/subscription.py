@@ -1,0 +1,112 @@
+"""A subscriber: hears every broadcast from the moment of subscribing, or is told that some were missed."""
+
+from collections.abc import Callable
+from typing import Generic, Self, TypeVar
+
+import anyio
+
+from inconcert._core.listening import Gap, Listening
+from inconcert._core.session import Access
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds
+from inconcert._rules.payloads import JSON, decode
+from inconcert.signals.said import read
+
+__all__ = ["Subscription"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Subscription(Generic[T_co]):
+    """An `async for` over what is broadcast, from `async with` on. It hears no notifications.
+
+    Instead of what it missed it gets a `Gap`, in its place: it fell behind by more than the buffer, or the connection
+    was away.  A slow subscriber costs the others nothing.
+
+    Made by `Signal.subscribe` and `Signals.subscribe`:
+
+    ```python
+    async with concert.signal("deploy").subscribe() as subscription:
+        await load_everything()
+        async for item in subscription:
+            if isinstance(item, Gap):
+                await load_everything()
+            else:
+                await load(item)
+    ```
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        title: str,
+        channel: str,
+        item: Callable[[str, JSON], T_co],
+        *,
+        is_pattern: bool,
+        buffer: int,
+    ) -> None:
+        if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"buffer of a subscription is {buffer!r}; give a whole number of messages, at least 1")
+        self._access = access
+        self._title = title
+        self._channel = channel
+        self._item = item
+        self._is_pattern = is_pattern
+        self._buffer = buffer
+        self._listening: Listening | None = None
+
+    def __repr__(self) -> str:
+        return f"<Subscription to {self._title}>"
+
+    async def __aenter__(self) -> Self:
+        """Subscribe: when this returns, whatever is broadcast from now on is heard.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+            Unavailable: The server did not confirm in time, or refused.
+
+        Cost: 1 round trip; 0 if this process listens already.
+        """
+        if self._listening is not None:
+            raise RuntimeError(f"{self!r} is entered already; make another with subscribe()")
+        listening = Listening(self._access.session, self._channel, is_pattern=self._is_pattern, buffer=self._buffer)
+        self._listening = await listening.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            await listening.__aexit__(*exc_info)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T_co | Gap:
+        return await self.next()
+
+    async def next(self, *, timeout: Seconds | None = None) -> T_co | Gap:
+        """Wait for what comes next. Cancelling it loses nothing.
+
+        Args:
+            timeout: Longest wait in seconds; None for ever, 0 for what has come already.
+
+        Raises:
+            TimeoutError: Nothing came in time.
+            NotConnected: The coordinator was closed; what had come before is returned first.
+            Unavailable: The server refused us when the connection came back.
+
+        Cost: 0 round trips.
+        """
+        seconds = durations.timeout(timeout)
+        if self._listening is None:
+            raise RuntimeError(f"{self!r} is not entered; use it inside `async with`")
+        with anyio.move_on_after(seconds):
+            while True:
+                heard = await self._listening.next()
+                if isinstance(heard, Gap):
+                    return heard
+                said = read(heard.text)
+                if said is not None:
+                    return self._item(heard.channel, decode(said.payload))
+        raise TimeoutError(f"{self._title} was not broadcast within {seconds:g} s; wait longer with timeout=")

@@ -1,0 +1,227 @@
+"""One who waits for a signal: a place in a line that the server keeps, and an ear for what is said to all.
+
+    waiters  zset    address -> ticket: the line, the longest waiting first
+    handed   hash    address -> what it was notified of, until it says that it has it
+    last     string  the last broadcast, for those who were in line and cut off
+
+Source: docs/explanation/signals.md
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from inconcert._core.session import Session
+from inconcert._redis.channel import Call
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import load
+from inconcert.errors import InconcertError
+from inconcert.signals.said import read
+
+__all__ = ["Waiter", "wait_for"]
+
+_JOIN, _LEAVE = load("signals/join"), load("signals/leave")
+
+_IN_LINE, _NOTIFIED = 0, 1  # what the script answers that joins; else it was broadcast
+_CALL_AGAIN = -1
+_LOOK_EVERY = 1_800_000  # milliseconds; keeps the line alive, which lives twice as long
+
+
+class Waiter(Call):
+    """One who waits: the call for a place in line, which is done when there is a payload for it.
+
+    Args:
+        session: The open session.
+        keys: Those of the signal.
+        channel: Where broadcasts are heard.
+    """
+
+    __slots__ = (
+        "_address",
+        "_asked_at",
+        "_channel",
+        "_ear",
+        "_has_left",
+        "_must_look",
+        "_owes_word",
+        "_session",
+        "_ticket",
+    )
+
+    def __init__(self, session: Session, keys: tuple[str, ...], channel: str) -> None:
+        self._address = session.new_address()
+        super().__init__(_JOIN, keys, (self._address, 0, _LOOK_EVERY))
+        self._session = session
+        self._channel = channel
+        self._ear = _Ear(self)
+        self._asked_at = 0.0
+        self._ticket = 0
+        self._must_look = False
+        self._owes_word = True  # the server may keep a place or a payload for it
+        self._has_left = False
+
+    async def listen(self) -> None:
+        """Hear broadcasts from now on. To be done before `join`."""
+        await self._session.broadcasts.listen(self._channel, self._ear)
+
+    def join(self) -> None:
+        """Stand in line."""
+        self._session.wakeups.expect(self._address, self)
+        self._asked_at = time.monotonic()
+        self._session.channel.submit(self)
+
+    def leave(self, *, hands_on: bool) -> None:
+        """Wait no more; if it was notified and does not use that, the payload goes to the next in line."""
+        if self._has_left:
+            return
+        self._has_left = True
+        session = self._session
+        session.broadcasts.forget(self._channel, self._ear)
+        session.wakeups.forget(self._address)
+        session.lines.leave(self.key, self)
+        if self.sends and self._owes_word and not session.channel.is_closed:
+            session.channel.submit(_Leaving(session, self.keys, self._address, hands_on=hands_on))
+        self.cancel()
+
+    # What it is told.
+
+    def answered(self, reply: Reply) -> None:
+        """Take the reply to our call."""
+        self.told(reply, self._asked_at)
+
+    def told(self, reply: Reply, asked_at: float) -> None:
+        """Take a reply of the script, to our call or to a later look."""
+        if self.done():
+            return
+        if reply[0] != _IN_LINE:
+            self._owes_word = reply[0] == _NOTIFIED
+            self.set_result(reply[1])
+            return
+        lines = self._session.lines
+        _, _, ticket, joined = reply
+        lines.join(self.key, self)
+        lines.heard(self.key, reply)
+        if joined and self._ticket:  # the server had forgotten it, and maybe others
+            lines.everyone_look(self.key, asked_at)
+        self._ticket = ticket
+        if self._must_look:
+            self._must_look = False
+            self.look()
+
+    def hear(self, text: str) -> None:
+        """It was notified."""
+        if not self.done():
+            self.set_result(text)
+
+    def hear_broadcast(self, text: bytes) -> None:
+        """Something was said to all who were in line: to this one, too, if its ticket is from before."""
+        if self.done():
+            return
+        said = read(text)
+        if said is None or (self._ticket and said.at < self._ticket):
+            return
+        if self._ticket and said.is_all:
+            self._owes_word = False
+            self.set_result(said.payload)
+        else:
+            self.look()  # whether it was in line already; whether it was notified before, and has not heard of that yet
+
+    def look(self) -> bool:
+        """Ask the server what has come, and for our place; False if we wait no more."""
+        if self.done():
+            return False
+        if self._ticket:
+            self._session.channel.submit(_Look(self, self.keys, self._address, self._ticket))
+        else:
+            self._must_look = True
+        return True
+
+    def abandon(self, error: InconcertError) -> None:
+        """Leave, with this error."""
+        if not self.done():
+            self.failed(error)
+            self.leave(hands_on=True)
+
+
+async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
+    """Wait until so many have a payload, and return them; all leave, and what others were notified of is handed on.
+
+    Raises:
+        NotConnected: The coordinator was closed.
+        Unavailable: The server could not be asked.
+        OutcomeUnknown: The server did not answer.
+    """
+    kept: list[Waiter] = []
+    try:
+        for waiter in waiters:
+            await waiter.listen()
+        for waiter in waiters:
+            waiter.join()
+        while True:
+            done = [waiter for waiter in waiters if waiter.done()]
+            for waiter in done:
+                waiter.result()  # raises what it failed with
+            if len(done) >= number:
+                kept = done[:number]
+                return kept
+            await asyncio.wait({*waiters}.difference(done), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiter in waiters:
+            waiter.leave(hands_on=waiter not in kept)
+
+
+class _Ear:
+    """Hears broadcasts for a waiter."""
+
+    __slots__ = ("_waiter",)
+
+    def __init__(self, waiter: Waiter) -> None:
+        self._waiter = waiter
+
+    def hear(self, channel: str, text: bytes) -> None:
+        del channel  # there is only one
+        self._waiter.hear_broadcast(text)
+
+    def missed(self) -> None:
+        self._waiter.look()
+
+    def abandon(self, error: InconcertError) -> None:
+        self._waiter.abandon(error)
+
+
+class _Look(Call):
+    """A waiter asks again for its place, and for what came for it."""
+
+    __slots__ = ("_asked_at", "_waiter")
+
+    def __init__(self, waiter: Waiter, keys: tuple[str, ...], address: str, ticket: int) -> None:
+        super().__init__(_JOIN, keys, (address, ticket, _LOOK_EVERY))
+        self._asked_at = time.monotonic()
+        self._waiter = waiter
+
+    @property
+    def is_wanted(self) -> bool:
+        return not self._waiter.done()
+
+    def answered(self, reply: Reply) -> None:
+        self._waiter.told(reply, self._asked_at)
+
+    def failed(self, error: InconcertError) -> None:
+        """The waiter goes on waiting, and looks again later."""
+
+
+class _Leaving(Call):
+    """A waiter leaves, whoever waits for that."""
+
+    __slots__ = ("_address", "_hands_on", "_session")
+
+    def __init__(self, session: Session, keys: tuple[str, ...], address: str, *, hands_on: bool) -> None:
+        super().__init__(_LEAVE, keys[:3], (address, int(hands_on), session.inboxes), must_run=True)
+        self._session = session
+        self._address = address
+        self._hands_on = hands_on
+
+    def answered(self, reply: Reply) -> None:
+        if reply == _CALL_AGAIN and not self._session.channel.is_closed:
+            self._session.channel.submit(_Leaving(self._session, self.keys, self._address, hands_on=self._hands_on))
+        super().answered(reply)

@@ -1,0 +1,249 @@
+"""What an event promises: it lets everyone pass while it is set, whoever waits, comes late or sits elsewhere."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from math import inf, nan
+from typing import Any
+
+import anyio
+import pytest
+
+from inconcert import Coordinator, Event, InvalidName, NotConnected
+from inconcert._core.listening import Listening
+from tests.support.cancelling import MOMENTS, Moment, cancel_at
+from tests.support.eventually import eventually
+from tests.support.raw import raw
+
+
+@pytest.fixture
+async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
+    """A second session on the same server, as another process has it."""
+    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
+        yield opened
+
+
+@pytest.fixture
+def event(any_concert: Coordinator) -> Event:
+    """One that is clear."""
+    return any_concert.event("ready")
+
+
+@pytest.fixture
+def there(elsewhere: Coordinator) -> Event:
+    """The same, as another process sees it."""
+    return elsewhere.event("ready")
+
+
+async def listening(concert: Coordinator, event: Event, number: int = 1) -> None:
+    """Return when so many processes listen for it."""
+
+    async def so_many() -> bool:
+        [(_, count)] = await raw(concert).pubsub_numsub(event._changes)
+        return bool(count == number)
+
+    await eventually(so_many)
+
+
+async def commands_processed(concert: Coordinator) -> int:
+    """How many commands the server has run, those inside scripts too."""
+    info = await raw(concert).info("stats")
+    return int(info["total_commands_processed"])
+
+
+async def test_waiter_passes_when_another_process_sets_it(any_concert: Coordinator, event: Event, there: Event) -> None:
+    """Without asking the server again."""
+    waiter = asyncio.create_task(there.wait())
+    await listening(any_concert, event)
+    await event.set()
+    with anyio.fail_after(5):
+        assert await waiter is True
+
+
+async def test_late_waiter_passes(event: Event, there: Event) -> None:
+    """Any number of times, for the event stays set."""
+    await event.set()
+    for _ in range(2):
+        assert await there.wait() is True
+        assert await there.wait(timeout=0) is True
+    assert await there.is_set()
+
+
+async def test_waiter_waits_again_after_clear(event: Event, there: Event) -> None:
+    """As if it had never been set."""
+    assert not await there.is_set()
+    await event.set()
+    await event.clear()
+    assert not await there.is_set()
+    with pytest.raises(TimeoutError):
+        await there.wait(timeout=0.02)
+
+
+async def test_waiter_passes_although_it_is_cleared_at_once(
+    any_concert: Coordinator, event: Event, there: Event
+) -> None:
+    """Whoever waited when it was set has been told, as asyncio's event does."""
+    waiters = [asyncio.create_task(each.wait()) for each in (event, there)]
+    await listening(any_concert, event, 2)
+    await asyncio.gather(event.set(), event.clear())
+    with anyio.fail_after(5):
+        await asyncio.gather(*waiters)
+    assert not await event.is_set()
+
+
+async def test_message_from_before_one_waited_lets_nobody_pass(any_concert: Coordinator, event: Event) -> None:
+    """It was set, and cleared, before the wait began: the message about it came late."""
+    waiter = asyncio.create_task(event.wait())
+    await listening(any_concert, event)
+    await raw(any_concert).publish(event._changes, "1")
+    with pytest.raises(TimeoutError):
+        await event.wait(timeout=0.05)
+    assert not waiter.done()
+    await event.set()
+    with anyio.fail_after(5):
+        await waiter
+
+
+async def test_event_that_is_set_just_before_one_listens_is_seen(
+    event: Event, there: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is lost between the first look and the first message that can be heard."""
+    enter = Listening.__aenter__
+
+    async def set_and_enter(listening: Listening) -> Listening:
+        await there.set()
+        return await enter(listening)
+
+    monkeypatch.setattr(Listening, "__aenter__", set_and_enter)
+    assert await event.wait(timeout=5)
+
+
+async def test_second_set_makes_it_last_longer_and_tells_nobody(any_concert: Coordinator, event: Event) -> None:
+    """For those who wait have passed."""
+    await any_concert.event("ready", ttl=1.0).set()
+    pubsub = raw(any_concert).pubsub()
+    async with pubsub:
+        await pubsub.subscribe(event._changes)
+        await event.set()
+        assert (await pubsub.get_message(timeout=1))["type"] == "subscribe"
+        assert await pubsub.get_message(timeout=0.02) is None
+    assert await raw(any_concert).pttl(event._keys[0]) > 80_000_000
+
+
+async def test_set_event_lapses_after_its_ttl(any_concert: Coordinator, event: Event) -> None:
+    """It is clear then, and can be set again."""
+    await any_concert.event("ready", ttl=timedelta(milliseconds=20)).set()
+
+    async def is_clear() -> bool:
+        return not await event.is_set()
+
+    await eventually(is_clear)
+    waiter = asyncio.create_task(event.wait())
+    await listening(any_concert, event)
+    await event.set()
+    await waiter
+
+
+async def test_wait_gives_up_after_its_timeout(event: Event) -> None:
+    """With a `TimeoutError` that says what was waited for."""
+    with pytest.raises(TimeoutError, match=r"event 'ready' was not set within 0\.02 s"):
+        await event.wait(timeout=timedelta(seconds=0.02))
+    with pytest.raises(TimeoutError, match=r"within 0 s"):
+        await event.wait(timeout=0)
+
+
+async def test_thousand_waiters_pass_by_one_message(concert: Coordinator) -> None:
+    """Nobody asks the server anything more."""
+    event = concert.event("ready")
+    waiters = [asyncio.create_task(event.wait()) for _ in range(1000)]
+    channels = concert._access.session.broadcasts._channels
+    await eventually(lambda: [len(topic.listeners) for topic in channels.values()] == [1000])
+    await event.is_set()  # after the last look of each
+    before = await commands_processed(concert)
+    await event.set()
+    with anyio.fail_after(10):
+        await asyncio.gather(*waiters)
+    assert await commands_processed(concert) - before < 100
+
+
+async def test_nobody_listens_when_nobody_waits(any_concert: Coordinator, event: Event) -> None:
+    """Whether the wait ended by itself or was cut short."""
+    waiters = [asyncio.create_task(event.wait()) for _ in range(3)]
+    await listening(any_concert, event)
+    waiters[0].cancel()
+    await event.set()
+    await asyncio.gather(*waiters, return_exceptions=True)
+    await listening(any_concert, event, 0)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_wait_may_be_cancelled_at_every_await(any_concert: Coordinator, event: Event, moment: Moment) -> None:
+    """Nothing is left, and the next one passes as ever."""
+
+    async def set_soon() -> None:
+        await anyio.sleep(0.02)
+        await event.set()
+
+    number = 1
+    while True:
+        setter = asyncio.create_task(set_soon())
+        was_cancelled = await cancel_at(number, moment, event.wait())
+        await setter
+        await listening(any_concert, event, 0)
+        await event.clear()
+        if not was_cancelled:
+            break
+        number += 1
+    assert number > 4
+
+
+async def test_different_names_do_not_meet(any_concert: Coordinator) -> None:
+    """Not even names that look like a part of another's keys."""
+    await any_concert.event("a").set()
+    for name in ["a}", "{a}", "a}:flag", "a:flag", "\0", "ä", "a" * 512]:
+        assert not await any_concert.event(name).is_set()
+
+
+# Opening and closing.
+
+
+@pytest.mark.parametrize("verb", ["set", "clear", "is_set", "wait"])
+async def test_closed_coordinator_is_not_connected(verb: str) -> None:
+    """Whatever is asked of it."""
+    with pytest.raises(NotConnected):
+        await getattr(Coordinator("redis://127.0.0.1:1/0").event("ready"), verb)()
+
+
+async def test_waiter_is_sent_away_when_its_coordinator_closes(
+    any_concert: Coordinator, elsewhere: Coordinator, there: Event
+) -> None:
+    """With `NotConnected`."""
+    waiter = asyncio.create_task(there.wait())
+    await listening(any_concert, there)
+    await elsewhere.__aexit__(None, None, None)
+    with pytest.raises(NotConnected):
+        await waiter
+
+
+# Bad input: refused before anything is sent, so the coordinator need not be open.
+
+
+@pytest.mark.parametrize("ttl", [0, -1, nan, inf, True, "30", None])
+def test_ttl_is_a_time_above_0(ttl: Any) -> None:
+    """Anything else is a `ValueError`."""
+    with pytest.raises(ValueError, match="ttl is"):
+        Coordinator().event("ready", ttl=ttl)
+
+
+@pytest.mark.parametrize("timeout", [-1, nan, inf, False, "1"])
+async def test_timeout_is_a_time_from_0(timeout: Any) -> None:
+    """Anything else is a `ValueError`."""
+    with pytest.raises(ValueError, match="timeout is"):
+        await Coordinator().event("ready").wait(timeout=timeout)
+
+
+@pytest.mark.parametrize("name", ["", "a" * 513, "\ud800", 1, None])
+def test_name_is_a_string_of_1_to_512_bytes(name: Any) -> None:
+    """Anything else is `InvalidName`."""
+    with pytest.raises(InvalidName):
+        Coordinator().event(name)

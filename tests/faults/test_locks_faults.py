@@ -1,0 +1,192 @@
+"""Several locks as one, while holders die and links break."""
+
+import asyncio
+import random
+
+import anyio
+import pytest
+
+from inconcert import Coordinator, LeaseLost, Leases
+from tests.support.eventually import eventually
+from tests.support.processes import spawn, tell
+from tests.support.proxy import Proxy
+from tests.support.raw import raw
+from tests.support.servers import RealServer
+
+HERE = "tests.faults.test_locks_faults"
+
+
+async def is_free(concert: Coordinator, *names: str) -> bool:
+    """Whether nobody holds any of these locks and nobody waits."""
+    return not any([await concert.lock(name).locked() for name in names])
+
+
+async def in_line(concert: Coordinator, name: str, number: int) -> None:
+    """Return when so many stand in line for a lock."""
+
+    async def so_many() -> bool:
+        return await concert.lock(name).waiters() == number
+
+    await eventually(so_many)
+
+
+# What children do.
+
+
+async def hold(url: str, namespace: str, ttl: float) -> None:
+    """In a child: hold two locks."""
+    async with Coordinator(url, namespace=namespace) as concert, concert.locks("a", "b", ttl=ttl):
+        tell("held")
+        await anyio.sleep_forever()
+
+
+async def wait_with_one(url: str, namespace: str, ttl: float) -> None:
+    """In a child: hold one lock, and wait for the other."""
+    async with Coordinator(url, namespace=namespace) as concert, concert.locks("a", "b", ttl=ttl):
+        tell("held")
+
+
+ENTER = """
+local inside = redis.call('INCRBY', KEYS[1], ARGV[1])
+redis.call('PEXPIRE', KEYS[1], 60000)
+return inside
+"""
+
+
+async def come_and_go(url: str, namespace: str, seed: int, visits: int) -> None:
+    """In a child: take some of four locks, named in any order, and look whether one is alone in each."""
+    chance = random.Random(seed)
+    async with Coordinator(url, namespace=namespace) as concert:
+
+        async def visitor() -> None:
+            for _ in range(visits):
+                names = chance.sample("abcd", chance.randint(1, 3))
+                async with concert.locks(*names):
+                    for by in (1, -1):
+                        for name in names:
+                            inside = await raw(concert).eval(ENTER, 1, f"{namespace}:inside:{name}", by)
+                            assert inside == max(by, 0), f"{inside} are inside {name}"
+
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(visitor)
+
+
+# Processes that die.
+
+
+async def test_killed_holder_blocks_each_lock_for_its_lease_only(
+    concert: Coordinator, server: RealServer, namespace: str
+) -> None:
+    """`kill -9`: whoever waits for one of them, or for all, gets in."""
+    async with spawn(f"{HERE}:hold", server.url, namespace, 0.8) as child:
+        await child.wait_for("held")
+        single = asyncio.create_task(concert.lock("b").acquire())
+        await in_line(concert, "b", 1)
+        both = asyncio.create_task(concert.locks("b", "a").acquire())
+        await in_line(concert, "a", 1)
+        child.kill()
+        with anyio.fail_after(0.8 + 0.3):
+            await (await single).release()
+            await (await both).release()
+
+
+async def test_killed_waiter_frees_what_it_had(concert: Coordinator, server: RealServer, namespace: str) -> None:
+    """When the lease of that has lapsed."""
+    lease = await concert.lock("b").acquire()
+    async with spawn(f"{HERE}:wait_with_one", server.url, namespace, 0.8) as child:
+        await in_line(concert, "b", 1)
+        child.kill()
+        with anyio.fail_after(0.8 + 0.3):
+            await (await concert.lock("a").acquire()).release()
+        await lease.release()
+        await (await concert.locks("a", "b").acquire(timeout=3)).release()
+
+
+async def test_nobody_waits_in_a_circle_among_many_processes(
+    concert: Coordinator, server: RealServer, namespace: str
+) -> None:
+    """Fifteen visitors of three processes take overlapping locks in all orders, while connections are killed."""
+    children = [spawn(f"{HERE}:come_and_go", server.url, namespace, seed, 20) for seed in range(3)]
+    try:
+        for _ in range(5):
+            await anyio.sleep(0.1)
+            await raw(concert).execute_command("CLIENT KILL TYPE PUBSUB")
+        for child in children:
+            assert await child.wait(timeout=40) == 0, child.errors()
+    finally:
+        for child in children:
+            child.close()
+    assert await is_free(concert, *"abcd")
+
+
+# Links that break.
+
+
+@pytest.mark.parametrize("lose_next", [False, True], ids=["after", "instead of"])
+async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, lose_next: bool) -> None:
+    """Taking them at once, and waiting for one, come to their end, whichever reply is the last one or is lost."""
+    async with Proxy(server.tcp_url) as proxy, Coordinator(server.url, namespace=namespace) as there:
+        number = 0 if lose_next else 1
+        while True:
+            async with Coordinator(proxy.url, namespace=namespace) as concert:
+                proxy.cut_after_replies(number, lose_next=lose_next)
+                with anyio.fail_after(5):
+                    await flow(concert, there)
+                assert await is_free(there, "a", "b")
+                is_cut = proxy.opened > 2
+                proxy.opened = 0
+                await proxy.heal()
+            if not is_cut:
+                break
+            number += 1
+        assert number > 5
+
+
+async def flow(concert: Coordinator, there: Coordinator) -> None:
+    """Take them free, and behind another who has one."""
+    async with concert.locks("a", "b") as leases:
+        await leases.renew()
+    lease = await there.lock("b").acquire()
+    waiter = asyncio.create_task(concert.locks("a", "b").acquire())
+    await in_line(there, "b", 1)
+    await lease.release()
+    await (await waiter).release()
+
+
+async def test_grant_that_came_after_its_end_is_asked_for_again(server: RealServer, namespace: str) -> None:
+    """A link that was down for longer than a lease: whoever takes them then has whole ones."""
+    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as concert:
+        proxy.refuse()
+        proxy.cut()
+        await eventually(lambda: concert._access.session.channel._wire is None)
+        task = asyncio.create_task(concert.locks("a", "b", ttl=0.3).acquire())
+        await anyio.sleep(0.35)
+        await proxy.heal()
+        leases: Leases = await task
+        assert leases.remaining > 0
+        assert not leases.is_lost
+        await leases.release()
+
+
+async def test_leases_are_lost_when_the_server_cannot_be_reached(own_server: RealServer) -> None:
+    """The body is stopped by the local clock, and raises `LeaseLost`."""
+    async with Proxy(own_server.tcp_url) as proxy, Coordinator(proxy.url, timeout=0.4) as concert:
+
+        async def hold() -> None:
+            async with concert.locks("a", "b", ttl=0.5):
+                proxy.mute()
+                await anyio.sleep_forever()
+
+        with pytest.raises(LeaseLost), anyio.fail_after(3):
+            await hold()
+        await proxy.heal()
+
+
+async def test_release_that_cannot_be_confirmed_is_no_error_of_the_body(own_server: RealServer) -> None:
+    """The body ended in time; the leases lapse by themselves, and waiting for the reply takes one timeout for all."""
+    async with Proxy(own_server.tcp_url) as proxy, Coordinator(proxy.url, timeout=0.3) as concert:
+        with anyio.fail_after(0.3 + 0.3):
+            async with concert.locks(*"abcdef", ttl=20):
+                proxy.mute()
+        await proxy.heal()

@@ -1,0 +1,174 @@
+"""A script of signals whose reply was lost is sent again: each answers a second run as its TWICE line says."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from inconcert import Coordinator
+from inconcert._core.listening import Heard, Listening
+from inconcert._redis.commands import Argument
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import load
+from tests.support.raw import raw
+
+LUA = Path(__file__).parents[2] / "src/inconcert/_lua/signals"
+KEYS = {"signals/join": 6, "signals/leave": 3, "signals/notify": 5, "signals/broadcast": 6}
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A signal for which nobody waits, and two who may, of a process that listens."""
+
+    concert: Coordinator
+    keys: tuple[str, ...]
+    inboxes: str
+    me: str
+    other: str
+
+    async def run(self, name: str, *args: Argument) -> Reply:
+        """Run a script once."""
+        return await self.concert._access.session.run(load(name), self.keys[: KEYS[name]], *args)
+
+    async def join(self, address: str, ticket: int = 0) -> Reply:
+        """Run the script that joins."""
+        return await self.run("signals/join", address, ticket, 1000)
+
+    async def leave(self, address: str, *, hands_on: bool = False) -> Reply:
+        """Run the script that leaves."""
+        return await self.run("signals/leave", address, int(hands_on), self.inboxes)
+
+    async def notify(self, request: str, payload: str = "7") -> Reply:
+        """Run the script that notifies."""
+        return await self.run("signals/notify", request, payload, self.inboxes)
+
+    async def broadcast(self, request: str, payload: str = "7") -> Reply:
+        """Run the script that broadcasts."""
+        return await self.run("signals/broadcast", request, payload, "channel")
+
+    async def line(self) -> list[str]:
+        """Who waits, the longest waiting first."""
+        return [address.decode() for address in await raw(self.concert).zrange(self.keys[0], 0, -1)]
+
+    async def handed(self) -> dict[str, str]:
+        """Who has not said yet that they have what they were notified of."""
+        found = await raw(self.concert).hgetall(self.keys[1])
+        return {address.decode(): payload.decode() for address, payload in found.items()}
+
+
+@pytest.fixture
+async def bench(any_concert: Coordinator) -> Bench:
+    """See there."""
+    session = any_concert._access.session
+    keys = any_concert.signal("deploy")._keys
+    return Bench(any_concert, keys, session.inboxes, session.new_address(), session.new_address())
+
+
+def test_every_script_is_run_twice() -> None:
+    """None was forgotten."""
+    assert {f"signals/{path.stem}" for path in LUA.glob("*.lua")} == KEYS.keys()
+
+
+async def test_second_join_has_the_same_place(bench: Bench) -> None:
+    """Also of one who was taken out of the line meanwhile."""
+    first = await bench.join(bench.me)
+    await bench.join(bench.other)
+    second = await bench.join(bench.me)
+    assert (first[0], first[3]) == (0, 1)
+    assert (second[0], second[2], second[3]) == (0, first[2], 0)
+    await raw(bench.concert).zrem(bench.keys[0], bench.me)
+    assert await bench.join(bench.me) == first
+    assert await bench.join(bench.me, first[2]) == [0, 1000, first[2], 0]
+    assert await bench.line() == [bench.me, bench.other]
+
+
+async def test_second_join_has_what_came_meanwhile(bench: Bench) -> None:
+    """A notification until it is acknowledged, a broadcast for a minute; and stands in no line."""
+    ticket = (await bench.join(bench.me))[2]
+    await bench.join(bench.other)
+    await bench.notify("request 1", "1")
+    for known in (0, ticket):
+        assert await bench.join(bench.me, known) == [1, b"1"]
+    await bench.broadcast("request 2", "[2, 3]")
+    assert await bench.join(bench.other) == [2, b"[2, 3]"]
+    assert await bench.join(bench.me) == [1, b"1"]
+    assert await bench.line() == []
+
+
+async def test_newcomer_is_behind_the_line_and_the_last_broadcast_whatever_the_clock_says(bench: Bench) -> None:
+    """It may have been set back."""
+    ticket = (await bench.join(bench.me))[2] + 60_000_000
+    await raw(bench.concert).zadd(bench.keys[0], {bench.me: ticket})
+    newcomer = await bench.join(bench.other)
+    assert newcomer[2] == ticket + 1
+    await bench.broadcast("request")
+    later = bench.concert._access.session.new_address()
+    assert (await bench.join(later))[2] == ticket + 3
+    assert await bench.join(bench.other) == [2, b"7"]
+
+
+async def test_second_leave_hands_nothing_on(bench: Bench) -> None:
+    """The first did, to one."""
+    third = bench.concert._access.session.new_address()
+    for address in (bench.me, bench.other, third):
+        await bench.join(address)
+    await bench.notify("request")
+    assert [await bench.leave(bench.me, hands_on=True) for _ in range(2)] == [1, 0]
+    assert await bench.handed() == {bench.other: "7"}
+    assert await bench.line() == [third]
+    assert [await bench.leave(bench.other) for _ in range(2)] == [0, 0]
+    assert await bench.handed() == {}
+    assert await bench.line() == [third]
+    assert [await bench.leave(third, hands_on=True) for _ in range(2)] == [0, 0]
+    assert await bench.line() == []
+
+
+async def test_leave_among_the_dead_is_called_again(bench: Bench) -> None:
+    """The payload stays until it is handed on, or nobody is left."""
+    await bench.join(bench.me)
+    await bench.notify("request")
+    await raw(bench.concert).zadd(bench.keys[0], {f"gone.{number}": number for number in range(150)})
+    await bench.join(bench.other)
+    assert [await bench.leave(bench.me, hands_on=True) for _ in range(3)] == [-1, 1, 0]
+    assert await bench.handed() == {bench.other: "7"}
+
+
+async def test_second_notify_wakes_nobody_else(bench: Bench) -> None:
+    """If nobody waited, it looks again."""
+    assert await bench.notify("request 1") == 0
+    await bench.join(bench.me)
+    await bench.join(bench.other)
+    assert [await bench.notify("request 1") for _ in range(2)] == [1, 1]
+    assert await bench.handed() == {bench.me: "7"}
+    assert await bench.line() == [bench.other]
+
+
+async def test_second_broadcast_is_not_said(bench: Bench) -> None:
+    """It answers the same, and those who came meanwhile stay in line."""
+    async with Listening(bench.concert._access.session, "channel") as listening:
+        await bench.join(bench.me)
+        assert await bench.broadcast("request") == 1
+        await bench.join(bench.other)
+        assert await bench.broadcast("request") == 1
+        await bench.broadcast("end", "8")
+        heard = [await listening.next() for _ in range(2)]
+        assert [isinstance(each, Heard) and each.text.split()[1:] for each in heard] == [[b"0", b"7"], [b"0", b"8"]]
+
+
+async def test_second_broadcast_leaves_those_in_line_who_came_after_the_first(bench: Bench) -> None:
+    """They were not meant."""
+    await bench.broadcast("request")
+    await bench.join(bench.me)
+    await bench.broadcast("request")
+    assert await bench.line() == [bench.me]
+
+
+async def test_every_key_has_an_end(bench: Bench) -> None:
+    """Whatever was done."""
+    for address in (bench.me, bench.other, bench.concert._access.session.new_address()):
+        await bench.join(address)
+    await bench.notify("request 1")
+    await bench.leave(bench.me, hands_on=True)
+    assert {await raw(bench.concert).pttl(key) > 0 for key in (*bench.keys[:2], bench.keys[3])} == {True}
+    await bench.broadcast("request 2")
+    assert 59_000 < await raw(bench.concert).pttl(bench.keys[5]) <= 60_000
