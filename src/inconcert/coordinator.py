@@ -165,6 +165,8 @@ class Coordinator:
     async def __aexit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._timetable.runs_here:  # closing would wait for the function, and the function for closing
+            raise RuntimeError(f"{self!r} cannot be closed by a function of its own every(); close it from outside")
         session, self._access.opened = self._access.opened, None
         await to_the_end(self._close(session))
 

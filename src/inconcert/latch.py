@@ -58,7 +58,9 @@ class Latch:
         return f"<Latch {self._name!r}>"
 
     async def count_down(self, n: int = 1) -> int:
-        """Count `n` things as done. Once this has started, cancelling it changes nothing: the count is on its way.
+        """Count `n` things as done. Once it is sent, cancelling this changes nothing: the count is on its way.
+
+        It waits before that only while too many calls of this process are under way.
 
         Returns:
             How many are left; 0 once it is open.
@@ -73,6 +75,7 @@ class Latch:
         """
         _whole("n", n, least=1)
         session = self._access.session
+        await session.channel.has_room()
         args = (session.new_address(), n, self._ttl_ms, self._changes)
         call = Call(_COUNT_DOWN, self._keys, args, must_run=True)
         session.channel.submit(call)

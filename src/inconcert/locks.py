@@ -18,6 +18,7 @@ from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
+from inconcert.errors import InconcertError
 from inconcert.lock import DEFAULT_TTL, Lock
 
 __all__ = ["Leases", "Locks"]
@@ -78,8 +79,7 @@ class Locks(Acquirable["Leases"]):
     async def _take_at_once(self) -> "Leases | None":
         """Take all of them in one step, if every one is free."""
         session = self._access.session
-        if session.channel.is_full:
-            await session.channel.has_room()
+        await session.channel.has_room()
         holders = [session.new_address() for _ in self._keys]
         while True:
             asked_at = time.monotonic()
@@ -95,15 +95,16 @@ class Locks(Acquirable["Leases"]):
 
     async def _ask(self, session: Session, holders: list[str]) -> Reply:
         """Run the script; whoever is cancelled meanwhile gives back what it may have been granted."""
-        call = Call(_ACQUIRE, tuple(chain(*self._keys.values())), (milliseconds(self._ttl), *holders))
-        session.channel.submit(call)
+        attempt = _Attempt(session, dict(zip(holders, self._keys.values(), strict=True)), self._ttl)
         try:
-            return await call
+            attempt.ask()
+            await attempt
+            return attempt.tokens()
         except BaseException:
-            if call.sends and not session.channel.is_closed:
-                for keys, holder in zip(self._keys.values(), holders, strict=True):
-                    session.channel.submit(Parting(session.lines, _RELEASE, keys, holder, session.inboxes, ""))
+            attempt.withdraw()
             raise
+        finally:
+            attempt.leave()
 
     def _lease(self, session: Session, name: str, grant: Grant) -> Lease:
         return Lease(session, "lock", name, keys=self._keys[name], ttl=self._ttl, grant=grant)
@@ -122,6 +123,62 @@ class Locks(Acquirable["Leases"]):
             return leases
         leases.let_go()
         return None
+
+
+class _Attempt(Call):
+    """One who takes all at once: sent away if the coordinator closes meanwhile, as those are who wait in line.
+
+    Args:
+        session: The open session.
+        locks: The keys of each lock, by the holder that it is asked for with.
+        ttl: Life of each lease, in seconds.
+    """
+
+    __slots__ = ("_address", "_is_withdrawn", "_locks", "_sent_away", "_session")
+
+    def __init__(self, session: Session, locks: Mapping[str, tuple[str, ...]], ttl: float) -> None:
+        super().__init__(_ACQUIRE, tuple(chain(*locks.values())), (milliseconds(ttl), *locks))
+        self._session = session
+        self._locks = locks
+        self._address = next(iter(locks))
+        self._is_withdrawn = False
+        self._sent_away: InconcertError | None = None
+
+    def ask(self) -> None:
+        """Ask for all of them."""
+        self._session.wakeups.expect(self._address, self)
+        self._session.channel.submit(self)
+
+    def tokens(self) -> Reply:
+        """What the script has answered."""
+        if self._sent_away is not None:
+            raise self._sent_away
+        return self.result()
+
+    def withdraw(self) -> None:
+        """Give back what was granted, or may have been."""
+        session = self._session
+        if self.sends and not self._is_withdrawn and not session.channel.is_closed:
+            self._is_withdrawn = True
+            for holder, keys in self._locks.items():
+                session.channel.submit(Parting(session.lines, _RELEASE, keys, holder, session.inboxes, ""))
+
+    def leave(self) -> None:
+        """Wait no more."""
+        self._session.wakeups.forget(self._address)
+
+    # What it is told.
+
+    def hear(self, text: str) -> None:
+        """Nothing is handed to one who stands in no line."""
+
+    def look(self) -> None:
+        """Nor has it missed anything: the reply will come."""
+
+    def abandon(self, error: InconcertError) -> None:
+        self._sent_away = error
+        self.withdraw()
+        self.failed(error)
 
 
 class Leases(Mapping[str, Lease]):
@@ -210,7 +267,9 @@ class Leases(Mapping[str, Lease]):
 
     async def exit(self, error: BaseException | None) -> None:
         """End a body: release all, and tell of a loss if the body has nothing worse to tell."""
-        await to_the_end(_at_once(lease.exit(error) for lease in self.values()))
+        # All bodies first: one that were stopped during the releases would cancel us.
+        ended = [(lease, lease.end_body(error)) for lease in self.values()]
+        await to_the_end(_at_once(lease.conclude(error, was_stopped=was_stopped) for lease, was_stopped in ended))
 
 
 async def _at_once(steps: Iterable[Coroutine[object, object, None]]) -> None:

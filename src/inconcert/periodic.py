@@ -67,6 +67,11 @@ class Timetable:
         """Let all run: the coordinator has opened."""
         self._tasks = {entry.start() for entry in self._entries.values()}
 
+    @property
+    def runs_here(self) -> bool:
+        """Whether the current task is one of these functions."""
+        return self._tasks is not None and asyncio.current_task() in self._tasks
+
     async def stop(self) -> None:
         """Cancel all, and wait until they have ended: the coordinator is closing."""
         tasks, self._tasks = self._tasks, None

@@ -143,6 +143,23 @@ async def test_exception_is_logged_and_the_next_run_comes(
     assert type(error).__name__ in caplog.text
 
 
+async def test_function_that_closes_its_own_coordinator_is_told_off(
+    any_concert: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Closing would wait for the function, and the function for closing."""
+    runs = 0
+
+    @any_concert.every(0.02, name="tidy")
+    async def tidy() -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            await any_concert.__aexit__(None, None, None)
+
+    await eventually(lambda: runs == 2)
+    assert "close it from outside" in caplog.text
+
+
 async def _obey() -> None:
     await anyio.sleep_forever()
 

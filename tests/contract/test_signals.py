@@ -267,6 +267,21 @@ async def test_wait_all_that_times_out_hands_on_what_it_has(any_concert: Coordin
     await in_line(any_concert, 0, "b")
 
 
+async def test_wait_all_that_lasted_long_hands_on_what_it_has(any_concert: Coordinator) -> None:
+    """Also when the server has forgotten by then what was notified."""
+    a, b = any_concert.signal("a"), any_concert.signal("b")
+    task = asyncio.create_task(wait_all(a, b))
+    await in_line(any_concert, 1, "a")
+    behind = asyncio.create_task(a.wait())
+    await in_line(any_concert, 2, "a")
+    assert await a.notify("to a")
+    await raw(any_concert).delete(*a._keys[1:3])
+    await leave(task)
+    with anyio.fail_after(5):
+        assert await behind == "to a"
+    await in_line(any_concert, 0, "b")
+
+
 async def test_signals_of_two_coordinators_are_waited_for_together(
     any_concert: Coordinator, elsewhere: Coordinator
 ) -> None:

@@ -338,6 +338,36 @@ async def test_what_is_under_way_is_bounded(
     assert session.channel._bytes == 0
 
 
+async def test_primitives_that_send_by_themselves_are_bounded(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counts of a latch, and places in line for a signal."""
+    monkeypatch.setattr(channel_module, "_MOST_CALLS", 50)
+    channel = session_of(concert).channel
+    most_calls = 0
+    submit = channel.submit
+
+    def watched(call: Call) -> None:
+        nonlocal most_calls
+        submit(call)
+        most_calls = max(most_calls, len(channel._unsent) + len(channel._unanswered))
+
+    monkeypatch.setattr(channel, "submit", watched)
+    latch, signal = concert.latch("import", 500), concert.signal("deploy")
+    with anyio.fail_after(10):
+        await asyncio.gather(*(latch.count_down() for _ in range(500)))
+        waiting = [asyncio.create_task(signal.wait()) for _ in range(500)]
+
+        async def all_wait() -> bool:
+            return bool(await raw(concert).zcard(signal._keys[0]) == 500)
+
+        await eventually(all_wait)
+        await signal.broadcast("go")
+        assert await asyncio.gather(*waiting) == ["go"] * 500
+    assert most_calls <= 51
+    assert await latch.remaining() == 0
+
+
 async def test_those_who_wait_for_room_are_sent_away_when_the_channel_closes(
     server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import random
 import anyio
 import pytest
 
-from inconcert import Coordinator, LeaseLost, Leases
+from inconcert import Coordinator, Lease, LeaseLost, Leases, NotConnected
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
@@ -181,6 +181,48 @@ async def test_leases_are_lost_when_the_server_cannot_be_reached(own_server: Rea
         with pytest.raises(LeaseLost), anyio.fail_after(3):
             await hold()
         await proxy.heal()
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_error_of_a_body_is_raised_though_a_lease_is_lost_as_it_ends(concert: Coordinator, turns: int) -> None:
+    """And not the cancellation of a body that has ended."""
+    loop = asyncio.get_running_loop()
+
+    def lose(lease: Lease, turns: int) -> None:
+        if turns:
+            loop.call_soon(lose, lease, turns - 1)
+        else:
+            lease.lose()
+
+    async def fail() -> None:
+        async with concert.locks("a", "b") as leases:
+            loop.call_soon(lose, leases["a"], turns)
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        await fail()
+    await eventually(lambda: is_free(concert, "a", "b"))
+
+
+async def test_closing_gives_back_what_is_granted_at_that_moment(own_server: RealServer) -> None:
+    """Whoever asks is sent away, and holds nothing that nobody would renew."""
+    async with Coordinator(own_server.url) as there:
+        async with anyio.create_task_group() as group, Coordinator(own_server.url) as concert:
+            channel = concert._access.session.channel
+
+            async def acquire() -> None:
+                with pytest.raises(NotConnected, match="was closed while this call waited"):
+                    await concert.locks("a", "b").acquire()
+
+            async def resume() -> None:
+                await eventually(lambda: channel.is_closed)
+                own_server.resume()
+
+            own_server.pause()
+            group.start_soon(acquire)
+            group.start_soon(resume)
+            await eventually(lambda: channel._unanswered)
+        assert await is_free(there, "a", "b")
 
 
 async def test_release_that_cannot_be_confirmed_is_no_error_of_the_body(own_server: RealServer) -> None:

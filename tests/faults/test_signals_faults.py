@@ -420,6 +420,27 @@ async def test_user_without_the_right_to_a_channel_is_told(own_server: RealServe
             await subscription.next()
 
 
+async def test_inbox_that_was_refused_for_a_while_hears_again(
+    own_server: RealServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without it a hand-off would not reach this process until it is started anew."""
+    monkeypatch.setattr(pubsub_module, "_PING_EVERY", 0.05)
+    own_server.command("ACL", "SETUSER", "shop", "on", ">secret", "~*", "+@all", "allchannels")
+    url = own_server.tcp_url.replace("redis://", "redis://shop:secret@")
+    async with Coordinator(own_server.url, namespace="shop") as there, Coordinator(url, namespace="shop") as concert:
+        own_server.command("ACL", "SETUSER", "shop", "resetchannels")  # this cuts the connection
+        await listens(there, 1)
+        await eventually(lambda: "refused to let us listen" in caplog.text)
+        own_server.command("ACL", "SETUSER", "shop", "allchannels")
+        await listens(there, 2)
+        lease = await there.lock("item").acquire()
+        waiting = asyncio.create_task(concert.lock("item").acquire())
+        await eventually(there.lock("item").waiters)
+        await lease.release()
+        with anyio.fail_after(5):
+            await (await waiting).release()
+
+
 async def test_channels_may_come_and_go_in_any_order(concert: Coordinator) -> None:
     """One who listens always has the server's subscription, whoever leaves or is cancelled meanwhile."""
     session = concert._access.session

@@ -174,9 +174,16 @@ class Held(ABC):
 
     async def exit(self, error: BaseException | None) -> None:
         """End a body: release, and tell of a loss if the body has nothing worse to tell."""
+        await self.conclude(error, was_stopped=self.end_body(error))
+
+    def end_body(self, error: BaseException | None) -> bool:
+        """End a body, which no loss stops from now on; whether this error is only our having stopped it."""
         assert self._body is not None  # noqa: S101 - entered before
-        was_stopped = self._body.end(error)
-        self._body = None
+        body, self._body = self._body, None
+        return body.end(error)
+
+    async def conclude(self, error: BaseException | None, *, was_stopped: bool) -> None:
+        """Release after a body, and tell of a loss if the body has nothing worse to tell."""
         try:
             if self._is_released:
                 if self._is_lost:  # the coordinator was closed under the body

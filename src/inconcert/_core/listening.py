@@ -95,6 +95,8 @@ class Listening:
         self._news.set()
 
     def _append(self, item: Heard | Gap) -> None:
+        if self._end is not None:
+            return
         if len(self._items) == self._most:
             self._drop(self._items.popleft())
         self._items.append(item)

@@ -99,8 +99,7 @@ class Permits(Acquirable[LeaseT_co]):
 
     async def _take(self, *, waits: bool) -> LeaseT_co | None:
         session = self._access.session
-        if session.channel.is_full:
-            await session.channel.has_room()
+        await session.channel.has_room()
         holder = session.new_address() + self._mark
         ticket = _JOIN if waits else _NO_WAIT
         while True:

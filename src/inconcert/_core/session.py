@@ -83,8 +83,7 @@ class Session:
             OutcomeUnknown: It was sent, and no reply came in time.
             WrongState: A key holds something that is not ours.
         """
-        if self.channel.is_full:
-            await self.channel.has_room()
+        await self.channel.has_room()
         call = Call(script, keys, args)
         self.channel.submit(call)
         return await call

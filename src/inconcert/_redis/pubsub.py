@@ -103,6 +103,8 @@ class PubSub:
         if topic is None:
             topic = topics[key] = _Topic(channel, "PSUBSCRIBE" if is_pattern else "SUBSCRIBE")
             self._subscribe([topic])
+        elif topic.is_refused:
+            self._subscribe([topic])
         if self._timer is None:
             self._link.start()
             self._timer = self._loop.call_later(_PING_EVERY, self._ping)
@@ -187,6 +189,7 @@ class PubSub:
         """Ask for these now, if connected; else `connected` will."""
         if self._wire is not None:
             for topic in topics:
+                topic.is_refused = False
                 self._wire.write(pack(topic.verb, topic.name))
                 self._unanswered.append(topic)
 
@@ -195,13 +198,13 @@ class PubSub:
         if topic is None:
             return
         _log.error("%s: the server refused to let us listen to %r: %s", self._purpose, topic.name, reply)
-        topics = self._table(is_pattern=topic.verb == "PSUBSCRIBE")
-        if topics.get(topic.name.encode()) is topic:
-            del topics[topic.name.encode()]
+        topic.is_refused = True
         topic.abandon(Unavailable(f"the server refused to let us listen to {topic.name!r}: {reply}"))
 
     def _ping(self) -> None:
         delay = _PING_EVERY
+        # Who still listens, as an inbox does, hears again when the server lets us.
+        self._subscribe([topic for topic in [*self._channels.values(), *self._patterns.values()] if topic.is_refused])
         if self._wire is not None:
             if self._heard_at < self._pinged_at:
                 self._link.drop(ConnectionError(f"no reply to a ping for {self._timeout:g} s"))
@@ -223,6 +226,7 @@ class _Topic:
         listeners: Those who have been told that the server had confirmed.
         newcomers: Those who wait for that.
         is_confirmed: Whether it has, on the present connection.
+        is_refused: Whether it has refused instead.
     """
 
     name: str
@@ -230,6 +234,7 @@ class _Topic:
     listeners: dict[Listener, None] = field(default_factory=dict[Listener, None])
     newcomers: "dict[Listener, asyncio.Future[None]]" = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     is_confirmed: bool = False
+    is_refused: bool = False
 
     def tell(self, channel: str, text: bytes) -> None:
         for listener in self.listeners:

@@ -1,6 +1,8 @@
 """What the server's error replies mean: whether to ask again, and which error the caller gets."""
 
-from typing import Any
+from typing import Any, Self
+
+import redis.exceptions
 
 from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable, WrongState
 
@@ -13,11 +15,24 @@ Reply = Any
 # that can.
 _PASSING = frozenset({"READONLY", "LOADING", "MASTERDOWN", "BUSY", "UNBLOCKED", "TRYAGAIN", "CLUSTERDOWN"})
 
+_CODES: dict[type[redis.exceptions.ResponseError], str] = {
+    redis.exceptions.NoScriptError: "NOSCRIPT",
+    redis.exceptions.ReadOnlyError: "READONLY",
+    redis.exceptions.OutOfMemoryError: "OOM",
+}
+
 _REFUSED = frozenset({"OOM", "NOAUTH", "NOPERM", "WRONGPASS", "MISCONF", "NOREPLICAS", "MOVED", "ASK", "CROSSSLOT"})
 
 
 class ErrorReply(Exception):
     """An error reply of the server: a code in capitals, then prose."""
+
+    @classmethod
+    def of(cls, error: redis.exceptions.ResponseError) -> Self:
+        """The reply that redis-py has raised, with its code, which it takes off where it has a class for it."""
+        code = _CODES.get(type(error), "")
+        text = str(error)
+        return cls(text if text.startswith(code) else f"{code} {text}")
 
     @property
     def code(self) -> str:

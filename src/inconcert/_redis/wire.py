@@ -212,18 +212,6 @@ class _StreamWire:
                     disable_decoding=True, timeout=math.inf, disconnect_on_error=False, push_request=True
                 )
             except redis.exceptions.ResponseError as error:
-                reply = ErrorReply(_as_sent(error))
+                reply = ErrorReply.of(error)
             if not self._is_dead:
                 self._receiver.received(reply)
-
-
-def _as_sent(error: redis.exceptions.ResponseError) -> str:
-    """The reply with its code, which redis-py takes off where it has a class for it."""
-    codes: dict[type[redis.exceptions.ResponseError], str] = {
-        redis.exceptions.NoScriptError: "NOSCRIPT",
-        redis.exceptions.ReadOnlyError: "READONLY",
-        redis.exceptions.OutOfMemoryError: "OOM",
-    }
-    code = codes.get(type(error), "")
-    text = str(error)
-    return text if text.startswith(code) else f"{code} {text}"

@@ -236,8 +236,7 @@ class Chats:
 async def _all(session: Session, calls: Sequence[Call]) -> list[Reply]:
     """Send these together, and wait for all replies."""
     for call in calls:
-        if session.channel.is_full:
-            await session.channel.has_room()
+        await session.channel.has_room()
         session.channel.submit(call)
     return [await call for call in calls]
 

@@ -193,8 +193,9 @@ class Election(Permits[Term]):
     async def watch(self) -> AsyncGenerator[ElectionRecord | None, None]:
         """Who leads now, and then each change: a record, or None when nobody leads.
 
-        A leader that dies without a successor is noticed when its lease has lapsed.  The same is never said twice in a
-        row.  While the server cannot be reached nothing is said; afterwards, what is so then.
+        A leader that dies without a successor is noticed when its lease has lapsed, and so is one whose successor gives
+        up before it has begun.  The same is never said twice in a row.  While the server cannot be reached nothing is
+        said; afterwards, what is so then.
 
         Raises:
             NotConnected: The coordinator is not open, or was closed meanwhile.

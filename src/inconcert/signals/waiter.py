@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from inconcert._core.session import Session
 from inconcert._redis.channel import Call
+from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert.errors import InconcertError
@@ -20,7 +21,7 @@ from inconcert.signals.said import read
 
 __all__ = ["Waiter", "wait_for"]
 
-_JOIN, _LEAVE = load("signals/join"), load("signals/leave")
+_JOIN, _LEAVE, _NOTIFY = load("signals/join"), load("signals/leave"), load("signals/notify")
 
 _IN_LINE, _NOTIFIED = 0, 1  # what the script answers that joins; else it was broadcast
 _CALL_AGAIN = -1
@@ -64,8 +65,9 @@ class Waiter(Call):
         """Hear broadcasts from now on. To be done before `join`."""
         await self._session.broadcasts.listen(self._channel, self._ear)
 
-    def join(self) -> None:
+    async def join(self) -> None:
         """Stand in line."""
+        await self._session.channel.has_room()
         self._session.wakeups.expect(self._address, self)
         self._asked_at = time.monotonic()
         self._session.channel.submit(self)
@@ -80,7 +82,10 @@ class Waiter(Call):
         session.wakeups.forget(self._address)
         session.lines.leave(self.key, self)
         if self.sends and self._owes_word and not session.channel.is_closed:
-            session.channel.submit(_Leaving(session, self.keys, self._address, hands_on=hands_on))
+            knows = self.done() and self.exception() is None
+            session.channel.submit(_Leaving(session, self.keys, self._address, hands_on=hands_on and not knows))
+            if hands_on and knows:  # the server may have forgotten what it was notified of: `wait_all` may last long
+                session.channel.submit(_HandingOn(session, self.keys, session.new_address(), self.result()))
         self.cancel()
 
     # What it is told.
@@ -156,7 +161,7 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
         for waiter in waiters:
             await waiter.listen()
         for waiter in waiters:
-            waiter.join()
+            await waiter.join()
         while True:
             done = [waiter for waiter in waiters if waiter.done()]
             for waiter in done:
@@ -224,4 +229,21 @@ class _Leaving(Call):
     def answered(self, reply: Reply) -> None:
         if reply == _CALL_AGAIN and not self._session.channel.is_closed:
             self._session.channel.submit(_Leaving(self._session, self.keys, self._address, hands_on=self._hands_on))
+        super().answered(reply)
+
+
+class _HandingOn(Call):
+    """What a waiter was notified of, and does not use, goes to the next in line, as any notification does."""
+
+    __slots__ = ("_payload", "_request", "_session")
+
+    def __init__(self, session: Session, keys: tuple[str, ...], request: str, payload: Argument) -> None:
+        super().__init__(_NOTIFY, keys[:5], (request, payload, session.inboxes), must_run=True)
+        self._session = session
+        self._request = request
+        self._payload = payload
+
+    def answered(self, reply: Reply) -> None:
+        if reply == _CALL_AGAIN and not self._session.channel.is_closed:
+            self._session.channel.submit(_HandingOn(self._session, self.keys, self._request, self._payload))
         super().answered(reply)
