@@ -4,8 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-BENCH ?= locks signals elections
+BENCH ?= locks signals elections tasks
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PEERS := arq docket saq streaq taskiq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -37,7 +38,7 @@ docs: $(VENV)/.dev ## build the site into site/; a warning is an error
 pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
 	$(BIN)/python -m pytest $(ARGS)
 
-bench: $(VENV)/.bench ## measure beside the peers; BENCH="locks" to choose
+bench: $(VENV)/.bench $(PEERS:%=$(VENV)/peers/%/.installed) ## measure beside the peers; BENCH="locks" to choose
 	@for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 clean: ## remove everything made here
@@ -62,3 +63,8 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/.python
 $(VENV)/.dev: pyproject.toml | $(VENV)/.python
 	$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.demo $@
+
+# A peer that cannot be installed is left out.
+$(VENV)/peers/%/.installed: pyproject.toml | $(VENV)/.python
+	-$(PYTHON) -m venv $(@D) && $(@D)/bin/pip install --quiet 'pip>=25.1' && \
+	  $(@D)/bin/pip install --quiet --group bench-$* && touch $@

@@ -57,6 +57,10 @@ async def any_concert(request: pytest.FixtureRequest, server: RealServer, namesp
         async with Coordinator.from_client(client, namespace=namespace) as opened:
             yield opened
         await client.aclose()
+        for task in asyncio.all_tasks():  # what fakeredis leaves waiting of a BLPOP whose connection was closed
+            if "AsyncFakeSocket._async_blocking" in repr(task.get_coro()):
+                task.cancel()
+                await asyncio.wait([task])
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,10 @@ from inconcert.errors import (
     InconcertError,
     InvalidName,
     InvalidPayload,
+    JobCancelled,
+    JobExpired,
+    JobFailed,
+    JobNotFound,
     LeaseLost,
     NotAMember,
     NotConnected,
@@ -39,8 +43,12 @@ from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signalled, Signals
 from inconcert.signals.signal import Signal, wait_all, wait_any
 from inconcert.signals.subscription import Subscription
+from inconcert.tasks.claimed import ClaimedJob, current_job
 from inconcert.tasks.consumer import Consumer
-from inconcert.tasks.job import ClaimedJob, Job
+from inconcert.tasks.enqueuing import Draft
+from inconcert.tasks.job import Job, JobStatus, Progress
+from inconcert.tasks.operations import DeadJob, QueueStats, Tasks, TaskStats
+from inconcert.tasks.retrying import Retry
 from inconcert.tasks.task import Task
 
 __all__ = [
@@ -53,6 +61,8 @@ __all__ = [
     "ClaimedJob",
     "Consumer",
     "Coordinator",
+    "DeadJob",
+    "Draft",
     "Election",
     "ElectionRecord",
     "Event",
@@ -61,6 +71,11 @@ __all__ = [
     "InvalidName",
     "InvalidPayload",
     "Job",
+    "JobCancelled",
+    "JobExpired",
+    "JobFailed",
+    "JobNotFound",
+    "JobStatus",
     "Latch",
     "Lease",
     "LeaseLost",
@@ -72,23 +87,29 @@ __all__ = [
     "NotConnected",
     "NotHeld",
     "OutcomeUnknown",
+    "Progress",
+    "QueueStats",
     "QuorumLease",
     "QuorumLock",
     "QuorumNotReached",
     "RWLock",
     "ReadLock",
+    "Retry",
     "Semaphore",
     "Signal",
     "Signalled",
     "Signals",
     "Subscription",
     "Task",
+    "TaskStats",
+    "Tasks",
     "Term",
     "Unavailable",
     "UnknownTask",
     "WriteLease",
     "WriteLock",
     "WrongState",
+    "current_job",
     "wait_all",
     "wait_any",
 ]

@@ -1,10 +1,12 @@
 """What users open: one object that owns the connection pool and the background work, and makes every primitive."""
 
+import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar, get_args
 
 from inconcert._core.completion import to_the_end
 from inconcert._core.session import Access, Session
@@ -13,6 +15,7 @@ from inconcert._redis.sources import Client, ClientSource, EmbeddedSource, Sourc
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
+from inconcert._rules.signing import KeyRing, SigningKeys, read_signing_keys
 from inconcert.barrier import BARRIER_TTL, Barrier
 from inconcert.chat.chats import Chats
 from inconcert.elections.election import ELECTION_TTL, Election
@@ -26,12 +29,19 @@ from inconcert.rwlock import RWLock
 from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signals
 from inconcert.signals.signal import Signal
-from inconcert.tasks.consumer import Consumer
-from inconcert.tasks.envelope import DEFAULT_QUEUE, MAX_ATTEMPTS
+from inconcert.tasks.claimed import ClaimedJob
+from inconcert.tasks.consumer import Consumer, Delivery
+from inconcert.tasks.enqueuing import Draft, Enqueuing
 from inconcert.tasks.job import Job
+from inconcert.tasks.operations import Tasks
+from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, Options, UniqueUntil
 from inconcert.tasks.registry import Registry
+from inconcert.tasks.retrying import Backoff, Retrying
+from inconcert.tasks.schedule import Missed, Schedule, timetable
+from inconcert.tasks.scheduler import Scheduler
+from inconcert.tasks.store import JobKeys
 from inconcert.tasks.task import Task
-from inconcert.tasks.worker import Worker
+from inconcert.tasks.worker import DEFAULT_GRACE, Middleware, Worker
 
 __all__ = ["Coordinator"]
 
@@ -65,9 +75,12 @@ class Coordinator:
         namespace: What all keys begin with, 1 to 64 characters without space, colon or braces. Processes that are to
             meet use the same one.
         timeout: How long a call may take, reconnecting included, in seconds. Waiting in line does not count.
+        signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs, all verify them, and a job that is not
+            signed with one of them is set aside, unread. None: jobs are not signed, and signatures not looked at.
+        accept_unsigned: Whether jobs without signature run although there are keys: while signing is introduced.
 
     Raises:
-        ValueError: The URL does not name a server without a doubt, or `timeout` is out of range.
+        ValueError: The URL does not name a server without a doubt, `timeout` is out of range, or a key is no good.
         InvalidName: The namespace is not one.
     """
 
@@ -77,12 +90,21 @@ class Coordinator:
         *,
         namespace: str = _DEFAULT_NAMESPACE,
         timeout: Seconds = _DEFAULT_TIMEOUT,
+        signing_keys: SigningKeys | None = None,
+        accept_unsigned: bool = False,
     ) -> None:
-        self._set_up(UrlSource(url, timeout=_call_timeout(timeout) / 2), namespace, timeout)
+        key_ring = KeyRing(signing_keys, accept_unsigned=accept_unsigned)
+        self._set_up(UrlSource(url, timeout=_call_timeout(timeout) / 2), namespace, timeout, key_ring)
 
     @classmethod
     def from_client(
-        cls, client: Client, *, namespace: str = _DEFAULT_NAMESPACE, timeout: Seconds = _DEFAULT_TIMEOUT
+        cls,
+        client: Client,
+        *,
+        namespace: str = _DEFAULT_NAMESPACE,
+        timeout: Seconds = _DEFAULT_TIMEOUT,
+        signing_keys: SigningKeys | None = None,
+        accept_unsigned: bool = False,
     ) -> Self:
         """Share the connection pool of a `redis.asyncio` client that you made, and that you close.
 
@@ -93,22 +115,37 @@ class Coordinator:
             client: A `redis.asyncio.Redis`.
             namespace: As for `Coordinator`.
             timeout: As for `Coordinator`.
+            signing_keys: As for `Coordinator`.
+            accept_unsigned: As for `Coordinator`.
         """
         self = cls.__new__(cls)
-        self._set_up(ClientSource(client), namespace, timeout)
+        key_ring = KeyRing(signing_keys, accept_unsigned=accept_unsigned)
+        self._set_up(ClientSource(client), namespace, timeout, key_ring)
         return self
 
     @classmethod
-    def from_env(cls) -> Self:
+    def from_env(cls, *, accept_unsigned: bool = False) -> Self:
         """For the server of `INCONCERT_URL`, or else `REDIS_URL`, in the namespace of `INCONCERT_NAMESPACE`.
 
+        Jobs are signed if `INCONCERT_SIGNING_KEYS` is set, to a JSON object such as `{"2026-11": "secret"}`.
+
+        Args:
+            accept_unsigned: As for `Coordinator`.
+
         Raises:
-            ValueError: Neither variable is set, or its URL does not name a server without a doubt.
+            ValueError: Neither variable is set, its URL does not name a server without a doubt, or the keys cannot be
+                read: they are no JSON object, or it is empty.
         """
         url = os.environ.get("INCONCERT_URL") or os.environ.get("REDIS_URL")
         if not url:
             raise ValueError("neither INCONCERT_URL nor REDIS_URL is set; set one to the URL of your server")
-        return cls(url, namespace=os.environ.get("INCONCERT_NAMESPACE") or _DEFAULT_NAMESPACE)
+        keys = os.environ.get("INCONCERT_SIGNING_KEYS")  # "" too is refused: then somebody has lost theirs
+        return cls(
+            url,
+            namespace=os.environ.get("INCONCERT_NAMESPACE") or _DEFAULT_NAMESPACE,
+            signing_keys=None if keys is None else read_signing_keys(keys),
+            accept_unsigned=accept_unsigned,
+        )
 
     @classmethod
     def embedded(
@@ -117,6 +154,8 @@ class Coordinator:
         *,
         namespace: str = _DEFAULT_NAMESPACE,
         timeout: Seconds = _DEFAULT_TIMEOUT,
+        signing_keys: SigningKeys | None = None,
+        accept_unsigned: bool = False,
     ) -> Self:
         """Start a private Valkey server with the coordinator, and stop it with the coordinator: no server to install.
 
@@ -127,19 +166,26 @@ class Coordinator:
             data_dir: A folder that keeps the data from one opening to the next; None keeps nothing.
             namespace: As for `Coordinator`.
             timeout: As for `Coordinator`.
+            signing_keys: As for `Coordinator`.
+            accept_unsigned: As for `Coordinator`.
         """
         self = cls.__new__(cls)
         source = EmbeddedSource(Path(data_dir) if data_dir is not None else None, timeout=_call_timeout(timeout) / 2)
-        self._set_up(source, namespace, timeout)
+        self._set_up(source, namespace, timeout, KeyRing(signing_keys, accept_unsigned=accept_unsigned))
         return self
 
-    def _set_up(self, source: Source, namespace: str, timeout: Seconds) -> None:
+    def _set_up(self, source: Source, namespace: str, timeout: Seconds, key_ring: KeyRing) -> None:
         self._source = source
+        self._key_ring = key_ring
         self._timeout = _call_timeout(timeout)
         self._access = Access(Keyspace(namespace))
         self._client: Client | None = None
         self._is_open = False
-        self._registry = Registry(self._access)
+        job_keys = JobKeys(self._access.keys)
+        self._enqueuing = Enqueuing(self._access, job_keys)
+        self._tasks = Tasks(self._access, job_keys)
+        self._registry = Registry(self._enqueuing)
+        self._middlewares: list[Middleware] = []
         self._chat = Chats(self._access)
         self._timetable = Timetable(self._access)
 
@@ -153,7 +199,8 @@ class Coordinator:
         self._is_open = True
         try:
             self._client = await self._source.open()
-            session = Session(self._client.connection_pool, self._access.keys, timeout=self._timeout)
+            pool = self._client.connection_pool
+            session = Session(pool, self._access.keys, self._key_ring, timeout=self._timeout)
             await session.open()
         except BaseException:
             await to_the_end(self._close(None))
@@ -287,8 +334,22 @@ class Coordinator:
         """Group chats, read by each member at their own pace. See `Chats`."""
         return self._chat
 
+    @property
+    def tasks(self) -> Tasks:
+        """What operators do with tasks: look, replay, purge, pause. See `Tasks`."""
+        return self._tasks
+
     def task(
-        self, *, queue: str = DEFAULT_QUEUE, name: str | None = None, max_attempts: int = MAX_ATTEMPTS
+        self,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        name: str | None = None,
+        max_attempts: int = MAX_ATTEMPTS,
+        result_ttl: Seconds = RESULT_TTL,
+        expires: Seconds | None = None,
+        time_limit: Seconds | None = None,
+        retry_on: tuple[type[Exception], ...] = (Exception,),
+        backoff: Backoff | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Register a function, so that workers can run it: `@concert.task(queue="high")`. See `Task`.
 
@@ -296,15 +357,66 @@ class Coordinator:
             queue: Where its jobs go, unless told otherwise.
             name: What workers know it by; by default its module and qualified name.
             max_attempts: How many attempts may fail before a job is set aside.
+            result_ttl: How long the result of a job is kept, in seconds; 0 keeps none.
+            expires: After how many seconds a job is not started any more, but set aside; None for never.
+            time_limit: After how many seconds an attempt is cancelled, and fails with TimeoutError; None for never. A
+                plain function cannot be cancelled: it runs to its end, and that counts.
+            retry_on: Failures of these classes are tried again; at others the job is set aside at once.
+            backoff: From the number of attempts that failed, 1 or more, to the seconds before the next. By default 1 s,
+                2 s, 4 s ... up to 5 min, each within 25 % of that.
 
         Raises:
-            ValueError: A task of this name is registered already, or `max_attempts` is below 1.
+            TypeError: An annotation cannot be resolved, or has no way through JSON.
+            ValueError: A task of this name is registered already, or a number is out of its range.
+            InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
+        defaults = Options().changed(
+            queue=queue, max_attempts=max_attempts, result_ttl=result_ttl, expires=expires, time_limit=time_limit
+        )
+        retrying = Retrying(retry_on, backoff)
 
         def register(function: Callable[P, R]) -> Task[P, R]:
-            return self._registry.register(function, name=name, queue=queue, max_attempts=max_attempts)
+            return self._registry.register(function, name=name, defaults=defaults, retrying=retrying)
 
         return register
+
+    def cron(
+        self, expression: str | None = None, *, every: Seconds | None = None, tz: str = "UTC", missed: Missed = "once"
+    ) -> Callable[[Task[P, R]], Task[P, R]]:
+        """Let workers enqueue a job of a task at each instant of a timetable, one among all workers.
+
+        It goes on top of `task`, and may be given more than once:
+
+        ```python
+        @concert.cron("*/5 * * * *", tz="Europe/Berlin")
+        @concert.task(queue="low")
+        async def report() -> None: ...
+        ```
+
+        Instants are by the server's clock.  `current_job().scheduled_at` tells the body which one it runs for.
+
+        Args:
+            expression: Minute, hour, day of month, month and day of week, or six fields with seconds first. Needs the
+                extra `inconcert[cron]`.
+            every: A period in seconds instead, 0.1 or more, counted from 1970: 300 is at 00:00, 00:05 ... UTC.
+            tz: The time zone of the expression.
+            missed: What becomes of instants at which no worker was there: `once` runs the last of them, `skip` only if
+                it is less than 60 s ago, `all` runs each of the last 100.
+
+        Raises:
+            ValueError: Not exactly one of `expression` and `every` is given, it cannot be read, or it never comes.
+            ImportError: An expression is given, and the extra is not installed.
+            TypeError: It does not stand on top of a task, or the task cannot be called without arguments.
+        """
+        when = timetable(expression, every=every, zone=tz)
+        if missed not in get_args(Missed):
+            raise ValueError(f"missed is {missed!r}; give 'skip', 'once' or 'all'")
+
+        def schedule(task: Task[P, R]) -> Task[P, R]:
+            self._registry.schedule(Schedule(task, when, missed))
+            return task
+
+        return schedule
 
     async def enqueue(
         self,
@@ -315,45 +427,147 @@ class Coordinator:
         queue: str = DEFAULT_QUEUE,
         delay: Seconds = 0.0,
         max_attempts: int = MAX_ATTEMPTS,
+        result_ttl: Seconds = RESULT_TTL,
+        expires: Seconds | None = None,
+        time_limit: Seconds | None = None,
+        unique: str | None = None,
+        unique_until: UniqueUntil = "done",
+        unique_for: Seconds = 0.0,
+        after: Sequence[Job | str] = (),
     ) -> Job:
         """Enqueue a job by the name of its task, which need not be known in this process.
 
         Args:
             name: Which task.
-            args: Its positional arguments: JSON values.
-            kwargs: Its named arguments: JSON values.
+            args: Its positional arguments: JSON values, which the worker converts to what the function annotates.
+            kwargs: Its named arguments, likewise.
             queue: Where it goes.
             delay: How long it waits before it may run, in seconds, by the server's clock.
             max_attempts: How many attempts may fail before it is set aside.
+            result_ttl: How long its result is kept, in seconds; 0 keeps none.
+            expires: After how many seconds it is not started any more, but set aside; None for never.
+            time_limit: After how many seconds an attempt is cancelled; None for never.
+            unique: A name that no two live jobs may have; see `Task.options`.
+            unique_until: Until when it has the name; see `Task.options`.
+            unique_for: For how many seconds it has the name instead; 0 for as `unique_until` says.
+            after: Jobs, or ids of jobs, that must have succeeded before it may run; see `Task.options`.
 
         Raises:
+            ValueError: A number is out of its range, or `after` has more than 100 jobs.
+            TypeError: `after` is no list.
+            InvalidName: A name is empty or longer than 512 bytes, or `after` has what is no id.
             InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
             Unavailable: The server could not be asked; nothing was added.
             OutcomeUnknown: The server did not answer; the job may have been added.
 
-        Cost: 1 round trip.
+        Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
         """
-        return await self._registry.enqueue(name, args, kwargs, queue=queue, delay=delay, max_attempts=max_attempts)
+        options = Options().changed(
+            queue=queue,
+            delay=delay,
+            max_attempts=max_attempts,
+            result_ttl=result_ttl,
+            expires=expires,
+            time_limit=time_limit,
+            unique=unique,
+            unique_until=unique_until,
+            unique_for=unique_for,
+            after=after,
+        )
+        [job] = await self._enqueuing.add([Draft(name, args, kwargs or {}, options)])
+        return job
 
-    def consume(self, *queues: str, prefetch: int = 1) -> Consumer:
-        """An `async for` over the jobs of these queues, the most urgent first. See `Consumer`."""
-        return Consumer(self._access, queues, prefetch=prefetch)
+    async def enqueue_many(self, drafts: Iterable[Draft]) -> list[Job]:
+        """Enqueue many jobs: `await concert.enqueue_many([send.call(1), send.call(2)])`.
 
-    async def run_worker(self, *queues: str, concurrency: int = 100) -> None:
-        """Run the registered function of each job of these queues, the most urgent first, until cancelled.
+        They go in parts of at most 5,000, one after the other, so that any number of them can be given.
+
+        Args:
+            drafts: Made by `Task.call`.
+
+        Returns:
+            The jobs, in the same order.
+
+        Raises:
+            Unavailable: The server could not be asked; some may have been added before.
+            OutcomeUnknown: The server did not answer; some may have been added.
+
+        Cost: 1 round trip for 5,000 jobs, or 8 MiB of them; 1 script for 500 jobs of a queue.
+        """
+        return await self._enqueuing.add(list(drafts))
+
+    def consume(
+        self,
+        *queues: str,
+        prefetch: int = 1,
+        weights: Mapping[str, int] | None = None,
+        delivery: Delivery = "at_least_once",
+    ) -> Consumer:
+        """An `async for` over the jobs of these queues, the most urgent first, or by weight. See `Consumer`."""
+        return Consumer(self._access, queues, prefetch=prefetch, weights=weights, delivery=delivery)
+
+    async def run_worker(
+        self,
+        *queues: str,
+        concurrency: int = 100,
+        stop: asyncio.Event | None = None,
+        grace: Seconds = DEFAULT_GRACE,
+        burst: bool = False,
+        weights: Mapping[str, int] | None = None,
+    ) -> None:
+        """Run the registered function of each job of these queues, the most urgent first.
 
         Coroutine functions run on this event loop, plain functions in threads.  A job of an unknown task, or whose
-        arguments do not fit, is set aside with the reason.  When cancelled, running jobs are cancelled, too, and given
-        back at once.
+        arguments do not fit, is set aside with the reason.
+
+        It ends in good order when `stop` is set: it claims no more, running jobs have `grace` to end, and the rest is
+        cancelled and given back at once.  When it is cancelled, that happens without the grace.  A job that is given
+        back goes to the front of its queue, and that is no attempt.
 
         Args:
             queues: Names of queues, the most urgent first.
             concurrency: How many jobs may run at once.
+            stop: Ends the worker, for example as `loop.add_signal_handler(signal.SIGTERM, stop.set)`.
+            grace: How long running jobs have to end after `stop`, in seconds; 0 for not at all.
+            burst: Whether to return when the queues are empty and nothing runs. Jobs that are not due yet do not count.
+            weights: Queue -> its weight, so that each gets its share; None for strict order. See `Consumer`.
 
         Raises:
+            ValueError: `concurrency` or `grace` is out of range.
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
-        await Worker(self.consume(*queues), self._registry, concurrency=concurrency).run()
+        worker = Worker(
+            self.consume(*queues, weights=weights),
+            self._registry,
+            concurrency=concurrency,
+            stop=stop,
+            grace=grace,
+            burst=burst,
+            middlewares=self._middlewares,
+        )
+        async with Scheduler(self._access, JobKeys(self._access.keys), self._registry.schedules):
+            await worker.run()
+
+    def add_middleware(self, middleware: Callable[[ClaimedJob], AbstractAsyncContextManager[object]]) -> None:
+        """Let each attempt of `run_worker` run inside of a context manager: for tracing, metrics, database sessions.
+
+        ```python
+        @asynccontextmanager
+        async def measure(job: ClaimedJob) -> AsyncGenerator[None]:
+            with duration.labels(job.name).time():
+                yield
+
+
+        concert.add_middleware(measure)
+        ```
+
+        An exception in the job comes out of the `yield`, and one that is raised here is the job's.  If it is not raised
+        again, the job is done.
+
+        Args:
+            middleware: Called with the job before each attempt. The one that was added first is the outermost.
+        """
+        self._middlewares.append(middleware)
 
 
 def _call_timeout(timeout: Seconds) -> float:

@@ -14,6 +14,10 @@
     ├── UnknownTask           not executed
     ├── NotAMember            not executed
     ├── BarrierBroken         executed, and not passed: also an asyncio.BrokenBarrierError
+    ├── JobFailed             executed, and failed
+    ├── JobCancelled          executed: it was cancelled
+    ├── JobExpired            not executed: it was not started in time
+    ├── JobNotFound           not executed
     └── ChatNotFound          not executed
 
 Each error is exactly one of: not executed, executed, outcome unknown.  A message says which thing, what is so, and
@@ -29,6 +33,10 @@ __all__ = [
     "InconcertError",
     "InvalidName",
     "InvalidPayload",
+    "JobCancelled",
+    "JobExpired",
+    "JobFailed",
+    "JobNotFound",
     "LeaseLost",
     "NotAMember",
     "NotConnected",
@@ -80,7 +88,7 @@ class InvalidName(InconcertError, ValueError):
 
 
 class InvalidPayload(InconcertError, ValueError):
-    """A value is not JSON, or larger than the limit; nothing was sent."""
+    """A value has no way through JSON, would arrive as another, or is larger than the limit; nothing was sent."""
 
 
 class AcquireTimeout(InconcertError, TimeoutError):
@@ -125,6 +133,49 @@ class UnknownTask(InconcertError):
     def __init__(self, name: str) -> None:
         super().__init__(f"no task {name!r} is registered; import the module that defines it before the worker starts")
         self.name = name
+
+
+class JobFailed(InconcertError):
+    """A job was set aside: its attempts failed, or it cannot run."""
+
+    def __init__(self, job_id: str, reason: str, traceback: str, attempts: int) -> None:
+        super().__init__(
+            f"job {job_id} was set aside at attempt {attempts}: {reason}; "
+            "see its traceback, and replay it when the cause is gone"
+        )
+        self.job_id = job_id
+        self.reason = reason
+        self.traceback = traceback
+        self.attempts = attempts
+
+
+class JobCancelled(InconcertError):
+    """A job was cancelled, so it has no result."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id} was cancelled; enqueue it again if it is to run")
+        self.job_id = job_id
+
+
+class JobExpired(InconcertError):
+    """A job was not started in time, and so is not run any more: the reason for which it was set aside."""
+
+    def __init__(self, job_id: str, expires: float) -> None:
+        super().__init__(f"job {job_id} was not started within {expires:g} s; replay it if it is still wanted")
+        self.job_id = job_id
+        self.expires = expires
+
+
+class JobNotFound(InconcertError):
+    """There is no job of this id, or it has ended and nothing of it is kept any more."""
+
+    def __init__(self, job_id: str, *, among_the_dead: bool = False) -> None:
+        super().__init__(
+            f"there is no job {job_id} among the dead; look at tasks.dead() for those that are"
+            if among_the_dead
+            else f"there is no job {job_id}, or its result is not kept any more; use a longer result_ttl"
+        )
+        self.job_id = job_id
 
 
 class NotAMember(InconcertError):

@@ -14,10 +14,11 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, InvalidName, InvalidPayload, NotConnected, NotHeld
+from inconcert.tasks.claimed import ClaimedJob
 from inconcert.tasks.consumer import Consumer
-from inconcert.tasks.job import ClaimedJob
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger
+from tests.support.raw import raw
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ async def all_done(concert: Coordinator) -> None:
 
 async def make_due(concert: Coordinator, queue: str) -> None:
     """Let every delayed job of a queue be due now."""
-    keys = concert._registry._keys.queue(queue)
+    keys = concert._enqueuing._keys.queue(queue)
     client: Any = concert.redis
     for job_id in await client.zrange(keys.delayed, 0, -1):
         await client.zadd(keys.delayed, {job_id: 1})
@@ -195,7 +196,7 @@ async def test_idle_consumer_is_woken_by_the_next_job(any_concert: Coordinator) 
 async def test_every_idle_consumer_is_woken_by_a_burst(any_concert: Coordinator, elsewhere: Coordinator) -> None:
     """One bell token wakes one consumer, and its claim, which leaves work behind, the next."""
     put = [(await any_concert.enqueue("t", queue="somewhere")).id for _ in range(2)]
-    somewhere, place = (any_concert._registry._keys.queue(name) for name in ("somewhere", "q"))
+    somewhere, place = (any_concert._enqueuing._keys.queue(name) for name in ("somewhere", "q"))
     async with (
         any_concert.consume("q") as one,
         elsewhere.consume("q") as other,
@@ -225,8 +226,8 @@ async def asleep(concert: Coordinator, *, count: int = 1) -> None:
         await asyncio.sleep(0)
 
 
-async def test_done_job_leaves_no_key(any_concert: Coordinator) -> None:
-    """Also one that failed first; what stays is a bell, with at most one token."""
+async def test_done_job_leaves_its_result_for_a_time_and_nothing_else(any_concert: Coordinator) -> None:
+    """Also one that failed first; what stays is a bell, with at most one token, and the count of its queue."""
     async with any_concert.consume("q") as jobs:
         await any_concert.enqueue("t", queue="q")
         async for job in jobs:
@@ -239,7 +240,11 @@ async def test_done_job_leaves_no_key(any_concert: Coordinator) -> None:
     await until(any_concert, lambda ledger: not ledger.workers)
     client: Any = any_concert.redis
     namespace = any_concert._access.keys.namespace
-    assert [key async for key in client.scan_iter(match=f"*{namespace}:*") if b":bell:" not in key] == []
+    keys = [key async for key in client.scan_iter(match=f"*{namespace}:*") if b":bell:" not in key]
+    kept = {key.rpartition(b"}:")[2].partition(b":")[0]: await client.pttl(key) for key in keys}
+    assert set(kept) == {b"result", b"finished"}
+    assert 3_590_000 < kept[b"result"] <= 3_600_000
+    assert await client.hgetall(any_concert._enqueuing._keys.finished) == {b"q": b"1"}
 
 
 async def test_two_consumers_share_the_work_without_doubles(any_concert: Coordinator, elsewhere: Coordinator) -> None:
@@ -303,7 +308,7 @@ async def test_failing_job_is_tried_again_later_and_then_set_aside(any_concert: 
     """After 1 s and 2 s, each within 25 %; then it is dead, with the reason and the traceback as text."""
     attempts: list[int] = []
     delays: list[float] = []
-    keys = any_concert._registry._keys.queue("q")
+    keys = any_concert._enqueuing._keys.queue("q")
     client: Any = any_concert.redis
     put = await any_concert.enqueue("t", queue="q", max_attempts=3)
     async with any_concert.consume("q") as jobs:
@@ -377,7 +382,7 @@ async def test_job_may_be_ended_by_hand(any_concert: Coordinator) -> None:
     ledger = await ledger_of(any_concert)
     assert ledger.delayed == {"q": [job.id]}
     assert ledger.failures == {job.id: 1}
-    keys = any_concert._registry._keys.queue("q")
+    keys = any_concert._enqueuing._keys.queue("q")
     client: Any = any_concert.redis
     seconds, _ = await client.time()
     assert 3590 < await client.zscore(keys.delayed, job.id) / 1000 - seconds <= 3601
@@ -540,6 +545,38 @@ async def test_job_that_ended_as_its_consumer_closes_is_done(any_concert: Coordi
 # Workers.
 
 
+async def test_jobs_with_which_two_workers_died_run_one_at_a_time(any_concert: Coordinator) -> None:
+    """So that the one that kills does not take the others with it; whatever else there is runs beside them."""
+    running, most, beside = 0, 0, 0
+    others_have_run = asyncio.Event()
+
+    @any_concert.task(name="suspect")
+    async def suspect() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await others_have_run.wait()
+        running -= 1
+
+    @any_concert.task(name="other")
+    async def other() -> None:
+        nonlocal beside
+        beside += running
+        if beside == 3:
+            others_have_run.set()
+
+    suspects = await any_concert.enqueue_many([suspect.call() for _ in range(5)])
+    for job in suspects:
+        await raw(any_concert).hset(any_concert._enqueuing._keys.crashes, job.id, 2)
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        await until(any_concert, lambda ledger: held(ledger) == 1)
+        await any_concert.enqueue_many([other.call() for _ in range(3)])
+        with anyio.fail_after(1.5):  # less than a sleep: the next is claimed as soon as one has ended
+            await all_done(any_concert)
+    assert most == 1
+    assert beside == 3
+
+
 async def test_job_that_cannot_run_is_set_aside_and_the_worker_goes_on(any_concert: Coordinator) -> None:
     """An unknown task, and arguments that do not fit: another attempt would not go better."""
     ran: list[int] = []
@@ -583,7 +620,7 @@ async def test_unreadable_envelope_is_set_aside_and_the_worker_goes_on(
     async def task(number: int) -> None:
         ran.append(number)
 
-    keys = any_concert._registry._keys
+    keys = any_concert._enqueuing._keys
     client: Any = any_concert.redis
     await task.enqueue(1)
     await client.hset(keys.bodies, "bad", envelope)
@@ -710,7 +747,7 @@ async def test_cancelled_worker_gives_everything_back(any_concert: Coordinator) 
 async def test_delayed_job_runs_when_it_is_due_and_not_before(any_concert: Coordinator) -> None:
     """By the server's clock; one that is due earlier overtakes those that were there."""
     client: Any = any_concert.redis
-    keys = any_concert._registry._keys.queue("q")
+    keys = any_concert._enqueuing._keys.queue("q")
     ran: list[tuple[int, float]] = []
 
     @any_concert.task(queue="q", name="t")
@@ -756,7 +793,7 @@ async def test_two_hundred_and_fifty_due_jobs_are_moved_in_order(any_concert: Co
     """A promoter moves a hundred at a time until no due one is left."""
     for number in range(250):
         await any_concert.enqueue("t", [number], queue="q", delay=3600 + number)
-    keys = any_concert._registry._keys.queue("q")
+    keys = any_concert._enqueuing._keys.queue("q")
     client: Any = any_concert.redis
     for place, job_id in enumerate(await client.zrange(keys.delayed, 0, -1)):
         await client.zadd(keys.delayed, {job_id: place + 1})

@@ -56,6 +56,15 @@ def test_delayed_task() -> None:
     assert all(line and float(line[2]) >= due for line, due in zip(found, (0.3, 0.6, 0.9), strict=True))
 
 
+def test_cron() -> None:
+    """One report a second, though two workers follow the schedule."""
+    assert run("cron") == [
+        "a report at a full second: True",
+        "the next one 1 s after it",
+        "the next one 2 s after it",
+    ]
+
+
 def test_worker() -> None:
     """What is urgent runs first; within a queue, what came first."""
     assert run("worker") == [
@@ -64,6 +73,22 @@ def test_worker() -> None:
         "medium  newsletter to cy",
         "low     clean up /uploads",
     ]
+
+
+def test_job_result() -> None:
+    """A job is followed to its result, found again by its name, and another is cancelled."""
+    assert run("job_result") == [
+        "it is running - Progress(fraction=0.5, text='half of them added')",
+        "enqueued twice: False",
+        "total: 29.5",
+        "cancelled: True",
+        "so it has no result",
+    ]
+
+
+def test_pipeline() -> None:
+    """A job runs when all that it waits for have succeeded, with their results; or is set aside."""
+    assert run("pipeline") == ["the sum is waiting", "words: 10", "no sum: its parent ID was cancelled"]
 
 
 def test_chat() -> None:

@@ -1,12 +1,10 @@
 """Jobs while workers die, replies are lost, calls cancelled, servers full or restarted: none is lost."""
 
 import asyncio
-import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -14,7 +12,6 @@ import pytest
 import redis
 
 from inconcert import Coordinator, NotHeld, Unavailable, WrongState
-from inconcert._redis.scripts import load
 from inconcert.tasks import claims as claims_module
 from inconcert.tasks import promoter as promoter_module
 from inconcert.tasks.consumer import Consumer
@@ -28,7 +25,6 @@ from tests.support.proxy import Proxy
 from tests.support.servers import Kind, RealServer, redis6_available
 
 HERE = "tests.faults.test_tasks_faults"
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua/tasks"
 LEASE = 1.0  # seconds of a heartbeat, here
 
 _REDIS6 = pytest.param(
@@ -66,7 +62,7 @@ async def own_server(request: pytest.FixtureRequest) -> AsyncIterator[RealServer
 
 def keys_of(concert: Coordinator) -> JobKeys:
     """The keys of its jobs."""
-    return concert._registry._keys
+    return concert._enqueuing._keys
 
 
 async def ledger_of(concert: Coordinator) -> Ledger:
@@ -313,150 +309,7 @@ async def test_worker_goes_on_when_the_end_of_a_job_is_not_confirmed(server: Rea
         await concert.redis.delete(keys_of(concert).dead)
 
 
-# Every script, run twice.
-
-
-class Scene:
-    """One worker that holds `held`, and jobs in each of the other places."""
-
-    def __init__(self, concert: Coordinator) -> None:
-        self.keys = keys_of(concert)
-        self.place: QueueKeys = self.keys.queue("q")
-        self.session = concert._access.session
-        self.claimed = self.keys.claimed("w")
-
-    async def run(self, name: str, *args: str | int) -> Any:
-        keys, place = self.keys, self.place
-        parts: dict[str, tuple[str, ...]] = {
-            "enqueue": (keys.bodies, place.queue, place.bell, place.delayed),
-            "heartbeat": (keys.workers,),
-            "claim": (
-                keys.bodies, keys.workers, self.claimed, keys.failures, keys.crashes,
-                place.queue, place.bell, place.delayed,
-            ),
-            "ack": (keys.bodies, self.claimed, keys.failures, keys.crashes),
-            "nack": (
-                self.claimed, keys.failures, keys.dead, keys.reasons, place.queue, place.bell, place.delayed,
-            ),
-            "promote": (place.delayed, place.queue, place.bell),
-            "holding": (self.claimed,),
-            "recover": (keys.workers, self.claimed, keys.crashes, keys.dead, keys.reasons, place.queue, place.bell),
-        }  # fmt: skip
-        return await self.session.run(load(f"tasks/{name}"), parts[name], *args)
-
-
-@pytest.fixture
-async def scene(any_concert: Coordinator) -> Scene:
-    """`held` is claimed, `ready1` to `ready3` wait, `due` is due, `later` is not."""
-    made = Scene(any_concert)
-    await made.run("heartbeat", "w", 60_000, 1)
-    await made.run("enqueue", "held", "{}", 0)
-    assert (await made.run("claim", "w", 1, 1, "q"))[2] == b"held"
-    for number in (1, 2, 3):
-        await made.run("enqueue", f"ready{number}", "{}", 0)
-    for job in ("due", "later"):
-        await made.run("enqueue", job, "{}", 3_600_000)
-    client: Any = any_concert.redis
-    await client.zadd(made.place.delayed, {"due": 1})
-    return made
-
-
-SECOND: dict[str, tuple[tuple[str | int, ...], object, object]] = {
-    "enqueue": (("new", "{}", 0), 1, 0),
-    "ack": (("held", 1), [1], [0]),
-    "nack": (("held", 1, "retry", 1000, ""), 1, 0),
-    "recover": (("w", 0, "{}", "q"), [1, 0], [0, 0]),
-    "holding": ((), [b"q"], [b"q"]),
-}
-
-
-@pytest.mark.parametrize("name", SECOND)
-async def test_second_run_changes_nothing(any_concert: Coordinator, scene: Scene, name: str) -> None:
-    """A script whose reply was lost is sent again, and answers what its header says."""
-    args, first, second = SECOND[name]
-    assert await scene.run(name, *args) == first
-    before = await ledger_of(any_concert)
-    assert await scene.run(name, *args) == second
-    assert await ledger_of(any_concert) == before
-
-
-def test_every_script_is_run_twice_here() -> None:
-    """A new script adds itself."""
-    assert {path.stem for path in LUA.glob("*.lua")} == {*SECOND, "claim", "promote", "heartbeat"}
-
-
-@pytest.mark.parametrize("verdict", ["back", "dead"])
-async def test_second_nack_changes_nothing(any_concert: Coordinator, scene: Scene, verdict: str) -> None:
-    """Whatever was to become of the job."""
-    assert await scene.run("nack", "held", 1, verdict, 0, "{}") == 1
-    before = await ledger_of(any_concert)
-    assert await scene.run("nack", "held", 1, verdict, 0, "{}") == 0
-    assert await ledger_of(any_concert) == before
-
-
-async def test_second_claim_answers_with_the_same_jobs(any_concert: Coordinator, scene: Scene) -> None:
-    """And no others, even if it may have more by now; without those that ended meanwhile."""
-    first = await scene.run("claim", "w", 2, 2, "q")
-    assert first[2::5] == [b"ready1", b"ready2"]
-    assert await scene.run("claim", "w", 2, 3, "q") == first
-    assert await scene.run("ack", "ready1", 1) == [1]
-    assert (await scene.run("claim", "w", 2, 2, "q"))[2::5] == [b"ready2"]
-    assert (await ledger_of(any_concert)).ready == {"q": ["ready3"]}
-
-
-async def test_claim_that_comes_after_a_later_one_takes_nothing(any_concert: Coordinator, scene: Scene) -> None:
-    """Its first sending was stuck in a connection given up long ago: a job that it took would be run by nobody."""
-    await scene.run("claim", "w", 2, 3, "q")
-    assert (await scene.run("claim", "w", 3, 3, "q"))[2:] == []
-    await scene.run("enqueue", "new", "{}", 0)
-    for number in (1, 2):
-        assert (await scene.run("claim", "w", number, 3, "q"))[2:] == []
-    assert (await ledger_of(any_concert)).ready == {"q": ["new"]}
-    assert (await scene.run("claim", "w", 3, 3, "q"))[2:] == []  # found nothing the first time, so nothing again
-    assert (await scene.run("claim", "w", 4, 3, "q"))[2::5] == [b"new"]
-
-
-async def test_second_promote_moves_nothing_again(any_concert: Coordinator, scene: Scene) -> None:
-    """Each due job is moved once."""
-    assert (await scene.run("promote"))[0] == 1
-    moved, next_ms = await scene.run("promote")
-    assert moved == 0
-    assert 3_590_000 < next_ms <= 3_600_000
-    assert (await ledger_of(any_concert)).ready["q"][-1] == "due"
-
-
-async def test_promote_moves_nothing_early(any_concert: Coordinator, scene: Scene) -> None:
-    """By the server's clock; asked all the while, it says how long it will be."""
-    client: Any = any_concert.redis
-    await scene.run("promote")
-    for delay_ms in (1, 10, 30):
-        await scene.run("enqueue", f"in{delay_ms}", "{}", delay_ms)
-        due_ms = await client.zscore(scene.place.delayed, f"in{delay_ms}")
-        moved = 0
-        while not moved:
-            moved, next_ms = await scene.run("promote")
-            assert moved or 0 < next_ms <= delay_ms
-        seconds, microseconds = await client.time()
-        assert seconds * 1000 + microseconds // 1000 >= due_ms
-
-
-async def test_second_heartbeat_answers_the_same(any_concert: Coordinator, scene: Scene) -> None:
-    """And one of a worker that is dead does not bring it back."""
-    await any_concert.redis.zadd(scene.keys.workers, {"other": 1})
-    for _ in range(2):
-        alive, next_ms, *dead = await scene.run("heartbeat", "w", 60_000, 0)
-        assert (alive, dead) == (1, [b"other"])
-        assert 59_000 < next_ms <= 60_000
-        assert (await scene.run("heartbeat", "other", 60_000, 0))[0] == 0
-
-
-async def test_second_recovery_counts_no_second_crash(any_concert: Coordinator, scene: Scene) -> None:
-    """And a live worker is left alone."""
-    assert await scene.run("recover", "w", 3, "{}", "q") == [-1, 0]
-    await any_concert.redis.zadd(scene.keys.workers, {"w": 1})
-    assert await scene.run("recover", "w", 3, "{}", "q") == [1, 0]
-    assert await scene.run("recover", "w", 3, "{}", "q") == [0, 0]
-    assert (await ledger_of(any_concert)).crashes == {"held": 1}
+# Promoters.
 
 
 async def test_due_jobs_are_moved_once_by_many_promoters(concert: Coordinator, elsewhere: Coordinator) -> None:
@@ -464,7 +317,7 @@ async def test_due_jobs_are_moved_once_by_many_promoters(concert: Coordinator, e
     put = [(await concert.enqueue("t", queue="q", delay=3600)).id for _ in range(350)]
     place = keys_of(concert).queue("q")
     await concert.redis.zadd(place.delayed, {id_: number + 1 for number, id_ in enumerate(put)})
-    keys = (place.delayed, place.queue, place.bell)
+    keys = (place.delayed, place.queue, place.bell, keys_of(concert).states)
     answers = await asyncio.gather(
         *(one._access.session.run(PROMOTE, keys) for _ in range(5) for one in (concert, elsewhere))
     )
@@ -754,7 +607,8 @@ async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str)
             jobs._opened._claims.start_renewal()
             await until(concert, lambda ledger: ledger.workers)
             session = concert._access.session
-            assert (await session.run(HEARTBEAT, (keys_of(concert).workers,), worker, 10_000, 0))[0] == 1
+            places = (keys_of(concert).workers, keys_of(concert).news)
+            assert (await session.run(HEARTBEAT, places, worker, 10_000, 0))[0] == 1
             assert await client.zscore(keys_of(concert).workers, worker) >= ended
             assert [job.is_over for job in claimed] == [True] * 4 + [False] * 2
         ledger = await until(concert, lambda ledger: not ledger.claimed)
@@ -789,44 +643,3 @@ async def test_full_server_lets_a_dead_worker_be_recovered_and_due_jobs_run(
                 with anyio.fail_after(8):
                     found = [await anext(there), await anext(there)]
                 assert {(job.id, job.attempt) for job in found} == {(held.id, 2), (due.id, 1)}
-
-
-# Many.
-
-
-async def work_and_record(url: str, namespace: str, file: str) -> None:
-    """In a child: run jobs, each of which leaves a line before it is acknowledged."""
-    claims_module.HEARTBEAT_LEASE = LEASE
-    lines = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    async with Coordinator(url, namespace=namespace) as concert:
-
-        @concert.task(name="t", queue="q")
-        async def task(number: int) -> None:
-            os.write(lines, b"%d\n" % number)
-            await asyncio.sleep(0)
-
-        tell("ready")
-        await concert.run_worker("q", concurrency=100)
-
-
-async def test_twenty_thousand_jobs_survive_a_killed_worker(
-    server: RealServer, concert: Coordinator, namespace: str, tmp_path: Path
-) -> None:
-    """All are done, and only those that the dead worker had in hand run twice."""
-    files = [tmp_path / f"worker{number}" for number in range(3)]
-    async with (
-        spawn(f"{HERE}:work_and_record", server.url, namespace, str(files[0])) as killed,
-        spawn(f"{HERE}:work_and_record", server.url, namespace, str(files[1])) as second,
-        spawn(f"{HERE}:work_and_record", server.url, namespace, str(files[2])) as third,
-    ):
-        for child in (killed, second, third):
-            await child.wait_for("ready")
-        enqueuing = asyncio.gather(*(concert.enqueue("t", [number], queue="q") for number in range(20_000)))
-        await eventually(lambda: files[0].exists() and files[0].stat().st_size > 5_000, timeout=20)
-        killed.kill()
-        await enqueuing
-        await until(concert, lambda ledger: not ledger.ready and not ledger.claimed, timeout=30)
-    runs = Counter(int(line) for file in files for line in file.read_bytes().split())
-    (await ledger_of(concert)).check(put=20_000, done=20_000)
-    assert sorted(runs) == list(range(20_000))
-    assert sum(count - 1 for count in runs.values()) <= 100

@@ -1,5 +1,6 @@
 """The scripts of tasks against a dictionary: whatever happens in whatever order, each job is where it must be."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,16 +11,37 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Script
-from inconcert.tasks.store import ACK, CLAIM, ENQUEUE, HEARTBEAT, HOLDING, NACK, PROMOTE, RECOVER, JobKeys, QueueKeys
+from inconcert.tasks.store import (
+    ACK,
+    CANCEL,
+    CLAIM,
+    ENQUEUE,
+    FOLLOW,
+    FREE,
+    HEARTBEAT,
+    HOLDING,
+    NACK,
+    PASS_ON,
+    PROMOTE,
+    PURGE,
+    RECOVER,
+    REPLAY,
+    WATCH,
+    JobKeys,
+    QueueKeys,
+)
 from tests.support.ledger import read_ledger_now
 
 QUEUES = ("high", "low")
 MOST_CRASHES = 3
+HOUR = 3_600_000  # milliseconds
+INBOXES = "inbox:"
 
 orders = st.sampled_from([("high", "low"), ("low", "high"), ("high",)])
 queues = st.sampled_from(QUEUES)
 counts = st.integers(1, 5)
 picks = st.integers(0, 1000)
+names = st.sampled_from(["", "one name"])
 
 
 @dataclass
@@ -30,7 +52,7 @@ class Worker:
     is_alive: bool = True
     number: int = 0
     last: list[str] = field(default_factory=list[str])  # claimed by the last claim
-    held: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])  # attempt and queue, in order
+    held: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])  # place and queue, in order
 
 
 class TasksModel(RuleBasedStateMachine):
@@ -43,11 +65,19 @@ class TasksModel(RuleBasedStateMachine):
         self.places: dict[str, QueueKeys] = {name: self.keys.queue(name) for name in QUEUES}
         self.ready: dict[str, list[str]] = {name: [] for name in QUEUES}
         self.delayed: dict[str, list[str]] = {name: [] for name in QUEUES}
-        self.dead: set[str] = set()
+        self.dead: dict[str, str] = {}  # and the queue that each came from
         self.failures: dict[str, int] = {}
         self.crashes: dict[str, int] = {}
         self.workers: list[Worker] = []
-        self.put = self.done = 0
+        self.put = 0
+        self.ended: dict[str, str] = {}  # what became of those that succeeded or were cancelled
+        self.purged: set[str] = set()
+        self.cancelling: set[str] = set()
+        self.names: dict[str, str] = {}  # unique name -> who has it, or had it when it was cancelled or set aside
+        self.name_of: dict[str, str] = {}
+        self.after: dict[str, list[str]] = {}  # child -> those that it was to run after
+        self.waiting: dict[str, tuple[list[str], int, str]] = {}  # child -> for whom, and then its delay and queue
+        self.news: list[str] = []  # jobs that have ended, and those who wait for them do not know
 
     def teardown(self) -> None:
         self.client.close()
@@ -61,16 +91,113 @@ class TasksModel(RuleBasedStateMachine):
 
     # Jobs come in.
 
-    @rule(queue=queues, is_delayed=st.booleans())
-    def enqueue(self, queue: str, is_delayed: bool) -> None:
+    @rule(queue=queues, is_delayed=st.booleans(), name=names)
+    def enqueue(self, queue: str, is_delayed: bool, name: str) -> None:
         self.put += 1
-        job, place = f"job{self.put}", self.places[queue]
-        keys = (self.keys.bodies, place.queue, place.bell, place.delayed)
+        job, place, keys = f"job{self.put}", self.places[queue], self.keys
+        places = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
         # Far enough apart for each to be due after those before it.
-        args = (job, "{}", self.put * 1_000_000 if is_delayed else 0)
-        assert self.run(ENQUEUE, keys, *args) == 1
-        assert self.run(ENQUEUE, keys, *args) == 0
+        args = (queue, job, "{}", self.put * 1_000_000 if is_delayed else 0, name, 0)
+        other = self.names.get(name, "")
+        if not self.is_live(other):
+            other = ""
+        assert self.run(ENQUEUE, places, *args) == [other.encode()]
+        if other:
+            self.put -= 1
+            return
+        assert self.run(ENQUEUE, (*places, keys.result(job)), *args) == [b""]
         (self.delayed if is_delayed else self.ready)[queue].append(job)
+        if name:
+            self.names[name], self.name_of[job] = job, name
+
+    @rule(queue=queues, is_delayed=st.booleans(), parents=st.lists(picks, min_size=1, max_size=3), name=names)
+    def follow(self, queue: str, is_delayed: bool, parents: list[int], name: str) -> None:
+        """A job that runs after others, wherever these are; one of them may never have been."""
+        after = list(dict.fromkeys(f"job{pick % (self.put + 1)}" for pick in parents))
+        self.put += 1
+        job, place, keys = f"job{self.put}", self.places[queue], self.keys
+        results = (keys.result(id_) for id_ in (job, *after))
+        places = (
+            keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
+            keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes, *results,
+        )  # fmt: skip
+        delay_ms = self.put * 1_000_000 if is_delayed else 0
+        other = self.names.get(name, "")
+        if not self.is_live(other):
+            other = ""
+        for _ in range(1 if other else 2):
+            assert self.run(FOLLOW, places, queue, job, "{}", delay_ms, name, 0, *after) == [other.encode()]
+        if other:
+            self.put -= 1
+            return
+        self.after[job] = after
+        if name:
+            self.names[name], self.name_of[job] = job, name
+        pending = [parent for parent in after if self.is_live(parent)]
+        if not all(parent in pending or self.ended.get(parent) == "succeeded 1" for parent in after):
+            self.die(job, queue)
+        elif pending:
+            self.waiting[job] = (pending, delay_ms, queue)
+        else:
+            self.start(job, delay_ms, queue)
+
+    def start(self, job: str, delay_ms: int, queue: str) -> None:
+        """All that it ran after have succeeded."""
+        if delay_ms:
+            self.delayed[queue].append(job)
+            self.delayed[queue].sort(key=lambda one: self.client.zscore(self.places[queue].delayed, one))
+        else:
+            self.ready[queue].append(job)
+
+    @rule()
+    def pass_on(self) -> None:
+        """Whoever does it: the children of all that has ended are told, and theirs."""
+        keys = self.keys
+        places = (
+            keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents, keys.children,
+            keys.followers, keys.outcomes,
+        )  # fmt: skip
+        more = 1
+        names: list[str] = []
+        while more:
+            queues = [self.places[name] for name in names]
+            parts = [part for place in queues for part in (place.queue, place.bell, place.delayed)]
+            more, *found = self.run(PASS_ON, (*places, *parts), INBOXES, *names)
+            if found:
+                names = [name.decode() for name in found]
+        while self.news:
+            parent = self.news.pop(0)
+            for job in sorted(job for job, (pending, *_) in self.waiting.items() if parent in pending):
+                pending, delay_ms, queue = self.waiting[job]
+                if self.ended.get(parent) == "succeeded 1":
+                    pending.remove(parent)
+                    if not pending:
+                        del self.waiting[job]
+                        self.start(job, delay_ms, queue)
+                elif not self.is_live(parent):  # else it was replayed meanwhile
+                    del self.waiting[job]
+                    self.die(job, queue)
+        self.nothing_is_kept_for_nobody()
+
+    def nothing_is_kept_for_nobody(self) -> None:
+        """Who runs after whom is known of those that are there, and of no others."""
+        keys = self.keys
+        there = {job: after for job, after in self.after.items() if self.is_live(job) or job in self.dead}
+        assert {job.decode() for job in self.client.hkeys(keys.parents)} == set(there)
+        counts = {parent.decode(): int(count) for parent, count in self.client.hgetall(keys.children).items()}
+        assert counts == Counter(parent for after in there.values() for parent in after)
+        outcomes = {parent.decode(): text.decode() for parent, text in self.client.hgetall(keys.outcomes).items()}
+        assert set(outcomes) <= set(counts)
+        for parent in counts:
+            assert outcomes.get(parent) == self.ended[parent] if parent in self.ended else True
+            assert not (self.is_live(parent) and parent in outcomes)
+        assert not self.client.exists(keys.news)
+        assert there or not self.client.exists(keys.followers)
+
+    def is_live(self, job: str) -> bool:
+        """Whether it has not ended: it is queued, delayed or claimed."""
+        places = [self.waiting, *self.ready.values(), *self.delayed.values(), *(worker.held for worker in self.workers)]
+        return any(job in place for place in places)
 
     @rule(queue=queues, count=counts)
     def some_are_due(self, queue: str, count: int) -> None:
@@ -78,22 +205,55 @@ class TasksModel(RuleBasedStateMachine):
         self.delayed[queue] = self.delayed[queue][count:]
         for number, job in enumerate(due):
             self.client.zadd(place.delayed, {job: number + 1})
-        moved, next_ms = self.run(PROMOTE, (place.delayed, place.queue, place.bell))
+        keys = (place.delayed, place.queue, place.bell, self.keys.states)
+        moved, next_ms = self.run(PROMOTE, keys)
         assert moved == len(due)
         assert (next_ms > 0) == bool(self.delayed[queue])
-        assert self.run(PROMOTE, (place.delayed, place.queue, place.bell))[0] == 0
+        assert self.run(PROMOTE, keys)[0] == 0
         self.ready[queue] += due
+
+    @precondition(lambda self: self.put)
+    @rule(pick=picks)
+    def cancel(self, pick: int) -> None:
+        """Any job: one that waits ends here, one that runs is marked, and with others nothing happens."""
+        job, keys = f"job{pick % self.put + 1}", self.keys
+        [queue] = [name for name, jobs in self.delayed.items() if job in jobs] or ["high"]
+        places = (
+            keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers,
+            self.places[queue].delayed, keys.result(job), *keys.kin,
+        )  # fmt: skip
+        runs = any(job in worker.held for worker in self.workers)
+        was_waiting = self.is_live(job) and not runs
+        for _ in range(2):
+            assert bool(self.run(CANCEL, places, job, HOUR, INBOXES)) == (not runs)
+        if runs:
+            self.cancelling.add(job)
+        elif was_waiting:
+            for jobs in (*self.ready.values(), *self.delayed.values()):
+                if job in jobs:
+                    jobs.remove(job)
+            self.waiting.pop(job, None)
+            self.end(job, "cancelled ")
+
+    def end(self, job: str, how: str) -> None:
+        """It is there no more."""
+        self.ended[job] = how
+        self.news.append(job)
+        self.cancelling.discard(job)
+        self.failures.pop(job, None)
+        self.crashes.pop(job, None)
 
     # Workers come, and claim.
 
     @rule()
     def begin(self) -> None:
-        worker = Worker(f"worker{len(self.workers)}")
+        worker = Worker(f"session.{len(self.workers)}")
         self.workers.append(worker)
         assert self.heartbeat(worker, is_new=True)
 
     def heartbeat(self, worker: Worker, *, is_new: bool = False) -> bool:
-        alive, _, *dead = self.run(HEARTBEAT, (self.keys.workers,), worker.name, 3_600_000, int(is_new))
+        places = (self.keys.workers, self.keys.news)
+        alive, _, _, *dead = self.run(HEARTBEAT, places, worker.name, 3_600_000, int(is_new))
         assert set(dead) <= {other.name.encode() for other in self.workers if not other.is_alive}
         return bool(alive)
 
@@ -113,15 +273,16 @@ class TasksModel(RuleBasedStateMachine):
                 break
         worker.number += 1
         worker.last = []
-        expected: list[tuple[str, int, int, str]] = []
+        expected: list[tuple[str, int, int, int, bool, str]] = []
         for name in names:
             taken = self.ready[name][: count - len(expected)]
             del self.ready[name][: len(taken)]
             for job in taken:
                 failed = self.failures.get(job, 0)
                 attempt = failed + self.crashes.get(job, 0) + 1
-                expected.append((job, attempt, failed, name))
-                worker.held[job] = (attempt, name)
+                at = worker.number * 1000 + len(expected) + 1
+                expected.append((job, at, attempt, failed, job in self.cancelling, name))
+                worker.held[job] = (at, name)
                 worker.last.append(job)
         assert self.ask(worker, names, worker.number, count) == expected
 
@@ -133,7 +294,9 @@ class TasksModel(RuleBasedStateMachine):
         worker = claimers[pick % len(claimers)]
         again = self.ask(worker, names, worker.number, count)
         assert again is not None
-        assert [job for job, *_ in again] == [job for job in worker.last if job in worker.held]
+        assert [(job, at) for job, at, *_ in again] == [
+            (job, worker.held[job][0]) for job in worker.last if job in worker.held
+        ]
 
     @precondition(lambda self: any(worker.is_alive and worker.number > 1 for worker in self.workers))
     @rule(pick=picks, names=orders, count=counts)
@@ -145,61 +308,119 @@ class TasksModel(RuleBasedStateMachine):
 
     def ask(
         self, worker: Worker, names: tuple[str, ...], number: int, count: int
-    ) -> list[tuple[str, int, int, str]] | None:
+    ) -> list[tuple[str, int, int, int, bool, str]] | None:
         keys = self.keys
         parts = [
             part for name in names for place in [self.places[name]] for part in (place.queue, place.bell, place.delayed)
         ]
-        shared = (keys.bodies, keys.workers, keys.claimed(worker.name), keys.failures, keys.crashes)
-        status, *answer = self.run(CLAIM, (*shared, *parts), worker.name, number, count, *names)
+        claimed = keys.claimed(worker.name)
+        shared = (keys.bodies, keys.workers, claimed, keys.failures, keys.crashes, keys.states, keys.paused)
+        status, *answer = self.run(CLAIM, (*shared, *parts), worker.name, number, count, count, *names)
         if not status:
             return None
-        rows = zip(*[iter(answer[1:])] * 5, strict=True)
-        return [(job.decode(), attempt, failed, name.decode()) for job, _, attempt, failed, name in rows]
+        rows = zip(*[iter(answer[2:])] * 7, strict=True)
+        return [
+            (job.decode(), at, attempt, failed, bool(is_cancelled), name.decode())
+            for job, _, at, attempt, failed, is_cancelled, name in rows
+        ]
 
     # Jobs end.
 
-    @rule(pick=picks, which=picks, is_late=st.booleans())
-    def ack(self, pick: int, which: int, is_late: bool) -> None:
-        worker, job, attempt = self.any_job(pick, which)
-        attempt += is_late
-        keys = (self.keys.bodies, self.keys.claimed(worker.name), self.keys.failures, self.keys.crashes)
+    @rule(pick=picks, which=picks, is_late=st.booleans(), how=st.sampled_from(["succeeded 1", "cancelled "]))
+    def ack(self, pick: int, which: int, is_late: bool, how: str) -> None:
+        worker, job, at = self.any_job(pick, which)
+        at += is_late
+        shared = self.keys
+        keys = (
+            shared.bodies, shared.claimed(worker.name), shared.failures, shared.crashes, shared.states,
+            shared.progress, shared.watchers, shared.unique, shared.checks, shared.finished, *shared.kin,
+            shared.result(job),
+        )  # fmt: skip
+        args = (INBOXES, job, at, how, HOUR, self.name_of.get(job, ""))
         held = not is_late and job in worker.held
-        assert self.run(ACK, keys, job, attempt) == [int(held)]
-        assert self.run(ACK, keys, job, attempt) == [0]
+        assert (self.run(ACK, keys, *args) != [0]) == held
+        assert self.run(ACK, keys, *args) == [0]
         if held:
             del worker.held[job]
-            self.done += 1
-            self.failures.pop(job, None)
-            self.crashes.pop(job, None)
+            self.end(job, how)
+            if self.names.get(self.name_of.get(job, "")) == job:
+                del self.names[self.name_of[job]]
 
     @rule(pick=picks, which=picks, is_late=st.booleans(), verdict=st.sampled_from(["retry", "back", "dead"]))
     def nack(self, pick: int, which: int, is_late: bool, verdict: str) -> None:
-        worker, job, attempt = self.any_job(pick, which)
-        attempt += is_late
+        worker, job, at = self.any_job(pick, which)
+        at += is_late
         _, queue = worker.held.get(job, (0, "high"))
         place, shared = self.places[queue], self.keys
         keys = (
             shared.claimed(worker.name), shared.failures, shared.dead, shared.reasons,
-            place.queue, place.bell, place.delayed,
+            place.queue, place.bell, place.delayed, shared.states, shared.progress, shared.watchers, *shared.kin,
         )  # fmt: skip
-        args = (job, attempt, verdict, 10**12, "{}")
+        args = (job, at, verdict, 10**12, "{}", queue, INBOXES)
         held = not is_late and job in worker.held
-        assert self.run(NACK, keys, *args) == int(held)
+        assert bool(self.run(NACK, keys, *args)) == held
         assert self.run(NACK, keys, *args) == 0
         if not held:
             return
         del worker.held[job]
-        if verdict == "back":
+        if verdict != "back":
+            self.failures[job] = self.failures.get(job, 0) + 1
+        if verdict == "dead":
+            self.die(job, queue)
+        elif verdict == "back" or job in self.cancelling:
             self.ready[queue].insert(0, job)
-            return
-        self.failures[job] = self.failures.get(job, 0) + 1
-        if verdict == "retry":
+        else:
             self.delayed[queue].append(job)
             self.client.zadd(place.delayed, {job: 10**13 + self.put * 10**6 + self.failures[job]})
             self.delayed[queue].sort(key=lambda one: self.client.zscore(place.delayed, one))
-        else:
-            self.dead.add(job)
+
+    @rule(pick=picks, which=picks)
+    def free(self, pick: int, which: int) -> None:
+        """A job that lets others have its name when it starts."""
+        _, job, _ = self.any_job(pick, which)
+        name = self.name_of.get(job, "no name")
+        had_it = self.names.get(name) == job
+        for expected in (had_it, False):
+            assert self.run(FREE, (self.keys.unique, self.keys.checks), name, job) == int(expected)
+        if had_it:
+            del self.names[name]
+
+    def die(self, job: str, queue: str) -> None:
+        """It is set aside."""
+        self.dead[job] = queue
+        self.news.append(job)
+        self.cancelling.discard(job)
+
+    @precondition(lambda self: self.dead)
+    @rule(pick=picks)
+    def replay(self, pick: int) -> None:
+        """It has its name again, unless another has it."""
+        job = sorted(self.dead)[pick % len(self.dead)]
+        queue, keys, name = self.dead.pop(job), self.keys, self.name_of.get(job, "")
+        place = self.places[queue]
+        places = (
+            keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell, keys.unique,
+            keys.checks, keys.outcomes,
+        )  # fmt: skip
+        if name and not self.is_live(self.names.get(name, "")):
+            self.names[name] = job
+        for answer in (1, 0):
+            assert self.run(REPLAY, places, job, "", name) == answer
+        self.ready[queue].append(job)
+        self.failures.pop(job, None)
+        self.crashes.pop(job, None)
+
+    @precondition(lambda self: self.dead)
+    @rule(pick=picks)
+    def purge(self, pick: int) -> None:
+        job, keys = sorted(self.dead)[pick % len(self.dead)], self.keys
+        places = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news)
+        for answer in (1, 0):
+            assert self.run(PURGE, places, job, 0) == answer
+        del self.dead[job]
+        self.failures.pop(job, None)
+        self.crashes.pop(job, None)
+        self.purged.add(job)
 
     # Workers go.
 
@@ -214,26 +435,26 @@ class TasksModel(RuleBasedStateMachine):
         worker = self.any_worker(pick)
         answer = self.give_back(worker, max_crashes=MOST_CRASHES)
         if worker.is_alive:
-            assert answer == [-1, 0]
+            assert answer[:2] == [-1, 0]
             return
         back = buried = 0
         for job, (_, queue) in reversed(worker.held.items()):
             self.crashes[job] = self.crashes.get(job, 0) + 1
             if self.crashes[job] >= MOST_CRASHES:
-                self.dead.add(job)
+                self.die(job, queue)
                 buried += 1
             else:
                 self.ready[queue].insert(0, job)
                 back += 1
         worker.held = {}
-        assert answer == [back, buried]
-        assert self.give_back(worker, max_crashes=MOST_CRASHES) == [0, 0]
+        assert answer[:2] == [back, buried]
+        assert self.give_back(worker, max_crashes=MOST_CRASHES) == [0, 0, 0]
         assert self.client.zscore(self.keys.workers, worker.name) is None
 
     @rule(pick=picks)
     def retire(self, pick: int) -> None:
         worker = self.any_worker(pick)
-        assert self.give_back(worker, max_crashes=0) == [len(worker.held), 0]
+        assert self.give_back(worker, max_crashes=0) == [len(worker.held), 0, 0]
         for job, (_, queue) in reversed(worker.held.items()):
             self.ready[queue].insert(0, job)
         worker.held, worker.is_alive = {}, False
@@ -243,21 +464,60 @@ class TasksModel(RuleBasedStateMachine):
         names = [name.decode() for name in self.run(HOLDING, (claimed,))]
         assert set(names) == {queue for _, queue in worker.held.values()}
         parts = [part for name in names for part in (self.places[name].queue, self.places[name].bell)]
-        shared = (self.keys.workers, claimed, self.keys.crashes, self.keys.dead, self.keys.reasons)
-        return self.run(RECOVER, (*shared, *parts), worker.name, max_crashes, "{}", *names)
+        keys = self.keys
+        shared = (
+            keys.workers, claimed, keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress, keys.watchers,
+            *keys.kin,
+        )  # fmt: skip
+        return self.run(RECOVER, (*shared, *parts), worker.name, max_crashes, "{}", INBOXES, *names)
 
     # What holds after each step.
 
     @invariant()
     def every_job_is_where_it_must_be(self) -> None:
         ledger = read_ledger_now(self.client, "model")
-        ledger.check(put=self.put, done=self.done)
+        ledger.check(put=self.put, done=len(self.ended) + len(self.purged))
         assert ledger.ready == {name: jobs for name, jobs in self.ready.items() if jobs}
         assert ledger.delayed == {name: jobs for name, jobs in self.delayed.items() if jobs}
+        assert sorted(ledger.waiting) == sorted(self.waiting)
         held = {worker.name: sorted(worker.held) for worker in self.workers if worker.held}
         assert {worker: sorted(jobs) for worker, jobs in ledger.claimed.items()} == held
-        assert set(ledger.dead) == set(ledger.reasons) == self.dead
+        assert set(ledger.dead) == set(ledger.reasons) == set(self.dead)
         assert (ledger.failures, ledger.crashes) == (self.failures, self.crashes)
+        assert ledger.results == self.ended
+        assert ledger.states == self.states()
+
+    def states(self) -> dict[str, str]:
+        """What is noted of those that are not in their queue, or are to be cancelled."""
+        states = {job: f"delayed {name}" for name, jobs in self.delayed.items() for job in jobs}
+        for job, (parents, delay_ms, name) in self.waiting.items():
+            states[job] = f"waiting {len(parents)} {delay_ms} {name}"
+        for worker in self.workers:
+            for job in worker.held:
+                states[job] = f"{'cancelling' if job in self.cancelling else 'running'} {worker.name}"
+        waiting = [job for jobs in self.ready.values() for job in jobs]
+        return states | {job: "cancelling " for job in waiting if job in self.cancelling}
+
+    @invariant()
+    def every_job_says_how_it_is(self) -> None:
+        keys = self.keys
+        shared = (keys.bodies, keys.states, keys.dead, keys.reasons, keys.progress, keys.watchers)
+        for job in [f"job{number + 1}" for number in range(self.put)]:
+            [status, _] = self.run(WATCH, (*shared, keys.result(job)), job, "")
+            assert status.decode() == self.status(job)
+
+    def status(self, job: str) -> str:
+        if job in self.ended:
+            return self.ended[job].partition(" ")[0]
+        if job in self.dead:
+            return "failed"
+        if any(job in worker.held for worker in self.workers):
+            return "running"
+        if any(job in jobs for jobs in self.delayed.values()):
+            return "delayed"
+        if job in self.waiting:
+            return "waiting"
+        return "queued" if self.is_live(job) else "unknown"
 
     @invariant()
     def whoever_sleeps_is_woken_while_there_is_work(self) -> None:

@@ -17,33 +17,39 @@ class Ledger:
         ready: Queue -> those that may run now, the next one first.
         delayed: Queue -> those that are due later, the earliest first.
         claimed: Worker -> those that it holds.
+        waiting: Those that run after others, and wait for them.
         dead: Those that were set aside.
         reasons: Why.
+        states: Where those are that are not in their queue, or are to be cancelled, as the server notes it.
         failures: How many attempts of each failed.
         crashes: How many workers died with each.
         workers: Those who are not known to be dead.
+        results: What is kept of those that have ended.
     """
 
     bodies: list[str]
     ready: dict[str, list[str]]
     delayed: dict[str, list[str]]
     claimed: dict[str, list[str]]
+    waiting: list[str]
     dead: list[str]
     reasons: dict[str, dict[str, Any]]
+    states: dict[str, str]
     failures: dict[str, int]
     crashes: dict[str, int]
     workers: list[str]
+    results: dict[str, str]
 
     def places(self) -> Counter[str]:
         """How often each job is somewhere."""
-        found = Counter(self.dead)
+        found = Counter([*self.dead, *self.waiting])
         for part in (self.ready, self.delayed, self.claimed):
             for ids in part.values():
                 found.update(ids)
         return found
 
     def check(self, *, put: int, done: int) -> None:
-        """Raise AssertionError unless put = ready + delayed + claimed + done + dead, each job in one place."""
+        """Raise AssertionError unless put = ready + delayed + waiting + claimed + done + dead, each in one place."""
         assert self.places() == Counter(self.bodies)
         assert put == len(self.bodies) + done, f"{put} were put, {len(self.bodies)} are there, {done} are done"
 
@@ -53,7 +59,10 @@ _READ = """
 local answer = {}
 for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
   local kind = redis.call('TYPE', key)['ok']
-  local read = {list = {'LRANGE', key, 0, -1}, zset = {'ZRANGE', key, 0, -1}, hash = {'HGETALL', key}}
+  local read = {
+    list = {'LRANGE', key, 0, -1}, zset = {'ZRANGE', key, 0, -1}, hash = {'HGETALL', key}, set = {'SMEMBERS', key},
+    string = {'MGET', key}
+  }
   answer[#answer + 1] = {key, kind, redis.call(unpack(read[kind]))}
 end
 return answer
@@ -79,25 +88,35 @@ def _ledger(prefix: str, rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger
         part = key.decode().removeprefix(prefix)
         found[part] = dict(zip(texts[::2], texts[1::2], strict=True)) if kind == b"hash" else texts
 
+    bodies = found.get("bodies", {})
+
     def of(kind: str) -> dict[str, list[str]]:
         start = f"{kind}:"
-        return {
-            part.removeprefix(start): [id_ for id_ in value if id_ != "#"]
-            for part, value in found.items()
-            if part.startswith(start)
-        }
+        return {part.removeprefix(start): value for part, value in found.items() if part.startswith(start)}
+
+    def jobs(kind: str) -> dict[str, list[str]]:
+        # What was cancelled leaves its id behind in its queue, and no body.
+        found = {name: [id_ for id_ in value if id_ in bodies] for name, value in of(kind).items()}
+        return {name: ids for name, ids in found.items() if ids}
+
+    def claims() -> dict[str, list[str]]:
+        found = {worker: [id_ for id_ in value if id_ != "#"] for worker, value in of("claimed").items()}
+        return {worker: ids for worker, ids in found.items() if ids}
 
     def counts(kind: str) -> dict[str, int]:
         return {id_: int(count) for id_, count in found.get(kind, {}).items()}
 
     return Ledger(
-        bodies=list(found.get("bodies", {})),
-        ready={name: ids for name, ids in of("queue").items() if ids},
-        delayed={name: ids for name, ids in of("delayed").items() if ids},
-        claimed={worker: ids for worker, ids in of("claimed").items() if ids},
+        bodies=list(bodies),
+        ready=jobs("queue"),
+        delayed=jobs("delayed"),
+        claimed=claims(),
+        waiting=[id_ for id_, state in found.get("states", {}).items() if state.startswith("waiting ")],
         dead=found.get("dead", []),
-        reasons={id_: json.loads(reason) for id_, reason in found.get("reasons", {}).items()},
+        reasons={id_: json.loads(reason.partition("\n")[0]) for id_, reason in found.get("reasons", {}).items()},
+        states=found.get("states", {}),
         failures=counts("failures"),
         crashes=counts("crashes"),
         workers=found.get("workers", []),
+        results={id_: text for id_, [text] in of("result").items()},
     )

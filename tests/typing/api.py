@@ -2,9 +2,13 @@
 
 import asyncio
 import os
-from datetime import timedelta
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal, assert_type
+from uuid import UUID
 
 import redis.asyncio
 
@@ -12,13 +16,18 @@ from inconcert import (
     AcquireTimeout,
     Barrier,
     BarrierBroken,
+    ClaimedJob,
     Coordinator,
+    DeadJob,
+    Draft,
     Election,
     ElectionRecord,
     Event,
     Gap,
     InconcertError,
     InvalidName,
+    Job,
+    JobStatus,
     Latch,
     Lease,
     LeaseLost,
@@ -28,19 +37,23 @@ from inconcert import (
     NotConnected,
     NotHeld,
     OutcomeUnknown,
+    Progress,
     QuorumLease,
     QuorumLock,
     QuorumNotReached,
     ReadLock,
+    Retry,
     RWLock,
     Semaphore,
     Signal,
     Signalled,
+    TaskStats,
     Term,
     Unavailable,
     WriteLease,
     WriteLock,
     WrongState,
+    current_job,
     wait_all,
     wait_any,
 )
@@ -279,6 +292,113 @@ async def agree_by_majority() -> None:
     except QuorumNotReached as error:
         assert_type(error.reasons, dict[str, str])
         assert_type(error.servers, int)
+
+
+@concert.task(queue="high")
+async def book(item: UUID, price: Decimal, *, at: datetime | None = None) -> None:
+    """A task with typed arguments."""
+
+
+async def enqueue_typed() -> None:
+    """Arguments are what the function takes; keys are given by id, as text or bytes."""
+    await book.enqueue(UUID(int=7), Decimal("9.50"), at=datetime.now(UTC))
+    await book.enqueue("7", Decimal("9.50"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await book.enqueue(UUID(int=7), price="9.50")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    keys = {"2026-11": "a secret of 16 bytes or more"}
+    assert_type(Coordinator(signing_keys=keys), Coordinator)
+    assert_type(Coordinator(signing_keys={"2026-11": os.urandom(32)}, accept_unsigned=True), Coordinator)
+    assert_type(Coordinator.from_client(redis.asyncio.Redis(), signing_keys=keys), Coordinator)
+    assert_type(Coordinator.embedded(signing_keys=keys), Coordinator)
+    assert_type(Coordinator.from_env(accept_unsigned=True), Coordinator)
+    Coordinator(signing_keys="a secret")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def follow_jobs() -> None:
+    """A job says how it is, and its result is JSON; drafts keep the types of their tasks."""
+    job = await book.options(unique="7", unique_until="started", expires=60, result_ttl=0).enqueue(
+        UUID(int=7), Decimal(1)
+    )
+    assert_type(job.id, str)
+    assert_type(job.created, bool)
+    assert_type(await job.status(), JobStatus)
+    assert_type(await job.progress(), Progress | None)
+    result = await job.result(timeout=timedelta(seconds=5))
+    assert_type(await job.result(int, timeout=None), int)
+    assert isinstance(result, str)
+    assert_type(await job.cancel(timeout=0), bool)
+    assert_type(book.call(UUID(int=7), Decimal(1)), Draft)
+    assert_type(await concert.enqueue_many([book.call(UUID(int=7), Decimal(1))]), list[Job])
+    assert_type(concert.tasks.job(job.id), Job)
+    book.call("7", Decimal(1))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    book.options(unique_until="ended")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    after = await book.options(after=[job, "id"], delay=60).enqueue(UUID(int=7), Decimal(1))
+    assert_type(await concert.enqueue("count", after=[job, after]), Job)
+    book.options(after=job)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    book.options(delay=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def operate_jobs() -> None:
+    """What operators look at."""
+    assert_type(await concert.tasks.dead(limit=10), list[DeadJob])
+    await concert.tasks.replay("id", args=[1], kwargs={"a": None}, queue="low")
+    await concert.tasks.purge("id")
+    assert_type(await concert.tasks.purge_all(older_than=timedelta(days=30)), int)
+    stats = await concert.tasks.stats("high")
+    assert_type(stats, TaskStats)
+    assert_type(stats.queues["high"].oldest_age, float | None)
+    await concert.tasks.pause("high")
+    await concert.tasks.resume("high")
+
+
+@concert.task(retry_on=(ConnectionError, TimeoutError), backoff=lambda failures: 2.0 * failures)
+async def fetch(url: str) -> None:
+    """A task that says itself when it is to be tried again."""
+    await current_job().progress(0.5, url)
+    raise Retry(after=timedelta(seconds=5))
+
+
+@asynccontextmanager
+async def measure(job: ClaimedJob) -> AsyncGenerator[None]:
+    """A middleware."""
+    assert_type(job.attempt, int)
+    yield
+
+
+@concert.cron("0 3 * * *", tz="Europe/Berlin", missed="skip")
+@concert.cron(every=timedelta(minutes=5))
+@concert.task()
+async def clean_up(limit: int = 100) -> int:
+    """A task with two schedules is a task still."""
+    assert_type(current_job().scheduled_at, float | None)
+    assert_type(await current_job().parent_results(int), list[int])
+    return limit
+
+
+async def schedule_and_share() -> None:
+    """A scheduled task can be called and enqueued; weights are whole numbers."""
+    assert_type(await clean_up(5), int)
+    assert_type(await clean_up.enqueue(limit=5), Job)
+    await concert.run_worker("high", "low", weights={"high": 6, "low": 1})
+    async with concert.consume("sms", delivery="at_most_once") as jobs:
+        assert_type(await anext(jobs), ClaimedJob)
+    concert.cron(every=60)(clean_up.function)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    concert.cron("0 3 * * *", missed="later")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    concert.consume("sms", delivery="once")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    concert.consume("sms", weights=["sms"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def operate_workers() -> None:
+    """Any event loop's signal handler may stop a worker; a middleware takes the job."""
+    stop = asyncio.Event()
+    concert.add_middleware(measure)
+    await concert.run_worker("high", "low", stop=stop, grace=timedelta(seconds=30))
+    await concert.run_worker("high", burst=True)
+    await book.options(time_limit=30.0).enqueue(UUID(int=7), Decimal(1))
+    async with concert.consume("high") as jobs:
+        assert_type(await jobs.try_claim(5), list[ClaimedJob])
+        jobs.stop()
+    concert.add_middleware(print)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await concert.run_worker("high", stop=True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def mistakes() -> None:

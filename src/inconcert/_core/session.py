@@ -14,6 +14,7 @@ from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Script
 from inconcert._redis.wakeups import Wakeups
 from inconcert._redis.wire import Pool
+from inconcert._rules.signing import KeyRing
 from inconcert.errors import NotConnected
 
 __all__ = ["Access", "Session"]
@@ -32,9 +33,10 @@ class Session:
         broadcasts: Where messages for everyone come in: connected with the first who listens.
         renewal: What keeps its leases alive.
         lines: Those in this process who wait for a permit.
+        key_ring: What jobs are signed with.
     """
 
-    def __init__(self, pool: Pool, keys: Keyspace, *, timeout: float) -> None:
+    def __init__(self, pool: Pool, keys: Keyspace, key_ring: KeyRing, *, timeout: float) -> None:
         self.id = secrets.token_hex(6)
         self.loop = asyncio.get_running_loop()
         self.inboxes = keys.inboxes
@@ -45,6 +47,7 @@ class Session:
         self.channel = Channel(pool, timeout=timeout, reconnected=self._server_was_lost)
         self.renewal = Renewal()
         self.lines = Lines(self.wakeups)
+        self.key_ring = key_ring
         self._numbers = itertools.count(1)
 
     async def open(self) -> None:

@@ -85,6 +85,9 @@ class Call(asyncio.Future[Reply]):
             self.set_exception(error)
             self.exception()  # asyncio is not to warn of it when nobody awaits this call
 
+    def repeat(self) -> None:
+        """Take note that it may have run, for its reply was lost, and that it is sent again."""
+
     def carry_source(self) -> None:
         """From now on carry the script's source along: the server does not know it."""
         self.packed = self._script.pack_with_source(self.keys, self._args)
@@ -193,7 +196,12 @@ class Channel:
         del error  # the link logs it
         self._wire = None
         self._lost_at = self._loop.time()
-        self._unsent.extendleft(call for call in reversed(self._unanswered) if call is not None)
+        for call in reversed(self._unanswered):
+            if call is not None:
+                self._bytes -= len(call.packed)
+                call.repeat()
+                self._bytes += len(call.packed)
+                self._unsent.appendleft(call)
         self._unanswered.clear()
 
     def writable(self) -> None:

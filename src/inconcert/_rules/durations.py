@@ -3,7 +3,7 @@
 import math
 from datetime import timedelta
 
-__all__ = ["Seconds", "delay", "milliseconds", "period", "timeout", "ttl"]
+__all__ = ["Seconds", "delay", "in_seconds", "milliseconds", "period", "timeout", "ttl"]
 
 Seconds = float | timedelta
 
@@ -24,12 +24,12 @@ def timeout(value: Seconds | None) -> float | None:
     """Check a longest wait: None for ever, 0 at once, else seconds."""
     if value is None:
         return None
-    return _seconds("timeout", value)
+    return in_seconds("timeout", value)
 
 
 def delay(value: Seconds) -> float:
     """Check a time from now: 0 or more seconds."""
-    return _seconds("delay", value)
+    return in_seconds("delay", value)
 
 
 def milliseconds(seconds: float) -> int:
@@ -38,13 +38,14 @@ def milliseconds(seconds: float) -> int:
 
 
 def _above_0(parameter: str, value: Seconds) -> float:
-    seconds = _seconds(parameter, value)
+    seconds = in_seconds(parameter, value)
     if seconds < 0.001:
         raise ValueError(f"{parameter} is {value!r}; give at least 0.001 s")
     return seconds
 
 
-def _seconds(parameter: str, value: Seconds) -> float:
+def in_seconds(parameter: str, value: Seconds) -> float:
+    """Check a time: 0 or more, in seconds; an error names the parameter."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"{parameter} is {value!r}; give seconds as a number or a timedelta")  # noqa: TRY004 - documented

@@ -11,22 +11,24 @@ __all__ = ["JSON", "decode", "encode"]
 
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 
+_SCALARS = (str, int, type(None))  # bool is an int
 _LARGEST = 2**20  # bytes; a larger thing belongs into a store of its own, with its address as the payload
 
 
-def encode(what: str, value: JSON) -> bytes:
+def encode(what: str, value: JSON, *, inside: msgspec.Struct | None = None) -> bytes:
     """The value as JSON.
 
     Args:
         what: What the value is for, as the error names it, such as `message to chat 'c1'`.
         value: None, booleans, numbers, strings, and lists and dictionaries of these; a tuple arrives as a list.
+        inside: A record of ours that holds the value, to be encoded with it.
 
     Raises:
         InvalidPayload: It holds something else, or is larger than 1 MiB.
     """
     try:
         _check(value)
-        text = msgspec.json.encode(value)
+        text = msgspec.json.encode(value if inside is None else inside)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidPayload(f"{what} cannot be sent as JSON: {error}") from error
     if len(text) > _LARGEST:
@@ -44,7 +46,7 @@ def decode(text: bytes | str) -> JSON:
 
 def _check(value: object) -> None:
     """Refuse what the encoder would change: it writes NaN as null, bytes as base64 text, and keys as strings."""
-    if value is None or isinstance(value, str | bool | int):
+    if isinstance(value, _SCALARS):
         return
     if isinstance(value, float):
         if not math.isfinite(value):

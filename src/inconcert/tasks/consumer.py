@@ -4,8 +4,10 @@ import asyncio
 import logging
 import random
 from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self, get_args
 
 import anyio
 
@@ -13,15 +15,20 @@ from inconcert._core.completion import to_the_end
 from inconcert._core.session import Access, Session
 from inconcert._redis.bells import Bells
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
+from inconcert.tasks.claimed import ClaimedJob
 from inconcert.tasks.claims import Claims
-from inconcert.tasks.job import ClaimedJob
+from inconcert.tasks.policy import Policy, Strict, Weighted, check_weights
 from inconcert.tasks.promoter import Promoter
 from inconcert.tasks.recovery import Reaper
+from inconcert.tasks.relay import Relay, pass_on
 from inconcert.tasks.store import JobKeys, QueueKeys
+from inconcert.tasks.watchdog import Watchdog
 
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "Delivery"]
 
 _log = logging.getLogger("inconcert.tasks")
+
+Delivery = Literal["at_least_once", "at_most_once"]
 
 _SHORTEST_SLEEP, _LONGEST_SLEEP = 2.0, 5.0  # seconds in BLPOP; apart, so that consumers do not all look at once
 _AFTER_A_FAILURE = 0.5  # seconds
@@ -49,27 +56,46 @@ class Consumer:
         queues: Names of queues, the most urgent first.
         prefetch: How many jobs to claim at once, 1 to 500. More than 1 saves round trips, but what is claimed ahead
             waits for this consumer even if another is idle.
+        weights: Queue -> a whole number from 1 to 1000. While several queues have work, each gets jobs in proportion to
+            its weight, so that none starves. None: a queue is looked at when those before it are empty.
+        delivery: `at_least_once`, or `at_most_once`: a job counts as done when it is handed out, and never comes back,
+            whatever becomes of it.
 
     Raises:
-        ValueError: No queue, the same twice, or `prefetch` out of range.
+        ValueError: No queue, the same twice, or an argument out of its range.
         InvalidName: The name of a queue is empty or longer than 512 bytes.
     """
 
-    def __init__(self, access: Access, queues: tuple[str, ...], *, prefetch: int = 1) -> None:
+    def __init__(
+        self,
+        access: Access,
+        queues: tuple[str, ...],
+        *,
+        prefetch: int = 1,
+        weights: Mapping[str, int] | None = None,
+        delivery: Delivery = "at_least_once",
+    ) -> None:
         if not queues or len(set(queues)) < len(queues):
             raise ValueError(f"queues are {queues!r}; give at least one, and none twice")
+        if weights is not None:
+            check_weights(queues, weights)
+        if delivery not in get_args(Delivery):
+            raise ValueError(f"delivery is {delivery!r}; give 'at_least_once' or 'at_most_once'")
         if type(prefetch) is not int or not 1 <= prefetch <= 500:
             raise ValueError(f"prefetch is {prefetch!r}; give a whole number from 1 to 500")
         self._access = access
         self._keys = JobKeys(access.keys)
         self._queues = [self._keys.queue(name) for name in queues]
         self._prefetch = prefetch
+        self._weights = None if weights is None else {name: weights[name] for name in queues}
+        self._delivery: Delivery = delivery
         self._opened: _Opened | None = None
 
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise RuntimeError("this consumer is open already; make another with consume()")
-        opened = _Opened(self._access.session, self._keys, self._queues)
+        policy = Strict([queue.name for queue in self._queues]) if self._weights is None else Weighted(self._weights)
+        opened = _Opened(self._access.session, self._keys, self._queues, policy, self._delivery)
         await opened.open()
         self._opened = opened
         return self
@@ -85,7 +111,10 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ClaimedJob:
-        return await self._open_now().next(self._prefetch)
+        job = await self._open_now().next(self._prefetch)
+        if job is None:
+            raise StopAsyncIteration
+        return job
 
     async def claim(self, count: int) -> list[ClaimedJob]:
         """Wait until there are jobs, and claim at most `count` of them, the most urgent first.
@@ -99,6 +128,25 @@ class Consumer:
         """
         return await self._open_now().claim(count)
 
+    async def try_claim(self, count: int) -> list[ClaimedJob]:
+        """Claim at most `count` jobs of those that may run now; none if there are none.
+
+        A server that cannot be reached is waited for.
+
+        Raises:
+            NotConnected: As for `claim`.
+
+        Cost: 1 round trip, 3 if there are none; 3 and 1 for each queue more if some are due and nobody has moved them.
+        """
+        return await self._open_now().claim(count, wait=False)
+
+    def stop(self) -> None:
+        """Claim no more: `async for` ends, and so does a `claim` that waits, with no jobs.
+
+        Jobs that are claimed may still end.  What was claimed ahead goes back when the consumer is closed.
+        """
+        self._open_now().stop()
+
     def _open_now(self) -> "_Opened":
         if self._opened is None:
             raise NotConnected("the consumer is not open; use it inside `async with concert.consume(...)`")
@@ -106,26 +154,33 @@ class Consumer:
 
 
 class _Opened:
-    """What an open consumer has: a life as a worker, a connection to sleep on, and two background tasks."""
+    """What an open consumer has: a life as a worker, a connection to sleep on, three background tasks, and a thread."""
 
-    def __init__(self, session: Session, keys: JobKeys, queues: list[QueueKeys]) -> None:
+    def __init__(
+        self, session: Session, keys: JobKeys, queues: list[QueueKeys], policy: Policy, delivery: Delivery
+    ) -> None:
         self._session = session
         self._keys = keys
         self._queues = queues
+        self._policy = policy
+        self._delivery = delivery
         self._address = session.new_address()
         self._bells = Bells(session.pool, tuple(queue.bell for queue in queues), timeout=session.timeout / 2)
-        self._promoter = Promoter(session, queues)
-        self._reaper = Reaper(session, keys)
+        self._promoter = Promoter(session, keys, queues)
+        self._relay = Relay(session, keys)
+        self._reaper = Reaper(session, keys, self._relay.found)
+        self._watchdog = Watchdog(session.pool)
         self._claims: Claims | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._sent_away: InconcertError | None = None
+        self._is_stopped = False
         self._ahead: deque[ClaimedJob] = deque()
         self._turn = anyio.Lock(fast_acquire=True)  # of those who share the consumer: claims go one after the other
 
     async def open(self) -> None:
         await self._bells.open()
         self._session.wakeups.expect(self._address, self)
-        self._tasks = [asyncio.create_task(part.run()) for part in (self._promoter, self._reaper)]
+        self._tasks = [asyncio.create_task(part.run()) for part in (self._promoter, self._reaper, self._relay)]
 
     async def close(self) -> None:
         self._session.wakeups.forget(self._address)
@@ -138,55 +193,94 @@ class _Opened:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
+        await self._watchdog.close()
         await self._bells.close()
 
-    async def next(self, prefetch: int) -> ClaimedJob:
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._bells.interrupt()
+
+    async def next(self, prefetch: int) -> ClaimedJob | None:
         async with self._turn:
-            while True:
+            while not self._is_stopped:
                 while self._ahead:
-                    job = self._ahead.popleft()
+                    [job] = await self._hand_out(1)
                     if not job.is_over:  # else it was lost while it waited here
                         return job
                 self._ahead.extend(await self._claim(prefetch))
+        return None
 
-    async def claim(self, count: int) -> list[ClaimedJob]:
+    async def claim(self, count: int, *, wait: bool = True) -> list[ClaimedJob]:
         async with self._turn:
-            return await self._claim(count)
+            if self._is_stopped:
+                return []
+            if not self._ahead:
+                self._ahead.extend(await self._claim(count, wait=wait))
+            return await self._hand_out(count)
 
-    async def _claim(self, count: int) -> list[ClaimedJob]:
-        while True:
+    async def _hand_out(self, count: int) -> list[ClaimedJob]:
+        jobs = list(islice(self._ahead, count))
+        if self._delivery == "at_most_once":
+            # Whoever is cancelled in this leaves them ahead, for the next to be handed out.
+            await to_the_end(_settle(jobs))
+        for job in jobs:
+            self._ahead.popleft()
+            job.is_ahead = False
+        return jobs
+
+    async def _claim(self, count: int, *, wait: bool = True) -> list[ClaimedJob]:
+        while not self._is_stopped:
             self._check_open()
             try:
-                jobs = await self._try_to_claim(count)
-                if jobs:
+                jobs, due_in = await self._try_to_claim(count)
+                if not jobs and not wait:
+                    await pass_on(self._session, self._keys)  # it may be what lets a job run
+                    jobs, due_in = await self._try_to_claim(count)
+                if jobs or (not wait and due_in != 0):
                     return jobs
+                if not wait:
+                    await self._promoter.promote()
             except (Unavailable, OutcomeUnknown) as error:
                 _log.warning("jobs cannot be claimed yet: %s", error)
                 await anyio.sleep(_AFTER_A_FAILURE)
             else:
-                await self._bells.rung(random.uniform(_SHORTEST_SLEEP, _LONGEST_SLEEP))
+                if wait:
+                    await self._bells.rung(random.uniform(_SHORTEST_SLEEP, _LONGEST_SLEEP))
+        return []
 
-    async def _try_to_claim(self, count: int) -> list[ClaimedJob]:
+    async def _try_to_claim(self, count: int) -> tuple[list[ClaimedJob], float | None]:
         claims = await self._alive()
         jobs, due_in = await claims.claim(count)
         if claims.is_lost:  # taken for dead: the jobs are there for a new life, now and not after a sleep
             jobs, due_in = await (await self._alive()).claim(count)
         if due_in is not None:
             self._promoter.look_in(due_in)
-        return jobs
+        return jobs, due_in
 
     async def _alive(self) -> Claims:
         if self._claims is not None and not self._claims.is_lost:
             return self._claims
         self._check_open()
-        claims = self._claims = await Claims(self._session, self._keys, self._queues, self._reaper.found).begin()
+        claims = self._claims = await self._new_life().begin()
         try:
             self._check_open()
         except InconcertError:  # closed while it began, and then nobody else ends it
             if not self._session.channel.is_closed:
                 claims.retire()
             raise
+        self._watchdog.watch(claims)
         return claims
+
+    def _new_life(self) -> Claims:
+        return Claims(
+            self._session,
+            self._keys,
+            self._queues,
+            self._policy,
+            on_dead=self._reaper.found,
+            on_news=self._relay.found,
+            on_room=self._bells.interrupt,
+        )
 
     def _check_open(self) -> None:
         if self._sent_away is not None:
@@ -204,3 +298,7 @@ class _Opened:
     def abandon(self, error: InconcertError) -> None:
         self._sent_away = error
         self._bells.interrupt()
+
+
+async def _settle(jobs: Sequence[ClaimedJob]) -> None:
+    await asyncio.gather(*(job.settle() for job in jobs))  # in one turn, so by one script

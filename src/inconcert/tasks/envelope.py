@@ -5,13 +5,12 @@ from typing import Any
 
 import msgspec
 
-from inconcert._rules.payloads import JSON, encode
+from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload
+from inconcert.tasks.options import MAX_ATTEMPTS, RESULT_TTL
 
-__all__ = ["DEFAULT_QUEUE", "MAX_ATTEMPTS", "Envelope", "open_envelope", "seal"]
+__all__ = ["Envelope", "open_envelope", "seal", "split_body"]
 
-DEFAULT_QUEUE = "default"
-MAX_ATTEMPTS = 5
 _VERSION = 1
 
 
@@ -23,6 +22,13 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
         args: Its positional arguments.
         kwargs: Its named arguments.
         max_attempts: How many attempts may fail before the job is set aside.
+        result_ttl: How long its result is kept, in seconds.
+        expires: After how many seconds it is not started any more; None for never.
+        time_limit: After how many seconds an attempt is stopped; None for never.
+        scheduled_at: The instant of the schedule that enqueued it, in seconds since 1970; None for no schedule.
+        unique: The name that no two live jobs may have, if it has one until it is done or started.
+        unique_until_started: Whether it lets others have that name when it starts.
+        after: The ids of the jobs that it runs after.
         version: Of this format, so that old and new releases can share a server.
     """
 
@@ -30,7 +36,17 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
     args: Sequence[Any] = ()  # JSON; msgspec cannot check a type that refers to itself, and need not
     kwargs: Mapping[str, Any] = {}
     max_attempts: int = MAX_ATTEMPTS
+    result_ttl: float = RESULT_TTL
+    expires: float | None = None
+    time_limit: float | None = None
+    scheduled_at: float | None = None
+    unique: str = ""
+    unique_until_started: bool = False
+    after: tuple[str, ...] = ()
     version: int = _VERSION
+
+
+_decode = msgspec.json.Decoder(Envelope).decode
 
 
 def seal(envelope: Envelope) -> bytes:
@@ -40,17 +56,10 @@ def seal(envelope: Envelope) -> bytes:
         InvalidPayload: An argument is not JSON, or all together are too large.
     """
     what = f"job of task {envelope.name!r}"
-    # As they are: msgspec would turn bytes, sets, dates and dataclasses into something that JSON has.
-    fields: dict[str, JSON] = {"name": envelope.name}
     if not isinstance(envelope.args, list | tuple) or not isinstance(envelope.kwargs, dict):
         raise InvalidPayload(f"{what}: give args as a list or tuple, and kwargs as a dict")
-    if envelope.args:
-        fields["args"] = envelope.args
-    if envelope.kwargs:
-        fields["kwargs"] = envelope.kwargs
-    if envelope.max_attempts != MAX_ATTEMPTS:
-        fields["max_attempts"] = envelope.max_attempts
-    return encode(what, fields)
+    # What users give is checked: msgspec would turn bytes, sets, dates and dataclasses into something that JSON has.
+    return encode(what, [envelope.args, envelope.kwargs], inside=envelope)
 
 
 def open_envelope(text: bytes) -> Envelope:
@@ -60,9 +69,15 @@ def open_envelope(text: bytes) -> Envelope:
         InvalidPayload: It is no envelope, or one of a later release.
     """
     try:
-        envelope = msgspec.json.decode(text, type=Envelope)
+        envelope = _decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidPayload(f"the envelope of a job cannot be read: {error}") from error
     if envelope.version > _VERSION:
         raise InvalidPayload(f"the envelope has version {envelope.version}, and this release reads up to {_VERSION}")
     return envelope
+
+
+def split_body(body: bytes) -> tuple[int, bytes]:
+    """When a job was enqueued, in server ms, and its envelope; 0 if that is not there to be read."""
+    enqueued_ms, _, text = body.partition(b" ")
+    return (int(enqueued_ms), text) if enqueued_ms.isdigit() else (0, body)

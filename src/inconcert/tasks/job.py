@@ -1,27 +1,73 @@
-"""A job, seen from both sides: what enqueueing returns, and what a consumer is given to run."""
+"""A job that was enqueued, as whoever enqueued it, or looks at it, sees it."""
 
 import logging
-import random
-import traceback as tracebacks
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Literal, Protocol, Self, cast
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar, overload
 
-from inconcert._core.body import Body
+import anyio
+import msgspec
+
+from inconcert._core.session import Access, Session
+from inconcert._redis.channel import Call
 from inconcert._rules import durations
-from inconcert._rules.backoff import retry_delay
 from inconcert._rules.durations import Seconds
-from inconcert._rules.payloads import JSON, encode
-from inconcert.errors import InconcertError, NotHeld
-from inconcert.tasks.envelope import Envelope
+from inconcert._rules.payloads import JSON, decode
+from inconcert.errors import InconcertError, InvalidName, JobCancelled, JobFailed, JobNotFound
+from inconcert.tasks.arguments import decode_result
+from inconcert.tasks.reason import Reason
+from inconcert.tasks.relay import OTHERS_ARE_TO_BE_TOLD, pass_on
+from inconcert.tasks.store import CANCEL, UNWATCH, WATCH, JobKeys
 
-__all__ = ["ClaimedJob", "Claimer", "Job", "Verdict"]
+__all__ = ["Job", "JobStatus", "Progress", "check_id", "read_outcome"]
 
 _log = logging.getLogger("inconcert.tasks")
 
-_LONGEST_TRACEBACK = 10_000  # characters that are kept of a dead job
+T = TypeVar("T")
 
-Verdict = Literal["retry", "back", "dead"]
+_LOOK_AGAIN = 60.0  # seconds; the server keeps who waits for 180
+_CANCELLED_TTL_MS = 3_600_000  # for how long it is kept that a job was cancelled before it ran
+
+
+class JobStatus(StrEnum):
+    """How a job is.
+
+    Attributes:
+        QUEUED: It may run now, and waits for a worker.
+        WAITING: It waits until others have succeeded, which it runs after.
+        DELAYED: It waits until it is due, at first or before another attempt.
+        RUNNING: A worker has claimed it.
+        SUCCEEDED: It is done, and its result is kept still.
+        FAILED: It was set aside, after its last attempt or because it cannot run.
+        CANCELLED: It was cancelled, and that is remembered still.
+        UNKNOWN: There is no such job, or it has ended and nothing of it is kept any more.
+    """
+
+    QUEUED = "queued"
+    WAITING = "waiting"
+    DELAYED = "delayed"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
+_ENDED = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.UNKNOWN})
+_OUT_OF_QUEUE = frozenset({JobStatus.DELAYED, JobStatus.WAITING})  # of which the name of the queue is told
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a running job says that it is.
+
+    Attributes:
+        fraction: From 0 to 1.
+        text: What it is doing.
+    """
+
+    fraction: float
+    text: str = ""
 
 
 class Job:
@@ -29,184 +75,222 @@ class Job:
 
     Attributes:
         id: Which job; unique, and so a good idempotency key for what the job does.
+        created: False if a live job had the unique name already: then this is that job.
     """
 
-    __slots__ = ("id",)
+    __slots__ = ("_access", "_keys", "created", "id")
 
-    def __init__(self, job_id: str) -> None:
+    def __init__(self, access: Access, keys: JobKeys, job_id: str, *, is_new: bool) -> None:
         self.id = job_id
+        self.created = is_new
+        self._access = access
+        self._keys = keys
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
 
+    async def status(self) -> JobStatus:
+        """How it is now.
 
-class Claimer(Protocol):
-    """Who holds a claimed job."""
+        Raises:
+            Unavailable: The server could not be asked.
 
-    async def done(self, job: "ClaimedJob") -> bool:
-        """Acknowledge; returns whether it was still held."""
-        ...
+        Cost: 1 round trip.
+        """
+        status, _ = await self._look()
+        return status
 
-    async def not_done(self, job: "ClaimedJob", verdict: Verdict, *, delay: float, reason: bytes) -> bool:
-        """Give back, or set aside; returns whether it was still held."""
-        ...
+    async def progress(self) -> Progress | None:
+        """How far it says that it is; None if it does not run, or has not said.
 
+        Cost: 1 round trip.
+        """
+        status, about = await self._look()
+        if status is JobStatus.RUNNING and about:
+            return Progress(*msgspec.json.decode(about, type=tuple[float, str]))
+        return None
 
-class ClaimedJob:
-    """A job that this process has claimed and is to run.
+    @overload
+    async def result(self, *, timeout: Seconds | None = None) -> JSON: ...
 
-    As a context manager it ends the job: leaving the body acknowledges it.  An exception in the body is logged,
-    counted as a failed attempt, and *not* passed on, so that a consumer's loop goes on with the next job; the job is
-    tried again after 1 s, 2 s, 4 s ..., and after its last attempt set aside with the reason.  A cancelled body gives
-    the job back at once, and that is no attempt.
+    @overload
+    async def result(self, as_type: type[T], *, timeout: Seconds | None = None) -> T: ...
 
-    If this worker is taken for dead, because it did not reach the server for the length of a heartbeat's lease, the
-    body is cancelled, for the job may run elsewhere then.
+    async def result(self, as_type: type[T] | None = None, *, timeout: Seconds | None = None) -> JSON | T:
+        """Wait until it has ended, and return what its function returned.
 
-    Attributes:
-        id: Which job; the same at each attempt.
-        name: Which task.
-        args: Positional arguments, as they came out of JSON.
-        kwargs: Named arguments.
-        queue: Where it was claimed from.
-        attempt: Which try this is, from 1; tries that ended with their worker count, too.
-    """
+        Args:
+            as_type: What to read it as, such as the dataclass that the function returned; None for the JSON value.
+            timeout: Longest wait in seconds; None for ever, 0 to look once.
 
-    __slots__ = (
-        "_body",
-        "_claimer",
-        "_failures",
-        "_is_over",
-        "_max_attempts",
-        "args",
-        "attempt",
-        "id",
-        "kwargs",
-        "name",
-        "queue",
-    )
+        Raises:
+            TimeoutError: It has not ended in time; it goes on.
+            JobFailed: It was set aside; carries the reason and the traceback.
+            JobCancelled: It was cancelled.
+            JobNotFound: There is no such job, or its result is not kept any more.
+            InvalidPayload: The result is not of this type.
+            TypeError: JSON has no way to this type.
+            NotConnected: The coordinator is not open, or was closed meanwhile.
 
-    def __init__(
-        self, claimer: Claimer, job_id: str, envelope: Envelope, *, queue: str, attempt: int, failures: int
-    ) -> None:
-        self.id = job_id
-        self.name = envelope.name
-        self.args = cast("Sequence[JSON]", envelope.args)
-        self.kwargs = cast("Mapping[str, JSON]", envelope.kwargs)
-        self.queue = queue
-        self.attempt = attempt
-        self._max_attempts = envelope.max_attempts
-        self._failures = failures
-        self._claimer = claimer
-        self._is_over = False
-        self._body: Body | None = None
+        Cost: 1 round trip if it has ended. Else 1 to say that one waits, 0 while waiting, 1 when it has ended.
+        """
+        status, about = await self._ended(durations.timeout(timeout))
+        return read_outcome(self.id, status, about, as_type)
 
-    def __repr__(self) -> str:
-        return f"<ClaimedJob {self.id} {self.name!r} attempt {self.attempt}>"
+    async def cancel(self, *, timeout: Seconds | None = None) -> bool:
+        """Let it not run, or stop it, and wait until that is sure.
 
-    async def __aenter__(self) -> Self:
-        if self._is_over:
-            raise NotHeld("job", self.id)
-        self._body = Body()
-        return self
+        A job that is queued, delayed or waiting does not run any more.  The body of a running one is cancelled, and it
+        is not tried again; a plain function in a thread cannot be stopped, and runs to its end.  Jobs that were to run
+        after it are set aside.
 
-    async def __aexit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        assert self._body is not None  # noqa: S101 - entered before
-        was_stopped = self._body.end(error)
-        self._body = None
-        if isinstance(error, Exception):
-            _log.error("%r failed", self, exc_info=error)
+        Args:
+            timeout: Longest wait for a running job to stop, in seconds; None for ever, 0 does not wait.
+
+        Returns:
+            True once it can no longer run or has stopped, whatever became of it; False if it still runs.
+
+        Raises:
+            NotConnected: The coordinator is not open, or was closed meanwhile.
+            OutcomeUnknown: The server did not answer; it may have been cancelled.
+
+        Cost: 2 round trips. If it runs, 2 more to wait for its end, 0 while waiting, 1 when it has ended. If others are
+            to run after it, 1 and 1 more for each 100 of them.
+        """
+        seconds = durations.timeout(timeout)
+        if await self._cancel(*await self._look()):
+            return True
+        if seconds == 0:
+            return False
+        with anyio.move_on_after(seconds):
+            await self._watch(is_cancelling=True)
+            return True
+        return False
+
+    # Below.
+
+    async def _look(self, address: str = "") -> tuple[JobStatus, bytes]:
+        keys = self._keys
+        places = (keys.bodies, keys.states, keys.dead, keys.reasons, keys.progress, keys.watchers)
+        status, about = await self._access.session.run(WATCH, (*places, keys.result(self.id)), self.id, address)
+        return JobStatus(status.decode()), about
+
+    async def _ended(self, timeout: float | None) -> tuple[JobStatus, bytes]:
+        """Wait until it has ended."""
+        if timeout == 0:
+            seen = await self._look()
+            if seen[0] not in _ENDED:
+                raise TimeoutError(f"job {self.id} has not ended: it is {seen[0]}")
+            return seen
+        with anyio.move_on_after(timeout):
+            return await self._watch()
+        raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s; it goes on")
+
+    async def _cancel(self, status: JobStatus, about: bytes) -> bool:
+        """Have the server cancel it; whether it is sure that it does not run any more."""
+        keys = self._keys
+        delayed = keys.queue(about.decode() if status in _OUT_OF_QUEUE else "none").delayed
+        places = (keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers, delayed)
+        session = self._access.session
+        args = (self.id, _CANCELLED_TTL_MS, session.inboxes)
+        answer: int = await session.run(CANCEL, (*places, keys.result(self.id), *keys.kin), *args)
+        if answer == OTHERS_ARE_TO_BE_TOLD:
+            try:
+                await pass_on(session, keys)
+            except InconcertError as error:  # the next heartbeat of a worker finds it again
+                _log.warning("jobs that wait for job %s cannot be told yet: %s", self.id, error)
+        return bool(answer)
+
+    async def _watch(self, *, is_cancelling: bool = False) -> tuple[JobStatus, bytes]:
+        session = self._access.session
+        watcher = _Watcher(session, self._keys.watchers, self.id)
+        session.wakeups.expect(watcher.address, watcher)
         try:
-            if self._is_over:
-                pass  # lost, or ended by hand in the body
-            elif error is None:
-                await self.ack()
-            elif isinstance(error, Exception):
-                await self._fail(error)
-            else:
-                await self._end("back")
-        except InconcertError as unconfirmed:
-            _log.warning("%r: its end was not confirmed, so it may run again: %s", self, unconfirmed)
-        return was_stopped or isinstance(error, Exception)
-
-    async def ack(self) -> None:
-        """Say that the job is done. Once this has started, cancelling it changes nothing.
-
-        Raises:
-            NotHeld: It has ended before, or this worker was taken for dead.
-            OutcomeUnknown: The server did not answer; the job may run again.
-
-        Cost: 1 round trip, shared by all jobs that end in the same turn of the event loop.
-        """
-        self._end_once()
-        if not await self._claimer.done(self):
-            raise NotHeld("job", self.id)
-
-    async def nack(self, *, delay: Seconds = 0.0) -> None:
-        """Count a failed attempt: the job is tried again after `delay` seconds, or set aside after its last attempt.
-
-        Raises:
-            ValueError: `delay` is negative, or no number.
-            NotHeld: It has ended before, or this worker was taken for dead.
-            OutcomeUnknown: The server did not answer; the job may run again.
-
-        Cost: 1 round trip.
-        """
-        await self._fail(None, delay=durations.delay(delay))
-
-    async def bury(self, error: Exception) -> None:
-        """Set the job aside at once, because another attempt cannot go better.
-
-        Raises:
-            NotHeld: It has ended before, or this worker was taken for dead.
-            OutcomeUnknown: The server did not answer; the job may run again.
-
-        Cost: 1 round trip.
-        """
-        _log.error("%r is set aside: %s", self, error)
-        await self._end("dead", reason=_reason(error, self.attempt))
-
-    def lose(self) -> None:
-        """Take note that it is not ours any more, and stop the body."""
-        self._is_over = True
-        if self._body is not None:
-            self._body.stop()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended, or was lost."""
-        return self._is_over
-
-    async def _fail(self, error: Exception | None, *, delay: float | None = None) -> None:
-        failures = self._failures + 1
-        if failures >= self._max_attempts:
-            await self._end("dead", reason=_reason(error, self.attempt))
-        else:
-            await self._end("retry", delay=retry_delay(failures, random.random()) if delay is None else delay)
-
-    async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
-        self._end_once()
-        if not await self._claimer.not_done(self, verdict, delay=delay, reason=reason):
-            raise NotHeld("job", self.id)
-
-    def _end_once(self) -> None:
-        if self._is_over:
-            raise NotHeld("job", self.id)
-        self._is_over = True
+            while True:
+                seen = await self._look(watcher.address)
+                # One that runs is told again; and one that came back to its queue, for its worker died, ends here.
+                if seen[0] in _ENDED or (is_cancelling and await self._cancel(*seen)):
+                    watcher.has_heard = True
+                    return seen
+                await watcher.woken()
+        finally:
+            watcher.leave()
 
 
-def _reason(error: Exception | None, attempts: int) -> bytes:
-    """Why a job is dead, for whoever looks at it later; as text, never as code."""
-    lines = "".join(tracebacks.format_exception(error)) if error is not None else ""
-    # Not str(error): that of a user's own class may fail.
-    reason = tracebacks.format_exception_only(error)[-1].strip() if error is not None else "nacked"
-    return encode(
-        "the reason",
-        {
-            "reason": reason[:1000].encode(errors="replace").decode(),
-            "traceback": lines[-_LONGEST_TRACEBACK:].encode(errors="replace").decode(),
-            "attempts": attempts,
-        },
-    )
+def check_id(job_id: str) -> str:
+    """Return `job_id` if a job can have it.
+
+    Raises:
+        InvalidName: It is no string, empty, or has what no id has: spaces, letters beyond ASCII.
+    """
+    is_text = isinstance(job_id, str)  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+    if not is_text or not job_id or not job_id.isascii() or not job_id.isprintable() or " " in job_id:
+        raise InvalidName(f"a job has no id {job_id!r}; give the text that Job.id is")
+    return job_id
+
+
+@overload
+def read_outcome(job_id: str, status: JobStatus, about: bytes, as_type: None) -> JSON: ...
+
+
+@overload
+def read_outcome(job_id: str, status: JobStatus, about: bytes, as_type: type[T] | None) -> JSON | T: ...
+
+
+def read_outcome(job_id: str, status: JobStatus, about: bytes, as_type: type[T] | None) -> JSON | T:
+    """The result of a job that has ended, or the error that it has none.
+
+    Raises:
+        JobFailed: It was set aside.
+        JobCancelled: It was cancelled.
+        JobNotFound: Nothing of it is kept any more.
+        InvalidPayload: The result is not of this type.
+        TypeError: JSON has no way to this type.
+    """
+    if status is JobStatus.SUCCEEDED:
+        return decode(about) if as_type is None else decode_result(f"the result of job {job_id}", about, as_type)
+    if status is JobStatus.CANCELLED:
+        raise JobCancelled(job_id)
+    if status is JobStatus.FAILED:
+        reason = Reason.read(about)
+        raise JobFailed(job_id, reason.reason, reason.traceback, reason.attempts)
+    raise JobNotFound(job_id)
+
+
+class _Watcher:
+    """One who waits for a job to end."""
+
+    def __init__(self, session: Session, key: str, job_id: str) -> None:
+        self.address = session.new_address()
+        self.has_heard = False
+        self._session = session
+        self._key = key
+        self._job_id = job_id
+        self._event = anyio.Event()
+        self._sent_away: InconcertError | None = None
+
+    async def woken(self) -> None:
+        with anyio.move_on_after(_LOOK_AGAIN):
+            await self._event.wait()
+        self._event = anyio.Event()
+        if self._sent_away is not None:
+            raise self._sent_away
+
+    def leave(self) -> None:
+        self._session.wakeups.forget(self.address)
+        if not self.has_heard and not self._session.channel.is_closed:
+            args = (self._job_id, self.address)
+            self._session.channel.submit(Call(UNWATCH, (self._key,), args, must_run=True))
+
+    # What it is told.
+
+    def hear(self, text: str) -> None:
+        del text  # what became of it is for the look to find out
+        self._event.set()
+
+    def look(self) -> None:
+        self._event.set()
+
+    def abandon(self, error: InconcertError) -> None:
+        self._sent_away = error
+        self._event.set()

@@ -7,7 +7,7 @@ import anyio
 
 from inconcert._core.session import Session
 from inconcert.errors import InconcertError
-from inconcert.tasks.store import PROMOTE, QueueKeys
+from inconcert.tasks.store import PROMOTE, JobKeys, QueueKeys
 
 __all__ = ["Promoter"]
 
@@ -24,11 +24,13 @@ class Promoter:
 
     Args:
         session: The open session.
+        keys: The keys of all tasks.
         queues: Whose delayed jobs to move.
     """
 
-    def __init__(self, session: Session, queues: list[QueueKeys]) -> None:
+    def __init__(self, session: Session, keys: JobKeys, queues: list[QueueKeys]) -> None:
         self._session = session
+        self._keys = keys
         self._queues = queues
         self._due_at: float | None = None  # by the local clock; the server's own decides
         self._sooner = anyio.Event()
@@ -50,16 +52,22 @@ class Promoter:
                     await self._sooner.wait()
             self._due_at = None
             try:
-                for queue in self._queues:
-                    await self._promote(queue)
+                await self.promote()
             except InconcertError as error:
                 _log.warning("delayed jobs cannot be moved yet: %s", error)
                 self.look_in(_AFTER_A_FAILURE)
 
+    async def promote(self) -> None:
+        """Move what is due now."""
+        for queue in self._queues:
+            await self._promote(queue)
+
     async def _promote(self, queue: QueueKeys) -> None:
         next_ms = 0
         while next_ms == 0:
-            moved, next_ms = await self._session.run(PROMOTE, (queue.delayed, queue.queue, queue.bell))
+            moved, next_ms = await self._session.run(
+                PROMOTE, (queue.delayed, queue.queue, queue.bell, self._keys.states)
+            )
             if moved:
                 _log.debug("%d jobs of queue %r are due", moved, queue.name)
         if next_ms > 0:

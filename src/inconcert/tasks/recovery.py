@@ -1,13 +1,14 @@
 """Giving the jobs of a worker back: of one that died, or that retires."""
 
 import logging
+from collections.abc import Callable
 
 import anyio
 
 from inconcert._core.session import Session
 from inconcert._redis.channel import Call
-from inconcert._rules.payloads import encode
 from inconcert.errors import InconcertError
+from inconcert.tasks.reason import Reason
 from inconcert.tasks.store import HOLDING, RECOVER, JobKeys, QueueKeys
 
 __all__ = ["Reaper", "put_back"]
@@ -26,11 +27,13 @@ class Reaper:
     Args:
         session: The open session.
         keys: The keys of all tasks.
+        on_news: Called when a job was set aside that others wait for.
     """
 
-    def __init__(self, session: Session, keys: JobKeys) -> None:
+    def __init__(self, session: Session, keys: JobKeys, on_news: Callable[[], None]) -> None:
         self._session = session
         self._keys = keys
+        self._on_news = on_news
         self._dead: set[str] = set()
         self._found = anyio.Event()
 
@@ -55,24 +58,38 @@ class Reaper:
     async def _recover(self, worker: str) -> None:
         keys = self._keys
         names = await self._session.run(HOLDING, (keys.claimed(worker),))
-        call = _recover(keys, worker, [keys.queue(name.decode()) for name in names], max_crashes=_MAX_CRASHES)
+        queues = [keys.queue(name.decode()) for name in names]
+        call = _recover(self._session.inboxes, keys, worker, queues, max_crashes=_MAX_CRASHES)
         self._session.channel.submit(call)
-        back, dead = await call
+        back, dead, others_are_to_be_told = await call
+        if others_are_to_be_told:
+            self._on_news()
         if back > 0 or dead > 0:
             _log.warning("worker %s is dead: %d of its jobs go back, %d are set aside", worker, back, dead)
 
 
 def put_back(session: Session, keys: JobKeys, worker: str, queues: list[QueueKeys]) -> None:
     """Give the jobs of a worker that retires back to the front of their queues, without waiting for it."""
-    session.channel.submit(_recover(keys, worker, queues, max_crashes=0))
+    session.channel.submit(_recover(session.inboxes, keys, worker, queues, max_crashes=0))
 
 
-def _recover(keys: JobKeys, worker: str, queues: list[QueueKeys], *, max_crashes: int) -> Call:
+def _recover(inboxes: str, keys: JobKeys, worker: str, queues: list[QueueKeys], *, max_crashes: int) -> Call:
     places = tuple(key for queue in queues for key in (queue.queue, queue.bell))
-    reason = encode("the reason", {"reason": f"{max_crashes} workers died with it", "traceback": "", "attempts": 0})
+    reason = Reason(f"{max_crashes} workers died with it", attempts=max_crashes).stored()
     return Call(
         RECOVER,
-        (keys.workers, keys.claimed(worker), keys.crashes, keys.dead, keys.reasons, *places),
-        (worker, max_crashes, reason, *(queue.name for queue in queues)),
+        (
+            keys.workers,
+            keys.claimed(worker),
+            keys.crashes,
+            keys.dead,
+            keys.reasons,
+            keys.states,
+            keys.progress,
+            keys.watchers,
+            *keys.kin,
+            *places,
+        ),
+        (worker, max_crashes, reason, inboxes, *(queue.name for queue in queues)),
         must_run=True,
     )

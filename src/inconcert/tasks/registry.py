@@ -1,17 +1,14 @@
-"""The tasks of a coordinator, by name, and the way in for their jobs."""
+"""The tasks of a coordinator, by name."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from inconcert._core.session import Access
-from inconcert._rules import durations
-from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.names import check_name
-from inconcert._rules.payloads import JSON
 from inconcert.errors import UnknownTask
-from inconcert.tasks.envelope import Envelope, seal
-from inconcert.tasks.job import Job
-from inconcert.tasks.store import ENQUEUE, JobKeys
+from inconcert.tasks.enqueuing import Enqueuing
+from inconcert.tasks.options import Options
+from inconcert.tasks.retrying import Retrying
+from inconcert.tasks.schedule import Schedule
 from inconcert.tasks.task import Task
 
 __all__ = ["Registry"]
@@ -21,31 +18,46 @@ R = TypeVar("R")
 
 
 class Registry:
-    """Registers tasks and enqueues jobs.
+    """Knows the functions that jobs run.
 
     Args:
-        access: The way to the open session.
+        enqueuing: The way of their jobs to the server.
+
+    Attributes:
+        schedules: When tasks run by themselves.
     """
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._keys = JobKeys(access.keys)
+    def __init__(self, enqueuing: Enqueuing) -> None:
+        self._enqueuing = enqueuing
         self._tasks: dict[str, Task[Any, Any]] = {}
+        self.schedules: list[Schedule] = []
 
-    def register(self, function: Callable[P, R], *, name: str | None, queue: str, max_attempts: int) -> Task[P, R]:
+    def register(
+        self, function: Callable[P, R], *, name: str | None, defaults: Options, retrying: Retrying
+    ) -> Task[P, R]:
         """Make a task of a function.
 
         Raises:
-            ValueError: A task of this name is registered, or `max_attempts` is below 1.
-            InvalidName: The name or the queue is empty or longer than 512 bytes.
+            ValueError: A task of this name is registered.
+            InvalidName: The name is empty or longer than 512 bytes.
         """
-        _check_max_attempts(max_attempts)
-        self._keys.queue(queue)
-        task = Task(self.enqueue, function, name=name, queue=queue, max_attempts=max_attempts)
+        task = Task(self._enqueuing, function, name=name, defaults=defaults, retrying=retrying)
         if check_name("task", task.name) in self._tasks:
             raise ValueError(f"a task {task.name!r} is registered already; give one of them another name=")
         self._tasks[task.name] = task
         return task
+
+    def schedule(self, schedule: Schedule) -> None:
+        """Let a task run by itself.
+
+        Raises:
+            TypeError: It is no task, or cannot be called without arguments.
+        """
+        task = schedule.task
+        if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] - the decorator below was forgotten
+            raise TypeError(f"{task!r} is no task; put @concert.cron(...) on top of @concert.task(...)")
+        task.arguments.to_json((), {})  # as it is to be called
+        self.schedules.append(schedule)
 
     def find(self, name: str) -> Task[Any, Any]:
         """The task of this name.
@@ -57,28 +69,3 @@ class Registry:
         if task is None:
             raise UnknownTask(name)
         return task
-
-    async def enqueue(
-        self,
-        name: str,
-        args: Sequence[JSON] = (),
-        kwargs: Mapping[str, JSON] | None = None,
-        *,
-        queue: str,
-        delay: Seconds,
-        max_attempts: int,
-    ) -> Job:
-        """Add a job; see `Coordinator.enqueue`."""
-        place = self._keys.queue(queue)
-        delay_ms = milliseconds(durations.delay(delay))
-        _check_max_attempts(max_attempts)
-        text = seal(Envelope(check_name("task", name), args, kwargs or {}, max_attempts))
-        session = self._access.session
-        job_id = session.new_address()
-        await session.run(ENQUEUE, (self._keys.bodies, place.queue, place.bell, place.delayed), job_id, text, delay_ms)
-        return Job(job_id)
-
-
-def _check_max_attempts(max_attempts: int) -> None:
-    if type(max_attempts) is not int or max_attempts < 1:
-        raise ValueError(f"max_attempts is {max_attempts!r}; give a whole number from 1")

@@ -1,40 +1,27 @@
 """A task: a function that can be called later, in another process."""
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
+from collections.abc import Callable, Sequence
+from types import EllipsisType
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from inconcert._rules.durations import Seconds
-from inconcert._rules.payloads import JSON
+from inconcert.tasks.arguments import Arguments
+from inconcert.tasks.enqueuing import Draft, Enqueuing
 from inconcert.tasks.job import Job
+from inconcert.tasks.options import Options, UniqueUntil
+from inconcert.tasks.retrying import Retrying
 
-__all__ = ["Bound", "Enqueue", "Task"]
+__all__ = ["Bound", "Task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Enqueue(Protocol):
-    """What a task enqueues its jobs with."""
-
-    async def __call__(
-        self,
-        name: str,
-        args: Sequence[JSON],
-        kwargs: Mapping[str, JSON] | None,
-        *,
-        queue: str,
-        delay: Seconds,
-        max_attempts: int,
-    ) -> Job:
-        """Add a job."""
-        ...
-
-
 class Task(Generic[P, R]):
     """A function registered under a name, which workers know it by.
 
-    Calling it runs the function here and now; `enqueue` lets a worker run it.
+    Calling it runs the function here and now; `enqueue` lets a worker run it.  Arguments arrive as what the function's
+    annotations say, equal to what was given; without annotation they are JSON values.
 
     Made by `Coordinator.task`:
 
@@ -48,20 +35,28 @@ class Task(Generic[P, R]):
     Attributes:
         name: By default the function's module and qualified name. Renaming it strands the jobs of the old name.
         function: What was decorated; plain functions run in a thread.
-        queue: Where its jobs go.
-        max_attempts: How many attempts may fail before a job is set aside.
+        arguments: How its arguments are converted to JSON and back.
+        defaults: The options of its jobs.
+        retrying: Which failures are tried again, and when.
     """
 
     def __init__(
-        self, enqueue: Enqueue, function: Callable[P, R], *, name: str | None, queue: str, max_attempts: int
+        self,
+        enqueuing: Enqueuing,
+        function: Callable[P, R],
+        *,
+        name: str | None,
+        defaults: Options,
+        retrying: Retrying,
     ) -> None:
         self.name = name or f"{function.__module__}.{function.__qualname__}"
         self.function = function
-        self.queue = queue
-        self.max_attempts = max_attempts
+        self.defaults = defaults
+        self.retrying = retrying
         self.__doc__ = function.__doc__
-        self._signature = inspect.signature(function)
-        self._enqueue = enqueue
+        self.arguments = Arguments(self.name, function)
+        self._enqueuing = enqueuing
+        self._bound = Bound(self, enqueuing, defaults)
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
@@ -75,49 +70,88 @@ class Task(Generic[P, R]):
 
         Raises:
             TypeError: The arguments do not fit the function.
-            InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
+            InvalidPayload: An argument would not arrive as it is, or all together are larger than 1 MiB.
             Unavailable: The server could not be asked; nothing was added.
             OutcomeUnknown: The server did not answer; the job may have been added.
 
-        Cost: 1 round trip.
+        Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
         """
-        return await self.options().enqueue(*args, **kwargs)
+        return await self._bound.enqueue(*args, **kwargs)
 
-    def options(self, *, delay: Seconds = 0.0, queue: str | None = None) -> "Bound[P]":
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft:
+        """A job with these arguments that is not enqueued yet, for `Coordinator.enqueue_many`.
+
+        Raises:
+            TypeError: The arguments do not fit the function.
+            InvalidPayload: An argument would not arrive as it is, or all together are larger than 1 MiB.
+        """
+        return self._bound.call(*args, **kwargs)
+
+    def options(
+        self,
+        *,
+        queue: str | EllipsisType = ...,
+        delay: Seconds | EllipsisType = ...,
+        max_attempts: int | EllipsisType = ...,
+        result_ttl: Seconds | EllipsisType = ...,
+        expires: Seconds | EllipsisType | None = ...,
+        time_limit: Seconds | EllipsisType | None = ...,
+        unique: str | EllipsisType | None = ...,
+        unique_until: UniqueUntil | EllipsisType = ...,
+        unique_for: Seconds | EllipsisType = ...,
+        after: Sequence[Job | str] | EllipsisType = ...,
+    ) -> "Bound[P]":
         """The same task, with other options for the jobs that are enqueued through what is returned.
 
         Args:
-            delay: How long the job waits before it may run, in seconds, by the server's clock.
             queue: Where the job goes, instead of the task's own queue.
-        """
-        return Bound(self, self._enqueue, delay=delay, queue=queue or self.queue)
+            delay: How long the job waits before it may run, in seconds, by the server's clock.
+            max_attempts: How many attempts may fail before the job is set aside.
+            result_ttl: How long its result is kept, in seconds; 0 keeps none.
+            expires: After how many seconds from now it is not started any more, but set aside; None for never.
+            time_limit: After how many seconds an attempt is stopped; None for never. See `Coordinator.task`.
+            unique: A name that no two live jobs may have: if one has it, that one is returned, with `created` False.
+            unique_until: Until when the job has the name: until it has `started`, or until it is `done`. A job that
+                was set aside or cancelled has none any more.
+            unique_for: For how many seconds from now the job has the name instead, whatever becomes of it.
+            after: Jobs, or ids of jobs, at most 100, that must have succeeded before the job may run; a `delay` counts
+                from then. Their results are there for it: see `ClaimedJob.parent_results`. If one of them does not
+                succeed, or is not known, the job is set aside.
 
-    def check(self, /, *args: object, **kwargs: object) -> None:
-        """Raise TypeError if the arguments do not fit the function."""
-        try:
-            self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"the arguments do not fit task {self.name!r}{self._signature}: {error}") from None
+        Raises:
+            ValueError: A number is out of its range, or `after` has more than 100 jobs.
+            TypeError: `after` is no list.
+            InvalidName: The queue or the unique name is empty or longer than 512 bytes, or `after` has what is no id.
+        """
+        changed = self.defaults.changed(
+            queue=queue,
+            delay=delay,
+            max_attempts=max_attempts,
+            result_ttl=result_ttl,
+            expires=expires,
+            time_limit=time_limit,
+            unique=unique,
+            unique_until=unique_until,
+            unique_for=unique_for,
+            after=after,
+        )
+        return Bound(self, self._enqueuing, changed)
 
 
 class Bound(Generic[P]):
     """A task with options for its next jobs."""
 
-    def __init__(self, task: "Task[P, Any]", enqueue: Enqueue, *, delay: Seconds, queue: str) -> None:
+    def __init__(self, task: "Task[P, Any]", enqueuing: Enqueuing, options: Options) -> None:
         self._task = task
-        self._enqueue = enqueue
-        self._delay = delay
-        self._queue = queue
+        self._enqueuing = enqueuing
+        self._options = options
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """As `Task.enqueue`, with the options given."""
-        task = self._task
-        task.check(*args, **kwargs)
-        return await self._enqueue(
-            task.name,
-            cast("Sequence[JSON]", args),  # checked when they are sealed: a signature cannot say "JSON only"
-            cast("Mapping[str, JSON]", kwargs),
-            queue=self._queue,
-            delay=self._delay,
-            max_attempts=task.max_attempts,
-        )
+        [job] = await self._enqueuing.add([self.call(*args, **kwargs)])
+        return job
+
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft:
+        """As `Task.call`, with the options given."""
+        values, named = self._task.arguments.to_json(args, kwargs)
+        return Draft(self._task.name, values, named, self._options)

@@ -1,25 +1,36 @@
 """A worker: a consumer that runs the registered function of each job, many at a time."""
 
+import asyncio
 import inspect
 import logging
 import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskGroup
 
-from inconcert.errors import InconcertError, UnknownTask
+from inconcert._core.completion import to_the_end
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds
+from inconcert.errors import InvalidPayload, UnknownTask
+from inconcert.tasks.claimed import ClaimedJob
 from inconcert.tasks.consumer import Consumer
-from inconcert.tasks.job import ClaimedJob
 from inconcert.tasks.registry import Registry
 
-__all__ = ["Worker"]
+__all__ = ["DEFAULT_GRACE", "Middleware", "Worker"]
 
 _log = logging.getLogger("inconcert.tasks")
 
+DEFAULT_GRACE = 30.0  # seconds; what Kubernetes gives a pod by default
+_TELL_AGAIN = 1.0  # seconds to tidy up in; a body that swallowed its cancellation gets another after it
+
+Middleware = Callable[[ClaimedJob], AbstractAsyncContextManager[object]]
+
 
 class Worker:
-    """Runs jobs until it is cancelled.
+    """Runs jobs until it is stopped, or cancelled.
 
     A job is claimed only when one of the `concurrency` places is free, so a worker never hoards.  When it is cancelled
     the running jobs are cancelled, too, and go back to the front of their queues at once.
@@ -28,70 +39,180 @@ class Worker:
         consumer: Where jobs come from; opened and closed by the worker.
         registry: The functions.
         concurrency: How many jobs may run at once, 1 or more.
+        stop: When set, no job is claimed any more, and those that run have `grace` to end.
+        grace: Seconds from `stop` until running jobs are cancelled, too.
+        burst: Whether to return when nothing is left to run.
+        middlewares: What each attempt runs in, the outermost first.
     """
 
-    def __init__(self, consumer: Consumer, registry: Registry, *, concurrency: int) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        registry: Registry,
+        *,
+        concurrency: int,
+        stop: asyncio.Event | None = None,
+        grace: Seconds = DEFAULT_GRACE,
+        burst: bool = False,
+        middlewares: Sequence[Middleware] = (),
+    ) -> None:
         if type(concurrency) is not int or concurrency < 1:
             raise ValueError(f"concurrency is {concurrency!r}; give a whole number from 1")
         self._consumer = consumer
         self._registry = registry
-        self._free = concurrency
-        self._freed = anyio.Event()
+        self._stop = stop or asyncio.Event()
+        self._grace = durations.in_seconds("grace", grace)
+        self._burst = burst
+        self._middlewares = middlewares
+        self._free = self._places = concurrency
+        self._freed = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        self._wait = anyio.CancelScope()
         self._threads = anyio.CapacityLimiter(concurrency)  # anyio's own has room for 40, shared with the whole service
 
     async def run(self) -> None:
-        """Claim and run, until cancelled.
+        """Claim and run.
 
         Raises:
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
         async with self._consumer:
-            closed: InconcertError | None = None
-            async with anyio.create_task_group() as running:
-                closed = await self._claim_and_start(running)
-            if closed is not None:
-                raise closed  # not from within the group, from where it would come in an ExceptionGroup
-
-    async def _claim_and_start(self, running: TaskGroup) -> InconcertError:
-        while True:
-            while not self._free:
-                self._freed = anyio.Event()
-                await self._freed.wait()
+            draining = asyncio.create_task(self._drain())
             try:
-                jobs = await self._consumer.claim(self._free)
-            except InconcertError as error:
-                return error
+                await self._claim_and_start()
+                while self._running:
+                    await asyncio.wait(self._running)
+            finally:
+                draining.cancel()
+                await to_the_end(self._stop_running())
+
+    async def _drain(self) -> None:
+        """Once it is to stop, claim no more, and cancel what still runs after the grace."""
+        await self._stop.wait()
+        self._consumer.stop()
+        _log.info("the worker stops: its %d running jobs have %g s to end", self._places - self._free, self._grace)
+        await anyio.sleep(self._grace)
+        await self._stop_running()
+
+    async def _stop_running(self) -> None:
+        """Cancel what runs, and again every second until it has ended: a body may swallow a cancellation."""
+        while self._running:
+            for task in self._running:
+                task.cancel()
+            await asyncio.wait(self._running, timeout=_TELL_AGAIN)
+
+    async def _claim_and_start(self) -> None:
+        while not self._stop.is_set():
+            while not self._free:
+                self._freed.clear()
+                await self._freed.wait()
+            may_be_over = self._burst and not self._running
+            jobs = await (self._consumer.try_claim(self._free) if may_be_over else self._claim())
+            if may_be_over and not jobs:
+                break
             self._free -= len(jobs)
             for job in jobs:
-                running.start_soon(self._run, job)
+                task = asyncio.create_task(self._run(job))
+                self._running.add(task)
+                task.add_done_callback(self._ended)
+
+    async def _claim(self) -> list[ClaimedJob]:
+        with anyio.CancelScope() as self._wait:  # what a cancelled claim took, the next one is given
+            return await self._consumer.claim(self._free)
+        return []
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a job was not run to its end", exc_info=error)
+        if self._burst and not self._running:
+            self._wait.cancel()
 
     async def _run(self, job: ClaimedJob) -> None:
         started_at = time.monotonic()
-        _log.info("%r starts", job)
-        try:
-            if not job.is_over:  # lost before it began
-                async with job:
-                    if await self._can_run(job):
-                        await self._call(job)
-        finally:
-            self._free += 1
-            self._freed.set()
-        _log.info("%r ended after %.3f s", job, time.monotonic() - started_at)
-
-    async def _can_run(self, job: ClaimedJob) -> bool:
-        """Set a job aside for which another attempt cannot go better."""
-        try:
-            self._registry.find(job.name).check(*job.args, **job.kwargs)
-        except (UnknownTask, TypeError) as error:
-            await job.bury(error)
-            return False
-        return True
-
-    async def _call(self, job: ClaimedJob) -> None:
-        function = self._registry.find(job.name).function
-        if inspect.iscoroutinefunction(function):
-            await function(*job.args, **job.kwargs)
+        _log.info("%r of queue %r starts", job, job.queue)
+        if job.is_over:  # lost before it began
+            self._free_a_place()
         else:
-            result = await anyio.to_thread.run_sync(lambda: function(*job.args, **job.kwargs), limiter=self._threads)
-            if inspect.isawaitable(result):  # a plain wrapper around a coroutine function
-                await result
+            async with job:
+                try:
+                    await self._run_body(job)
+                finally:
+                    self._free_a_place()  # so that the next claim goes out along with the acknowledgement
+        _log.info("%r of queue %r: %s after %.3f s", job, job.queue, job.outcome, time.monotonic() - started_at)
+
+    async def _run_body(self, job: ClaimedJob) -> None:
+        if job.is_cancelled:  # before it began
+            await anyio.sleep_forever()  # it is stopped here
+        call = await self._prepare(job)
+        if call is not None:
+            await self._attempt(job, call)
+
+    def _free_a_place(self) -> None:
+        self._free += 1
+        self._freed.set()
+
+    async def _prepare(self, job: ClaimedJob) -> Callable[[], object] | None:
+        """The call that the job is; None if it is set aside, because another attempt cannot go better."""
+        try:
+            task = self._registry.find(job.name)
+            args, kwargs = task.arguments.from_json(job.args, job.kwargs)
+        except (UnknownTask, TypeError, InvalidPayload) as error:
+            await job.bury(error)
+            return None
+        job.retrying = task.retrying
+        return partial(task.function, *args, **kwargs)
+
+    async def _attempt(self, job: ClaimedJob, call: Callable[[], object]) -> None:
+        """Call the function in its middlewares.  What would end the worker, or look like its end, is a failure."""
+        try:
+            async with AsyncExitStack() as stack:
+                for middleware in self._middlewares:
+                    await stack.enter_async_context(middleware(job))
+                job.result = await self._call_in_time(job, call)
+        except SystemExit as error:
+            raise RuntimeError(f"it called sys.exit({error.code!r}), which a job cannot") from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise RuntimeError("it raised CancelledError, and nobody had cancelled it") from error
+
+    async def _call_in_time(self, job: ClaimedJob, call: Callable[[], object]) -> object:
+        if job.time_limit is None:
+            return await self._call(call)
+        started_at, result = time.monotonic(), None
+        with anyio.move_on_after(job.time_limit) as limit:
+            result = await self._call(call)
+        if limit.cancelled_caught:
+            raise TimeoutError(f"task {job.name!r} ran longer than {job.time_limit:g} s")
+        if limit.cancel_called:
+            seconds = time.monotonic() - started_at
+            _log.warning("%r could not be stopped at its limit, and was done after %.3f s", job, seconds)
+        return result
+
+    async def _call(self, call: Callable[[], object]) -> object:
+        if inspect.iscoroutinefunction(call):
+            return await call()
+        result = await self._call_in_thread(call)
+        # A plain wrapper around a coroutine function returns an awaitable.
+        return await result if inspect.isawaitable(result) else result
+
+    async def _call_in_thread(self, call: Callable[[], object]) -> object:
+        ended: list[tuple[object, BaseException | None]] = []
+
+        async def run() -> None:
+            ended.append(await anyio.to_thread.run_sync(_outcome, call, limiter=self._threads))
+
+        await to_the_end(run())  # nobody can stop a thread: as long as it runs, so does the job
+        [(result, error)] = ended
+        if error is not None:
+            raise error
+        return result
+
+
+def _outcome(call: Callable[[], object]) -> tuple[object, BaseException | None]:
+    try:
+        return call(), None
+    except BaseException as error:  # noqa: BLE001 - it is raised where the job runs; a future could not carry all of them
+        return None, error

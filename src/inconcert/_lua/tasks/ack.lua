@@ -1,27 +1,76 @@
--- tasks/ack: jobs are done.
+-- tasks/ack: jobs have succeeded, or were cancelled while they ran.
 --
--- KEYS[1]    bodies    hash    id -> envelope
--- KEYS[2]    claimed   hash    id -> 'attempt place queue-name'; of this worker
+-- KEYS[1]    bodies    hash    id -> 'enqueued_ms envelope'
+-- KEYS[2]    claimed   hash    id -> 'place attempt queue-name'; of this worker
 -- KEYS[3]    failures  hash    id -> attempts that failed
 -- KEYS[4]    crashes   hash    id -> workers that died with it
--- ARGV[1..]  id, attempt, for each job, at most 500 of them
--- RETURNS    {1 or 0, ...}: for each job whether the worker held it at this attempt
+-- KEYS[5]    states    hash    id -> where it is, if not in its queue
+-- KEYS[6]    progress  hash    id -> how far it is, JSON
+-- KEYS[7]    watchers  hash    id -> addresses of those who wait for its end
+-- KEYS[8]    unique    hash    unique name -> id of the job that has it, and when its window ends, or 0
+-- KEYS[9]    checks    zset    unique name -> when to look whether it is still taken, server ms
+-- KEYS[10]   finished  hash    queue name -> jobs that have succeeded or were cancelled; one entry for each queue, permanent
+-- KEYS[11]   parents   hash    id -> ids of the jobs that it runs after
+-- KEYS[12]   children  hash    id -> how many jobs that run after it have not ended
+-- KEYS[13]   outcomes  hash    id -> what became of a job that has children
+-- KEYS[14]   news      list    ids of jobs that have ended, or may run now, which nobody has seen to yet
+-- KEYS[15..] result    string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- ARGV[1]    inboxes   what the channel of each session's inbox begins with
+-- ARGV[2..]  id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is kept for
+--            ttl_ms, and at least for 60 s if somebody waits for it
+-- RETURNS    {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told
 -- TWICE      0 for each: it is done already
 -- COST       O(N), N jobs given
+-- @include tell_watchers
+-- @include note_end
 local bodies, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local done, answer = {}, {}
-for i = 1, #ARGV, 2 do
+local states, progress, watchers, unique, checks, finished = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local parents, children, outcomes, news = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
+local inboxes = ARGV[1]
+local done, answer, counts = {}, {}, {}
+for i = 2, #ARGV, 5 do
   local claim = redis.call('HGET', claimed, ARGV[i])
   local is_held = claim and string.match(claim, '^%d+') == ARGV[i + 1]
   answer[#answer + 1] = is_held and 1 or 0
   if is_held then
-    done[#done + 1] = ARGV[i]
+    local queue_name = string.match(claim, '^%d+ %d+ (.*)$')
+    counts[queue_name] = (counts[queue_name] or 0) + 1
+    done[#done + 1] = i
   end
 end
-if #done > 0 then
-  redis.call('HDEL', claimed, unpack(done))
-  redis.call('HDEL', bodies, unpack(done))
-  redis.call('HDEL', failures, unpack(done))
-  redis.call('HDEL', crashes, unpack(done))
+if #done == 0 then
+  return answer
+end
+
+local ids = {}
+for n, i in ipairs(done) do
+  ids[n] = ARGV[i]
+end
+for _, key in ipairs({claimed, bodies, failures, crashes, states, progress}) do  -- first: it frees memory
+  redis.call('HDEL', key, unpack(ids))
+end
+for queue_name, count in pairs(counts) do
+  redis.call('HINCRBY', finished, queue_name, count)
+end
+local some_are_watched = redis.call('EXISTS', watchers) == 1
+local some_are_related = redis.call('EXISTS', parents, children) > 0
+for _, i in ipairs(done) do
+  local id, result, ttl_ms, name = ARGV[i], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]
+  if some_are_watched and ttl_ms < 60000 and redis.call('HEXISTS', watchers, id) == 1 then
+    ttl_ms = 60000
+  end
+  if ttl_ms > 0 and result ~= '' then
+    redis.call('SET', KEYS[15 + (i - 2) / 5], result, 'PX', ttl_ms)
+  end
+  if name ~= '' and redis.call('HGET', unique, name) == id .. ' 0' then
+    redis.call('HDEL', unique, name)
+    redis.call('ZREM', checks, name)
+  end
+  if some_are_watched then
+    tell_watchers(watchers, inboxes, id)
+  end
+  if some_are_related and note_end(parents, children, outcomes, news, id, result ~= '' and result or 'succeeded null') then
+    answer[1 + (i - 2) / 5] = 2
+  end
 end
 return answer

@@ -1,25 +1,31 @@
 -- tasks/claim: take jobs from the queues, in their order, for a worker to run.
 --
--- KEYS[1]    bodies    hash    id -> envelope
+-- KEYS[1]    bodies    hash    id -> 'enqueued_ms envelope'
 -- KEYS[2]    workers   zset    worker -> when it is taken for dead, server ms
--- KEYS[3]    claimed   hash    id -> 'attempt place queue-name', and '#' -> 'number id ...' of the last claim; of this
+-- KEYS[3]    claimed   hash    id -> 'place attempt queue-name', and '#' -> 'number id ...' of the last claim; of this
 --            worker; the places rise from job to job
 -- KEYS[4]    failures  hash    id -> attempts that failed
 -- KEYS[5]    crashes   hash    id -> workers that died with it
--- KEYS[6..]  queue     list, then its bell (list) and delayed (zset), for each queue, the most urgent first
+-- KEYS[6]    states    hash    id -> where it is, if not in its queue
+-- KEYS[7]    paused    set     names of queues from which nothing is claimed
+-- KEYS[8..]  queue     list, then its bell (list) and delayed (zset), for each queue, the most urgent first
 -- ARGV[1]    worker    string
 -- ARGV[2]    number    integer, one more with each claim of this worker
 -- ARGV[3]    count     integer from 1 to 500
--- ARGV[4..]  name      of each queue, in the same order
--- RETURNS    {1, next_ms, id, envelope, attempt, failed, queue-name, ...}: milliseconds until a delayed job is due, -1 if
---            there is none; then each job, which attempt this is, how many attempts failed, and where it comes from
+-- ARGV[4]    suspects  1 or 0: how many jobs it may take with which two workers have died
+-- ARGV[5..]  name      of each queue, in the same order
+-- RETURNS    {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, ...}: milliseconds until
+--            there is something to do again, such as a delayed job that is due, -1 if there is nothing; then each job,
+--            which attempt this is, how many attempts failed, whether somebody wants it cancelled, and where it comes from
 --            | {0}: this worker has been taken for dead
 -- TWICE      the jobs of the first run again, as far as they are not done, and no others; none after a later claim
--- COST       O(Q log D + count), Q queues with D delayed jobs
+-- COST       O(Q log D + count + G), Q queues with D delayed jobs, G ids of cancelled jobs and of suspects that are left,
+--            about 1,000 at most
 -- @include server_time
 -- @include ring
 local bodies, workers, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local worker, number, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local states, paused = KEYS[6], KEYS[7]
+local worker, number, count, suspects = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker)
 if not ends or tonumber(ends) <= now_ms then
@@ -28,61 +34,86 @@ end
 local last = redis.call('HGET', claimed, '#')
 local last_number = last and tonumber(string.match(last, '^%d+')) or 0
 if last_number > number then
-  return {1, -1}  -- it was sent again long ago; this is the first sending, come late, and nobody listens
+  return {1, -1, now_ms}  -- it was sent again long ago; this is the first sending, come late, and nobody listens
 end
 
 -- All queues are read before one is changed: a key that is not ours stops the script here.
 local ready, next_ms = {}, -1
-for i = 6, #KEYS, 3 do
+local some_are_paused = redis.call('EXISTS', paused) == 1
+for i = 8, #KEYS, 3 do
   ready[i] = redis.call('LLEN', KEYS[i])
+  if some_are_paused and redis.call('SISMEMBER', paused, ARGV[5 + (i - 8) / 3]) == 1 then
+    ready[i] = 0
+  end
   local due = redis.call('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')[2]
   if due and (next_ms < 0 or due - now_ms < next_ms) then
     next_ms = math.max(0, due - now_ms)
   end
 end
 
-local ids, names = {}, {}
+local ids, texts, places, names = {}, {}, {}, {}
 if last_number == number then
   for id in string.gmatch(last, ' (%S+)') do
-    local claim = redis.call('HGET', claimed, id)
-    if claim then
-      ids[#ids + 1], names[#names + 1] = id, string.match(claim, '^%d+ %d+ (.*)$')
+    local place, name = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ (.*)$')
+    if place then
+      ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
+        id, redis.call('HGET', bodies, id), place, name
     end
   end
 else
-  for i = 6, #KEYS, 3 do
-    if #ids < count then
-      for _, id in ipairs(redis.call('LPOP', KEYS[i], count - #ids) or {}) do
-        ids[#ids + 1], names[#names + 1] = id, ARGV[4 + (i - 6) / 3]
-        ready[i] = ready[i] - 1
+  local popped = 0
+  local some_crashed = redis.call('EXISTS', crashes) == 1
+  for i = 8, #KEYS, 3 do
+    local left = {}
+    while #ids < count and ready[i] > 0 and popped < 1000 do
+      local found = redis.call('LPOP', KEYS[i], count - #ids)
+      for n, text in ipairs(redis.call('HMGET', bodies, unpack(found))) do
+        local is_suspect = some_crashed and tonumber(redis.call('HGET', crashes, found[n]) or 0) >= 2
+        if text and is_suspect and suspects == 0 then
+          left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
+        elseif text then  -- else it was cancelled
+          suspects = suspects - (is_suspect and 1 or 0)
+          ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
+            found[n], text, number * 1000 + #ids + 1, ARGV[5 + (i - 8) / 3]
+        end
       end
+      ready[i], popped = ready[i] - #found, popped + #found
+    end
+    if #ids < count and ready[i] > 0 and #left == 0 then
+      next_ms = 0  -- so many were cancelled that the rest is for the next claim
+    end
+    for n = #left, 1, -1 do
+      redis.call('LPUSH', KEYS[i], left[n])
     end
   end
 end
 
-local answer = {1, next_ms}
+local answer = {1, next_ms, now_ms}
 local claims = {'#', ARGV[2] .. ' ' .. table.concat(ids, ' ')}
+local running = {}
 if #ids > 0 then
-  local envelopes = redis.call('HMGET', bodies, unpack(ids))
   local failed = redis.call('HMGET', failures, unpack(ids))
   local crashed = redis.call('HMGET', crashes, unpack(ids))
+  local state = redis.call('HMGET', states, unpack(ids))
   for i, id in ipairs(ids) do
-    if envelopes[i] then  -- else it was cancelled
-      local errors = tonumber(failed[i]) or 0
-      local attempt = errors + (tonumber(crashed[i]) or 0) + 1
-      claims[#claims + 1] = id
-      claims[#claims + 1] = attempt .. ' ' .. number * 1000 + i .. ' ' .. names[i]
-      answer[#answer + 1] = id
-      answer[#answer + 1] = envelopes[i]
-      answer[#answer + 1] = attempt
-      answer[#answer + 1] = errors
-      answer[#answer + 1] = names[i]
+    local errors = tonumber(failed[i]) or 0
+    local attempt = errors + (tonumber(crashed[i]) or 0) + 1
+    local is_cancelled = state[i] and string.sub(state[i], 1, 10) == 'cancelling'
+    claims[#claims + 1] = id
+    claims[#claims + 1] = places[i] .. ' ' .. attempt .. ' ' .. names[i]
+    running[#running + 1] = id
+    running[#running + 1] = (is_cancelled and 'cancelling ' or 'running ') .. worker
+    for _, part in ipairs({id, texts[i], tonumber(places[i]), attempt, errors, is_cancelled and 1 or 0, names[i]}) do
+      answer[#answer + 1] = part
     end
   end
 end
 if last_number < number then
   redis.call('HSET', claimed, unpack(claims))
-  for i = 6, #KEYS, 3 do
+  if #running > 0 then
+    redis.call('HSET', states, unpack(running))
+  end
+  for i = 8, #KEYS, 3 do
     if ready[i] > 0 then
       ring(KEYS[i + 1])  -- work is left behind: the next idle consumer wakes, one after the other
     end

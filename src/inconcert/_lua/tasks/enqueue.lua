@@ -1,27 +1,55 @@
--- tasks/enqueue: add a job, to run now or later.
+-- tasks/enqueue: add jobs to one queue, to run now or later.
 --
--- KEYS[1]  bodies    hash  id -> envelope; permanent until the job is done
--- KEYS[2]  queue     list  ids, the next one first; permanent until claimed
--- KEYS[3]  bell      list  at most one token
--- KEYS[4]  delayed   zset  id -> due time, server ms; permanent until due
--- ARGV[1]  id        string, unique to this job
--- ARGV[2]  envelope  JSON
--- ARGV[3]  delay_ms  integer >= 0
--- RETURNS  1 added | 0 it is there already
--- TWICE    0, as long as the job is not done
--- COST     O(log N), N delayed jobs of the queue
+-- KEYS[1]   bodies   hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
+-- KEYS[2]   queue    list    ids, the next one first; permanent until claimed
+-- KEYS[3]   bell     list    at most one token
+-- KEYS[4]   delayed  zset    id -> due time, server ms; permanent until due
+-- KEYS[5]   states   hash    id -> where it is, if not in its queue; permanent until the job has ended
+-- KEYS[6]   unique   hash    unique name -> id of the job that has it, and when its window ends, server ms, or 0
+-- KEYS[7]   checks   zset    unique name -> when to look whether it is still taken, server ms
+-- KEYS[8]   dead     zset    id -> when it was set aside, server ms
+-- KEYS[9..] result   string  of each job, if these jobs may have been added before and ended since
+-- ARGV[1]   name     of the queue
+-- ARGV[2..] id, envelope, delay_ms, unique name or '', window_ms: for each job, at most 500; window_ms is 0 if the name is
+--           taken until the job has ended
+-- RETURNS   {'', other id, ...}: for each job '' if it was added, else the live job that has its unique name
+-- TWICE     the same, and adds nothing, as long as the job or its result is there
+-- COST      O(N log D), N jobs given, D delayed jobs of the queue
 -- @include server_time
 -- @include ring
 -- @include put_off
-local bodies, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local id, envelope, delay_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
-if redis.call('HSETNX', bodies, id, envelope) == 0 then
-  return 0
+-- @include named
+-- @include take_name
+-- @include drop_names
+local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local unique, checks, dead = KEYS[6], KEYS[7], KEYS[8]
+local now_ms = math.floor(server_time() / 1000)
+
+local answer, ready, names = {}, {}, 0
+for i = 2, #ARGV, 5 do
+  local id, envelope, delay_ms, name, window_ms = unpack(ARGV, i, i + 4)
+  local result = KEYS[9 + (i - 2) / 5]
+  -- Its name may be another's by now, so this comes first.
+  local was_added = result and (redis.call('HEXISTS', bodies, id) == 1 or redis.call('EXISTS', result) == 1)
+  local other = not was_added and name ~= '' and named(unique, bodies, dead, name, now_ms) or nil
+  answer[#answer + 1] = other or ''
+  if not other and not was_added
+    and redis.call('HSETNX', bodies, id, string.format('%.0f ', now_ms) .. envelope) == 1 then
+    if name ~= '' then
+      take_name(unique, checks, id, name, window_ms, now_ms)
+      names = names + 1
+    end
+    if delay_ms == '0' then
+      ready[#ready + 1] = id
+    else
+      put_off(delayed, bell, states, id, now_ms + delay_ms, ARGV[1])
+    end
+  end
 end
-if delay_ms > 0 then
-  put_off(delayed, bell, id, math.floor(server_time() / 1000) + delay_ms)
-else
-  redis.call('RPUSH', queue, id)
+if #ready > 0 then
+  redis.call('RPUSH', queue, unpack(ready))
   ring(bell)
 end
-return 1
+
+drop_names(unique, checks, bodies, dead, now_ms, names + 10)  -- more than were added, so that they do not pile up
+return answer

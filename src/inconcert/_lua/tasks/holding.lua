@@ -1,6 +1,6 @@
 -- tasks/holding: from which queues a worker has claimed jobs.
 --
--- KEYS[1]  claimed  hash    id -> 'attempt place queue-name'; of that worker
+-- KEYS[1]  claimed  hash    id -> 'place attempt queue-name'; of that worker
 -- RETURNS  {queue-name, ...}, each once
 -- TWICE    the same; nothing is changed
 -- COST     O(N), N jobs claimed

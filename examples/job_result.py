@@ -1,0 +1,52 @@
+"""Jobs that are followed: one whose result is waited for, which reports how far it is, and one that is cancelled.
+
+Nobody polls: whoever waits for a result is woken by the end of the job, in whichever process it runs.
+
+    python -m examples.job_result
+"""
+
+import asyncio
+
+from inconcert import Coordinator, JobCancelled, current_job
+
+concert = Coordinator.embedded()
+half_done = asyncio.Event()
+may_go_on = asyncio.Event()
+
+
+@concert.task()
+async def total(prices: list[float]) -> float:
+    await current_job().progress(0.5, "half of them added")
+    half_done.set()
+    await may_go_on.wait()
+    return sum(prices)
+
+
+@concert.task()
+def remind(user: str) -> None:  # a plain function would run in a thread; this one never runs
+    print("do not forget", user)
+
+
+async def main() -> None:
+    async with concert, asyncio.TaskGroup() as tasks:
+        worker = tasks.create_task(concert.run_worker("default"))
+
+        job = await total.options(unique="order:7").enqueue([9.5, 20.0])
+        await half_done.wait()
+        print("it is", await job.status(), "-", await job.progress())
+        duplicate = await total.options(unique="order:7").enqueue([9.5, 20.0])
+        print("enqueued twice:", duplicate.created)
+        may_go_on.set()
+        print("total:", await job.result(timeout=5))
+
+        later = await remind.options(delay=3600).enqueue("ann")
+        print("cancelled:", await later.cancel())
+        try:
+            await later.result()
+        except JobCancelled:
+            print("so it has no result")
+        worker.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,5 @@
+"""`python -m inconcert`: the command line."""
+
+from inconcert.cli import main
+
+main()

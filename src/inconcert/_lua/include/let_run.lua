@@ -1,0 +1,10 @@
+-- Lets a job that waited for others run: now, or when its delay is over.
+local function let_run(queue, bell, delayed, states, id, delay_ms, now_ms, queue_name)
+  if delay_ms == '0' then
+    redis.call('HDEL', states, id)
+    redis.call('RPUSH', queue, id)
+    ring(bell)
+  else
+    put_off(delayed, bell, states, id, now_ms + delay_ms, queue_name)
+  end
+end

@@ -1,0 +1,12 @@
+-- Notes that a job has ended which others wait for, or which had waited for others; `pass_on` sees to them.
+-- Returns whether it is such a job.
+local function note_end(parents, children, outcomes, news, id, outcome)
+  local is_parent = redis.call('HEXISTS', children, id) == 1
+  if is_parent then
+    redis.call('HSET', outcomes, id, outcome)
+  elseif redis.call('HEXISTS', parents, id) == 0 then
+    return false
+  end
+  redis.call('RPUSH', news, id)
+  return true
+end

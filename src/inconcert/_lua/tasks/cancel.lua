@@ -1,0 +1,43 @@
+-- tasks/cancel: let a job not run, or stop it.
+--
+-- KEYS[1]  bodies    hash    id -> 'enqueued_ms envelope'
+-- KEYS[2]  states    hash    id -> where it is, if not in its queue
+-- KEYS[3]  dead      zset    id -> when it was set aside, server ms
+-- KEYS[4]  failures  hash    id -> attempts that failed
+-- KEYS[5]  crashes   hash    id -> workers that died with it
+-- KEYS[6]  watchers  hash    id -> addresses of those who wait for its end
+-- KEYS[7]  delayed   zset    id -> due time, server ms; of its queue
+-- KEYS[8]  result    string  'succeeded JSON' | 'cancelled '
+-- KEYS[9]  parents   hash    id -> ids of the jobs that it runs after
+-- KEYS[10] children  hash    id -> how many jobs that run after it have not ended
+-- KEYS[11] outcomes  hash    id -> what became of a job that has children
+-- KEYS[12] news      list    ids of jobs that have ended, or may run now, which nobody has seen to yet
+-- ARGV[1]  id        string
+-- ARGV[2]  ttl_ms    integer > 0, for how long to keep that it was cancelled
+-- ARGV[3]  inboxes   what the channel of each session's inbox begins with
+-- RETURNS  1 it can no longer run | 2 nor can it, and others are to be told | 0 it runs: its worker is told to stop it
+-- TWICE    1, or its worker is told again
+-- COST     O(log N), N delayed jobs of the queue
+-- @include tell_watchers
+-- @include note_end
+local bodies, states, dead, failures, crashes, watchers, delayed, result =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local parents, children, outcomes, news = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local id, ttl_ms, inboxes = ARGV[1], ARGV[2], ARGV[3]
+if redis.call('HEXISTS', bodies, id) == 0 or redis.call('ZSCORE', dead, id) then
+  return 1
+end
+redis.call('ZREM', delayed, id)  -- first: it needs no memory, so a full server lets the rest pass
+local state, worker = string.match(redis.call('HGET', states, id) or '', '^(%S+) (.*)$')
+if (state == 'running' or state == 'cancelling') and worker ~= '' then
+  redis.call('HSET', states, id, 'cancelling ' .. worker)
+  redis.call('PUBLISH', inboxes .. string.match(worker, '^(.*)%.'), worker .. ' ' .. id)
+  return 0
+end
+-- Its id stays behind in its queue: without a body, nobody runs it.
+for _, key in ipairs({bodies, states, failures, crashes}) do
+  redis.call('HDEL', key, id)
+end
+redis.call('SET', result, 'cancelled ', 'PX', ttl_ms)
+tell_watchers(watchers, inboxes, id)
+return note_end(parents, children, outcomes, news, id, 'cancelled ') and 2 or 1

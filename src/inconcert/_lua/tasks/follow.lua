@@ -1,0 +1,84 @@
+-- tasks/follow: add a job that is to run after others have succeeded.
+--
+-- KEYS[1]   bodies     hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
+-- KEYS[2]   queue      list    ids, the next one first; permanent until claimed
+-- KEYS[3]   bell       list    at most one token
+-- KEYS[4]   delayed    zset    id -> due time, server ms; permanent until due
+-- KEYS[5]   states     hash    id -> where it is, if not in its queue; permanent until the job has ended
+-- KEYS[6]   unique     hash    unique name -> id of the job that has it, and when its window ends, server ms, or 0
+-- KEYS[7]   checks     zset    unique name -> when to look whether it is still taken, server ms
+-- KEYS[8]   dead       zset    id -> when it was set aside, server ms
+-- KEYS[9]   reasons    hash    id -> why it was set aside, JSON, newline, name of its queue
+-- KEYS[10]  parents    hash    id -> ids of the jobs that it runs after; permanent until the job has ended
+-- KEYS[11]  children   hash    id -> how many jobs that run after it have not ended; permanent until they have
+-- KEYS[12]  followers  zset    'id child', all of score 0: who is to be told when the job of this id has ended
+-- KEYS[13]  outcomes   hash    id -> what became of a job that has children: 'succeeded JSON' | 'failed REASON' | 'cancelled '
+-- KEYS[14]  result     string  of the new job
+-- KEYS[15..] result    string  of each parent, in the same order
+-- ARGV[1]   name       of the queue
+-- ARGV[2]   id         string
+-- ARGV[3]   envelope   JSON
+-- ARGV[4]   delay_ms   integer >= 0, from when all parents have succeeded
+-- ARGV[5]   unique     name, or ''
+-- ARGV[6]   window_ms  integer > 0, for which the name is taken | 0: until the job has ended
+-- ARGV[7..] parents    ids, each once, 1 to 100
+-- RETURNS   {''} it was added, or set aside as a parent has not succeeded | {the live job that has its unique name}
+-- TWICE     the same, and adds nothing, as long as the job or its result is there
+-- COST      O(P log F), P parents, F pairs of followers
+-- @include server_time
+-- @include ring
+-- @include put_off
+-- @include bury
+-- @include named
+-- @include take_name
+-- @include drop_names
+-- @include let_run
+-- @include orphan
+local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local unique, checks, dead, reasons = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local parents, children, followers, outcomes, result = KEYS[10], KEYS[11], KEYS[12], KEYS[13], KEYS[14]
+local queue_name, id, envelope, delay_ms, name, window_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local now_ms = math.floor(server_time() / 1000)
+if redis.call('HEXISTS', bodies, id) == 1 or redis.call('EXISTS', result) == 1 then
+  return {''}
+end
+local other = name ~= '' and named(unique, bodies, dead, name, now_ms)
+if other then
+  return {other}
+end
+
+redis.call('HSET', bodies, id, string.format('%.0f ', now_ms) .. envelope)
+if name ~= '' then
+  take_name(unique, checks, id, name, window_ms, now_ms)
+end
+drop_names(unique, checks, bodies, dead, now_ms, 10)
+redis.call('HSET', parents, id, table.concat(ARGV, ' ', 7))
+local pending, obstacle = 0, nil
+for i = 7, #ARGV do
+  local parent = ARGV[i]
+  local is_dead = redis.call('ZSCORE', dead, parent)
+  redis.call('HINCRBY', children, parent, 1)
+  if redis.call('HEXISTS', bodies, parent) == 1 and not is_dead then
+    pending = pending + 1
+    redis.call('ZADD', followers, 0, parent .. ' ' .. id)
+  else
+    local outcome = redis.call('HGET', outcomes, parent) or redis.call('GET', KEYS[8 + i])
+    if is_dead then
+      outcome = 'failed ' .. (redis.call('HGET', reasons, parent) or '')
+    end
+    if outcome then
+      redis.call('HSET', outcomes, parent, outcome)
+    end
+    if not outcome or string.sub(outcome, 1, 10) ~= 'succeeded ' then
+      obstacle = obstacle or {parent, outcome}
+    end
+  end
+end
+if obstacle then
+  orphan(dead, reasons, id, now_ms, obstacle[1], obstacle[2], queue_name)
+elseif pending > 0 then
+  redis.call('HSET', states, id, 'waiting ' .. pending .. ' ' .. delay_ms .. ' ' .. queue_name)
+else
+  let_run(queue, bell, delayed, states, id, delay_ms, now_ms, queue_name)
+end
+return {''}

@@ -1,0 +1,103 @@
+-- tasks/pass_on: tell those who wait for a job that it has ended, and let those run who wait for nothing any more.
+--
+-- KEYS[1]    news       list    ids of jobs that have ended, or may run now, which nobody has seen to yet
+-- KEYS[2]    bodies     hash    id -> 'enqueued_ms envelope'
+-- KEYS[3]    states     hash    id -> where it is, if not in its queue
+-- KEYS[4]    dead       zset    id -> when it was set aside, server ms
+-- KEYS[5]    reasons    hash    id -> why it was set aside, JSON, newline, name of its queue
+-- KEYS[6]    watchers   hash    id -> addresses of those who wait for its end
+-- KEYS[7]    parents    hash    id -> ids of the jobs that it runs after
+-- KEYS[8]    children   hash    id -> how many jobs that run after it have not ended
+-- KEYS[9]    followers  zset    'id child', all of score 0: who is to be told when the job of this id has ended
+-- KEYS[10]   outcomes   hash    id -> what became of a job that has children
+-- KEYS[11..] queue      list, then its bell (list) and delayed (zset), for each queue
+-- ARGV[1]    inboxes    what the channel of each session's inbox begins with
+-- ARGV[2..]  name       of each queue, in the same order
+-- RETURNS    {more, queue-name, ...}: whether to call again, and the queues whose keys are needed then
+-- TWICE      goes on with what is left: each job is told of each parent once
+-- COST       O(M log F), F pairs of followers; M, of those told and let go, is 200 at most
+-- @include server_time
+-- @include ring
+-- @include put_off
+-- @include bury
+-- @include tell_watchers
+-- @include note_end
+-- @include let_run
+-- @include let_go
+-- @include orphan
+local news, bodies, states, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local watchers, parents, children, followers, outcomes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local inboxes = ARGV[1]
+local now_ms = math.floor(server_time() / 1000)
+
+-- All queues are read before one is changed: a key that is not ours stops the script here.
+local place = {}
+for i = 2, #ARGV do
+  local first = 11 + (i - 2) * 3
+  place[ARGV[i]] = first
+  redis.call('LLEN', KEYS[first])
+  redis.call('LLEN', KEYS[first + 1])
+  redis.call('ZCARD', KEYS[first + 2])
+end
+
+local kept, names, seen = {}, {}, {}
+local function start(id, delay_ms, name)
+  local first = place[name]
+  if first then
+    let_run(KEYS[first], KEYS[first + 1], KEYS[first + 2], states, id, delay_ms, now_ms, name)
+    return
+  end
+  kept[#kept + 1] = id
+  if not seen[name] then
+    seen[name] = true
+    names[#names + 1] = name
+  end
+end
+
+local function tell(child, parent, outcome)
+  local pending, delay_ms, name = string.match(redis.call('HGET', states, child) or '', '^waiting (%d+) (%d+) (.*)$')
+  if not pending then
+    return  -- it was cancelled, or set aside for another parent
+  end
+  if string.sub(outcome, 1, 10) == 'succeeded ' then
+    redis.call('HSET', states, child, 'waiting ' .. (pending - 1) .. ' ' .. delay_ms .. ' ' .. name)
+    if pending == '1' then
+      start(child, delay_ms, name)
+    end
+  else
+    redis.call('HDEL', states, child)
+    local reason = orphan(dead, reasons, child, now_ms, parent, outcome, name)
+    tell_watchers(watchers, inboxes, child)
+    note_end(parents, children, outcomes, news, child, 'failed ' .. reason)
+  end
+end
+
+local left = 100
+for _, id in ipairs(redis.call('LPOP', news, 100) or {}) do
+  local delay_ms, name = string.match(redis.call('HGET', states, id) or '', '^waiting 0 (%d+) (.*)$')
+  local outcome = redis.call('HGET', outcomes, id)
+  if delay_ms then
+    start(id, delay_ms, name)
+  elseif left <= 0 then
+    kept[#kept + 1] = id
+  else
+    local pairs_told = {}
+    if outcome then
+      pairs_told = redis.call('ZRANGEBYLEX', followers, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', 0, left)
+    end
+    for _, pair in ipairs(pairs_told) do
+      redis.call('ZREM', followers, pair)
+      tell(string.sub(pair, #id + 2), id, outcome)
+    end
+    left = left - #pairs_told
+    if left <= 0 then
+      kept[#kept + 1] = id  -- it may have more children
+    elseif redis.call('HEXISTS', bodies, id) == 0 then
+      left = left - let_go(parents, children, followers, outcomes, id)
+    end
+  end
+end
+for i = #kept, 1, -1 do
+  redis.call('LPUSH', news, kept[i])
+end
+return {redis.call('EXISTS', news), unpack(names)}

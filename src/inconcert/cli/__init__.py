@@ -1,0 +1,16 @@
+"""The command line: `inconcert worker module:attr` and `inconcert health module:attr`. Needs `inconcert[cli]`."""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command that the arguments of this process ask for."""
+    try:
+        from inconcert.cli.commands import app  # noqa: PLC0415 - only here can it be said what is missing
+    except ModuleNotFoundError as error:
+        if error.name != "typer":
+            raise
+        sys.exit("inconcert: the command line needs typer; run  pip install 'inconcert[cli]'")
+    app()

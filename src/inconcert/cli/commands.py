@@ -1,0 +1,161 @@
+"""What can be typed: the commands, their options, and what is said when they are wrong."""
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Coroutine
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import anyio
+import typer
+
+from inconcert._rules import durations
+from inconcert.cli.processes import CANNOT_START, Parent
+from inconcert.cli.serving import serve
+from inconcert.cli.target import BadTarget, load
+from inconcert.coordinator import Coordinator
+from inconcert.errors import InconcertError
+from inconcert.tasks.options import DEFAULT_QUEUE
+from inconcert.tasks.worker import DEFAULT_GRACE
+
+__all__ = ["app"]
+
+_log = logging.getLogger("inconcert.cli")
+
+_FAILED = 1  # exit code: it could not do what it was asked to, and may another time
+_NOBODYS_QUEUE = "inconcert health"
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+Target = Annotated[
+    str, typer.Argument(metavar="MODULE:ATTR", help="Where the Coordinator is, for example shop.app:concert.")
+]
+
+
+@app.callback()
+def inconcert() -> None:
+    """Coordination for asyncio services on Redis and Valkey."""
+
+
+@app.command()
+def worker(
+    target: Target,
+    *,
+    queues: Annotated[str, typer.Option(help="Separated by commas, the most urgent first.")] = DEFAULT_QUEUE,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="A number for each queue, 6,3,1, so that each gets its share.", show_default="strict"),
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="How many jobs may run at once in each process.")] = 100,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds that running jobs have to end in after SIGTERM or Ctrl-C.")
+    ] = DEFAULT_GRACE,
+    burst: Annotated[bool, typer.Option("--burst", help="End when the queues are empty.")] = False,
+    processes: Annotated[int, typer.Option(min=1, help="How many worker processes.")] = 1,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start again when a .py file here changes. For development.")
+    ] = False,
+    uvloop: Annotated[bool, typer.Option("--uvloop", help="Use uvloop's event loop.")] = False,
+    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run jobs until SIGTERM or Ctrl-C: running ones then have the grace to end, a second signal ends them at once."""
+    names = [name.strip() for name in queues.split(",")]
+    if reload and find_spec("watchfiles") is None:
+        _refuse("--reload needs watchfiles; run  pip install 'inconcert[reload]'")
+    if uvloop and find_spec("uvloop") is None:
+        _refuse("--uvloop needs uvloop; run  pip install 'inconcert[uvloop]'")
+    if parent is None and (processes > 1 or reload):
+        options = [f"--queues={queues}", f"--concurrency={concurrency}", f"--grace={grace}"]
+        options += [f"--weights={weights}"] if weights else []
+        options += ["--burst"] * burst + ["--uvloop"] * uvloop
+        command = [sys.executable, "-m", "inconcert", "worker", target, *options, "--parent"]
+        _log_to_stderr()
+        sys.exit(asyncio.run(Parent(command, processes, burst=burst, watch=Path.cwd() if reload else None).run()))
+    concert = _load(target)
+    try:
+        durations.in_seconds("grace", grace)
+        shares = _shares(names, weights) if weights else None
+        concert.consume(*names, weights=shares)
+    except ValueError as error:
+        _refuse(str(error))
+
+    async def run_worker(stop: asyncio.Event) -> None:
+        await concert.run_worker(*names, concurrency=concurrency, stop=stop, grace=grace, burst=burst, weights=shares)
+
+    _run(serve(concert, run_worker, parent=parent), uvloop=uvloop)
+
+
+@app.command()
+def health(
+    target: Target,
+    *,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until the server must have answered.")] = 5.0,
+) -> None:
+    """Exit with 0 if a worker could claim jobs now, else with 1, and say so in a line of JSON."""
+    concert = _load(target)
+    logging.getLogger("inconcert").setLevel(logging.CRITICAL)  # the line says it
+    started_at = time.monotonic()
+    state: dict[str, object] = {"status": "ok"}
+    try:
+        asyncio.run(_claim_nothing(concert, timeout))
+    except TimeoutError:
+        state = {"status": "failed", "error": f"no answer in {timeout:g} s"}
+    except InconcertError as error:
+        state = {"status": "failed", "error": str(error)}
+    state |= {"seconds": round(time.monotonic() - started_at, 3)}
+    typer.echo(json.dumps(state))
+    sys.exit(0 if state["status"] == "ok" else _FAILED)
+
+
+async def _claim_nothing(concert: Coordinator, timeout: float) -> None:
+    """Live as a worker for a moment: its heartbeat and its claim are what any worker needs."""
+    with anyio.fail_after(timeout):
+        async with concert, concert.consume(_NOBODYS_QUEUE) as jobs:
+            await jobs.try_claim(1)
+
+
+def _shares(queues: list[str], weights: str) -> dict[str, int]:
+    numbers = weights.split(",")
+    if len(numbers) != len(queues) or not all(number.strip().isdecimal() for number in numbers):
+        raise ValueError(f"weights are {weights!r}; give a whole number for each of the {len(queues)} queues")
+    return dict(zip(queues, map(int, numbers), strict=True))
+
+
+def _load(target: str) -> Coordinator:
+    try:
+        concert = load(target)
+    except BadTarget as error:
+        _refuse(str(error))
+    _log_to_stderr()
+    return concert
+
+
+def _refuse(why: str) -> NoReturn:
+    typer.echo(f"inconcert: {why}", err=True)
+    sys.exit(CANNOT_START)
+
+
+def _log_to_stderr() -> None:
+    """Unless the user's module has set up its own logging."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+def _run(work: Coroutine[object, object, None], *, uvloop: bool) -> None:
+    new_loop = import_module("uvloop").new_event_loop if uvloop else None
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            try:
+                runner.run(work)
+            except (SystemExit, KeyboardInterrupt) as error:  # raised by a job, in an asyncio task of its own
+                _log.critical("a job has ended this process with %r; that counts as a crash", error)
+                logging.shutdown()
+                os._exit(_FAILED)  # giving it back would not count, so it would end one process after the other
+    except InconcertError as error:
+        typer.echo(f"inconcert: {error}", err=True)
+        sys.exit(_FAILED)

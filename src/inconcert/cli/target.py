@@ -1,0 +1,62 @@
+"""Finding the coordinator that a user means by `module:attr`."""
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+
+from inconcert.coordinator import Coordinator
+
+__all__ = ["BadTarget", "load"]
+
+
+class BadTarget(Exception):
+    """There is no coordinator at a target; the message says what there is instead."""
+
+
+def load(target: str) -> Coordinator:
+    """Import a coordinator; modules in the current directory are found first.
+
+    Args:
+        target: "shop.app:concert", or "shop.app:services.concert".
+
+    Raises:
+        BadTarget: It names no coordinator, or its module cannot be imported.
+    """
+    module, colon, path = target.partition(":")
+    if not (module and colon and path):
+        raise BadTarget(f"{target!r} is no coordinator; give module:attr, for example shop.app:concert")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    found: object = _import(module)
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise BadTarget(f"module {module!r} has no {path!r}; give the name of its Coordinator")
+        found = getattr(found, name)
+    if not isinstance(found, Coordinator):
+        raise BadTarget(f"{target!r} is {type(found).__name__!r} and no Coordinator; give the name of one")
+    return found
+
+
+def _import(module: str) -> object:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # one that it imports is missing
+            raise _broken(module, error) from error
+        raise BadTarget(f"there is no module {error.name!r} here or among the installed ones") from error
+    except Exception as error:
+        raise _broken(module, error) from error
+
+
+def _broken(module: str, error: Exception) -> BadTarget:
+    """With the traceback of the user's code, without ours."""
+    frames = traceback.TracebackException.from_exception(error)
+    ours = 0
+    while ours < len(frames.stack) and (
+        frames.stack[ours].filename == __file__ or "importlib" in frames.stack[ours].filename
+    ):
+        ours += 1
+    del frames.stack[:ours]
+    return BadTarget(f"module {module!r} cannot be imported\n{''.join(frames.format())}".rstrip())

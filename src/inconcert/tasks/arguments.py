@@ -1,0 +1,223 @@
+"""The arguments and the results of tasks on their way through JSON, converted by the annotations of their functions.
+
+What arrives equals what was given, or it is refused before anything is sent: each value is sent through its own
+decoder first, and what comes out is compared.
+"""
+
+import inspect
+import reprlib
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import chain, repeat
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from inconcert._rules.payloads import JSON, encode
+from inconcert.errors import InvalidPayload
+
+__all__ = ["Arguments", "decode_result", "encode_result"]
+
+T = TypeVar("T")
+
+_POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+_NAMED = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+
+
+class Arguments:
+    """How the arguments of one task travel.
+
+    A parameter without annotation, or annotated `Any` or `object`, takes JSON values as they are.
+
+    Args:
+        task: Name of the task, for errors.
+        function: Whose signature it is.
+
+
+    Raises:
+        TypeError: An annotation cannot be resolved, or two types in it look the same in JSON.
+    """
+
+    def __init__(self, task: str, function: Callable[..., object]) -> None:
+        self._task = task
+        self._signature = inspect.signature(function)
+        hints = _annotations(task, function)
+        self._positional: list[_Converter] = []
+        self._named: dict[str, _Converter] = {}
+        self._other_positional = self._other_named = _Converter("", Any)  # never used: bind() refuses what has no place
+        for name, parameter in self._signature.parameters.items():
+            converter = _Converter(f"argument {name!r} of task {task!r}", hints.get(name, Any))
+            if parameter.kind in _POSITIONAL:
+                self._positional.append(converter)
+            if parameter.kind in _NAMED:
+                self._named[name] = converter
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                self._other_positional = converter
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                self._other_named = converter
+        needed = [each for each in self._signature.parameters.values() if each.default is inspect.Parameter.empty]
+        self._fewest = sum(each.kind in _POSITIONAL for each in needed)
+        self._can_be_positional = all(each.kind in _POSITIONAL for each in needed)
+
+    def to_json(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[list[JSON], dict[str, JSON]]:
+        """The arguments as JSON values; those of parameters that take any JSON are not checked yet.
+
+        Raises:
+            TypeError: They do not fit the function.
+            InvalidPayload: One cannot be sent, or would arrive as something else.
+        """
+        return self._each(_Converter.to_json, args, kwargs)
+
+    def from_json(self, args: Sequence[JSON], kwargs: Mapping[str, JSON]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments as the function takes them.
+
+        Raises:
+            TypeError: They do not fit the function.
+            InvalidPayload: One is not of the type that its parameter has.
+        """
+        return self._each(_Converter.from_json, args, kwargs)
+
+    def _each(
+        self, convert: Callable[["_Converter", Any], Any], args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        is_plain = not kwargs and self._can_be_positional and self._fewest <= len(args) <= len(self._positional)
+        if not is_plain:  # of a plain call it is known that it fits, and to bind it takes as long as all the rest
+            self._bind(args, kwargs)
+        return (
+            list(map(convert, chain(self._positional, repeat(self._other_positional)), args)),
+            {name: convert(self._named.get(name, self._other_named), value) for name, value in kwargs.items()},
+        )
+
+    def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"the arguments do not fit task {self._task!r}{self._signature}: {error}") from None
+
+
+def encode_result(what: str, value: object) -> bytes:
+    """What a function returned, as JSON: dataclasses, dates and the like as msgspec writes them.
+
+    Raises:
+        InvalidPayload: JSON cannot hold it, or it is larger than 1 MiB.
+    """
+    try:
+        plain: JSON = msgspec.to_builtins(value, str_keys=True, enc_hook=_dump)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidPayload(f"{what} cannot be stored as JSON: {error}") from error
+    return encode(what, plain)
+
+
+def decode_result(what: str, text: bytes, result_type: type[T]) -> T:
+    """A result as a value of this type.
+
+    Raises:
+        TypeError: There is no way from JSON to this type.
+        InvalidPayload: It is something else.
+    """
+    converter = _Converter(what, result_type)
+    return cast("T", converter.from_json(msgspec.json.decode(text)))
+
+
+class _Converter:
+    """One value's way to JSON and back.
+
+    Raises:
+        TypeError: There is none for this type.
+    """
+
+    __slots__ = ("_decoder", "_what")
+
+    def __init__(self, what: str, value_type: Any) -> None:  # noqa: ANN401
+        self._what = what
+        self._decoder: msgspec.json.Decoder[Any] | None = None
+        if value_type is not Any and value_type is not object:
+            try:
+                self._decoder = msgspec.json.Decoder(value_type, dec_hook=_load)
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"{what} has no way through JSON: {error}") from error
+
+    def to_json(self, value: object) -> JSON:
+        if self._decoder is None:
+            return cast("JSON", value)  # as it is: the encoder would turn bytes, dates and dataclasses into JSON
+        try:
+            text = msgspec.json.encode(value, enc_hook=_dump)
+            arrives = self._decoder.decode(text)
+            nothing_is_lost = _is_same(value, arrives)
+        except (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+            raise InvalidPayload(f"{self._what} cannot be sent as JSON: {error}") from error
+        if not nothing_is_lost:
+            raise InvalidPayload(
+                f"{self._what} would arrive as {reprlib.repr(arrives)}, but is {reprlib.repr(value)}; "
+                "give what is annotated, or annotate what is given"
+            )
+        return cast("JSON", msgspec.json.decode(text))
+
+    def from_json(self, value: JSON) -> Any:  # noqa: ANN401 - of the annotated type, which only the function knows
+        if self._decoder is None:
+            return value
+        try:
+            return self._decoder.decode(msgspec.json.encode(value))
+        except (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+            raise InvalidPayload(f"{self._what} does not fit its annotation: {error}") from error
+
+
+def _annotations(task: str, function: Callable[..., object]) -> dict[str, Any]:
+    if not hasattr(function, "__annotations__"):
+        return {}  # a partial, or an object that can be called
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"an annotation of task {task!r} cannot be resolved: {error}; define or import it above the task, "
+            "at module level and not under TYPE_CHECKING"
+        ) from error
+
+
+# A pydantic model is known by its methods, so that pydantic need not be there.
+
+
+def _dump(value: object) -> object:
+    """What the encoder does not know, as something that it knows."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"JSON has no {type(value).__name__}")
+    return dump(mode="json", by_alias=True, round_trip=True)
+
+
+def _load(value_type: type, value: object) -> object:
+    """What the decoder does not know, of what it knows."""
+    validate = getattr(value_type, "model_validate_json", None)
+    if validate is None:
+        raise TypeError(f"JSON has no {value_type}")
+    return validate(
+        msgspec.json.encode(value)
+    )  # not model_validate: a strict model would want a datetime, not its text
+
+
+def _is_same(given: object, arrives: object) -> bool:
+    """Whether nothing was lost.
+
+    Not `==` alone: in the hour that a time zone has twice, no datetime equals that of another zone, and objects of a
+    class without `__eq__` never do.
+    """
+    if given == arrives:
+        return True
+    if type(given) is not type(arrives):
+        return False
+    if isinstance(given, datetime) and isinstance(arrives, datetime):
+        both_have_zones = given.tzinfo is not None and arrives.tzinfo is not None
+        return both_have_zones and given - arrives == timedelta()
+    if isinstance(given, list | tuple):
+        pair = cast("Sequence[object]", given), cast("Sequence[object]", arrives)
+        return len(pair[0]) == len(pair[1]) and all(map(_is_same, *pair))
+    if isinstance(given, dict):
+        one, other = cast("dict[object, object]", given), cast("dict[object, object]", arrives)
+        return one.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in one.items())
+    state = _state(given)
+    return bool(state) and _is_same(state, _state(arrives))
+
+
+def _state(thing: object) -> object:
+    return vars(thing) if hasattr(thing, "__dict__") else thing.__getstate__()

@@ -1,0 +1,243 @@
+"""How jobs get into their queues.
+
+All that are enqueued in one turn of the event loop go together, by one script for each queue, and one for each job that
+runs after others.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from inconcert._core.session import Access, Session
+from inconcert._redis.channel import Call
+from inconcert._redis.commands import Argument
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import Script
+from inconcert._rules.durations import milliseconds
+from inconcert._rules.names import check_name
+from inconcert._rules.payloads import JSON
+from inconcert.errors import InconcertError
+from inconcert.tasks.envelope import Envelope, seal
+from inconcert.tasks.job import Job
+from inconcert.tasks.options import Options
+from inconcert.tasks.store import ENQUEUE, FOLLOW, JobKeys
+
+__all__ = ["Draft", "Enqueuing"]
+
+_MOST = 500  # jobs in one script
+_MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
+_MOST_AT_ONCE = 10 * _MOST  # jobs of one call that are under way, and the rest waits for them
+_MOST_BYTES_AT_ONCE = 8 * _MOST_BYTES
+
+
+class Draft:
+    """A job that is not enqueued yet: a task, its arguments, and its options.
+
+    Made by `Task.call`, for `Coordinator.enqueue_many`.
+
+    Raises:
+        InvalidName: The name of the task is empty or longer than 512 bytes.
+        InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
+    """
+
+    __slots__ = ("name", "options", "text")
+
+    def __init__(
+        self,
+        name: str,
+        args: Sequence[JSON],
+        kwargs: Mapping[str, JSON],
+        options: Options,
+        *,
+        scheduled_at: float | None = None,
+    ) -> None:
+        self.name = check_name("task", name)
+        self.options = options
+        self.text = seal(
+            Envelope(
+                name,
+                args,
+                kwargs,
+                max_attempts=options.max_attempts,
+                result_ttl=options.result_ttl,
+                expires=options.expires,
+                time_limit=options.time_limit,
+                scheduled_at=scheduled_at,
+                unique="" if options.unique_for else options.unique or "",
+                unique_until_started=options.unique_until == "started",
+                after=options.after,
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"<Draft of {self.name!r}>"
+
+
+class Enqueuing:
+    """The way of new jobs to the server.
+
+    Args:
+        access: The way to the open session.
+        keys: The keys of all tasks.
+    """
+
+    def __init__(self, access: Access, keys: JobKeys) -> None:
+        self._access = access
+        self._keys = keys
+        self._waiting: dict[tuple[Session, str], list[_Entry]] = {}
+
+    async def add(self, drafts: Sequence[Draft]) -> list[Job]:
+        """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""
+        session = self._access.session
+        jobs: list[Job] = []
+        for portion in _portions(drafts):
+            if session.channel.is_full:
+                await session.channel.has_room()
+            jobs += await self._add(session, portion)
+        return jobs
+
+    async def _add(self, session: Session, drafts: Sequence[Draft]) -> list[Job]:
+        entries = [_Entry.of(draft, session) for draft in drafts]
+        for entry in entries:
+            queue = entry.draft.options.queue
+            waiting = self._waiting.setdefault((session, queue), [])
+            if not waiting:
+                session.loop.call_soon(self._send, session, queue)
+            waiting.append(entry)
+        try:
+            return [
+                Job(self._access, self._keys, await entry.other or entry.id, is_new=not entry.other.result())
+                for entry in entries
+            ]
+        finally:
+            for entry in entries:
+                entry.other.cancel()  # after a cancellation: those that are not sent yet stay here, all of them
+
+    def _send(self, session: Session, queue: str) -> None:
+        batch: list[_Entry] = []
+        size = 0
+        for entry in self._waiting.pop((session, queue)):
+            if entry.other.done():  # its caller has gone
+                continue
+            if entry.draft.options.after:
+                self._submit(_Follow(self._keys, queue, entry), session)
+                continue
+            if batch and (len(batch) == _MOST or size + len(entry.text) > _MOST_BYTES):
+                self._submit(_Enqueue(self._keys, queue, batch), session)
+                batch, size = [], 0
+            batch.append(entry)
+            size += len(entry.text)
+        if batch:
+            self._submit(_Enqueue(self._keys, queue, batch), session)
+
+    def _submit(self, call: "_Adding", session: Session) -> None:
+        try:
+            session.channel.submit(call)
+        except InconcertError as error:
+            call.failed(error)
+
+
+def _portions(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:
+    """As they are, in parts that may be under way at once."""
+    first = size = 0
+    for last, draft in enumerate(drafts):
+        if last > first and (last - first == _MOST_AT_ONCE or size + len(draft.text) > _MOST_BYTES_AT_ONCE):
+            yield drafts[first:last]
+            first, size = last, 0
+        size += len(draft.text)
+    if drafts:
+        yield drafts[first:]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One job on its way."""
+
+    id: str
+    draft: Draft
+    text: bytes  # signed, if there are keys
+    other: asyncio.Future[str]  # the live job that has its unique name already; '' if it was added
+
+    @classmethod
+    def of(cls, draft: Draft, session: Session) -> Self:
+        id_ = session.new_address()
+        return cls(id_, draft, session.key_ring.sign(id_, draft.text), session.loop.create_future())
+
+
+class _Adding(Call):
+    """Jobs for one queue, under way."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...], batch: list[_Entry]) -> None:
+        super().__init__(script, keys, args)
+        self._batch = batch
+
+    @property
+    def is_wanted(self) -> bool:
+        return any(not entry.other.done() for entry in self._batch)
+
+    def answered(self, reply: Reply) -> None:
+        for entry, other in zip(self._batch, reply, strict=True):
+            if not entry.other.done():
+                entry.other.set_result(other.decode())
+        super().answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        for entry in self._batch:
+            if not entry.other.done():
+                entry.other.set_exception(error)
+                entry.other.exception()
+        super().failed(error)
+
+
+class _Enqueue(_Adding):
+    """The jobs of one turn that may run by themselves."""
+
+    __slots__ = ("_job_keys",)
+
+    def __init__(self, keys: JobKeys, queue: str, batch: list[_Entry]) -> None:
+        place = keys.queue(queue)
+        parts = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
+        args: list[str | bytes | int] = [queue]
+        for entry in batch:
+            options = entry.draft.options
+            args += (
+                entry.id,
+                entry.text,
+                milliseconds(options.delay),
+                options.unique or "",
+                milliseconds(options.unique_for),
+            )
+        super().__init__(ENQUEUE, parts, tuple(args), batch)
+        self._job_keys = keys
+
+    def repeat(self) -> None:
+        """Have the server look, too, whether the jobs have ended already: they may have been added."""
+        if len(self.keys) == 8:
+            self.keys += tuple(self._job_keys.result(entry.id) for entry in self._batch)
+            self.packed = ENQUEUE.pack(self.keys, self._args)
+
+
+class _Follow(_Adding):
+    """A job that runs after others."""
+
+    __slots__ = ()
+
+    def __init__(self, keys: JobKeys, queue: str, entry: _Entry) -> None:
+        place, options = keys.queue(queue), entry.draft.options
+        parents = tuple(dict.fromkeys(options.after))
+        parts = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
+        others = (keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes)
+        results = (keys.result(id_) for id_ in (entry.id, *parents))
+        args: tuple[Argument, ...] = (
+            queue,
+            entry.id,
+            entry.text,
+            milliseconds(options.delay),
+            options.unique or "",
+            milliseconds(options.unique_for),
+            *parents,
+        )
+        super().__init__(FOLLOW, (*parts, *others, *results), args, [entry])

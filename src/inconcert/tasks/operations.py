@@ -1,0 +1,285 @@
+"""What operators do with tasks: look at queues and dead letters, replay, purge, pause."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+
+from inconcert._core.session import Access
+from inconcert._redis.channel import Call
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds, milliseconds
+from inconcert._rules.payloads import JSON
+from inconcert._rules.signing import KeyRing
+from inconcert.errors import InvalidPayload, JobNotFound
+from inconcert.tasks.envelope import Envelope, open_envelope, seal, split_body
+from inconcert.tasks.job import Job, check_id
+from inconcert.tasks.reason import Reason
+from inconcert.tasks.store import DEAD, PAUSE, PURGE, REPLAY, STATS, WORKERS, JobKeys
+
+__all__ = ["DeadJob", "QueueStats", "TaskStats", "Tasks"]
+
+_MOST = 500  # jobs in one script that drops them
+
+
+@dataclass(frozen=True, slots=True)
+class DeadJob:
+    """A job that was set aside.
+
+    Attributes:
+        id: Which job.
+        name: Which task; `?` if its envelope cannot be read.
+        args: Its positional arguments.
+        kwargs: Its named arguments.
+        queue: Where it came from.
+        reason: Why it was set aside, in one line.
+        traceback: Where its last error was raised, as text; empty if none was.
+        attempts: How many attempts there were.
+        died_at: When it was set aside, in seconds since 1970 by the server's clock.
+    """
+
+    id: str
+    name: str
+    args: Sequence[JSON]
+    kwargs: Mapping[str, JSON]
+    queue: str
+    reason: str
+    traceback: str
+    attempts: int
+    died_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """How much work one queue has.
+
+    Attributes:
+        ready: Jobs that may run now. Some of them may have been cancelled.
+        delayed: Jobs that are due later.
+        running: Jobs that workers have claimed from it.
+        oldest_age: For how many seconds the first in line has been there since it was enqueued; None if none is.
+        is_paused: Whether nothing is claimed from it.
+        finished: Jobs of it that have succeeded, or were cancelled while they ran, since ever. Its growth in a time is
+            the queue's throughput.
+    """
+
+    ready: int
+    delayed: int
+    running: int
+    oldest_age: float | None
+    is_paused: bool
+    finished: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStats:
+    """How much work there is.
+
+    Attributes:
+        workers: Consumers that live.
+        dead: Jobs that were set aside.
+        queues: By their names.
+    """
+
+    workers: int
+    dead: int
+    queues: Mapping[str, QueueStats]
+
+
+class Tasks:
+    """What operators do with the tasks of a namespace: `concert.tasks`.
+
+    Args:
+        access: The way to the open session.
+        keys: The keys of all tasks.
+    """
+
+    def __init__(self, access: Access, keys: JobKeys) -> None:
+        self._access = access
+        self._keys = keys
+
+    def job(self, job_id: str) -> Job:
+        """The job of this id, to ask for its status or result; no I/O, so it may not exist.
+
+        Raises:
+            InvalidName: `job_id` is no id.
+        """
+        return Job(self._access, self._keys, check_id(job_id), is_new=False)
+
+    async def stats(self, *queues: str) -> TaskStats:
+        """How much work there is, in these queues.
+
+        Args:
+            queues: Names of queues, at least one.
+
+        Raises:
+            ValueError: No queue.
+            InvalidName: A name is empty or longer than 512 bytes.
+
+        Cost: 2 round trips; O(claimed jobs).
+        """
+        if not queues:
+            raise ValueError("no queue is given; name those to look at")
+        keys = self._keys
+        places = [keys.queue(name) for name in queues]
+        claimed = [keys.claimed(worker.decode()) for worker in await self._access.session.run(WORKERS, (keys.workers,))]
+        parts = (part for place in places for part in (place.queue, place.delayed))
+        workers, dead, *rows = await self._access.session.run(
+            STATS, (keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, *parts, *claimed), *queues
+        )
+        found: dict[str, QueueStats] = {}
+        for name, row in zip(queues, zip(*[iter(rows)] * 6, strict=True), strict=True):
+            ready, delayed, running, oldest_ms, is_paused, finished = row
+            age = oldest_ms / 1000 if oldest_ms >= 0 else None
+            found[name] = QueueStats(ready, delayed, running, age, bool(is_paused), finished)
+        return TaskStats(workers, dead, found)
+
+    async def pause(self, queue: str) -> None:
+        """Let nothing be claimed from a queue until `resume`. What runs goes on, and what is enqueued waits.
+
+        Raises:
+            InvalidName: The name is empty or longer than 512 bytes.
+
+        Cost: 1 round trip.
+        """
+        await self._pause(queue, is_paused=1)
+
+    async def resume(self, queue: str) -> None:
+        """Let workers claim from a queue again.
+
+        Raises:
+            InvalidName: The name is empty or longer than 512 bytes.
+
+        Cost: 1 round trip.
+        """
+        await self._pause(queue, is_paused=0)
+
+    async def dead(self, *, limit: int = 100) -> list[DeadJob]:
+        """Jobs that were set aside, the latest first.
+
+        Args:
+            limit: How many at most, 1 to 1,000.
+
+        Raises:
+            ValueError: `limit` is out of its range.
+
+        Cost: 1 round trip.
+        """
+        if type(limit) is not int or not 1 <= limit <= 1000:
+            raise ValueError(f"limit is {limit!r}; give a whole number from 1 to 1,000")
+        keys = self._keys
+        session = self._access.session
+        rows = await session.run(DEAD, (keys.dead, keys.reasons, keys.bodies), "", limit)
+        return [_dead_job(session.key_ring, *row) for row in zip(*[iter(rows)] * 4, strict=True)]
+
+    async def replay(
+        self,
+        job_id: str,
+        *,
+        args: Sequence[JSON] | None = None,
+        kwargs: Mapping[str, JSON] | None = None,
+        queue: str | None = None,
+    ) -> None:
+        """Let a job that was set aside run again, as if it were new, under its old id.
+
+        It has its unique name again, unless another job has it by now; it runs in both cases.  It waits no more for the
+        jobs that it runs after.  Jobs that were set aside because of it stay there: replay them when it has succeeded.
+
+        Args:
+            job_id: Which job.
+            args: Other positional arguments than it had.
+            kwargs: Other named arguments than it had.
+            queue: Another queue than it came from.
+
+        Raises:
+            JobNotFound: It is not among the dead.
+            InvalidName: `job_id` is no id, or `queue` is empty or longer than 512 bytes.
+            InvalidPayload: An argument is not JSON; or some are to be changed, and its envelope cannot be read.
+            OutcomeUnknown: The server did not answer; it may be in its queue.
+
+        Cost: 2 round trips.
+        """
+        keys = self._keys
+        session = self._access.session
+        row = await session.run(DEAD, (keys.dead, keys.reasons, keys.bodies), check_id(job_id), 1)
+        if not row:
+            raise JobNotFound(job_id, among_the_dead=True)
+        envelope = b""
+        try:
+            old = open_envelope(session.key_ring.verify(job_id, split_body(row[3])[1]))
+        except InvalidPayload:
+            if args is not None or kwargs is not None:
+                raise
+            old = Envelope("?")
+        if args is not None or kwargs is not None:
+            changed = msgspec.structs.replace(
+                old,
+                args=old.args if args is None else args,
+                kwargs=old.kwargs if kwargs is None else kwargs,
+            )
+            envelope = session.key_ring.sign(job_id, seal(changed))
+        place = keys.queue(queue or _dead_job(session.key_ring, *row).queue)
+        places = (keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell)
+        call = Call(REPLAY, (*places, keys.unique, keys.checks, keys.outcomes), (job_id, envelope, old.unique))
+        session.channel.submit(call)
+        if not await call and call.sends == 1:
+            raise JobNotFound(job_id, among_the_dead=True)
+
+    async def purge(self, job_id: str) -> None:
+        """Drop a job that was set aside.
+
+        Raises:
+            JobNotFound: It is not among the dead.
+            InvalidName: `job_id` is no id.
+
+        Cost: 1 round trip.
+        """
+        call = self._start_purge(check_id(job_id), 0)
+        if not await call and call.sends == 1:
+            raise JobNotFound(job_id, among_the_dead=True)
+
+    async def purge_all(self, *, older_than: Seconds = 0.0) -> int:
+        """Drop all jobs that were set aside longer ago than this, in seconds; returns how many.
+
+        Cost: 1 round trip for 500 jobs.
+        """
+        age_ms = milliseconds(durations.in_seconds("older_than", older_than))
+        total = 0
+        while True:
+            dropped: int = await self._start_purge("", age_ms)
+            total += dropped
+            if dropped < _MOST:
+                return total
+
+    # Below.
+
+    async def _pause(self, queue: str, *, is_paused: int) -> None:
+        bell = self._keys.queue(queue).bell
+        await self._access.session.run(PAUSE, (self._keys.paused, bell), queue, is_paused)
+
+    def _start_purge(self, job_id: str, age_ms: int) -> Call:
+        keys = self._keys
+        places = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news)
+        call = Call(PURGE, places, (job_id, age_ms))
+        self._access.session.channel.submit(call)
+        return call
+
+
+def _dead_job(key_ring: KeyRing, job_id: bytes, died_ms: bytes, reason: bytes, body: bytes) -> DeadJob:
+    try:
+        envelope = open_envelope(key_ring.verify(job_id.decode(), split_body(body)[1]))
+    except InvalidPayload:
+        envelope = Envelope("?")
+    why = Reason.read(reason)
+    return DeadJob(
+        id=job_id.decode(),
+        name=envelope.name,
+        args=cast("Sequence[JSON]", envelope.args),
+        kwargs=cast("Mapping[str, JSON]", envelope.kwargs),
+        queue=reason.partition(b"\n")[2].decode(),
+        reason=why.reason,
+        traceback=why.traceback,
+        attempts=why.attempts,
+        died_at=float(died_ms) / 1000,
+    )

@@ -1,0 +1,97 @@
+"""From which queue a consumer claims next: a decision from what it has claimed so far, without I/O."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+__all__ = ["Policy", "Strict", "Weighted", "check_weights"]
+
+_HEAVIEST = 1000  # one queue against another; more could not be told from never
+
+
+class Policy(Protocol):
+    """Chooses for each claim the order of the queues."""
+
+    def turn(self, count: int) -> tuple[Sequence[str], int]:
+        """The queues in the order in which the next claim is to look at them, and how many jobs to ask for.
+
+        Args:
+            count: How many jobs there is room for.
+        """
+        ...
+
+    def took(self, order: Sequence[str], count: int, queues: Sequence[str]) -> None:
+        """Take note of a claim.
+
+        Args:
+            order: The queues in the order in which it looked at them.
+            count: How many jobs it asked for.
+            queues: Where each job that it got came from.
+        """
+        ...
+
+
+class Strict:
+    """The order of the list, always: a queue is looked at when all before it are empty.
+
+    Args:
+        queues: The most urgent first.
+    """
+
+    def __init__(self, queues: Sequence[str]) -> None:
+        self._queues = queues
+
+    def turn(self, count: int) -> tuple[Sequence[str], int]:
+        """The queues in their order."""
+        return self._queues, count
+
+    def took(self, order: Sequence[str], count: int, queues: Sequence[str]) -> None:
+        """Nothing to note."""
+
+
+class Weighted:
+    """Shares by weight, so that no queue starves: of two that have work, one with weight 6 gets six times as many jobs.
+
+    Each job costs its queue 1/weight, and the queue that has spent least comes first, with at most its weight of jobs
+    in one claim.  So while all have work, no two differ by more than 1 in what they spent.  What the first does not
+    need goes to the next.  A queue that is found empty is put level with the others: it saves nothing up.
+
+    Args:
+        weights: Queue -> its weight; of equals the first comes first.
+
+    Source: stride scheduling, Waldspurger and Weihl 1995, with claims of several jobs as in deficit round robin.
+    """
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        self._weights = weights
+        self._spent = dict.fromkeys(weights, 0.0)
+        self._is_empty = dict.fromkeys(weights, False)
+
+    def turn(self, count: int) -> tuple[Sequence[str], int]:
+        """The queues, those that have spent least first, and at most as many jobs as the first one weighs."""
+        order = sorted(self._weights, key=lambda queue: (self._spent[queue], self._is_empty[queue]))
+        return order, min(count, self._weights[order[0]])
+
+    def took(self, order: Sequence[str], count: int, queues: Sequence[str]) -> None:
+        """Let each queue pay for its jobs, and see which are empty."""
+        got = Counter(queues)
+        found_empty: list[str] = []
+        for queue in order:
+            self._spent[queue] += got[queue] / self._weights[queue]
+            if count:  # else it was not looked at
+                count -= got[queue]
+                self._is_empty[queue] = count > 0
+                found_empty += [queue] if count else []
+        busy = [spent for queue, spent in self._spent.items() if not self._is_empty[queue]]
+        level = min(busy, default=max(self._spent.values()))
+        for queue in found_empty:
+            self._spent[queue] = max(self._spent[queue], level)
+
+
+def check_weights(queues: Sequence[str], weights: Mapping[str, int]) -> None:
+    """Raise ValueError if these are no weights of these queues."""
+    if set(weights) != set(queues):
+        raise ValueError(f"weights are for {sorted(weights)!r}, and queues are {queues!r}; give each queue one weight")
+    for queue, weight in weights.items():
+        if type(weight) is not int or not 1 <= weight <= _HEAVIEST:
+            raise ValueError(f"the weight of queue {queue!r} is {weight!r}; give a whole number from 1 to {_HEAVIEST}")

@@ -1,0 +1,76 @@
+"""Passing it on that a job has ended: to those that were to run after it."""
+
+import logging
+
+import anyio
+
+from inconcert._core.session import Session
+from inconcert.errors import InconcertError
+from inconcert.tasks.store import PASS_ON, JobKeys
+
+__all__ = ["OTHERS_ARE_TO_BE_TOLD", "Relay", "pass_on"]
+
+_log = logging.getLogger("inconcert.tasks")
+
+OTHERS_ARE_TO_BE_TOLD = 2  # what a script answers that has ended a job for which others wait
+
+
+async def pass_on(session: Session, keys: JobKeys) -> None:
+    """Tell all who wait for jobs that have ended, in portions.
+
+    Any number may do so at once.  A script can only use keys that it is given, so it answers of which queues it needs
+    them, and is called again.
+
+    Raises:
+        Unavailable: Something is left; the next heartbeat of any worker finds it.
+        OutcomeUnknown: As for Unavailable.
+
+    Cost: 1 round trip if there is nothing to tell, else 1 and 1 more for each 100 who are told.
+    """
+    places = (
+        keys.news,
+        keys.bodies,
+        keys.states,
+        keys.dead,
+        keys.reasons,
+        keys.watchers,
+        keys.parents,
+        keys.children,
+        keys.followers,
+        keys.outcomes,
+    )
+    names: list[str] = []
+    more = 1
+    while more:
+        queues = [keys.queue(name) for name in names]
+        parts = (key for queue in queues for key in (queue.queue, queue.bell, queue.delayed))
+        more, *found = await session.run(PASS_ON, (*places, *parts), session.inboxes, *names)
+        names = [name.decode() for name in found] or names
+
+
+class Relay:
+    """The background task that passes on what a worker has ended, or what one that died had not passed on.
+
+    Args:
+        session: The open session.
+        keys: The keys of all tasks.
+    """
+
+    def __init__(self, session: Session, keys: JobKeys) -> None:
+        self._session = session
+        self._keys = keys
+        self._found = anyio.Event()
+
+    def found(self) -> None:
+        """There are news."""
+        self._found.set()
+
+    async def run(self) -> None:
+        """Pass on until cancelled."""
+        while True:
+            await self._found.wait()
+            self._found = anyio.Event()
+            try:
+                await pass_on(self._session, self._keys)
+            except InconcertError as error:  # the next heartbeat finds it again
+                _log.warning("jobs that wait for others cannot be told yet: %s", error)

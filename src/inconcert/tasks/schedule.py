@@ -1,0 +1,177 @@
+"""When a task runs by itself: at which instants, and what becomes of those that were missed.
+
+All of it is computed from instants that the server told, in milliseconds since 1970; no clock is read here.
+"""
+
+import importlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from itertools import takewhile
+from types import ModuleType
+from typing import Any, Literal, Protocol
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
+
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds, milliseconds
+from inconcert.tasks.enqueuing import Draft
+from inconcert.tasks.task import Task
+
+__all__ = ["Cron", "Every", "Missed", "Schedule", "Timetable", "timetable"]
+
+Missed = Literal["skip", "once", "all"]
+
+_SHORTEST_PERIOD = 0.1  # seconds
+_LATE_MS = 60_000  # an instant that nobody came to for so long is missed: longer than a worker takes to restart
+_MOST_MISSED = 100  # instants that are made up for
+
+
+class Timetable(Protocol):
+    """The instants of a schedule: the same in every process."""
+
+    def after(self, ms: int) -> Iterator[int]:
+        """The instants after this one, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Once in each period, counted from 1970, so that all processes count alike.
+
+    Attributes:
+        period_ms: The period, in milliseconds.
+    """
+
+    period_ms: int
+
+    def __str__(self) -> str:
+        return f"every {self.period_ms / 1000:g} s"
+
+    def after(self, ms: int) -> Iterator[int]:
+        """The instants after this one, in order."""
+        number = ms // self.period_ms
+        while True:
+            number += 1
+            yield number * self.period_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """The instants of a cron expression, on the clocks of a time zone.
+
+    Attributes:
+        expression: Five fields, or six with seconds first.
+        zone: The time zone. Where its clocks are put forward or back, Debian's cron is followed.
+    """
+
+    expression: str
+    zone: tzinfo
+
+    def __str__(self) -> str:
+        return f"{self.expression} {self.zone}"
+
+    def after(self, ms: int) -> Iterator[int]:
+        """The instants after this one, in order."""
+        last_ms = ms
+        for instant in _cronsim().CronSim(self.expression, datetime.fromtimestamp(ms // 1000, self.zone)):
+            instant_ms = int(instant.timestamp()) * 1000
+            if instant_ms > last_ms:  # an hour that comes twice may lead back
+                last_ms = instant_ms
+                yield instant_ms
+
+
+def timetable(expression: str | None, *, every: Seconds | None, zone: str) -> Timetable:
+    """The timetable that a user asks for.
+
+    Raises:
+        ValueError: Not exactly one of `expression` and `every` is given, it cannot be read, or never comes.
+        ImportError: A cron expression is given, and the extra `cron` is not installed.
+    """
+    if (expression is None) == (every is None):
+        raise ValueError(
+            'give either a cron expression, such as cron("*/5 * * * *"), or a period, such as cron(every=300)'
+        )
+    if every is not None:
+        period = durations.in_seconds("every", every)
+        if period < _SHORTEST_PERIOD:
+            raise ValueError(f"every is {every!r}; give at least {_SHORTEST_PERIOD:g} s")
+        return Every(milliseconds(period))
+    assert expression is not None  # noqa: S101 - one of the two is there
+    return _cron(expression, zone)
+
+
+def _cron(expression: str, zone: str) -> Cron:
+    cronsim = _cronsim()
+    try:
+        made = Cron(" ".join(expression.split()), UTC if zone == "UTC" else ZoneInfo(zone))
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(f"tz is {zone!r}; give the name of a time zone, such as 'Europe/Berlin'") from error
+    try:
+        next(made.after(0))
+    except cronsim.CronSimError as error:
+        raise ValueError(
+            f"{expression!r} is no cron expression: {error}; "
+            "give minute, hour, day of month, month and day of week, such as '*/5 * * * *'"
+        ) from error
+    except StopIteration:
+        raise ValueError(f"{expression!r} never comes; give a day that exists") from None
+    return made
+
+
+def _cronsim() -> ModuleType:
+    try:
+        return importlib.import_module("cronsim")
+    except ImportError as error:
+        raise ImportError(
+            'cron expressions need cronsim, which is not installed; run pip install "inconcert[cron]"'
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A task and its timetable.
+
+    Attributes:
+        task: What runs.
+        timetable: When.
+        missed: What becomes of instants at which no worker was there.
+    """
+
+    task: Task[Any, Any]
+    timetable: Timetable
+    missed: Missed
+
+    def __str__(self) -> str:
+        return f"{self.timetable} of task {self.task.name!r}"
+
+    def due(self, since_ms: int, now_ms: int) -> list[int]:
+        """The instants after `since_ms` and up to `now_ms` for which a job is to be enqueued, in order."""
+        if self.missed == "all":
+            return self._latest(_MOST_MISSED, since_ms, now_ms)
+        latest = self._latest(1, since_ms, now_ms)
+        if latest and self.missed == "skip" and now_ms - latest[0] > _LATE_MS:
+            return []
+        return latest
+
+    def next(self, now_ms: int) -> int:
+        """The next instant."""
+        return next(self.timetable.after(now_ms))
+
+    def draft(self, instant_ms: int) -> tuple[str, Draft]:
+        """The job of an instant, and its id: the same in every process."""
+        at = datetime.fromtimestamp(instant_ms / 1000, UTC)
+        # Nowhere may an id have a space in it; a name may.
+        job_id = f"{quote(self.task.name)}@{at.isoformat().replace('+00:00', 'Z')}"
+        return job_id, Draft(self.task.name, (), {}, self.task.defaults, scheduled_at=instant_ms / 1000)
+
+    def _latest(self, most: int, since_ms: int, now_ms: int) -> list[int]:
+        """The last instants, at most so many; looked for farther and farther back."""
+        span_ms = 60_000
+        while True:
+            start_ms = max(since_ms, now_ms - span_ms)
+            found = deque(takewhile(lambda ms: ms <= now_ms, self.timetable.after(start_ms)), maxlen=most)
+            if len(found) == most or start_ms == since_ms:
+                return list(found)
+            span_ms *= 60

@@ -1,0 +1,94 @@
+"""The background work that enqueues the jobs of schedules when their instants come."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from inconcert._core.completion import to_the_end
+from inconcert._core.session import Access, Session
+from inconcert._redis.commands import Argument
+from inconcert.errors import InconcertError
+from inconcert.tasks.schedule import Schedule
+from inconcert.tasks.store import TICK, JobKeys
+
+__all__ = ["Scheduler"]
+
+_log = logging.getLogger("inconcert.tasks")
+
+_REMEMBERED_MS = 30 * 24 * 3600 * 1000  # for how long a schedule is remembered at which no worker looks
+_LOOK_AGAIN_MS = 60_000  # how far the next instant is trusted to the local clock's rate; also keeps it remembered
+_AFTER_A_FAILURE = 1.0  # seconds
+
+
+class Scheduler:
+    """Enqueues jobs when their instants come. Any number of schedulers may do so at once, without a lock.
+
+    Each computes the instants from the server's clock, as the script told it, and sleeps until the next.  Then each
+    asks the script to enqueue the job of that instant, and the script does it for the first.  As an async context
+    manager it works while its body runs.
+
+    Args:
+        access: The way to the open session.
+        keys: The keys of all tasks.
+        schedules: What to follow.
+    """
+
+    def __init__(self, access: Access, keys: JobKeys, schedules: Sequence[Schedule]) -> None:
+        self._access = access
+        self._keys = keys
+        self._schedules = schedules
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        session = self._access.session
+        self._tasks = [asyncio.create_task(self._follow(session, schedule)) for schedule in self._schedules]
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await to_the_end(_ended(self._tasks))
+
+    async def _follow(self, session: Session, schedule: Schedule) -> None:
+        while True:
+            try:
+                await self._keep(session, schedule)
+            except InconcertError as error:
+                _log.warning("schedule %s cannot be followed now: %s", schedule, error)
+                await anyio.sleep(_AFTER_A_FAILURE)
+
+    async def _keep(self, session: Session, schedule: Schedule) -> None:
+        due: list[int] = []
+        while True:
+            now_ms, last_ms = await self._tick(session, schedule, due)
+            answered_at = time.monotonic()
+            due = schedule.due(last_ms, now_ms)
+            if not due:
+                wake_ms = min(schedule.next(now_ms), now_ms + _LOOK_AGAIN_MS)
+                await anyio.sleep(answered_at + (wake_ms - now_ms) / 1000 - time.monotonic())
+                due = schedule.due(last_ms, wake_ms)
+
+    async def _tick(self, session: Session, schedule: Schedule, due: list[int]) -> tuple[int, int]:
+        place = self._keys.queue(schedule.task.defaults.queue)
+        keys = [self._keys.bodies, place.queue, place.bell, self._keys.schedule(str(schedule))]
+        args: list[Argument] = [_REMEMBERED_MS]
+        for instant_ms in due:
+            job_id, draft = schedule.draft(instant_ms)
+            keys.append(self._keys.result(job_id))
+            args += (instant_ms, job_id, session.key_ring.sign(job_id, draft.text))
+        now_ms, last_ms, added = await session.run(TICK, tuple(keys), *args)
+        if added:
+            _log.info("schedule %s: %d jobs are due", schedule, added)
+        return now_ms, last_ms
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    await asyncio.wait(tasks)

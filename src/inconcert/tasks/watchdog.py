@@ -1,0 +1,122 @@
+"""Keeps a worker alive while its event loop stands still.
+
+A function that blocks the event loop stops the heartbeat with it, and a silent worker is taken for dead, although its
+jobs go on.  So a thread asks the loop for a sign of life; while none comes it sends the heartbeat itself, and the log
+says what blocks.  It does so for a bounded time: a loop that never turns again is as good as dead.
+
+The thread stands still with the process, and it can run only while the blocking code leaves it the interpreter's lock.
+"""
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+import anyio
+
+from inconcert._redis.blocking import BlockingConnection
+from inconcert._redis.wire import Pool
+from inconcert.errors import InconcertError
+from inconcert.tasks.claims import Claims
+
+__all__ = ["Watchdog"]
+
+_log = logging.getLogger("inconcert.tasks")
+
+# Of a heartbeat's lease.  A loop that stands still has renewed its heartbeat a third of the lease before, at worst; the
+# thread notices within the first two of these, and then has at least a third left to reach the server in.
+_ASK_EVERY = 1 / 10
+_ANSWER_WITHIN = 1 / 5
+_RENEW_AFTER = 1 / 3
+_TRY_AGAIN = 1 / 10  # when the server could not be reached
+
+_LONGEST = 60.0  # seconds for which the thread stands in
+_LAST_WORDS = 5.0  # seconds that closing waits for a thread that waits for the server
+
+
+class Watchdog:
+    """The thread of one consumer.
+
+    Args:
+        pool: What its connection, which it opens when it needs one, is to resemble.  If that is not possible it only
+            logs.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._claims: Claims | None = None
+        self._thread: threading.Thread | None = None
+        self._is_closing = threading.Event()
+        self._has_ended = asyncio.Event()
+
+    def watch(self, claims: Claims) -> None:
+        """Keep this life of the worker from now on; the thread is started with the first."""
+        self._claims = claims
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, args=(claims.lease,), name="inconcert watchdog", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    async def close(self) -> None:
+        """End the thread."""
+        self._is_closing.set()
+        if self._thread is not None:
+            with anyio.move_on_after(_LAST_WORDS):
+                await self._has_ended.wait()
+                self._thread.join()
+
+    # In the thread.
+
+    def _run(self, lease: float) -> None:
+        patience = lease * _ANSWER_WITHIN
+        try:
+            while not self._is_closing.wait(lease * _ASK_EVERY):
+                turned = threading.Event()
+                if not self._when_it_turns(turned.set):
+                    return
+                if not turned.wait(patience):
+                    _log.warning(
+                        "the event loop has stood still for %g s, and this is where:\n%s", patience, self._where()
+                    )
+                    self._stand_in(turned, lease)
+                    while not turned.wait(lease) and not self._loop.is_closed():
+                        pass  # one blockage is told of once
+        finally:
+            self._when_it_turns(self._has_ended.set)
+
+    def _when_it_turns(self, callback: Callable[[], None]) -> bool:
+        """Let the loop call this; False if it is closed, and nobody has closed the consumer."""
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            return False
+        return True
+
+    def _where(self) -> str:
+        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return "".join(traceback.format_stack(frame)) if frame is not None else "its thread has ended"
+
+    def _stand_in(self, turned: threading.Event, lease: float) -> None:
+        """Renew the heartbeat until the loop turns, the worker is taken for dead, or it takes too long."""
+        claims = self._claims
+        if claims is None or not BlockingConnection.is_possible(self._pool):
+            return
+        give_up_at = time.monotonic() + _LONGEST
+        pause = 0.0
+        with BlockingConnection(self._pool, timeout=lease * _ANSWER_WITHIN) as connection:
+            while not turned.wait(pause) and not claims.is_lost and time.monotonic() < claims.deadline:
+                if time.monotonic() >= give_up_at:
+                    _log.error("the event loop stands still: worker %s is left to be taken for dead", claims.holder)
+                    return
+                try:
+                    if not claims.beat_aside(connection):
+                        return
+                    pause = lease * _RENEW_AFTER
+                except InconcertError as error:
+                    _log.warning("worker %s could not renew its heartbeat yet: %s", claims.holder, error)
+                    pause = lease * _TRY_AGAIN

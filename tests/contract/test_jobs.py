@@ -1,0 +1,982 @@
+"""Jobs as those see them who enqueued them: how they are, what came of them, and how they are stopped."""
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import pytest
+
+from inconcert import (
+    ClaimedJob,
+    Coordinator,
+    InvalidName,
+    InvalidPayload,
+    Job,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    JobStatus,
+    NotConnected,
+    NotHeld,
+    Progress,
+    QueueStats,
+    Retry,
+    TaskStats,
+    current_job,
+)
+from inconcert.tasks import claims as claims_module
+from tests.contract.test_tasks import asleep, in_background, ledger_of, make_due
+from tests.support.eventually import eventually
+
+SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
+
+
+@pytest.fixture
+async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
+    """A second session on the same server, as another process has it."""
+    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
+        yield opened
+
+
+async def waiting(concert: Coordinator, job: Job, *, count: int = 1) -> None:
+    """Wait until so many wait for a job to end."""
+    client: Any = concert.redis
+
+    async def found() -> bool:
+        addresses: bytes | None = await client.hget(concert._enqueuing._keys.watchers, job.id)
+        return len((addresses or b"").split()) == count
+
+    await eventually(found)
+
+
+async def status(concert: Coordinator, job: Job, expected: JobStatus) -> None:
+    """Wait until a job is so."""
+
+    async def is_so() -> bool:
+        return await concert.tasks.job(job.id).status() is expected
+
+    await eventually(is_so)
+
+
+# Status.
+
+
+async def test_status_follows_a_job(any_concert: Coordinator) -> None:
+    """Delayed, queued, running, delayed again after a failure, and succeeded."""
+    job = await any_concert.enqueue("t", queue="q", delay=3600)
+    assert await job.status() is JobStatus.DELAYED
+    async with any_concert.consume("q") as jobs:
+        await make_due(any_concert, "q")
+        async with await anext(jobs):
+            assert await job.status() is JobStatus.RUNNING
+            raise ValueError
+        assert await job.status() is JobStatus.DELAYED
+        await make_due(any_concert, "q")
+        async with await anext(jobs):
+            pass
+    assert await job.status() is JobStatus.SUCCEEDED
+    waits = await any_concert.enqueue("t", queue="q")
+    assert await waits.status() is JobStatus.QUEUED
+
+
+async def test_status_of_a_job_that_did_not_succeed(any_concert: Coordinator) -> None:
+    """Failed, cancelled, and unknown: one that never was, or whose result is not kept."""
+    failed, kept, unkept, cancelled = [
+        await any_concert.enqueue("t", [number], max_attempts=1, result_ttl=0 if number == 2 else 60)
+        for number in range(4)
+    ]
+    assert await cancelled.cancel()
+    async with any_concert.consume("default") as jobs:
+        async with await anext(jobs):
+            raise ValueError
+        for _ in range(2):
+            async with await anext(jobs):
+                pass
+    nobody = any_concert.tasks.job("nobody")
+    found = [await job.status() for job in (failed, kept, unkept, cancelled, nobody)]
+    assert found == [
+        JobStatus.FAILED, JobStatus.SUCCEEDED, JobStatus.UNKNOWN, JobStatus.CANCELLED, JobStatus.UNKNOWN,
+    ]  # fmt: skip
+
+
+# Results.
+
+
+async def test_result_is_what_the_function_returned(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Here and in any process that knows the id; at once when it has ended, and as often as one asks."""
+
+    @elsewhere.task(name="double")
+    async def double(number: int) -> dict[str, int]:
+        return {"doubled": 2 * number}
+
+    job = await any_concert.enqueue("double", [21])
+    async with in_background(elsewhere.run_worker("default")):
+        assert await job.result(timeout=SOON) == {"doubled": 42}
+    assert await elsewhere.tasks.job(job.id).result(timeout=0) == {"doubled": 42}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What some function returns."""
+
+    pages: int
+    made_at: datetime
+
+
+async def test_result_is_read_as_the_type_that_is_asked_for(any_concert: Coordinator) -> None:
+    """Or as JSON; what does not fit the type is refused."""
+    made = Report(3, datetime(2026, 11, 21, tzinfo=UTC))
+
+    @any_concert.task()
+    async def make() -> Report:
+        return made
+
+    job = await make.enqueue()
+    async with in_background(any_concert.run_worker("default")):
+        assert await job.result(Report, timeout=SOON) == made
+    assert await job.result(timeout=0) == {"pages": 3, "made_at": "2026-11-21T00:00:00Z"}
+    with pytest.raises(InvalidPayload, match=job.id):
+        await job.result(int, timeout=0)
+
+
+async def test_waiting_for_a_result_sends_nothing(concert: Coordinator, namespace: str) -> None:
+    """Whoever waits is woken by the end of the job."""
+    client: Any = concert.redis
+    async with Coordinator.from_client(concert.redis, namespace=namespace) as worker:
+        job = await concert.enqueue("t")
+        async with (
+            worker.consume("default") as jobs,
+            await anext(jobs) as claimed,
+            in_background(job.result()) as result,
+        ):
+            await waiting(concert, job)
+            before = (await client.info("commandstats"))["cmdstat_evalsha"]["calls"]
+            with anyio.move_on_after(0.3):
+                await asyncio.wait([result])
+            after = (await client.info("commandstats"))["cmdstat_evalsha"]["calls"]
+            assert (result.done(), after) == (False, before)
+            claimed.result = 7
+            await claimed.ack()
+            with anyio.fail_after(SOON):
+                assert await result == 7
+
+
+async def test_a_thousand_wait_for_one_job_and_for_one_each(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """All are told, and nobody is left in the list of those who wait."""
+    gate = asyncio.Event()
+
+    @elsewhere.task(name="t")
+    async def task(number: int) -> int:
+        await gate.wait()
+        return number
+
+    one = await any_concert.enqueue("t", [-1])
+    many = await any_concert.enqueue_many([task.call(number) for number in range(1000)])
+    async with in_background(elsewhere.run_worker("default", concurrency=2000)):
+        results = [asyncio.create_task(job.result()) for job in [*many, *[one] * 1000]]
+        await waiting(any_concert, one, count=1000)
+        gate.set()
+        with anyio.fail_after(10):
+            assert await asyncio.gather(*results) == [*range(1000), *[-1] * 1000]
+    client: Any = any_concert.redis
+    assert not await client.exists(any_concert._enqueuing._keys.watchers)
+
+
+async def test_result_of_a_failed_job_is_its_error(any_concert: Coordinator) -> None:
+    """With the reason, the traceback as text, and how many attempts there were."""
+
+    @any_concert.task(max_attempts=1)
+    async def fail() -> None:
+        raise ValueError("no such seller")
+
+    job = await fail.enqueue()
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="no such seller") as caught:
+            await job.result(timeout=SOON)
+    assert (caught.value.job_id, caught.value.reason, caught.value.attempts) == (
+        job.id,
+        "ValueError: no such seller",
+        1,
+    )
+    assert 'raise ValueError("no such seller")' in caught.value.traceback
+
+
+async def test_result_of_what_is_not_there_is_not_found(any_concert: Coordinator) -> None:
+    """A job that never was, and one whose result is not kept."""
+    job = await any_concert.enqueue("t", result_ttl=0)
+    async with any_concert.consume("default") as jobs, await anext(jobs):
+        pass
+    for other in (job, any_concert.tasks.job("nobody")):
+        with pytest.raises(JobNotFound, match=other.id):
+            await other.result(timeout=SOON)
+
+
+async def test_result_that_is_not_kept_reaches_whoever_waits(any_concert: Coordinator) -> None:
+    """For a minute it is kept for them; one that is not JSON is nobody's, and no failure."""
+    for result, expected in ((7, 7), (object(), JobNotFound)):
+        job = await any_concert.enqueue("t", result_ttl=0)
+        async with any_concert.consume("default") as jobs, in_background(_outcome(job)) as outcome:
+            await waiting(any_concert, job)
+            claimed: Any = await anext(jobs)
+            claimed.result = result
+            await claimed.ack()
+            with anyio.fail_after(SOON):
+                assert await outcome == expected
+        assert (await ledger_of(any_concert)).bodies == []
+
+
+async def _outcome(job: Job) -> object:
+    try:
+        return await job.result()
+    except Exception as error:  # noqa: BLE001 - it is looked at
+        return type(error)
+
+
+async def test_result_that_is_not_json_sets_the_job_aside(any_concert: Coordinator) -> None:
+    """It has done its work, so it is not tried again."""
+
+    @any_concert.task()
+    async def odd() -> object:
+        return object()
+
+    job = await odd.enqueue()
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="the result of job"):
+            await job.result(timeout=SOON)
+    (await ledger_of(any_concert)).check(put=1, done=0)
+
+
+async def test_wait_for_a_result_is_bounded(any_concert: Coordinator) -> None:
+    """By `timeout`; 0 looks once. The job goes on, and nobody is left in the list of those who wait."""
+    job = await any_concert.enqueue("t")
+    for timeout in (0, 0.01, timedelta(milliseconds=10)):
+        with pytest.raises(TimeoutError, match="has not ended"):
+            await job.result(timeout=timeout)
+    client: Any = any_concert.redis
+
+    async def nobody_waits() -> bool:
+        return not await client.exists(any_concert._enqueuing._keys.watchers)
+
+    await eventually(nobody_waits)
+    assert await job.status() is JobStatus.QUEUED
+    bad: Any
+    for bad in (-1, math.nan, "1"):
+        with pytest.raises(ValueError, match="timeout"):
+            await job.result(timeout=bad)
+        with pytest.raises(ValueError, match="timeout"):
+            await job.cancel(timeout=bad)
+
+
+async def test_closing_the_coordinator_sends_those_away_who_wait(any_concert: Coordinator, namespace: str) -> None:
+    """For a result and for the end of a cancelled job."""
+    job = await any_concert.enqueue("t")
+    async with any_concert.consume("default") as jobs:
+        await anext(jobs)
+        async with Coordinator.from_client(any_concert.redis, namespace=namespace) as closing:
+            there = closing.tasks.job(job.id)
+            waiters = [asyncio.ensure_future(call) for call in (there.result(), there.cancel())]
+            await waiting(any_concert, job, count=2)
+        await asyncio.wait(waiters, timeout=5)
+    assert [type(waiter.exception()) for waiter in waiters] == [NotConnected] * 2
+
+
+# Cancelling.
+
+
+@pytest.mark.parametrize("delay", [0, 3600])
+async def test_cancelled_job_that_waits_never_runs(any_concert: Coordinator, delay: float) -> None:
+    """It is gone at once, its neighbours run, and whoever waits for it is told."""
+    jobs = [await any_concert.enqueue("t", [number], queue="q", delay=delay) for number in range(3)]
+    async with in_background(_outcome(jobs[1])) as outcome:
+        await waiting(any_concert, jobs[1])
+        assert await jobs[1].cancel() is True
+        with anyio.fail_after(SOON):
+            assert await outcome is JobCancelled
+    assert await jobs[1].status() is JobStatus.CANCELLED
+    await make_due(any_concert, "q")
+    async with any_concert.consume("q", prefetch=3) as consumer:
+        for number in (0, 2):
+            async with await anext(consumer) as job:
+                assert job.args == [number]
+    (await ledger_of(any_concert)).check(put=3, done=3)
+
+
+async def test_cancelled_job_is_not_tried_again(any_concert: Coordinator) -> None:
+    """While it waits for its next attempt."""
+    job = await any_concert.enqueue("t", queue="q")
+    async with any_concert.consume("q") as jobs:
+        await (await anext(jobs)).nack(delay=3600)
+        assert await job.cancel() is True
+    ledger = await ledger_of(any_concert)
+    ledger.check(put=1, done=1)
+    assert (ledger.failures, ledger.states) == ({}, {})
+
+
+async def test_running_job_is_stopped_and_ends(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Its body is cancelled and may tidy up; the cancel returns when that is done, and it is not tried again."""
+    tidied: list[str] = []
+
+    @elsewhere.task(name="endless")
+    async def endless() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            await asyncio.sleep(0.01)
+            tidied.append(current_job().id)
+
+    job = await any_concert.enqueue("endless")
+    async with in_background(elsewhere.run_worker("default")) as worker:
+        await status(any_concert, job, JobStatus.RUNNING)
+        with anyio.fail_after(SOON):
+            assert await job.cancel() is True
+        assert tidied == [job.id]
+        with pytest.raises(JobCancelled, match=job.id):
+            await job.result()
+        assert not worker.done()
+    (await ledger_of(any_concert)).check(put=1, done=1)
+
+
+async def test_cancel_does_not_wait_longer_than_it_is_told(any_concert: Coordinator) -> None:
+    """False means that it still runs; it ends later all the same, whatever its body does then."""
+    job = await any_concert.enqueue("t", queue="q")
+    async with any_concert.consume("q") as jobs:
+        async with await anext(jobs) as claimed:
+            with anyio.CancelScope(shield=True):
+                assert await job.cancel(timeout=0) is False
+                assert await job.cancel(timeout=0.01) is False
+                assert claimed.is_cancelled
+            raise ValueError("while it was stopped")
+        assert await job.status() is JobStatus.CANCELLED
+        assert await job.cancel() is True
+    (await ledger_of(any_concert)).check(put=1, done=1)
+
+
+async def test_body_that_ends_in_spite_of_being_cancelled_has_succeeded(any_concert: Coordinator) -> None:
+    """Cancelling is over then; what it returned counts."""
+    started, may_end = asyncio.Event(), asyncio.Event()
+
+    @any_concert.task()
+    async def stubborn() -> int:
+        started.set()
+        try:
+            await anyio.sleep_forever()
+        except asyncio.CancelledError:
+            await may_end.wait()
+        return 7
+
+    job = await stubborn.enqueue()
+    async with in_background(any_concert.run_worker("default")):
+        await started.wait()
+        async with in_background(job.cancel()) as cancelling:
+            await waiting(any_concert, job)
+            may_end.set()
+            with anyio.fail_after(SOON):
+                assert await cancelling is True
+        assert await job.result(timeout=0) == 7
+
+
+async def test_cancelled_plain_function_runs_to_its_end(any_concert: Coordinator) -> None:
+    """A thread cannot be stopped: until it has ended the job runs, and then it counts as cancelled."""
+    may_end, running = threading.Event(), threading.Event()
+
+    @any_concert.task()
+    def plain() -> int:
+        running.set()
+        may_end.wait(5)
+        running.clear()
+        return 7
+
+    job = await plain.enqueue()
+    async with in_background(any_concert.run_worker("default")):
+        await eventually(running.is_set)
+        assert await job.cancel(timeout=0.05) is False
+        assert await job.status() is JobStatus.RUNNING
+        may_end.set()
+        assert await job.cancel(timeout=SOON) is True
+        assert not running.is_set()
+    assert await job.status() is JobStatus.CANCELLED
+
+
+async def test_job_that_is_claimed_ahead_is_cancelled_before_its_turn(any_concert: Coordinator) -> None:
+    """Its consumer is busy with another, and does not get it afterwards."""
+    jobs = [await any_concert.enqueue("t", [number]) for number in range(3)]
+    async with any_concert.consume("default", prefetch=3) as consumer:
+        async with await anext(consumer):
+            with anyio.fail_after(SOON):
+                assert await jobs[1].cancel() is True
+            with pytest.raises(JobCancelled):
+                await jobs[1].result()
+        async with await anext(consumer) as job:
+            assert job.args == [2]
+    (await ledger_of(any_concert)).check(put=3, done=3)
+
+
+async def test_cancel_that_overtakes_the_reply_of_the_claim_is_heard(any_concert: Coordinator) -> None:
+    """The message comes on another connection, and may be there before this process knows that it has the job."""
+    job = await any_concert.enqueue("t", queue="q")
+    async with any_concert.consume("q") as consumer:
+        assert consumer._opened is not None
+        claims = await consumer._opened._alive()
+        claiming = asyncio.create_task(consumer.try_claim(1))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        claims.hear(job.id)
+        assert await claiming == []
+    assert await job.status() is JobStatus.CANCELLED
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "thread"])
+async def test_job_that_is_cancelled_before_its_body_begins_does_not_run(any_concert: Coordinator, kind: str) -> None:
+    """Between the claim of its worker and the first step of its task."""
+    ran: list[int] = []
+
+    @any_concert.task(name="coroutine")
+    async def in_a_coroutine() -> None:
+        ran.append(1)
+
+    @any_concert.task(name="thread")
+    def in_a_thread() -> None:
+        ran.append(1)
+
+    class Late(ClaimedJob):
+        """Cancelled when it is handed out."""
+
+        __slots__ = ()
+
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if (name, value) == ("is_ahead", False):
+                self.cancel()
+
+    job = await any_concert.enqueue(kind)
+    assert {in_a_coroutine.name, in_a_thread.name} == {"coroutine", "thread"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claims_module, "ClaimedJob", Late)
+        async with in_background(any_concert.run_worker("default")):
+            with pytest.raises(JobCancelled):
+                await job.result(timeout=SOON)
+    assert ran == []
+
+
+async def test_cancel_of_what_has_ended_is_true_and_changes_nothing(any_concert: Coordinator) -> None:
+    """Succeeded, failed, cancelled, or never there."""
+    done, failed, cancelled = [await any_concert.enqueue("t", max_attempts=1) for _ in range(3)]
+    await cancelled.cancel()
+    async with any_concert.consume("default") as jobs:
+        await (await anext(jobs)).ack()
+        await (await anext(jobs)).nack()
+    before = await ledger_of(any_concert)
+    for job in (done, failed, cancelled, any_concert.tasks.job("nobody")):
+        assert await job.cancel() is True
+    assert await ledger_of(any_concert) == before
+    assert await failed.status() is JobStatus.FAILED
+
+
+async def test_many_cancelled_jobs_do_not_hold_up_those_behind_them(any_concert: Coordinator) -> None:
+    """Nor end a burst early."""
+    ran: list[int] = []
+
+    @any_concert.task(name="t")
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    jobs = await any_concert.enqueue_many([task.call(number) for number in range(2500)])
+    await asyncio.gather(*(job.cancel() for job in jobs[:-1]))
+    stats = await any_concert.tasks.stats("default")
+    assert (stats.queues["default"].ready, stats.queues["default"].oldest_age) == (2500, None)
+    with anyio.fail_after(SOON):
+        await any_concert.run_worker("default", concurrency=1, burst=True)
+    assert ran == [2499]
+
+
+# Progress, and the job that runs.
+
+
+async def test_progress_is_seen_by_whoever_asks(any_concert: Coordinator) -> None:
+    """While it runs."""
+    job = await any_concert.enqueue("t")
+    assert await job.progress() is None
+    async with any_concert.consume("default") as jobs:
+        async with await anext(jobs) as claimed:
+            assert await job.progress() is None
+            await claimed.progress(0.4, "half an apple")
+            assert await job.progress() == Progress(0.4, "half an apple")
+            for bad in (-0.1, 1.1, math.nan):
+                with pytest.raises(ValueError, match="progress"):
+                    await claimed.progress(bad)
+        assert await job.progress() is None
+        with pytest.raises(NotHeld):
+            await claimed.progress(1)
+    assert "progress" not in {name.decode().rpartition(":")[2] for name in await _keys(any_concert)}
+
+
+async def _keys(concert: Coordinator) -> list[bytes]:
+    client: Any = concert.redis
+    return [key async for key in client.scan_iter(f"*{concert._access.keys.namespace}:tasks*")]
+
+
+async def test_body_knows_its_job(any_concert: Coordinator) -> None:
+    """In a coroutine and in a thread; outside of a body there is none."""
+
+    @any_concert.task()
+    async def here() -> str:
+        await asyncio.sleep(0)
+        return current_job().id
+
+    @any_concert.task()
+    def in_a_thread() -> str:
+        anyio.from_thread.run(current_job().progress, 0.4)
+        return current_job().id
+
+    jobs = [await here.enqueue(), await in_a_thread.enqueue()]
+    async with in_background(any_concert.run_worker("default")):
+        assert [await job.result(timeout=SOON) for job in jobs] == [job.id for job in jobs]
+    with pytest.raises(RuntimeError, match="no job runs here"):
+        current_job()
+
+
+# Unique names.
+
+
+async def test_name_is_taken_until_its_job_is_done(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """The duplicate is the live job, whichever task it is of; afterwards a new one is created."""
+
+    @any_concert.task(name="t")
+    async def task(number: int) -> int:
+        return number
+
+    first = await task.options(unique="sold:42").enqueue(1)
+    second = await elsewhere.enqueue("other", unique="sold:42", queue="elsewhere")
+    third = await task.options(unique="sold:43").enqueue(3)
+    assert [(job.created, job.id) for job in (first, second, third)] == [
+        (True, first.id), (False, first.id), (True, third.id),
+    ]  # fmt: skip
+    async with in_background(any_concert.run_worker("default")):
+        assert await second.result(timeout=SOON) == 1
+        again = await task.options(unique="sold:42").enqueue(4)
+        assert again.created
+        assert await again.result(timeout=SOON) == 4
+    client: Any = any_concert.redis
+    keys = any_concert._enqueuing._keys
+    assert not await client.exists(keys.unique, keys.checks)
+
+
+async def test_name_is_taken_while_its_job_runs_or_waits_for_another_attempt(any_concert: Coordinator) -> None:
+    """Until done means until it has ended."""
+    first = await any_concert.enqueue("t", queue="q", unique="name")
+    async with any_concert.consume("q") as jobs:
+        async with await anext(jobs):
+            assert not (await any_concert.enqueue("t", queue="q", unique="name")).created
+            raise ValueError
+        duplicate = await any_concert.enqueue("t", queue="q", unique="name")
+        assert (duplicate.created, duplicate.id) == (False, first.id)
+
+
+@pytest.mark.parametrize("end", ["cancelled while it waits", "cancelled while it runs", "set aside"])
+async def test_name_is_free_when_its_job_has_ended(any_concert: Coordinator, end: str) -> None:
+    """However that was."""
+    first = await any_concert.enqueue("t", unique="name", max_attempts=1)
+    async with any_concert.consume("default") as jobs:
+        if end == "cancelled while it waits":
+            await first.cancel()
+        else:
+            async with await anext(jobs) as job:
+                if end == "set aside":
+                    raise ValueError
+                assert await any_concert.tasks.job(job.id).cancel(timeout=0) is False
+                await anyio.sleep_forever()
+        assert (await any_concert.enqueue("t", unique="name")).created
+
+
+async def test_name_is_free_when_its_job_has_started(any_concert: Coordinator) -> None:
+    """`unique_until="started"`: what comes while it runs is not lost on it."""
+    options: dict[str, Any] = {"unique": "name", "unique_until": "started"}
+    first = await any_concert.enqueue("t", **options)
+    assert (await any_concert.enqueue("t", **options)).id == first.id
+    async with any_concert.consume("default") as jobs, await anext(jobs):
+        second = await any_concert.enqueue("t", **options)
+        assert second.created
+        assert (await any_concert.enqueue("t", **options)).id == second.id
+    assert not (await any_concert.enqueue("t", **options)).created  # the end of the first did not free it again
+
+
+async def test_name_is_taken_for_a_time(any_concert: Coordinator) -> None:
+    """`unique_for`: whatever becomes of its job, by the server's clock."""
+    first = await any_concert.enqueue("t", unique="name", unique_for=60)
+    assert await first.cancel()
+    duplicate = await any_concert.enqueue("t", unique="name", unique_for=60)
+    assert (duplicate.created, duplicate.id) == (False, first.id)
+    short = await any_concert.enqueue("t", unique="short", unique_for=0.05)
+
+    async def is_free() -> bool:
+        return (await any_concert.enqueue("t", unique="short", unique_for=60)).created
+
+    await eventually(is_free)
+    assert await short.status() is JobStatus.QUEUED
+
+
+async def test_many_names_do_not_pile_up(any_concert: Coordinator) -> None:
+    """Those whose window has ended are dropped by later enqueues, quicker than others are added."""
+
+    @any_concert.task(name="t")
+    async def task() -> None: ...
+
+    def drafts(part: int) -> list[Any]:
+        options = [task.options(unique=f"{part}:{number}", unique_for=0.001) for number in range(300)]
+        return [bound.call() for bound in options]
+
+    client: Any = any_concert.redis
+    keys = any_concert._enqueuing._keys
+    for part in range(4):
+        await any_concert.enqueue_many(drafts(part))
+        await any_concert.redis.zadd(keys.checks, dict.fromkeys(await client.zrange(keys.checks, 0, -1), 1))
+        assert await client.hlen(keys.unique) <= 600
+        assert await client.zcard(keys.checks) == await client.hlen(keys.unique)
+
+
+async def test_two_processes_at_once_get_one_job(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """A hundred times each, together and in one batch."""
+
+    async def enqueue(concert: Coordinator) -> list[Job]:
+        return list(await asyncio.gather(*(concert.enqueue("t", unique="name") for _ in range(100))))
+
+    here, there = await asyncio.gather(enqueue(any_concert), enqueue(elsewhere))
+    assert len({job.id for job in here + there}) == 1
+    assert sum(job.created for job in here + there) == 1
+    assert len((await ledger_of(any_concert)).bodies) == 1
+
+
+# When a job runs, and whether it is tried again.
+
+
+async def test_job_that_has_expired_is_set_aside(any_concert: Coordinator) -> None:
+    """It is not started any more; one that is in time is."""
+    late = await any_concert.enqueue("t", expires=0.001)
+    in_time = await any_concert.enqueue("t", expires=60)
+    await asyncio.sleep(0.003)
+    async with any_concert.consume("default", prefetch=2) as jobs:
+        async with await anext(jobs) as job:
+            assert job.id == in_time.id
+        with pytest.raises(JobFailed, match=r"JobExpired: job .* was not started within 0\.001 s"):
+            await late.result()
+
+
+async def test_only_failures_of_these_classes_are_tried_again(any_concert: Coordinator) -> None:
+    """Of others the job is set aside at its first attempt."""
+
+    @any_concert.task(queue="q", retry_on=(ConnectionError,))
+    async def task(kind: str) -> None:
+        raise {"connection": ConnectionError, "value": ValueError}[kind]
+
+    again, never = await task.enqueue("connection"), await task.enqueue("value")
+    async with in_background(any_concert.run_worker("q")):
+        await status(any_concert, again, JobStatus.DELAYED)
+        with pytest.raises(JobFailed, match="ValueError") as caught:
+            await never.result(timeout=SOON)
+    assert caught.value.attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "seconds"),
+    [(ValueError, 10), (Retry, 10), (lambda: Retry(after=timedelta(minutes=5)), 300)],
+    ids=["error", "retry", "retry after"],
+)
+async def test_next_attempt_comes_when_the_task_says(
+    any_concert: Coordinator, failure: Callable[[], Exception], seconds: float
+) -> None:
+    """By the backoff of the task, or by what its body asks for."""
+
+    @any_concert.task(queue="q", backoff=lambda failures: 10 * failures, retry_on=(ValueError,))
+    async def task() -> None:
+        raise failure()
+
+    job = await task.enqueue()
+    client: Any = any_concert.redis
+    async with in_background(any_concert.run_worker("q")):
+        await status(any_concert, job, JobStatus.DELAYED)
+        due_ms = await client.zscore(any_concert._enqueuing._keys.queue("q").delayed, job.id)
+        now, _ = await client.time()
+    assert seconds - 3 < due_ms / 1000 - now <= seconds + 1
+
+
+async def test_last_attempt_is_the_last_even_for_retry(any_concert: Coordinator) -> None:
+    """`Retry` is a failure like others."""
+
+    @any_concert.task(max_attempts=1)
+    async def task() -> None:
+        raise Retry(after=1)
+
+    job = await task.enqueue()
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="asked for another attempt in 1 s"):
+            await job.result(timeout=SOON)
+
+
+async def test_bad_options_of_a_job_are_refused_before_anything_is_sent() -> None:
+    """Also by a coordinator that is not open."""
+    concert = Coordinator()
+    bad: list[tuple[str, list[Any]]] = [
+        ("result_ttl", [-1, math.nan, "1", None]),
+        ("expires", [-1, math.inf, "1"]),
+        ("time_limit", [-1, 0, "1"]),
+        ("unique_until", ["end", None, 1]),
+        ("unique_for", [-1, math.nan, None]),
+    ]
+    for name, values in bad:
+        for value in values:
+            options: dict[str, Any] = {name: value}
+            with pytest.raises(ValueError, match=name):
+                await concert.enqueue("t", **options)
+    for value in ("", "x" * 513, 7):
+        options = {"unique": value}
+        with pytest.raises(InvalidName):
+            await concert.enqueue("t", **options)
+    for after in (-1, math.nan, "1"):
+        options = {"after": after}
+        with pytest.raises(ValueError, match="delay"):
+            Retry(**options)
+    job = concert.tasks.job("some")
+    for call in (job.status(), job.result(), job.cancel(), job.progress()):
+        with pytest.raises(NotConnected):
+            await call
+
+
+@pytest.mark.parametrize("job_id", ["", None, 7, b"id"], ids=range(4))
+async def test_bad_ids_are_refused(any_concert: Coordinator, job_id: Any) -> None:
+    """An empty one above all: it must not stand for all the dead."""
+    await bury(any_concert, count=2)
+    with pytest.raises(InvalidName):
+        any_concert.tasks.job(job_id)
+    for call in (any_concert.tasks.purge(job_id), any_concert.tasks.replay(job_id)):
+        with pytest.raises(InvalidName):
+            await call
+    assert len(await any_concert.tasks.dead()) == 2
+
+
+# Many at once.
+
+
+async def test_many_are_enqueued_in_order(any_concert: Coordinator) -> None:
+    """Into several queues, each in the order given; the jobs come back in that order, too."""
+
+    @any_concert.task(name="t")
+    async def task(number: int) -> None: ...
+
+    drafts = [task.options(queue=f"q{number % 3}").call(number) for number in range(5000)]
+    jobs = await any_concert.enqueue_many(drafts)
+    assert all(job.created for job in jobs)
+    ledger = await ledger_of(any_concert)
+    assert ledger.ready == {f"q{part}": [job.id for job in jobs[part::3]] for part in range(3)}
+    assert await any_concert.enqueue_many([]) == []
+
+
+async def test_many_are_enqueued_with_their_own_options(any_concert: Coordinator) -> None:
+    """Delays and unique names; duplicates within the batch are one job."""
+
+    @any_concert.task(name="t")
+    async def task(number: int) -> None: ...
+
+    once = task.options(unique="name")
+    jobs = await any_concert.enqueue_many([once.call(1), task.options(delay=60).call(2), once.call(3), task.call(4)])
+    assert [job.created for job in jobs] == [True, True, False, True]
+    assert jobs[0].id == jobs[2].id
+    ledger = await ledger_of(any_concert)
+    assert ledger.ready == {"default": [jobs[0].id, jobs[3].id]}
+    assert ledger.delayed == {"default": [jobs[1].id]}
+
+
+async def test_many_large_jobs_go_in_portions(any_concert: Coordinator) -> None:
+    """What is under way at once is bounded, whatever is given."""
+
+    @any_concert.task(name="t")
+    async def task(text: str) -> None: ...
+
+    session = any_concert._access.session
+    most = 0
+    submit = session.channel.submit
+
+    def watched(call: Any) -> None:
+        nonlocal most
+        submit(call)
+        most = max(most, session.channel._bytes)
+
+    session.channel.submit = watched  # type: ignore[method-assign]
+    jobs = await any_concert.enqueue_many([task.call("x" * 500_000) for _ in range(60)])
+    assert len(jobs) == 60
+    assert 2**20 < most < 10 * 2**20
+    await any_concert.enqueue_many([task.call("x") for _ in range(12_000)])
+    assert len((await ledger_of(any_concert)).bodies) == 12_060
+
+
+# Dead letters.
+
+
+async def bury(concert: Coordinator, *, count: int = 1, queue: str = "default", **options: Any) -> list[Job]:
+    """Jobs that were set aside, with ValueError."""
+    jobs = [
+        await concert.enqueue("t", [number], {"a": 1}, queue=queue, max_attempts=1, **options)
+        for number in range(count)
+    ]
+    async with concert.consume(queue) as consumer:
+        for number in range(count):
+            async with await anext(consumer):
+                raise ValueError(f"no {number}")
+    return jobs
+
+
+async def test_dead_are_listed_latest_first(any_concert: Coordinator) -> None:
+    """With what they were, and why they are dead."""
+    jobs = await bury(any_concert, count=3, queue="q")
+    for place, job in enumerate(jobs):  # apart, so that their order is sure
+        await any_concert.redis.zincrby(any_concert._enqueuing._keys.dead, place, job.id)
+    dead = await any_concert.tasks.dead()
+    assert [one.id for one in dead] == [job.id for job in reversed(jobs)]
+    [latest] = await any_concert.tasks.dead(limit=1)
+    client: Any = any_concert.redis
+    assert latest == dead[0]
+    assert (latest.name, list(latest.args), dict(latest.kwargs), latest.queue) == ("t", [2], {"a": 1}, "q")
+    assert (latest.reason, latest.attempts) == ("ValueError: no 2", 1)
+    assert "raise ValueError" in latest.traceback
+    seconds, _ = await client.time()
+    assert abs(latest.died_at - seconds) < 10
+    bad: Any
+    for bad in (0, 1001, "1", True):
+        with pytest.raises(ValueError, match="limit"):
+            await any_concert.tasks.dead(limit=bad)
+
+
+async def test_unreadable_job_is_listed_too(any_concert: Coordinator) -> None:
+    """Without its name; it cannot be edited."""
+    [job] = await bury(any_concert)
+    await any_concert.redis.hset(any_concert._enqueuing._keys.bodies, job.id, "unreadable")
+    [dead] = await any_concert.tasks.dead()
+    assert (dead.id, dead.name) == (job.id, "?")
+    with pytest.raises(InvalidPayload):
+        await any_concert.tasks.replay(job.id, args=[1])
+    await any_concert.tasks.replay(job.id)
+    assert (await ledger_of(any_concert)).ready == {"default": [job.id]}
+
+
+async def test_replayed_job_runs_as_if_it_were_new(any_concert: Coordinator) -> None:
+    """Under its old id, where it was or elsewhere, with its arguments or others."""
+    plain, edited = await bury(any_concert, count=2, queue="q")
+    await any_concert.tasks.replay(plain.id)
+    await any_concert.tasks.replay(edited.id, args=[7], queue="other")
+    for job in (plain, edited):
+        with pytest.raises(JobNotFound, match=job.id):
+            await any_concert.tasks.replay(job.id)
+    async with any_concert.consume("q", "other") as jobs:
+        for job, args in ((plain, [0]), (edited, [7])):
+            async with await anext(jobs) as claimed:
+                assert (claimed.id, claimed.args, claimed.kwargs, claimed.attempt) == (job.id, args, {"a": 1}, 1)
+    (await ledger_of(any_concert)).check(put=2, done=2)
+    assert await edited.result(timeout=0) is None
+
+
+async def test_replayed_job_has_its_name_again_unless_another_has_it(any_concert: Coordinator) -> None:
+    """It runs in both cases."""
+    [job] = await bury(any_concert, unique="name")
+    other = await any_concert.enqueue("t", unique="name")
+    await any_concert.tasks.replay(job.id)
+    assert (await any_concert.enqueue("t", unique="name")).id == other.id
+    await other.cancel()
+    await any_concert.redis.hdel(any_concert._enqueuing._keys.unique, "name")
+    await job.cancel()
+    [job] = await bury(any_concert, unique="name")
+    await any_concert.redis.hdel(any_concert._enqueuing._keys.unique, "name")  # as an hour later
+    await any_concert.tasks.replay(job.id)
+    duplicate = await any_concert.enqueue("t", unique="name")
+    assert (duplicate.created, duplicate.id) == (False, job.id)
+
+
+async def test_purged_job_is_gone(any_concert: Coordinator) -> None:
+    """One, all that are old enough, and all: more than one script drops."""
+    jobs = await bury(any_concert, count=3)
+    await any_concert.tasks.purge(jobs[0].id)
+    with pytest.raises(JobNotFound, match=jobs[0].id):
+        await any_concert.tasks.purge(jobs[0].id)
+    assert await jobs[0].status() is JobStatus.UNKNOWN
+    keys = any_concert._enqueuing._keys
+    await any_concert.redis.zincrby(keys.dead, -60_000, jobs[1].id)
+    assert await any_concert.tasks.purge_all(older_than=30) == 1
+    assert [dead.id for dead in await any_concert.tasks.dead()] == [jobs[2].id]
+    many: dict[str, float] = {f"many{number}": 1 for number in range(1200)}
+    await any_concert.redis.zadd(keys.dead, many)
+    assert await any_concert.tasks.purge_all() == 1201
+    ledger = await ledger_of(any_concert)
+    assert (ledger.bodies, ledger.dead, ledger.reasons, ledger.failures) == ([], [], {}, {})
+
+
+# Pausing, and looking.
+
+
+async def test_paused_queue_waits_and_others_go_on(any_concert: Coordinator) -> None:
+    """What is enqueued stays there; when it is resumed, whoever sleeps is woken."""
+    await any_concert.tasks.pause("q")
+    await any_concert.tasks.pause("q")
+    job = await any_concert.enqueue("t", queue="q")
+    other = await any_concert.enqueue("t", queue="other")
+    async with any_concert.consume("q", "other") as jobs:
+        async with await anext(jobs) as claimed:
+            assert claimed.id == other.id
+        async with in_background(anext(jobs)) as waits:
+            await asleep(any_concert)
+            with anyio.move_on_after(0.1):
+                await asyncio.wait([waits])
+            assert not waits.done()
+            with anyio.fail_after(SOON):
+                await any_concert.tasks.resume("q")
+                assert getattr(await waits, "id", None) == job.id
+    assert not await any_concert.redis.exists(any_concert._enqueuing._keys.paused)
+
+
+async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
+    """Of each queue that is asked for."""
+    await bury(any_concert, count=2, queue="q")
+    for number in range(5):
+        await any_concert.enqueue("t", [number], queue="q", delay=0 if number < 3 else 60)
+    client: Any = any_concert.redis
+    keys = any_concert._enqueuing._keys
+    await any_concert.tasks.pause("empty")
+    async with any_concert.consume("q") as jobs:
+        async with await anext(jobs):
+            pass
+        await jobs.claim(1)
+        [oldest] = (await ledger_of(any_concert)).ready["q"]
+        seconds, _ = await client.time()
+        await any_concert.redis.hset(keys.bodies, oldest, f"{seconds - 60}000 {{}}")
+        stats = await any_concert.tasks.stats("q", "empty")
+    queue, empty = stats.queues["q"], stats.queues["empty"]
+    assert (stats.workers, stats.dead) == (1, 2)
+    assert (queue.ready, queue.delayed, queue.running, queue.is_paused, queue.finished) == (1, 2, 1, False, 1)
+    assert queue.oldest_age is not None
+    assert 58 < queue.oldest_age < 65
+    assert empty == QueueStats(ready=0, delayed=0, running=0, oldest_age=None, is_paused=True, finished=0)
+    assert isinstance(stats, TaskStats)
+    await any_concert.tasks.resume("empty")
+    with pytest.raises(ValueError, match="queue"):
+        await any_concert.tasks.stats()
+    for call in (any_concert.tasks.stats(""), any_concert.tasks.pause(""), any_concert.tasks.resume("")):
+        with pytest.raises(InvalidName):
+            await call
+
+
+async def test_job_ends_promptly_for_one_who_waits(any_concert: Coordinator) -> None:
+    """Enqueue, run, and read the result: a few round trips, no sleep anywhere."""
+
+    @any_concert.task(name="t")
+    async def task() -> None: ...
+
+    async with in_background(any_concert.run_worker("default")):
+        await (await task.enqueue()).result(timeout=SOON)
+        started_at = time.monotonic()
+        for _ in range(20):
+            await (await task.enqueue()).result(timeout=SOON)
+        assert time.monotonic() - started_at < SOON

@@ -1,0 +1,284 @@
+"""Tasks that run by themselves: one job for each instant, among all workers."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from inconcert import Coordinator
+from inconcert._redis.scripts import load
+from inconcert.tasks.claimed import current_job
+from inconcert.tasks.schedule import Missed
+from inconcert.tasks.scheduler import Scheduler
+from inconcert.tasks.store import JobKeys
+from tests.support.eventually import eventually
+from tests.support.ledger import read_ledger
+
+
+@pytest.fixture
+async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
+    """A second session on the same server, as another process has it."""
+    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def any_concert(any_concert: Coordinator) -> AsyncIterator[Coordinator]:
+    """As everywhere; and what fakeredis leaves waiting of a BLPOP whose connection was closed is ended."""
+    yield any_concert
+    for task in asyncio.all_tasks():
+        if "AsyncFakeSocket._async_blocking" in repr(task.get_coro()):
+            task.cancel()
+            await asyncio.wait([task])
+
+
+@asynccontextmanager
+async def in_background(coroutine: Coroutine[Any, Any, object]) -> "AsyncGenerator[asyncio.Task[object]]":
+    """Run it, and cancel it in the end."""
+    task = asyncio.create_task(coroutine)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.result()
+
+
+def scheduling(concert: Coordinator) -> Scheduler:
+    """What a worker runs beside its jobs."""
+    return Scheduler(concert._access, JobKeys(concert._access.keys), concert._registry.schedules)
+
+
+async def jobs_of(concert: Coordinator) -> list[str]:
+    """The ids of all jobs."""
+    return (await read_ledger(concert.redis, concert._access.keys.namespace)).bodies
+
+
+def last_key(concert: Coordinator, number: int = 0) -> str:
+    """Where the last instant of a schedule is."""
+    return JobKeys(concert._access.keys).schedule(str(concert._registry.schedules[number]))
+
+
+async def set_last(concert: Coordinator, seconds: float) -> None:
+    """Let the last instant be so."""
+    await concert.redis.set(last_key(concert), int(seconds * 1000), px=60_000)
+
+
+async def now_of(concert: Coordinator) -> float:
+    """The server's clock, in seconds."""
+    client: Any = concert.redis
+    seconds, microseconds = await client.time()
+    return cast("float", seconds + microseconds / 1e6)
+
+
+def add_schedule(concert: Coordinator, seen: list[float], *, missed: Missed = "all", **when: Any) -> None:
+    """A task that takes note of its instants."""
+
+    @concert.cron(missed=missed, **when)
+    @concert.task(name="t")
+    async def run() -> None:
+        seen.append(current_job().scheduled_at or 0.0)
+
+
+async def test_job_is_enqueued_at_each_instant(any_concert: Coordinator) -> None:
+    """Not before, and soon after; the body is told which instant it is."""
+    late: list[float] = []
+    seen: list[float] = []
+
+    @any_concert.cron(every=0.2)
+    @any_concert.task(name="tick")
+    async def tick() -> None:
+        job = current_job()
+        assert job.scheduled_at is not None
+        seen.append(job.scheduled_at)
+        late.append(job.enqueued_at - job.scheduled_at)
+
+    async with in_background(any_concert.run_worker("default")):
+        await eventually(lambda: len(seen) >= 5)
+    assert seen == sorted(set(seen))
+    assert all(round(instant * 1000) % 200 == 0 for instant in seen)
+    assert min(late) >= 0
+    assert sorted(late)[len(late) // 2] < 0.1
+
+
+async def test_workers_share_the_instants(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Each runs once, whoever comes first; nothing is left out."""
+    seen: list[float] = []
+    for concert in (any_concert, elsewhere):
+        add_schedule(concert, seen, every=0.1)
+    async with in_background(any_concert.run_worker("default")), in_background(elsewhere.run_worker("default")):
+        await eventually(lambda: len(seen) >= 15)
+    tenths = sorted(round(instant * 10) for instant in seen)
+    assert tenths == list(range(tenths[0], tenths[0] + len(tenths)))
+
+
+async def test_cron_expression_enqueues(any_concert: Coordinator) -> None:
+    """At each second, in the queue of its task, which no worker here reads."""
+
+    @any_concert.cron("* * * * * *", tz="Europe/Berlin")
+    @any_concert.task(queue="reports", name="report")
+    async def report() -> None: ...
+
+    async with scheduling(any_concert):
+        await eventually(lambda: jobs_of(any_concert))
+    [job_id] = (await read_ledger(any_concert.redis, any_concert._access.keys.namespace)).ready["reports"]
+    assert job_id.startswith("report@20")
+
+
+async def test_task_may_have_several_schedules(any_concert: Coordinator) -> None:
+    """At an instant that two of them have it runs once, while its job is there."""
+    seen: list[float] = []
+    task = any_concert.task(name="t")(lambda: seen.append(0))
+    any_concert.cron(every=0.2)(task)
+    any_concert.cron("* * * * * *")(task)
+    async with scheduling(any_concert):
+        await eventually(lambda: jobs_of_length(any_concert, 6))
+    found = await jobs_of(any_concert)
+    assert len(set(found)) == len(found)
+
+
+async def jobs_of_length(concert: Coordinator, count: int) -> bool:
+    """Whether there are so many jobs."""
+    return len(await jobs_of(concert)) >= count
+
+
+async def test_new_schedule_begins_with_the_next_instant(any_concert: Coordinator) -> None:
+    """What was before it was there is not missed."""
+    add_schedule(any_concert, [], every=86_400)
+    async with scheduling(any_concert):
+        await eventually(lambda: any_concert.redis.exists(last_key(any_concert)))
+    assert await jobs_of(any_concert) == []
+
+
+@pytest.mark.parametrize(("missed", "count"), [("skip", 0), ("once", 1), ("all", 60)])
+async def test_instants_without_a_worker_are_made_up_for_as_told(
+    any_concert: Coordinator, missed: Missed, count: int
+) -> None:
+    """The last instant was five minutes ago, and it is the sixtieth."""
+    now = await now_of(any_concert)
+    period = (now - 300) / 60
+    add_schedule(any_concert, [], every=period, missed=missed)
+    await set_last(any_concert, 1)
+    async with scheduling(any_concert):
+        if count:
+            await eventually(lambda: jobs_of_length(any_concert, count))
+        else:
+            await asyncio.wait_for(looked(any_concert), 10)
+    assert len(await jobs_of(any_concert)) == count
+
+
+async def looked(concert: Coordinator) -> None:
+    """Wait until a scheduler has looked: then the schedule is remembered for longer."""
+
+    async def is_kept() -> bool:
+        return await concert.redis.pttl(last_key(concert)) > 60_000
+
+    await eventually(is_kept)
+
+
+async def test_instant_that_is_only_just_past_is_not_skipped(any_concert: Coordinator) -> None:
+    """A worker that restarts at the wrong moment skips nothing."""
+    now = await now_of(any_concert)
+    add_schedule(any_concert, [], every=(now - 20) / 60, missed="skip")
+    await set_last(any_concert, 1)
+    async with scheduling(any_concert):
+        await eventually(lambda: jobs_of(any_concert))
+
+
+async def test_schedule_is_forgotten_when_nobody_looks_for_a_month(any_concert: Coordinator) -> None:
+    """So one that was removed from the code leaves nothing."""
+    add_schedule(any_concert, [], every=3600)
+    async with scheduling(any_concert):
+        await eventually(lambda: any_concert.redis.exists(last_key(any_concert)))
+    days = await any_concert.redis.pttl(last_key(any_concert)) / 86_400_000
+    assert 29 < days <= 30
+
+
+async def test_clock_of_the_client_does_not_matter(concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instants are the server's."""
+    seen: list[float] = []
+    add_schedule(concert, seen, every=0.2)
+    now = await now_of(concert)
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    async with in_background(concert.run_worker("default")):
+        await eventually(lambda: len(seen) >= 3)
+    assert all(now < instant < now + 20 for instant in seen)
+
+
+Tick = Callable[..., Coroutine[Any, Any, Any]]
+
+
+@pytest.fixture
+def tick(any_concert: Coordinator) -> Tick:
+    """The script."""
+    keys = JobKeys(any_concert._access.keys)
+    place = keys.queue("q")
+
+    async def run(*args: str | int) -> Any:
+        results = [keys.result(str(job_id)) for job_id in args[1::3]]
+        parts = (keys.bodies, place.queue, place.bell, keys.schedule("s"), *results)
+        return await any_concert._access.session.run(load("tasks/tick"), parts, 60_000, *args)
+
+    return run
+
+
+async def test_tick_run_twice_adds_once(any_concert: Coordinator, tick: Tick) -> None:
+    """Also when the job is done already."""
+    now_ms, last_ms, added = await tick()
+    assert (last_ms, added) == (now_ms, 0)
+    instant = last_ms + 1
+    await asyncio.sleep(0.002)
+    assert (await tick(instant, "id", "{}"))[1:] == [instant, 1]
+    assert (await tick(instant, "id", "{}"))[1:] == [instant, 0]
+    await any_concert.redis.delete(JobKeys(any_concert._access.keys).bodies)
+    assert (await tick(instant, "id", "{}"))[1:] == [instant, 0]
+
+
+async def test_tick_adds_no_job_whose_result_is_kept(any_concert: Coordinator, tick: Tick) -> None:
+    """Another schedule of the task had the same instant, and the job is done."""
+    await any_concert.redis.set(JobKeys(any_concert._access.keys).result("a"), "succeeded 1", px=60_000)
+    assert (await tick(1000, "a", "{}", 2000, "b", "{}"))[1:] == [2000, 1]
+    assert await jobs_of(any_concert) == ["b"]
+
+
+async def test_tick_adds_nothing_before_its_time(any_concert: Coordinator, tick: Tick) -> None:
+    """A worker whose clock runs fast is told how late it is."""
+    now_ms, *_ = await tick()
+    again_ms, last_ms, added = await tick(now_ms + 60_000, "id", "{}")
+    assert again_ms >= now_ms
+    assert (last_ms, added) == (now_ms, 0)
+    assert await jobs_of(any_concert) == []
+
+
+async def test_tick_adds_the_instants_after_the_last(any_concert: Coordinator, tick: Tick) -> None:
+    """In their order; a schedule that the server forgot goes on with what it is given."""
+    assert (await tick(1000, "a", "{}", 2000, "b", "{}"))[1:] == [2000, 2]
+    assert (await tick(1000, "a", "{}", 2000, "b", "{}", 3000, "c", "{}"))[1:] == [3000, 1]
+    ledger = await read_ledger(any_concert.redis, any_concert._access.keys.namespace)
+    assert ledger.ready == {"q": ["a", "b", "c"]}
+
+
+def test_schedule_stands_on_a_task_without_arguments(any_concert: Coordinator) -> None:
+    """Anything else is refused where it is written."""
+
+    async def plain() -> None: ...
+
+    @any_concert.task(name="needs")
+    async def needs(number: int) -> None: ...
+
+    @any_concert.cron(every=60)
+    @any_concert.task(name="has default")
+    async def has_default(number: int = 1) -> None: ...
+
+    with pytest.raises(TypeError, match=r"put @concert.cron\(...\) on top of @concert.task\(...\)"):
+        any_concert.cron(every=60)(cast("Any", plain))
+    with pytest.raises(TypeError, match="number"):
+        any_concert.cron(every=60)(needs)
+    with pytest.raises(ValueError, match="missed is 'never'; give 'skip', 'once' or 'all'"):
+        any_concert.cron(every=60, missed=cast("Any", "never"))
+    assert len(any_concert._registry.schedules) == 1
+    assert has_default.name == "has default"

@@ -1,0 +1,486 @@
+"""A worker as its operator meets it: how it ends, when it stops a job, and what runs around each attempt."""
+
+import asyncio
+import logging
+import math
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from inconcert import ClaimedJob, Coordinator, NotConnected
+from inconcert.tasks import worker as worker_module
+from tests.contract.test_tasks import all_done, asleep, in_background, ledger_of, make_due, until
+from tests.support.eventually import eventually
+
+SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
+
+
+# Draining.
+
+
+async def test_stopped_worker_lets_running_jobs_end_and_claims_no_more(any_concert: Coordinator) -> None:
+    """What runs is acknowledged, the rest stays in its queue, and the call returns."""
+    stop, may_end, ran = asyncio.Event(), asyncio.Event(), list[int]()
+
+    @any_concert.task(name="t")
+    async def task(number: int) -> None:
+        ran.append(number)
+        await may_end.wait()
+
+    put = [(await task.enqueue(number)).id for number in range(4)]
+    async with in_background(any_concert.run_worker("default", concurrency=2, stop=stop)) as worker:
+        await eventually(lambda: len(ran) == 2)
+        stop.set()
+        await asyncio.sleep(0)
+        assert not worker.done()
+        may_end.set()
+        with anyio.fail_after(SOON):
+            await worker
+    ledger = await until(any_concert, lambda ledger: not ledger.workers)
+    ledger.check(put=4, done=2)
+    assert ran == [0, 1]
+    assert ledger.ready == {"default": put[2:]}
+
+
+async def test_what_outlasts_the_grace_goes_back_uncounted(any_concert: Coordinator) -> None:
+    """It is cancelled, and the call returns as after any other end."""
+    stop, stopped = asyncio.Event(), list[int]()
+
+    @any_concert.task(name="t")
+    async def task(number: int) -> None:
+        try:
+            await anyio.sleep(0 if number == 1 else math.inf)
+        finally:
+            stopped.append(number)
+
+    put = [(await task.enqueue(number)).id for number in range(3)]
+    async with in_background(any_concert.run_worker("default", stop=stop, grace=0.05)) as worker:
+        await until(any_concert, lambda ledger: len(ledger.bodies) == 2)
+        started_at = time.monotonic()
+        stop.set()
+        with anyio.fail_after(SOON):
+            await worker
+        assert time.monotonic() - started_at >= 0.05
+    assert sorted(stopped) == [0, 1, 2]
+    ledger = await until(any_concert, lambda ledger: not ledger.workers)
+    assert sorted(ledger.ready["default"]) == [put[0], put[2]]
+    assert (ledger.claimed, ledger.failures, ledger.crashes) == ({}, {}, {})
+
+
+async def test_body_that_is_cancelled_may_tidy_up(any_concert: Coordinator) -> None:
+    """It has a second for it, in which what it awaits in its `finally` is not cut short."""
+    stop, started, tidied = asyncio.Event(), asyncio.Event(), list[int]()
+
+    @any_concert.task(name="t")
+    async def task() -> None:
+        try:
+            started.set()
+            await anyio.sleep_forever()
+        finally:
+            for step in range(3):
+                await asyncio.sleep(0.01)
+                tidied.append(step)
+
+    job = await task.enqueue()
+    async with in_background(any_concert.run_worker("default", stop=stop, grace=0)) as worker:
+        await started.wait()
+        stop.set()
+        with anyio.fail_after(SOON):
+            await worker
+    assert tidied == [0, 1, 2]
+    ledger = await until(any_concert, lambda ledger: not ledger.workers)
+    assert ledger.ready["default"] == [job.id]
+
+
+async def test_body_that_swallows_its_cancellation_is_told_again(
+    any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is to stop does not wait for it for ever."""
+    monkeypatch.setattr(worker_module, "_TELL_AGAIN", 0.05)
+    stop, started, swallowed = asyncio.Event(), asyncio.Event(), list[int]()
+
+    @any_concert.task(name="t")
+    async def task() -> None:
+        started.set()
+        for step in range(2):
+            try:
+                await anyio.sleep_forever()
+            except asyncio.CancelledError:
+                swallowed.append(step)
+        await anyio.sleep_forever()
+
+    await task.enqueue()
+    async with in_background(any_concert.run_worker("default", stop=stop, grace=0)) as worker:
+        await started.wait()
+        stop.set()
+        with anyio.fail_after(SOON):
+            await worker
+    assert swallowed == [0, 1]
+
+
+async def test_idle_worker_stops_at_once(any_concert: Coordinator) -> None:
+    """It does not sleep on."""
+    stop = asyncio.Event()
+    async with in_background(any_concert.run_worker("default", stop=stop)) as worker:
+        await asleep(any_concert)
+        stop.set()
+        with anyio.fail_after(SOON):
+            await worker
+
+
+async def test_worker_that_is_told_to_stop_before_it_starts_runs_nothing(any_concert: Coordinator) -> None:
+    """An order that came while the process started holds."""
+    stop = asyncio.Event()
+    stop.set()
+    put = await any_concert.enqueue("t")
+    with anyio.fail_after(SOON):
+        await any_concert.run_worker("default", stop=stop)
+    assert (await ledger_of(any_concert)).ready == {"default": [put.id]}
+
+
+async def test_closing_the_coordinator_ends_a_worker_that_drains(any_concert: Coordinator, namespace: str) -> None:
+    """What ran goes back, and is not counted."""
+    stop = asyncio.Event()
+    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as closing:
+
+        @closing.task(name="t")
+        async def task() -> None:
+            await anyio.sleep_forever()
+
+        put = await task.enqueue()
+        worker = asyncio.create_task(closing.run_worker("default", stop=stop))
+        await until(any_concert, lambda ledger: ledger.claimed)
+        stop.set()
+        await asyncio.sleep(0)
+    await asyncio.wait([worker], timeout=5)
+    assert isinstance(worker.exception(), NotConnected | None)
+    ledger = await ledger_of(any_concert)
+    assert (ledger.ready, ledger.failures) == ({"default": [put.id]}, {})
+
+
+async def test_stopped_consumer_ends_its_loop(any_concert: Coordinator) -> None:
+    """The job in hand may end, what was claimed ahead goes back, and nobody waits for more."""
+    put = [(await any_concert.enqueue("t", [number])).id for number in range(4)]
+    seen: list[str] = []
+    async with any_concert.consume("default", prefetch=3) as jobs:
+        async for job in jobs:
+            async with job:
+                seen.append(job.id)
+                jobs.stop()
+        assert await jobs.claim(1) == []
+    ledger = await until(any_concert, lambda ledger: not ledger.claimed)
+    assert (seen, ledger.ready) == (put[:1], {"default": put[1:]})
+
+
+# Bursts.
+
+
+async def test_burst_ends_when_nothing_is_left(any_concert: Coordinator) -> None:
+    """All queues are empty, those that jobs filled meanwhile, too; what is not due does not count."""
+    ran: list[int] = []
+
+    @any_concert.task(name="t")
+    async def task(number: int) -> None:
+        ran.append(number)
+        if number < 3:
+            await task.options(queue="low").enqueue(number + 3)
+
+    for number in range(3):
+        await task.enqueue(number)
+    later = await task.options(delay=3600).enqueue(7)
+    with anyio.fail_after(SOON):
+        await any_concert.run_worker("default", "low", concurrency=2, burst=True)
+        await any_concert.run_worker("default", "low", burst=True)  # with nothing to do at all
+    assert sorted(ran) == list(range(6))
+    ledger = await until(any_concert, lambda ledger: not ledger.workers)
+    assert (ledger.bodies, ledger.delayed) == ([later.id], {"default": [later.id]})
+
+
+async def test_burst_runs_delayed_jobs_that_are_due(any_concert: Coordinator) -> None:
+    """More than the promoter moves at once: bursts may be all that ever runs, started from time to time."""
+    ran: list[int] = []
+
+    @any_concert.task(name="t")
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    for number in range(120):
+        await task.options(delay=3600).enqueue(number)
+    await make_due(any_concert, "default")
+    with anyio.fail_after(5):
+        await any_concert.run_worker("default", burst=True)
+    assert sorted(ran) == list(range(120))
+
+
+async def test_burst_runs_what_a_running_job_waits_for(any_concert: Coordinator) -> None:
+    """It goes on claiming as long as anything runs, and ends with the last of them, not after a sleep."""
+    inner_ran = asyncio.Event()
+
+    @any_concert.task(name="inner")
+    async def inner() -> None:
+        inner_ran.set()
+
+    @any_concert.task(name="outer")
+    async def outer() -> None:
+        await inner.enqueue()
+        await inner_ran.wait()
+
+    await outer.enqueue()
+    with anyio.fail_after(SOON):
+        await any_concert.run_worker("default", burst=True)
+    assert (await ledger_of(any_concert)).bodies == []
+
+
+# Time limits.
+
+
+async def test_job_is_stopped_at_its_limit(any_concert: Coordinator) -> None:
+    """That is a failed attempt, with the limit in the reason; whoever enqueues it may set another."""
+    cancelled: list[float] = []
+
+    @any_concert.task(name="t", max_attempts=1, time_limit=60)
+    async def task(seconds: float) -> None:
+        try:
+            await anyio.sleep(seconds)
+        except asyncio.CancelledError:
+            cancelled.append(seconds)
+            raise
+
+    slow = await task.options(time_limit=0.05).enqueue(30)
+    await task.options(time_limit=None).enqueue(0)
+    await task.enqueue(0)
+    async with in_background(any_concert.run_worker("default")):
+        ledger = await until(any_concert, lambda ledger: ledger.bodies == ledger.dead == [slow.id])
+    assert cancelled == [30]
+    assert ledger.reasons[slow.id]["reason"] == "TimeoutError: task 't' ran longer than 0.05 s"
+
+
+async def test_limit_leaves_other_errors_alone(any_concert: Coordinator) -> None:
+    """Also a TimeoutError of the job's own, and one that it raises because it is stopped."""
+
+    @any_concert.task(name="own", max_attempts=1, time_limit=60)
+    async def own() -> None:
+        raise TimeoutError("mine")
+
+    @any_concert.task(name="late", max_attempts=1, time_limit=0.02)
+    async def late() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            raise ValueError("in vain")
+
+    puts = [await own.enqueue(), await late.enqueue()]
+    async with in_background(any_concert.run_worker("default")):
+        ledger = await until(any_concert, lambda ledger: len(ledger.dead) == 2)
+    reasons = [ledger.reasons[put.id]["reason"] for put in puts]
+    assert reasons == ["TimeoutError: mine", "ValueError: in vain"]
+
+
+async def test_plain_function_runs_beyond_its_limit_and_counts(any_concert: Coordinator) -> None:
+    """A thread cannot be stopped: it ends, once, its work is done, and a warning says how long it took."""
+    ran: list[int] = []
+
+    @any_concert.task(name="t", time_limit=0.02)
+    def task() -> None:
+        time.sleep(0.1)  # the limit passes
+        ran.append(threading.get_ident())
+
+    await task.enqueue()
+    async with in_background(any_concert.run_worker("default")):
+        await all_done(any_concert)
+    assert len(ran) == 1
+
+
+async def test_job_that_is_cancelled_while_a_limit_holds_goes_back(any_concert: Coordinator) -> None:
+    """A shutdown is no timeout."""
+    started = asyncio.Event()
+
+    @any_concert.task(name="t", time_limit=60)
+    async def task() -> None:
+        started.set()
+        await anyio.sleep_forever()
+
+    put = await task.enqueue()
+    async with in_background(any_concert.run_worker("default")):
+        await started.wait()
+    ledger = await until(any_concert, lambda ledger: not ledger.claimed)
+    assert (ledger.ready, ledger.failures) == ({"default": [put.id]}, {})
+
+
+# Jobs that would end their worker.
+
+
+def exit_at_once() -> None:
+    """In a thread."""
+    sys.exit(3)
+
+
+async def exit_in_a_coroutine() -> None:
+    """On the event loop."""
+    sys.exit("enough")
+
+
+async def cancel_itself() -> None:
+    """As it happens to those who wait for a future that another has cancelled."""
+    future = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [(exit_at_once, "sys.exit(3)"), (exit_in_a_coroutine, "sys.exit('enough')"), (cancel_itself, "CancelledError")],
+)
+async def test_job_that_would_end_its_worker_has_failed(
+    any_concert: Coordinator, function: Callable[[], Any], reason: str
+) -> None:
+    """It is counted, so that it does not come back for ever, and the worker goes on."""
+    ran = asyncio.Event()
+
+    @any_concert.task(name="next")
+    async def following() -> None:
+        ran.set()
+
+    bad = await any_concert.task(name="bad", max_attempts=1)(function).enqueue()
+    await following.enqueue()
+    async with in_background(any_concert.run_worker("default", concurrency=1)):
+        await ran.wait()
+        ledger = await until(any_concert, lambda ledger: ledger.bodies == [bad.id])
+    assert ledger.dead == [bad.id]
+    assert reason in ledger.reasons[bad.id]["reason"]
+
+
+# Middlewares.
+
+
+async def test_middlewares_run_around_each_attempt(any_concert: Coordinator) -> None:
+    """The first added is the outermost; each learns how the attempt ended, as tracing needs it."""
+    spans: list[str] = []
+
+    def tracing(name: str) -> "Callable[[ClaimedJob], Any]":
+        @asynccontextmanager
+        async def trace(job: ClaimedJob) -> AsyncGenerator[None]:
+            spans.append(f"{name} starts {job.name} {job.attempt}")
+            try:
+                yield
+            except Exception as error:
+                spans.append(f"{name} saw {error!r}")
+                raise
+            spans.append(f"{name} ends")
+
+        return trace
+
+    any_concert.add_middleware(tracing("outer"))
+    any_concert.add_middleware(tracing("inner"))
+
+    @any_concert.task(name="t", max_attempts=1)
+    async def task(*, fail: bool) -> None:
+        spans.append("body")
+        if fail:
+            raise ValueError("no")
+
+    await task.enqueue(fail=False)
+    await task.enqueue(fail=True)
+    await any_concert.enqueue("unknown")  # no attempt
+    await any_concert.run_worker("default", concurrency=1, burst=True)
+    start = ["outer starts t 1", "inner starts t 1", "body"]
+    assert spans == [
+        *start,
+        "inner ends",
+        "outer ends",
+        *start,
+        "inner saw ValueError('no')",
+        "outer saw ValueError('no')",
+    ]
+
+
+async def test_exception_of_a_middleware_is_a_failure_of_the_job(any_concert: Coordinator) -> None:
+    """Before the body, which then does not run, and after it."""
+
+    @asynccontextmanager
+    async def break_down(job: ClaimedJob) -> AsyncGenerator[None]:
+        if job.args == [0]:
+            raise ValueError("before")
+        yield
+        raise ValueError("after")
+
+    any_concert.add_middleware(break_down)
+    ran: list[int] = []
+
+    @any_concert.task(name="t", max_attempts=1)
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    puts = [await task.enqueue(0), await task.enqueue(1)]
+    await any_concert.run_worker("default", burst=True)
+    ledger = await ledger_of(any_concert)
+    assert [ledger.reasons[put.id]["reason"] for put in puts] == ["ValueError: before", "ValueError: after"]
+    assert ran == [1]
+
+
+async def test_middleware_may_swallow_an_error(any_concert: Coordinator) -> None:
+    """Then the job is done; it also sees a time limit as one."""
+    seen: list[str] = []
+
+    @asynccontextmanager
+    async def forgive(job: ClaimedJob) -> AsyncGenerator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            seen.append(str(error))
+
+    any_concert.add_middleware(forgive)
+
+    @any_concert.task(name="t", time_limit=0.02)
+    async def task() -> None:
+        await anyio.sleep_forever()
+
+    await task.enqueue()
+    await any_concert.run_worker("default", burst=True)
+    assert (await ledger_of(any_concert)).bodies == []
+    assert seen == ["task 't' ran longer than 0.02 s"]
+
+
+# What is said, and what is refused.
+
+
+async def test_each_attempt_has_a_line_at_its_start_and_at_its_end(
+    any_concert: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With id, task, attempt, queue, and what became of it."""
+
+    @any_concert.task(name="mail.sold", queue="high")
+    async def task(*, fail: bool) -> None:
+        if fail:
+            raise ValueError("no")
+
+    puts = [await task.enqueue(fail=False), await task.enqueue(fail=True)]
+    with caplog.at_level(logging.INFO, "inconcert.tasks"):
+        await any_concert.run_worker("high", burst=True)
+    for put, outcome in zip(puts, ("done", "retry"), strict=True):
+        start, end = [
+            record.getMessage()
+            for record in caplog.records
+            if put.id in record.getMessage() and record.levelname == "INFO"
+        ]
+        assert start == f"<ClaimedJob {put.id} 'mail.sold' attempt 1> of queue 'high' starts"
+        assert end.startswith(f"<ClaimedJob {put.id} 'mail.sold' attempt 1> of queue 'high': {outcome} after 0.")
+
+
+async def test_bad_numbers_of_a_worker_are_refused() -> None:
+    """Before anything is sent."""
+    concert = Coordinator()
+    for grace in (-1, math.nan, math.inf, "1", None, True):
+        with pytest.raises(ValueError, match="grace"):
+            await concert.run_worker("q", grace=cast("Any", grace))
+    for limit in (0, -1, math.nan, math.inf, "1", True):
+        with pytest.raises(ValueError, match="time_limit"):
+            concert.task(time_limit=cast("Any", limit))(print)
+        with pytest.raises(ValueError, match="time_limit"):
+            await concert.enqueue("t", time_limit=cast("Any", limit))

@@ -1,0 +1,323 @@
+"""The command line, with real processes: signals, deaths, and what is said when it cannot start."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inconcert import Coordinator
+from inconcert.cli import main
+from tests.support.eventually import eventually
+from tests.support.ledger import Ledger, read_ledger
+from tests.support.processes import Child, is_alive, spawn
+from tests.support.servers import RealServer
+
+HERE = "tests.faults.test_cli"
+SERVICE = "tests.support.service:concert"
+ROOT = Path(__file__).parents[2]
+
+
+def run(url: str, namespace: str, folder: str, *args: str) -> None:
+    """In a child: be `inconcert`, in this folder."""
+    os.environ |= {"INCONCERT_URL": url, "INCONCERT_NAMESPACE": namespace}
+    os.chdir(folder)
+    sys.argv = ["inconcert", *args]
+    main()
+
+
+def start(concert: Coordinator, *args: str, folder: Path = ROOT) -> Child:
+    """Run `inconcert` with these arguments."""
+    assert concert.url is not None
+    return spawn(f"{HERE}:run", concert.url, concert._access.keys.namespace, str(folder), *args)
+
+
+async def ledger_of(concert: Coordinator) -> Ledger:
+    """Where the jobs are."""
+    return await read_ledger(concert.redis, concert._access.keys.namespace)
+
+
+async def attempts(concert: Coordinator, count: int) -> dict[str, int]:
+    """Run what is ready, and return which attempts those are."""
+    async with concert.consume("default") as jobs:
+        claimed = await jobs.try_claim(count)
+        for job in claimed:
+            await job.ack()
+    return {job.id: job.attempt for job in claimed}
+
+
+# Signals.
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_first_signal_drains(concert: Coordinator, number: int) -> None:
+    """What ends in the grace is done, the rest goes back at once, is not counted, and the exit code is 0."""
+    async with start(concert, "worker", SERVICE, "--concurrency=2", "--grace=0.8") as child:
+        put = [(await concert.enqueue("wait", [seconds])).id for seconds in (0.3, 60, 0)]
+        for _ in range(2):
+            await child.wait_for("started")
+        child.signal(number)
+        assert await child.wait() == 0
+        assert "Traceback" not in child.errors()
+    ledger = await ledger_of(concert)
+    ledger.check(put=3, done=1)
+    assert ledger.ready == {"default": put[1:]}
+    assert (ledger.failures, ledger.crashes, ledger.workers) == ({}, {}, [])
+    assert await attempts(concert, 2) == dict.fromkeys(put[1:], 1)
+
+
+@pytest.mark.parametrize("options", [[], ["--processes=2"], ["--uvloop"]], ids=["one", "processes", "uvloop"])
+async def test_second_signal_does_not_wait(concert: Coordinator, options: list[str]) -> None:
+    """Everything goes back at once, uncounted."""
+    async with start(concert, "worker", SERVICE, "--concurrency=1", "--grace=60", *options) as child:
+        put = (await concert.enqueue("wait", [60])).id
+        await child.wait_for("started")
+        child.signal(signal.SIGTERM)
+        await eventually(lambda: "have 60 s to end" in child.errors())
+        child.signal(signal.SIGTERM)
+        assert await child.wait(timeout=5) == 0
+        assert "Traceback" not in child.errors()
+    ledger = await ledger_of(concert)
+    assert (ledger.ready, ledger.workers) == ({"default": [put]}, [])
+    assert await attempts(concert, 1) == {put: 1}
+
+
+async def test_third_signal_kills(concert: Coordinator) -> None:
+    """For a thread that nobody can stop."""
+    async with start(concert, "worker", SERVICE) as child:
+        for task in ("wait", "block"):
+            await concert.enqueue(task, [30])
+        await child.wait_for("started")
+        await child.wait_for("blocking")
+        child.signal(signal.SIGTERM)
+        await eventually(lambda: "the worker stops" in child.errors())
+        child.signal(signal.SIGTERM)
+
+        async def is_cancelled() -> bool:
+            return bool((await ledger_of(concert)).ready)
+
+        await eventually(is_cancelled)
+        assert child.is_running()
+        child.signal(signal.SIGTERM)
+        assert await child.wait(timeout=5) == -signal.SIGTERM
+
+
+async def test_job_that_ends_the_process_has_crashed_it(concert: Coordinator) -> None:
+    """It is not given back uncounted, for then it would end one worker after the other."""
+    async with start(concert, "worker", SERVICE) as child:
+        put = await concert.enqueue("exit")
+        assert await child.wait() == 1
+        assert "a job has ended this process with SystemExit(2)" in child.errors()
+    ledger = await ledger_of(concert)
+    assert list(ledger.claimed.values()) == [[put.id]]
+    assert len(ledger.workers) == 1  # until its heartbeat lapses; then the crash is counted
+
+
+# Many processes.
+
+
+async def pids_of(concert: Coordinator, child: Child, count: int) -> set[int]:
+    """Have each of so many worker processes run a long job."""
+    pids: set[int] = set()
+    while len(pids) < count:
+        await concert.enqueue("wait", [60])
+        pids.add((await child.wait_for("started"))["pid"])
+    return pids
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_worker_process_that_has_ended_is_started_again(concert: Coordinator, number: int) -> None:
+    """The others work on; at the end none is left."""
+    async with start(concert, "worker", SERVICE, "--processes=2", "--concurrency=1", "--grace=0") as child:
+        killed, other = await pids_of(concert, child, 2)
+        os.kill(killed, number)
+        [new] = await pids_of(concert, child, 1)
+        assert new not in {killed, other}
+        assert is_alive(other)
+        assert re.search(r"worker process \d ended with (-9|0); another starts in \d\.\d s", child.errors())
+        child.signal(signal.SIGTERM)
+        assert await child.wait() == 0
+        assert not is_alive(other)
+        assert not is_alive(new)
+
+
+async def test_signal_to_all_processes_drains_them(concert: Coordinator) -> None:
+    """Ctrl-C and systemd signal parent and children alike: that is one request, not two."""
+    async with start(concert, "worker", SERVICE, "--processes=2", "--concurrency=1", "--grace=60") as child:
+        put = (await concert.enqueue("wait", [0.5])).id
+        started = await child.wait_for("started")
+        for pid in (started["pid"], child.pid):
+            os.kill(pid, signal.SIGTERM)
+        assert await child.wait() == 0
+        assert started["id"] == put
+    assert (await ledger_of(concert)).bodies == []
+
+
+async def test_workers_drain_when_their_parent_is_dead(concert: Coordinator) -> None:
+    """They are not left behind."""
+    async with start(concert, "worker", SERVICE, "--processes=2", "--concurrency=1", "--grace=0") as child:
+        pids = await pids_of(concert, child, 2)
+        child.kill()
+        await eventually(lambda: not any(map(is_alive, pids)))
+    ledger = await ledger_of(concert)
+    assert len(ledger.ready["default"]) == 2
+    assert ledger.workers == []
+
+
+async def test_changed_code_is_loaded(concert: Coordinator, tmp_path: Path) -> None:
+    """With --reload: running jobs go back, and run again in the new code; one that is broken waits for its repair."""
+    code = (
+        "import anyio\nfrom inconcert import Coordinator\nfrom tests.support.processes import tell\n"
+        "concert = Coordinator.from_env()\n@concert.task(name='t')\n"
+        "async def t():\n    tell('VERSION')\n    await anyio.sleep_forever()\n"
+    )
+    module = tmp_path / "fresh.py"
+    module.write_text(code.replace("VERSION", "old"))
+    async with start(concert, "worker", "fresh:concert", "--reload", "--grace=60", folder=tmp_path) as child:
+        await concert.enqueue("t")
+        await child.wait_for("old")
+        module.write_text("import nothing_like_that")
+        await eventually(lambda: "waits for a change" in child.errors())
+        module.write_text(code.replace("VERSION", "new"))
+        await child.wait_for("new")
+        drains = child.errors().count("have 60 s to end")
+        child.signal(signal.SIGTERM)
+        await eventually(lambda: child.errors().count("have 60 s to end") > drains)
+        child.signal(signal.SIGTERM)
+        assert await child.wait(timeout=5) == 0
+    assert (await ledger_of(concert)).failures == {}
+
+
+# Bursts and health.
+
+
+@pytest.mark.parametrize("options", [[], ["--processes=2"], ["--uvloop"]], ids=["one", "processes", "uvloop"])
+async def test_burst_ends_with_0(concert: Coordinator, options: list[str]) -> None:
+    """When its queues are empty."""
+    await concert.enqueue("wait", [0.1], queue="high")
+    await concert.enqueue("wait", [0.0], queue="low")
+    async with start(concert, "worker", SERVICE, "--queues=high, low", "--weights=3,1", "--burst", *options) as child:
+        assert await child.wait() == 0
+    assert (await ledger_of(concert)).bodies == []
+
+
+async def test_health_of_a_server_that_answers(concert: Coordinator) -> None:
+    """0, a line of JSON, and nothing is left behind."""
+    put = await concert.enqueue("wait", [0])
+    ended = ask(concert, "health", SERVICE)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(ended.stdout)["status"] == "ok"
+    ledger = await ledger_of(concert)
+    assert (ledger.ready, ledger.workers) == ({"default": [put.id]}, [])
+
+
+async def test_health_of_a_server_that_is_down_or_mute(concert: Coordinator, own_server: RealServer) -> None:
+    """1, and a line of JSON that says why."""
+    own_server.pause()
+    mute = ask(concert, "health", SERVICE, "--timeout=0.5", url=own_server.tcp_url)
+    own_server.resume()
+    own_server.kill()
+    down = ask(concert, "health", SERVICE, url=own_server.tcp_url)
+    for ended, why in ((mute, "no answer in 0.5 s"), (down, "could not be reached")):
+        assert (ended.returncode, ended.stderr) == (1, "")
+        answer = json.loads(ended.stdout)
+        assert answer["status"] == "failed"
+        assert why in answer["error"]
+
+
+# What cannot start.
+
+
+def ask(concert: Coordinator | None, *args: str, url: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `inconcert` to its end."""
+    url = url or (concert.url if concert else None) or "redis://localhost:1"
+    namespace = concert._access.keys.namespace if concert else "nobody"
+    return subprocess.run(
+        [sys.executable, "-m", "inconcert", *args],
+        cwd=ROOT,
+        env={**os.environ, "INCONCERT_URL": url, "INCONCERT_NAMESPACE": namespace, "TERM": "dumb"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("tests.support.service", "give module:attr"),
+        (":concert", "give module:attr"),
+        ("tests.support.nowhere:concert", "there is no module 'tests.support.nowhere'"),
+        ("nowhere.at.all:concert", "there is no module 'nowhere'"),
+        ("tests.support.service:nothing", "module 'tests.support.service' has no 'nothing'"),
+        ("tests.support.service:wait", "'tests.support.service:wait' is 'Task' and no Coordinator"),
+    ],
+)
+def test_bad_target_is_named(target: str, why: str) -> None:
+    """In one line, with exit code 2."""
+    ended = ask(None, "worker", target)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("inconcert: ")
+    assert ended.stderr.count("\n") == 1
+    assert why in ended.stderr
+
+
+def test_bad_target_ends_all_processes() -> None:
+    """They are not started again and again."""
+    ended = ask(None, "worker", "nowhere:concert", "--processes=2")
+    assert ended.returncode == 2
+    assert "there is no module 'nowhere'" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_module_that_cannot_be_imported_shows_where(tmp_path: Path) -> None:
+    """The user's lines, and none of ours."""
+    (tmp_path / "broken.py").write_text("import json\n\nimport nothing_like_that\n")
+    script = Path(sys.executable).parent / "inconcert"  # a user's modules lie in the current directory
+    ended = subprocess.run(
+        [script, "worker", "broken:concert"], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("inconcert: module 'broken' cannot be imported\nTraceback")
+    assert f'File "{tmp_path}/broken.py", line 3' in ended.stderr
+    assert "inconcert/cli" not in ended.stderr
+    assert "importlib" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--queues=a,a"], "none twice"),
+        (["--queues=a,"], "name"),
+        (["--grace=inf"], "grace is inf"),
+        (["--queues=a,b", "--weights=1"], "a whole number for each of the 2 queues"),
+        (["--queues=a,b", "--weights=1,-2"], "a whole number for each of the 2 queues"),
+    ],
+)
+def test_bad_options_are_named(options: list[str], why: str) -> None:
+    """Before anything is opened."""
+    ended = ask(None, "worker", SERVICE, *options)
+    assert ended.returncode == 2
+    assert why in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_server_that_cannot_be_reached_is_named() -> None:
+    """With exit code 1: another try may go better."""
+    ended = ask(None, "worker", SERVICE)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("inconcert: the server could not be reached")
+    assert "Traceback" not in ended.stderr
+
+
+def test_missing_extra_is_named() -> None:
+    """Without typer there is no command line, but a hint."""
+    code = "import sys; sys.modules['typer'] = None; from inconcert.cli import main; main()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "inconcert: the command line needs typer; run  pip install 'inconcert[cli]'\n"

@@ -1,0 +1,509 @@
+"""The scripts of tasks, each run twice: one whose reply was lost is sent again, and answers as its TWICE line says.
+
+A new script adds itself to `SECOND` or gets a test of its own here.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inconcert import Coordinator, WrongState
+from inconcert._redis.scripts import load
+from inconcert.tasks.store import JobKeys, QueueKeys
+from tests.support.ledger import Ledger, read_ledger
+
+LUA = Path(__file__).parents[2] / "src/inconcert/_lua/tasks"
+
+WORKER = "session.1"
+HOUR = 3_600_000  # milliseconds
+REASON = '{"reason":"no"}'
+
+
+class Scene:
+    """One worker that holds `held`, and jobs in each of the other places."""
+
+    def __init__(self, concert: Coordinator) -> None:
+        self.client: Any = concert.redis
+        self.keys: JobKeys = concert._enqueuing._keys
+        self.place: QueueKeys = self.keys.queue("q")
+        self.session = concert._access.session
+        self.inboxes = self.session.inboxes
+        self.claimed = self.keys.claimed(WORKER)
+        self._namespace = concert._access.keys.namespace
+
+    async def run(self, name: str, *args: str | int, job: str = "held") -> Any:
+        """Run a script once; `job` is the one whose result it is given."""
+        keys, place, result = self.keys, self.place, self.keys.result(job)
+        parts: dict[str, tuple[str, ...]] = {
+            "ack": (
+                keys.bodies, self.claimed, keys.failures, keys.crashes, keys.states, keys.progress, keys.watchers,
+                keys.unique, keys.checks, keys.finished, *keys.kin, result,
+            ),
+            "cancel": (
+                keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers, place.delayed, result,
+                *keys.kin,
+            ),
+            "cancelling": (keys.states,),
+            "claim": (
+                keys.bodies, keys.workers, self.claimed, keys.failures, keys.crashes, keys.states, keys.paused,
+                place.queue, place.bell, place.delayed,
+            ),
+            "dead": (keys.dead, keys.reasons, keys.bodies),
+            "enqueue": (
+                keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
+            ),
+            "free": (keys.unique, keys.checks),
+            "heartbeat": (keys.workers, keys.news),
+            "holding": (self.claimed,),
+            "nack": (
+                self.claimed, keys.failures, keys.dead, keys.reasons, place.queue, place.bell, place.delayed,
+                keys.states, keys.progress, keys.watchers, *keys.kin,
+            ),
+            "outcomes": (keys.outcomes,),
+            "pass_on": (
+                keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents,
+                keys.children, keys.followers, keys.outcomes, place.queue, place.bell, place.delayed,
+            ),
+            "pause": (keys.paused, place.bell),
+            "progress": (self.claimed, keys.progress),
+            "promote": (place.delayed, place.queue, place.bell, keys.states),
+            "purge": (
+                keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news,
+            ),
+            "recover": (
+                keys.workers, self.claimed, keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress,
+                keys.watchers, *keys.kin, place.queue, place.bell,
+            ),
+            "replay": (
+                keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell,
+                keys.unique, keys.checks, keys.outcomes,
+            ),
+            "stats": (
+                keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, place.queue, place.delayed,
+                self.claimed,
+            ),
+            "tick": (keys.bodies, place.queue, place.bell, keys.schedule("s"), result),
+            "unwatch": (keys.watchers,),
+            "watch": (
+                keys.bodies, keys.states, keys.dead, keys.reasons, keys.progress, keys.watchers, result,
+            ),
+            "workers": (keys.workers,),
+        }  # fmt: skip
+        return await self.session.run(load(f"tasks/{name}"), parts[name], *args)
+
+    async def enqueue(self, *jobs: tuple[str, int, str], again: bool = False) -> list[bytes]:
+        """Run the script that adds jobs: id, delay in ms, unique name."""
+        args = [part for job, delay_ms, name in jobs for part in (job, "{}", delay_ms, name, 0)]
+        keys, place = self.keys, self.place
+        places = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
+        results = tuple(keys.result(job) for job, _, _ in jobs) if again else ()
+        answer: list[bytes] = await self.session.run(load("tasks/enqueue"), (*places, *results), "q", *args)
+        return answer
+
+    async def claim(self, number: int, count: int = 1) -> list[bytes]:
+        """Run the script that claims, and return the ids and what follows them."""
+        answer = await self.run("claim", WORKER, number, count, 1, "q")
+        assert answer[0] == 1
+        ids: list[bytes] = answer[3::7]
+        return ids
+
+    async def ledger(self) -> Ledger:
+        """Where the jobs are, each in one place."""
+        ledger = await read_ledger(self.client, self._namespace)
+        assert ledger.places() == Counter(ledger.bodies)
+        return ledger
+
+
+@pytest.fixture
+async def scene(any_concert: Coordinator) -> Scene:
+    """`held` is claimed, `ready1` to `ready3` wait, `due` is due, `later` is not, and `dead` was set aside."""
+    made = Scene(any_concert)
+    await made.run("heartbeat", WORKER, 60_000, 1)
+    await made.enqueue(("dead", 0, ""))
+    assert await made.claim(1) == [b"dead"]
+    assert await made.run("nack", "dead", 1001, "dead", 0, REASON, "q", made.inboxes) == 1
+    await made.enqueue(("held", 0, "name"))
+    assert await made.claim(2) == [b"held"]
+    await made.enqueue(*((f"ready{number}", 0, "") for number in (1, 2, 3)))
+    await made.enqueue(*((job, HOUR, "") for job in ("due", "later")))
+    await made.client.zadd(made.place.delayed, {"due": 1})
+    return made
+
+
+ACK = ("held", 2001, "succeeded 1", HOUR, "name")
+
+SECOND: dict[str, tuple[tuple[str | int, ...], object, object]] = {
+    "cancelling": (("held", "ready1"), [], []),
+    "free": (("name", "held"), 1, 0),
+    "holding": ((), [b"q"], [b"q"]),
+    "outcomes": (("held",), [b""], [b""]),
+    "pause": (("q", 1), 1, 0),
+    "progress": (("held", 2001, "[0.5]"), 1, 1),
+    "purge": (("dead", 0), 1, 0),
+    "replay": (("dead", "", ""), 1, 0),
+    "unwatch": (("held", "session.2"), 0, 0),
+    "workers": ((), [WORKER.encode()], [WORKER.encode()]),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+async def test_second_run_changes_nothing(scene: Scene, name: str) -> None:
+    """A script whose reply was lost is sent again, and answers what its header says."""
+    args, first, second = SECOND[name]
+    assert await scene.run(name, *args) == first
+    before = await scene.ledger()
+    assert await scene.run(name, *args) == second
+    assert await scene.ledger() == before
+
+
+def test_every_script_is_run_twice_here() -> None:
+    """A new script adds itself."""
+    others = {
+        "ack",
+        "cancel",
+        "claim",
+        "dead",
+        "enqueue",
+        "follow",
+        "heartbeat",
+        "nack",
+        "pass_on",
+        "promote",
+        "recover",
+    }
+    assert {path.stem for path in LUA.glob("*.lua")} == {*SECOND, *others, "stats", "tick", "watch"}
+
+
+async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
+    """As long as the job is there, or what became of it; whoever has its unique name by then."""
+    assert await scene.enqueue(("new", 0, "mine"), ("other", 0, "mine")) == [b"", b"new"]
+    before = await scene.ledger()
+    assert await scene.enqueue(("new", 0, "mine"), again=True) == [b""]
+    assert await scene.ledger() == before
+    await scene.run("free", "mine", "new")
+    assert await scene.enqueue(("third", 0, "mine")) == [b""]
+    assert await scene.enqueue(("new", 0, "mine"), again=True) == [b""]
+    assert await scene.run("cancel", "new", HOUR, scene.inboxes, job="new") == 1
+    before = await scene.ledger()
+    assert await scene.enqueue(("new", 0, "mine"), again=True) == [b""]
+    assert await scene.ledger() == before
+    assert before.ready["q"][-1] == "third"
+
+
+async def test_second_ack_changes_nothing(scene: Scene) -> None:
+    """The result stays that of the first, and the job is counted once."""
+    assert await scene.run("ack", scene.inboxes, *ACK) == [1]
+    before = await scene.ledger()
+    assert before.results == {"held": "succeeded 1"}
+    assert await scene.run("ack", scene.inboxes, "held", 2001, "succeeded 2", HOUR, "name") == [0]
+    assert await scene.ledger() == before
+    assert await scene.client.hgetall(scene.keys.finished) == {b"q": b"1"}
+    assert not await scene.client.exists(scene.keys.unique, scene.keys.checks)
+
+
+async def test_ack_from_another_place_changes_nothing(scene: Scene) -> None:
+    """That of an earlier claim of the same job."""
+    before = await scene.ledger()
+    assert await scene.run("ack", scene.inboxes, "held", 1001, "succeeded 1", HOUR, "name") == [0]
+    assert await scene.run("nack", "held", 1001, "back", 0, "", "q", scene.inboxes) == 0
+    assert await scene.run("progress", "held", 1001, "[0.5]") == 0
+    assert await scene.ledger() == before
+
+
+@pytest.mark.parametrize("job", ["ready2", "due", "later"])
+async def test_second_cancel_of_a_job_that_waits_changes_nothing(scene: Scene, job: str) -> None:
+    """It has ended."""
+    assert await scene.run("cancel", job, HOUR, scene.inboxes, job=job) == 1
+    before = await scene.ledger()
+    assert job not in before.bodies
+    assert before.results == {job: "cancelled "}
+    assert await scene.run("cancel", job, HOUR, scene.inboxes, job=job) == 1
+    assert await scene.ledger() == before
+
+
+async def test_second_cancel_of_a_running_job_changes_nothing(scene: Scene) -> None:
+    """Its worker is told again."""
+    assert await scene.run("cancel", "held", HOUR, scene.inboxes) == 0
+    before = await scene.ledger()
+    assert before.states["held"] == f"cancelling {WORKER}"
+    assert await scene.run("cancel", "held", HOUR, scene.inboxes) == 0
+    assert await scene.ledger() == before
+    for _ in range(2):
+        assert await scene.run("cancelling", "held", "ready1") == [b"held"]
+
+
+@pytest.mark.parametrize("job", ["dead", "nobody"])
+async def test_cancel_of_what_does_not_run_changes_nothing(scene: Scene, job: str) -> None:
+    """Twice or once."""
+    before = await scene.ledger()
+    for _ in range(2):
+        assert await scene.run("cancel", job, HOUR, scene.inboxes, job=job) == 1
+        assert await scene.ledger() == before
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+@pytest.mark.parametrize("verdict", ["retry", "back", "dead"])
+async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancelled: bool) -> None:
+    """Whatever was to become of the job."""
+    if is_cancelled:
+        await scene.run("cancel", "held", HOUR, scene.inboxes)
+    args = ("held", 2001, verdict, HOUR, REASON, "q", scene.inboxes)
+    assert await scene.run("nack", *args) == 1
+    before = await scene.ledger()
+    assert await scene.run("nack", *args) == 0
+    assert await scene.ledger() == before
+    if is_cancelled and verdict != "dead":
+        assert before.states["held"] == "cancelling "
+        assert before.ready["q"][0] == "held"
+
+
+async def test_job_that_came_back_is_cancelled_at_once(scene: Scene) -> None:
+    """It was to be stopped, and has no worker any more: the next look ends it."""
+    await scene.run("cancel", "held", HOUR, scene.inboxes)
+    await scene.run("recover", WORKER, 0, REASON, scene.inboxes, "q")
+    assert await scene.run("watch", "held", "") == [b"queued", b""]
+    assert await scene.run("cancel", "held", HOUR, scene.inboxes) == 1
+    ledger = await scene.ledger()
+    assert "held" not in ledger.bodies
+    assert ledger.results == {"held": "cancelled "}
+
+
+async def test_second_claim_answers_with_the_same_jobs(scene: Scene) -> None:
+    """And no others, even if it may have more by now; without those that ended meanwhile, each at its old place."""
+    first = await scene.run("claim", WORKER, 3, 2, 1, "q")
+    assert first[3::7] == [b"ready1", b"ready2"]
+    again = await scene.run("claim", WORKER, 3, 3, 1, "q")
+    assert again[3:] == first[3:]
+    assert await scene.run("ack", scene.inboxes, "ready1", 3001, "", 0, "", job="ready1") == [1]
+    assert (await scene.run("claim", WORKER, 3, 2, 1, "q"))[3:] == first[10:]
+    assert (await scene.ledger()).ready == {"q": ["ready3"]}
+    assert await scene.run("ack", scene.inboxes, "ready2", 3002, "", 0, "", job="ready2") == [1]
+
+
+async def test_claim_passes_over_what_was_cancelled(scene: Scene) -> None:
+    """However many there are before a job that is to run; and twice, it answers the same."""
+    for job in ("ready1", "ready2"):
+        await scene.run("cancel", job, HOUR, scene.inboxes, job=job)
+    for _ in range(2):
+        assert await scene.claim(3) == [b"ready3"]
+    jobs = [f"many{number}" for number in range(1200)]
+    for first in range(0, 1200, 400):
+        await scene.enqueue(*((job, 0, "") for job in jobs[first : first + 400]))
+    await scene.client.hdel(scene.keys.bodies, *jobs[:-1])
+    answer = await scene.run("claim", WORKER, 4, 1, 1, "q")
+    assert (answer[1], answer[3:]) == (0, [])  # it looked at a thousand, and is to be asked again
+    assert await scene.client.llen(scene.place.bell) == 1
+    assert await scene.claim(5) == [b"many1199"]
+
+
+async def test_claim_that_comes_after_a_later_one_takes_nothing(scene: Scene) -> None:
+    """Its first sending was stuck in a connection given up long ago: a job that it took would be run by nobody."""
+    await scene.claim(3, 3)
+    assert await scene.claim(4, 3) == []
+    await scene.enqueue(("new", 0, ""))
+    for number in (2, 3):
+        assert await scene.claim(number, 3) == []
+    assert (await scene.ledger()).ready == {"q": ["new"]}
+    assert await scene.claim(4, 3) == []  # found nothing the first time, so nothing again
+    assert await scene.claim(5, 3) == [b"new"]
+
+
+async def test_second_promote_moves_nothing_again(scene: Scene) -> None:
+    """Each due job is moved once."""
+    assert (await scene.run("promote"))[0] == 1
+    moved, next_ms = await scene.run("promote")
+    assert moved == 0
+    assert 3_590_000 < next_ms <= HOUR
+    assert (await scene.ledger()).ready["q"][-1] == "due"
+
+
+async def test_promote_moves_nothing_early(scene: Scene) -> None:
+    """By the server's clock; asked all the while, it says how long it will be."""
+    await scene.run("promote")
+    for delay_ms in (1, 10, 30):
+        await scene.enqueue((f"in{delay_ms}", delay_ms, ""))
+        due_ms = await scene.client.zscore(scene.place.delayed, f"in{delay_ms}")
+        moved = 0
+        while not moved:
+            moved, next_ms = await scene.run("promote")
+            assert moved or 0 < next_ms <= delay_ms
+        seconds, microseconds = await scene.client.time()
+        assert seconds * 1000 + microseconds // 1000 >= due_ms
+
+
+async def test_second_heartbeat_answers_the_same(scene: Scene) -> None:
+    """And one of a worker that is dead does not bring it back."""
+    await scene.client.zadd(scene.keys.workers, {"other": 1})
+    for _ in range(2):
+        alive, next_ms, has_news, *dead = await scene.run("heartbeat", WORKER, 60_000, 0)
+        assert (alive, has_news, dead) == (1, 0, [b"other"])
+        assert 59_000 < next_ms <= 60_000
+        assert (await scene.run("heartbeat", "other", 60_000, 0))[0] == 0
+
+
+async def test_second_recovery_counts_no_second_crash(scene: Scene) -> None:
+    """And a live worker is left alone."""
+    args = (WORKER, 3, REASON, scene.inboxes, "q")
+    assert await scene.run("recover", *args) == [-1, 0, 0]
+    await scene.client.zadd(scene.keys.workers, {WORKER: 1})
+    assert await scene.run("recover", *args) == [1, 0, 0]
+    before = await scene.ledger()
+    assert before.crashes == {"held": 1}
+    assert await scene.run("recover", *args) == [0, 0, 0]
+    assert await scene.ledger() == before
+
+
+@pytest.mark.parametrize("address", ["", "session.2"])
+async def test_second_watch_answers_the_same(scene: Scene, address: str) -> None:
+    """Wherever the job is; and whoever waits for it waits once."""
+    await scene.run("ack", scene.inboxes, *ACK)
+    await scene.run("cancel", "ready3", HOUR, scene.inboxes, job="ready3")
+    await scene.claim(3)
+    await scene.run("progress", "ready1", 3001, "[0.5]")
+    expected = {
+        "held": [b"succeeded", b"1"],
+        "ready1": [b"running", b"[0.5]"],
+        "ready2": [b"queued", b""],
+        "ready3": [b"cancelled", b""],
+        "later": [b"delayed", b"q"],
+        "dead": [b"failed", f"{REASON}\nq".encode()],
+        "nobody": [b"unknown", b""],
+    }
+    for job, answer in expected.items():
+        for _ in range(2):
+            assert await scene.run("watch", job, address, job=job) == answer
+    watched = {job: f" {address} ".encode() for job in (b"ready1", b"ready2", b"later")} if address else {}
+    assert await scene.client.hgetall(scene.keys.watchers) == watched
+    for id_ in watched:
+        assert [await scene.run("unwatch", id_.decode(), address) for _ in range(2)] == [1, 0]
+    assert not await scene.client.exists(scene.keys.watchers)
+
+
+async def test_second_look_at_the_dead_is_the_same(scene: Scene) -> None:
+    """The latest, or one."""
+    for job in ("", "dead"):
+        first = await scene.run("dead", job, 10)
+        assert (first[0], first[2]) == (b"dead", f"{REASON}\nq".encode())
+        assert await scene.run("dead", job, 10) == first
+    assert await scene.run("dead", "held", 10) == []
+
+
+async def test_second_stats_are_the_same(scene: Scene) -> None:
+    """One worker, one dead; three ready, two delayed, one running, none finished."""
+    for _ in range(2):
+        workers, dead, ready, delayed, running, oldest_ms, is_paused, finished = await scene.run("stats", "q")
+        assert (workers, dead, ready, delayed, running, is_paused, finished) == (1, 1, 3, 2, 1, 0, 0)
+        assert 0 <= oldest_ms < 60_000
+
+
+async def test_second_tick_adds_nothing(scene: Scene) -> None:
+    """The instant is not after the last one any more."""
+    await scene.client.set(scene.keys.schedule("s"), 1, px=60_000)
+    for added in (1, 0):
+        assert (await scene.run("tick", 60_000, 2, "scheduled", "{}"))[1:] == [2, added]
+    assert (await scene.ledger()).ready["q"][-1] == "scheduled"
+
+
+async def follow(scene: Scene, job: str, *after: str, delay_ms: int = 0) -> None:
+    """Run the script that adds a job after others, twice: the second run adds nothing."""
+    keys, place = scene.keys, scene.place
+    places = (
+        keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
+        keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes,
+    )  # fmt: skip
+    results = (keys.result(id_) for id_ in (job, *after))
+    args: tuple[str | int, ...] = ("q", job, "{}", delay_ms, "", 0, *after)
+    ledgers = list[tuple[Ledger, Any]]()
+    for _ in range(2):
+        assert await scene.session.run(load("tasks/follow"), (*places, *results), *args) == [b""]
+        ledgers.append((await scene.ledger(), await scene.client.hgetall(keys.children)))
+    assert ledgers[0] == ledgers[1]
+
+
+async def test_second_follow_counts_no_parent_twice(scene: Scene) -> None:
+    """Wherever its parents are."""
+    await follow(scene, "child", "held", "ready1")
+    assert (await scene.ledger()).states["child"] == "waiting 2 0 q"
+    await follow(scene, "orphan", "held", "dead")
+    assert "orphan" in (await scene.ledger()).dead
+    assert await scene.run("ack", scene.inboxes, *ACK) == [2]
+    await follow(scene, "late", "held")
+    assert (await scene.ledger()).ready["q"][-1] == "late"
+    counts = {b"held": b"3", b"ready1": b"1", b"dead": b"1"}
+    assert await scene.client.hgetall(scene.keys.children) == counts
+
+
+async def test_second_pass_on_tells_nobody_twice(scene: Scene) -> None:
+    """Neither of the end of a parent, nor of that it may run: it goes on with what is left."""
+    for job in ("first", "second"):
+        await follow(scene, job, "held", "ready1")
+    await follow(scene, "third", "held", delay_ms=HOUR)
+    assert await scene.run("ack", scene.inboxes, *ACK) == [2]
+    keys, place = scene.keys, scene.place
+    for names, answer in (((), [1, b"q"]), (("q",), [0]), (("q",), [0])):
+        places = (
+            keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents, keys.children,
+            keys.followers, keys.outcomes,
+        )  # fmt: skip
+        parts = (place.queue, place.bell, place.delayed) if names else ()
+        assert await scene.session.run(load("tasks/pass_on"), (*places, *parts), scene.inboxes, *names) == answer
+        states = (await scene.ledger()).states
+        assert (states["first"], states["second"]) == ("waiting 1 0 q", "waiting 1 0 q")
+    assert (await scene.ledger()).states["third"] == "delayed q"
+    assert await scene.client.hget(scene.keys.outcomes, "held") == b"succeeded 1"
+    for _ in range(2):
+        assert await scene.run("outcomes", "held", "ready1") == [b"succeeded 1", b""]
+
+
+async def test_end_of_a_parent_is_news_once(scene: Scene) -> None:
+    """Also when it is set aside, or was cancelled; a heartbeat tells of it until it is passed on."""
+    for parent in ("held", "ready1"):
+        await follow(scene, f"child of {parent}".replace(" ", "-"), parent)
+    assert await scene.run("cancel", "ready1", HOUR, scene.inboxes, job="ready1") == 2
+    assert await scene.run("cancel", "ready1", HOUR, scene.inboxes, job="ready1") == 1
+    nack = ("held", 2001, "dead", 0, REASON, "q", scene.inboxes)
+    assert [await scene.run("nack", *nack) for _ in range(2)] == [2, 0]
+    assert await scene.client.lrange(scene.keys.news, 0, -1) == [b"ready1", b"held"]
+    assert (await scene.run("heartbeat", WORKER, 60_000, 0))[2] == 1
+    assert (await scene.run("pass_on", scene.inboxes, "q")) == [1]
+    assert (await scene.run("pass_on", scene.inboxes, "q")) == [0]
+    assert (await scene.run("heartbeat", WORKER, 60_000, 0))[2] == 0
+    assert {"child-of-held", "child-of-ready1", "held"} <= set((await scene.ledger()).dead)
+
+
+async def test_child_goes_on_waiting_for_a_parent_that_was_replayed_before_it_was_told(scene: Scene) -> None:
+    """The parent has not failed any more."""
+    await follow(scene, "child", "held")
+    await scene.run("nack", "held", 2001, "dead", 0, REASON, "q", scene.inboxes)
+    assert await scene.run("replay", "held", "", "") == 1
+    assert await scene.run("pass_on", scene.inboxes, "q") == [0]
+    assert (await scene.ledger()).waiting == ["child"]
+
+
+async def test_crash_that_sets_a_parent_aside_is_news(scene: Scene) -> None:
+    """Its children follow it."""
+    await follow(scene, "child", "held")
+    await scene.client.zadd(scene.keys.workers, {WORKER: 1})
+    args = (WORKER, 1, REASON, scene.inboxes, "q")
+    assert [await scene.run("recover", *args) for _ in range(2)] == [[0, 1, 1], [0, 0, 0]]
+    await scene.run("pass_on", scene.inboxes, "q")
+    assert "child" in (await scene.ledger()).dead
+
+
+async def test_pass_on_stops_before_a_key_that_is_not_ours(scene: Scene) -> None:
+    """And then nothing is lost: it goes on when the key is gone."""
+    await follow(scene, "child", "held")
+    assert await scene.run("ack", scene.inboxes, *ACK) == [2]
+    await scene.client.set("mine", "x")
+    keys = scene.keys
+    places = (
+        keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents, keys.children,
+        keys.followers, keys.outcomes, "mine", scene.place.bell, scene.place.delayed,
+    )  # fmt: skip
+    with pytest.raises(WrongState):
+        await scene.session.run(load("tasks/pass_on"), places, scene.inboxes, "q")
+    assert await scene.run("pass_on", scene.inboxes, "q") == [0]
+    assert (await scene.ledger()).ready["q"][-1] == "child"
+    await scene.client.delete("mine")

@@ -1,0 +1,403 @@
+"""Workers whose event loop stands still: they are kept alive for a while, and found out after it."""
+
+import asyncio
+import logging
+import math
+import shutil
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+import redis.asyncio
+from anyio.abc import TaskStatus
+from anyio.from_thread import start_blocking_portal
+from fakeredis.aioredis import FakeRedis
+from redis.asyncio.sentinel import SentinelConnectionPool
+
+from inconcert import Coordinator, NotHeld
+from inconcert.tasks import claims as claims_module
+from inconcert.tasks import watchdog as watchdog_module
+from inconcert.tasks.claims import Claims
+from inconcert.tasks.consumer import Consumer
+from inconcert.tasks.store import JobKeys
+from inconcert.tasks.watchdog import Watchdog
+from tests.support.cancelling import MOMENTS, cancel_at
+from tests.support.eventually import eventually
+from tests.support.ledger import Ledger, read_ledger
+from tests.support.processes import Child, spawn, tell
+from tests.support.proxy import Proxy
+from tests.support.servers import RealServer, free_port
+
+HERE = "tests.faults.test_watchdog"
+LEASE = 1.0  # seconds of a heartbeat, here
+
+
+@pytest.fixture(autouse=True)
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of this process are taken for dead after a second."""
+    monkeypatch.setattr(claims_module, "HEARTBEAT_LEASE", LEASE)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Whatever a test does to a consumer, its thread ends with it."""
+    yield
+    assert threads() == []
+
+
+def threads() -> list[threading.Thread]:
+    """The watchdogs of this process."""
+    return [thread for thread in threading.enumerate() if thread.name == "inconcert watchdog"]
+
+
+def life_of(consumer: Consumer) -> Claims:
+    """What it has claimed with."""
+    assert consumer._opened is not None
+    assert consumer._opened._claims is not None
+    return consumer._opened._claims
+
+
+async def ledger_of(concert: Coordinator) -> Ledger:
+    """Where the jobs are."""
+    return await read_ledger(concert.redis, concert._access.keys.namespace)
+
+
+# In another process, so that this one can watch.
+
+
+async def block(url: str, namespace: str, way: dict[str, Any]) -> None:
+    """In a child: claim a job, block the loop in it, and tell whether it was still held at its end."""
+    claims_module.HEARTBEAT_LEASE = way["lease"]
+    watchdog_module._LONGEST = way["longest"]
+    logging.basicConfig()
+    async with Coordinator(url, namespace=namespace) as concert, concert.consume("q") as jobs:
+        job = await anext(jobs)
+        tell("blocked", worker=life_of(jobs).holder)
+        {"sleeping": sleep_for, "computing": compute_for}[way["how"]](way["seconds"])
+        tell("goes on")
+        try:
+            await job.ack()
+            tell("ended", was_held=True)
+        except NotHeld:
+            tell("ended", was_held=False)
+        await anyio.sleep_forever()
+
+
+def sleep_for(seconds: float) -> None:
+    """Block, and let other threads run."""
+    time.sleep(seconds)  # here it blocks
+
+
+def compute_for(seconds: float) -> None:
+    """Block, and let other threads run when the interpreter says so."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        sum(range(1000))  # here it blocks
+
+
+def blocked(
+    url: str, namespace: str, seconds: float, *, longest: float = 60.0, lease: float = LEASE, how: str = "sleeping"
+) -> Child:
+    """A child that blocks its loop for so long."""
+    way = {"seconds": seconds, "longest": longest, "lease": lease, "how": how}
+    return spawn(f"{HERE}:block", url, namespace, way)
+
+
+@pytest.mark.parametrize("how", ["sleeping", "computing"])
+async def test_job_that_blocks_the_loop_runs_once(
+    server: RealServer, concert: Coordinator, namespace: str, how: str
+) -> None:
+    """Another worker, which waits for work, is not given it; and the log has the line that blocks, once."""
+    await concert.enqueue("t", queue="q")
+    async with blocked(server.url, namespace, 2 * LEASE, how=how) as child, concert.consume("q") as others:
+        await child.wait_for("blocked")
+        waiting = asyncio.ensure_future(anext(others))
+        assert (await child.wait_for("ended"))["was_held"]
+        assert not waiting.done()
+        others.stop()
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+        log = child.errors()
+    assert log.count("the event loop has stood still for 0.2 s") == 1
+    assert log.count("# here it blocks") == 1
+    ledger = await ledger_of(concert)
+    assert (ledger.bodies, ledger.crashes) == ([], {})
+
+
+async def test_worker_whose_loop_never_turns_is_recovered(
+    server: RealServer, concert: Coordinator, namespace: str
+) -> None:
+    """The thread stands in for a bounded time, and what the worker says after it does not count."""
+    put = await concert.enqueue("t", queue="q")
+    async with blocked(server.url, namespace, 3.5 * LEASE, longest=LEASE) as child, concert.consume("q") as others:
+        await child.wait_for("blocked")
+        blocked_at = time.monotonic()
+        job = await anext(others)
+        assert 1.5 * LEASE < time.monotonic() - blocked_at < 3.0 * LEASE
+        assert (job.id, job.attempt) == (put.id, 2)
+        assert not (await child.wait_for("ended"))["was_held"]
+        await job.ack()
+        log = child.errors()
+    assert log.count("stood still for") == log.count("is left to be taken for dead") == 1
+    (await ledger_of(concert)).check(put=1, done=1)
+
+
+async def test_blocked_worker_that_was_taken_for_dead_stays_dead(
+    server: RealServer, concert: Coordinator, namespace: str
+) -> None:
+    """The server's answer is final, for the thread and for the loop."""
+    await concert.enqueue("t", queue="q")
+    async with blocked(server.url, namespace, 2 * LEASE) as child, concert.consume("q") as others:
+        worker = (await child.wait_for("blocked"))["worker"]
+        await concert.redis.zadd(JobKeys(concert._access.keys).workers, {worker: 1}, xx=True)
+        job = await anext(others)
+        assert job.attempt == 2
+        assert not (await child.wait_for("ended"))["was_held"]
+        assert worker not in (await ledger_of(concert)).workers
+        await job.ack()
+
+
+async def test_blocked_process_that_is_stopped_is_dead(
+    server: RealServer, concert: Coordinator, namespace: str
+) -> None:
+    """SIGSTOP stops its thread, too; and when it goes on, the thread does not bring it back."""
+    await concert.enqueue("t", queue="q")
+    async with blocked(server.url, namespace, 3 * LEASE) as child, concert.consume("q") as others:
+        await child.wait_for("blocked")
+        await eventually(lambda: "stood still" in child.errors())
+        child.pause()
+        async with await anext(others) as job:
+            assert job.attempt == 2
+            child.resume()
+            assert not (await child.wait_for("ended"))["was_held"]
+    (await ledger_of(concert)).check(put=1, done=1)
+
+
+async def test_server_that_comes_back_in_time_finds_a_blocked_worker_alive(namespace: str) -> None:
+    """The thread tries again until the heartbeat has lapsed."""
+    with RealServer(appendonly="yes", appendfsync="always") as server:
+        async with Coordinator(server.url, namespace=namespace) as concert:
+            await concert.enqueue("t", queue="q")
+            async with blocked(server.url, namespace, 4.0, lease=2.0) as child:
+                await child.wait_for("blocked")
+                await eventually(lambda: "stood still" in child.errors())
+                server.kill()
+                await eventually(lambda: "could not renew its heartbeat yet" in child.errors())
+                server.start()
+                assert (await child.wait_for("ended"))["was_held"]
+            (await ledger_of(concert)).check(put=1, done=1)
+
+
+@pytest.mark.parametrize("trouble", ["refused", "mute"])
+async def test_blocked_worker_without_network_stops_its_jobs(
+    server: RealServer, concert: Coordinator, namespace: str, trouble: str
+) -> None:
+    """Its heartbeat lapses, whatever the thread tries, and it knows as soon as its loop turns."""
+    await concert.enqueue("t", queue="q")
+    async with (
+        Proxy(server.tcp_url) as proxy,
+        blocked(proxy.url, namespace, 2 * LEASE) as child,
+        concert.consume("q") as others,
+    ):
+        await child.wait_for("blocked")
+        if trouble == "mute":
+            proxy.mute()
+        else:
+            proxy.refuse()
+            proxy.cut()
+        async with await anext(others) as job:
+            assert job.attempt == 2
+            await child.wait_for("goes on")
+            await proxy.heal()
+            assert not (await child.wait_for("ended"))["was_held"]
+    (await ledger_of(concert)).check(put=1, done=1)
+
+
+# In this process.
+
+
+async def claim_and_block(concert: Coordinator, seconds: float = 1.2 * LEASE) -> None:
+    """Run a job that blocks the loop for longer than a heartbeat's lease, and ends as if it had not."""
+    await concert.enqueue("t", queue="q")
+    async with concert.consume("q") as jobs:
+        job = await anext(jobs)
+        sleep_for(seconds)
+        await anyio.lowlevel.checkpoint()
+        assert not job.is_over
+        await job.ack()
+        assert not life_of(jobs).is_lost
+    assert (await ledger_of(concert)).bodies == []
+
+
+@contextmanager
+def encrypted(server: RealServer, folder: Path) -> Generator[str]:
+    """The server behind TLS, by a loop in another thread, which turns when the test's does not; yields the URL."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed, so there is no certificate to show")
+    subprocess.run(
+        [
+            *(openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
+            *("-keyout", folder / "key", "-out", folder / "cert"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "cert", folder / "key")
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while data := await source.read(65536):
+                sink.write(data)
+            sink.close()
+
+        their_reader, their_writer = await asyncio.open_unix_connection(str(server.socket))
+        await asyncio.gather(pump(reader, their_writer), pump(their_reader, writer), return_exceptions=True)
+
+    async def listen(stop: anyio.Event, *, task_status: TaskStatus[int]) -> None:
+        async with await asyncio.start_server(pass_on, "localhost", free_port(), ssl=context) as listener:
+            task_status.started(listener.sockets[0].getsockname()[1])
+            await stop.wait()
+
+    with start_blocking_portal() as portal:
+        stop = portal.call(anyio.Event)
+        listening, port = portal.start_task(listen, stop)
+        yield f"rediss://localhost:{port}/0?ssl_ca_certs={folder / 'cert'}"
+        portal.call(stop.set)
+        listening.result()
+
+
+@pytest.mark.parametrize("how", ["unix socket and password", "TCP and password", "TCP and user", "TLS"])
+async def test_heartbeat_reaches_the_server_however_it_is_connected(how: str, namespace: str, tmp_path: Path) -> None:
+    """The thread connects and logs in as the pool does, and its connection is closed again."""
+    with ExitStack() as stack:
+        server = stack.enter_context(RealServer(requirepass="secret") if "password" in how else RealServer())
+        url = server.url if how.startswith("unix") else server.tcp_url
+        if "user" in how:
+            server.command("ACL", "SETUSER", "shop", "on", ">geheim", "~*", "&*", "+@all")
+            url = url.replace("redis://", "redis://shop:geheim@")
+        if how == "TLS":
+            url = stack.enter_context(encrypted(server, tmp_path))
+        async with Coordinator(url, namespace=namespace) as concert:
+            await claim_and_block(concert)
+        await eventually(lambda: server.command("INFO", "clients")["connected_clients"] == 1)
+
+
+async def test_sentinel_s_master_is_where_the_heartbeat_goes(server: RealServer, namespace: str) -> None:
+    """The one that the pool has found last."""
+
+    class Found:
+        async def discover_master(self, name: str) -> tuple[str, int]:
+            assert name == "shop"
+            return "127.0.0.1", server.port
+
+    pool = cast("Any", SentinelConnectionPool)("shop", Found())
+    async with (
+        redis.asyncio.Redis.from_pool(pool) as client,
+        Coordinator.from_client(client, namespace=namespace) as concert,
+    ):
+        await claim_and_block(concert)
+
+
+async def test_one_connection_is_made_while_the_loop_stands_still_and_none_while_it_turns(
+    own_server: RealServer, namespace: str
+) -> None:
+    """However long the blockage; and it is closed after it."""
+
+    def made() -> int:
+        return int(own_server.command("INFO", "stats")["total_connections_received"])
+
+    async with Coordinator(own_server.url, namespace=namespace) as concert:
+        await concert.enqueue("t", queue="q")
+        async with concert.consume("q") as jobs:
+            job = await anext(jobs)
+            open_before, made_before = own_server.command("INFO", "clients")["connected_clients"], made()
+            first = life_of(jobs).deadline
+            while life_of(jobs).deadline < first + LEASE:  # the loop's own heartbeats, all the while
+                await anyio.sleep(LEASE / 100)
+            assert made() == made_before + 1  # which asked
+            sleep_for(2 * LEASE)
+            assert made() == made_before + 3
+            await eventually(lambda: own_server.command("INFO", "clients")["connected_clients"] == open_before)
+            await job.ack()
+
+
+async def test_blockage_is_told_where_no_connection_can_be_made(
+    namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Connections that are not the driver's own have no blocking kind: the worker is lost, without another word."""
+    client = FakeRedis()
+    async with Coordinator.from_client(client, namespace=namespace) as concert, concert.consume("q") as jobs:
+        await concert.enqueue("t", queue="q")
+        job = await anext(jobs)
+        sleep_for(1.2 * LEASE)
+        await eventually(lambda: job.is_over)
+    await client.aclose()
+    told = [record.getMessage() for record in caplog.records if record.threadName == "inconcert watchdog"]
+    assert len(told) == 1
+    assert "# here it blocks" in told[0]
+
+
+async def test_closing_right_after_a_blockage_ends_the_thread(concert: Coordinator) -> None:
+    """In whatever it was doing."""
+    for seconds in (0.15, 0.3, 0.35, 0.7):
+        await concert.enqueue("t", queue="q")
+        async with concert.consume("q") as jobs, await anext(jobs):
+            sleep_for(seconds * LEASE)
+        assert threads() == []
+
+
+async def test_closing_waits_for_a_thread_that_waits_for_the_server() -> None:
+    """It ends with the consumer, not some time after it."""
+    began = threading.Event()
+
+    def beat_aside(connection: object) -> bool:
+        del connection
+        began.set()
+        time.sleep(0.3)
+        return True
+
+    life = SimpleNamespace(lease=0.1, is_lost=False, deadline=math.inf, beat_aside=beat_aside)
+    watchdog = Watchdog(redis.asyncio.ConnectionPool())
+    watchdog.watch(cast("Claims", life))
+    began.wait()
+    await watchdog.close()
+    assert threads() == []
+
+
+async def test_cancelled_closing_ends_the_thread(concert: Coordinator) -> None:
+    """Wherever the cancellation comes."""
+
+    async def open_and_close() -> None:
+        async with concert.consume("q") as jobs:
+            await jobs.try_claim(1)
+
+    for moment in MOMENTS:
+        number = 1
+        while await cancel_at(number, moment, open_and_close()):
+            assert threads() == []
+            number += 1
+
+
+def test_thread_ends_when_its_loop_is_closed() -> None:
+    """A consumer that nobody closes holds nothing up."""
+
+    async def leave_it_open() -> None:
+        life = cast("Claims", SimpleNamespace(lease=LEASE / 10, is_lost=True))
+        Watchdog(redis.asyncio.ConnectionPool()).watch(life)
+        assert len(threads()) == 1
+
+    asyncio.run(leave_it_open())
+    for thread in threads():
+        thread.join(timeout=10)

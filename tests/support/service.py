@@ -1,0 +1,38 @@
+"""A service as a user writes it, whose workers the tests run from the command line."""
+
+import asyncio
+import os
+import sys
+import time
+
+import anyio
+
+from inconcert import Coordinator, current_job
+from tests.support.processes import tell
+
+concert = Coordinator.from_env()
+
+
+@concert.task(name="wait")
+async def wait(seconds: float) -> None:
+    """Tell when it starts, and where."""
+    job = current_job()
+    tell("started", pid=os.getpid(), id=job.id, attempt=job.attempt)
+    await anyio.sleep(seconds)
+
+
+@concert.task(name="exit")
+async def exit_in_a_task() -> None:
+    """End the process, from where no worker can prevent it."""
+
+    async def end() -> None:
+        sys.exit(2)
+
+    await asyncio.create_task(end())
+
+
+@concert.task(name="block")
+def block(seconds: float) -> None:
+    """In a thread, which nobody can stop."""
+    tell("blocking")
+    time.sleep(seconds)
