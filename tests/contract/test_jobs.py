@@ -980,3 +980,86 @@ async def test_job_ends_promptly_for_one_who_waits(any_concert: Coordinator) -> 
         for _ in range(20):
             await (await task.enqueue()).result(timeout=SOON)
         assert time.monotonic() - started_at < SOON
+
+
+# Bodies, backoffs and results that go wrong.
+
+
+class Panic(BaseException):
+    """What an extension may raise, and is no Exception."""
+
+
+async def test_body_that_raises_what_is_no_exception_has_failed(any_concert: Coordinator) -> None:
+    """It is not put back to be run again at once, again and again."""
+    runs = 0
+
+    @any_concert.task(name="t")
+    async def task() -> None:
+        nonlocal runs
+        runs += 1
+        raise Panic
+
+    job = await task.enqueue()
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="Panic"):
+            await job.result(timeout=SOON)
+    assert runs == 1
+
+
+def _divide(failures: int) -> float:
+    return failures / 0
+
+
+def _go_back(failures: int) -> float:
+    return -failures
+
+
+@pytest.mark.parametrize("backoff", [_divide, _go_back])
+async def test_backoff_that_fails_delays_the_job_as_usual(
+    any_concert: Coordinator, backoff: Callable[[int], float]
+) -> None:
+    """The job is not stranded."""
+
+    @any_concert.task(name="t", backoff=backoff)
+    async def task() -> None:
+        raise ValueError
+
+    job = await task.enqueue()
+    async with in_background(any_concert.run_worker("default")):
+
+        async def is_delayed() -> bool:
+            return await job.status() is JobStatus.DELAYED
+
+        await eventually(is_delayed)
+
+
+class Unwilling:
+    """A result whose own way to JSON raises."""
+
+    def model_dump(self, **options: object) -> object:
+        raise KeyError(*options)
+
+
+async def test_result_whose_encoder_fails_sets_the_job_aside(any_concert: Coordinator) -> None:
+    """It has done its work; and it is not stranded."""
+
+    @any_concert.task(name="t")
+    async def task() -> Unwilling:
+        return Unwilling()
+
+    job = await task.enqueue()
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="cannot be stored"):
+            await job.result(timeout=SOON)
+
+
+async def test_claim_that_is_cancelled_at_its_beginning_leaves_no_worker(any_concert: Coordinator) -> None:
+    """Whose heartbeat would go on for nobody."""
+    async with any_concert.consume("default") as jobs:
+        for _ in range(3):
+            claiming = asyncio.create_task(jobs.claim(1))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            claiming.cancel()
+            await asyncio.wait([claiming])
+    assert not any_concert._access.session.renewal.close()

@@ -27,6 +27,7 @@ from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
+from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_jobs_faults"
@@ -132,6 +133,57 @@ async def test_job_that_kills_its_workers_does_not_take_its_neighbours_along(
     assert ledger.dead == put["killer"]
     assert ledger.reasons[put["killer"][0]]["reason"] == "3 workers died with it"
     ledger.check(put=11, done=10)
+
+
+async def test_end_that_was_refused_is_said_again(
+    namespace: str, short_lease: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a heartbeat, for nobody else would end the job as long as its worker lives; and it has run once."""
+    with RealServer() as own:
+        async with Coordinator(own.url, namespace=namespace) as concert:
+            may_end, runs = asyncio.Event(), list[int]()
+
+            @concert.task(name="t")
+            async def task(number: int) -> None:
+                runs.append(number)
+                await may_end.wait()
+                if number:
+                    raise ValueError
+
+            jobs = await concert.enqueue_many([task.call(0), task.options(max_attempts=1).call(1)])
+            async with in_background(concert.run_worker("default")):
+                await eventually(lambda: len(runs) == 2)
+                await raw(concert).config_set("min-replicas-to-write", 1)
+                may_end.set()
+                await eventually(lambda: caplog.text.count("its end was not confirmed") == 2)
+                await raw(concert).config_set("min-replicas-to-write", 0)
+                await jobs[0].result(timeout=SOON)
+                with pytest.raises(JobFailed):
+                    await jobs[1].result(timeout=SOON)
+            assert sorted(runs) == [0, 1]
+
+
+async def test_thousand_suspects_hide_nothing_and_cost_nothing(concert: Coordinator) -> None:
+    """They go to the back of their queue as long as the worker holds one."""
+    others, may_end = list[int](), asyncio.Event()
+
+    @concert.task(name="suspect", queue="high")
+    async def suspect() -> None:
+        await may_end.wait()
+
+    @concert.task(name="other")
+    async def other(number: int) -> None:
+        others.append(number)
+
+    put = await concert.enqueue_many([suspect.call() for _ in range(3_100)])
+    await raw(concert).hset(keys_of(concert).crashes, mapping={job.id: 2 for job in put})
+    await other.options(queue="high").enqueue(1)
+    await other.options(queue="low").enqueue(2)
+    async with in_background(concert.run_worker("high", "low", concurrency=10)):
+        await eventually(lambda: sorted(others) == [1, 2], timeout=20)
+        before = (await raw(concert).info("commandstats"))["cmdstat_evalsha"]["calls"]
+        await anyio.sleep(0.5)
+        assert (await raw(concert).info("commandstats"))["cmdstat_evalsha"]["calls"] - before < 10
 
 
 async def test_cancel_ends_when_the_worker_is_killed_that_was_to_stop(

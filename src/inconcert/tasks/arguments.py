@@ -104,7 +104,7 @@ def encode_result(what: str, value: object) -> bytes:
     """
     try:
         plain: JSON = msgspec.to_builtins(value, str_keys=True, enc_hook=_dump)
-    except (TypeError, ValueError, RecursionError) as error:
+    except Exception as error:  # a model's own way to JSON may raise anything
         raise InvalidPayload(f"{what} cannot be stored as JSON: {error}") from error
     return encode(what, plain)
 

@@ -25,6 +25,7 @@ _log = logging.getLogger("inconcert.tasks")
 T = TypeVar("T")
 
 _SUSPECT = 2  # workers that have died with a job, as the script that claims has it, too
+_ENDS_OF_WORK = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)  # not the job's fault
 _CANCELLED = b"cancelled "
 _CANCELLED_TTL = 3600.0  # seconds for which it is kept that a job was cancelled
 
@@ -50,8 +51,11 @@ def current_job() -> "ClaimedJob":
 class Claimer(Protocol):
     """Who holds a claimed job."""
 
-    def done(self, job: "ClaimedJob", result: bytes, ttl: float) -> Awaitable[bool]:
-        """Acknowledge, and keep what became of it for `ttl` seconds; the answer is whether it was still held."""
+    def done(self, job: "ClaimedJob", result: bytes, ttl: float, *, is_run: bool = True) -> Awaitable[bool]:
+        """Acknowledge, and keep what became of it for `ttl` seconds; the answer is whether it was still held.
+
+        One that was run is acknowledged again until that is confirmed.
+        """
         ...
 
     async def progressed(self, job: "ClaimedJob", how_far: bytes) -> bool:
@@ -179,7 +183,7 @@ class ClaimedJob:
         was_stopped = self._body.end(error)
         self._body = None
         _current.reset(self._last_current)
-        if isinstance(error, Exception):
+        if error is not None and not isinstance(error, _ENDS_OF_WORK):
             _log.error("%r failed", self, exc_info=error)
         try:
             if self._is_over:
@@ -188,10 +192,10 @@ class ClaimedJob:
                 await self._succeed()
             elif self._is_cancelled and (was_stopped or isinstance(error, Exception)):
                 await self.cancelled()
-            elif isinstance(error, Exception):
-                await self._fail(error)
-            else:
+            elif isinstance(error, _ENDS_OF_WORK):
                 await self._end("back")
+            else:  # also what is no Exception, such as a panic of an extension: it would come again at once, for ever
+                await self._fail(error)
         except InconcertError as unconfirmed:
             _log.warning("%r: its end was not confirmed, so it may run again: %s", self, unconfirmed)
         return was_stopped or isinstance(error, Exception)
@@ -303,7 +307,7 @@ class ClaimedJob:
         try:
             if self.after:
                 self._outcomes = await self._claimer.outcomes(self.after)
-            is_settled = await self._claimer.done(self, b"succeeded null", self._result_ttl)
+            is_settled = await self._claimer.done(self, b"succeeded null", self._result_ttl, is_run=False)
         except InconcertError as unconfirmed:
             _log.warning("%r is not handed out: %s", self, unconfirmed)
             is_settled = False
@@ -353,10 +357,14 @@ class ClaimedJob:
         except InvalidPayload as error:  # it has done its work: another attempt would do it twice
             await self.bury(error)
 
-    async def _fail(self, error: Exception | None, *, delay: float | None = None) -> None:
+    async def _fail(self, error: BaseException | None, *, delay: float | None = None) -> None:
         failures = self._failures + 1
         if delay is None and failures < self._max_attempts:
-            delay = self.retrying.delay(failures, error)
+            try:
+                delay = self.retrying.delay(failures, error)
+            except Exception:  # noqa: BLE001 - of the user's backoff
+                _log.exception("%r: its backoff failed, so the usual one is taken", self)
+                delay = Retrying().delay(failures, None)
         if failures >= self._max_attempts or delay is None:
             await self._end("dead", reason=Reason.of(error, self.attempt).stored())
         else:
@@ -387,8 +395,8 @@ def _read(job_id: str, outcome: bytes, as_type: type[T] | None) -> JSON | T:
 class _Nobody:
     """Holds a job that counted as done before it ran: whatever becomes of it changes nothing."""
 
-    async def done(self, job: ClaimedJob, result: bytes, ttl: float) -> bool:
-        del job, result, ttl
+    async def done(self, job: ClaimedJob, result: bytes, ttl: float, *, is_run: bool = True) -> bool:
+        del job, result, ttl, is_run
         return True
 
     async def progressed(self, job: ClaimedJob, how_far: bytes) -> bool:

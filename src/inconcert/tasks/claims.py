@@ -8,7 +8,7 @@ another worker have them.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Self
 
@@ -19,7 +19,7 @@ from inconcert._redis.channel import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._rules.durations import milliseconds
-from inconcert.errors import InconcertError, InvalidPayload, JobExpired, NotHeld
+from inconcert.errors import InconcertError, InvalidPayload, JobExpired, NotConnected, NotHeld
 from inconcert.tasks.claimed import ClaimedJob, Verdict
 from inconcert.tasks.envelope import Envelope, open_envelope, split_body
 from inconcert.tasks.policy import Policy
@@ -98,6 +98,7 @@ class Claims:
         self._suspects: set[str] = set()  # jobs held with which two workers have died: one at a time
         self._heard: set[str] = set()  # of jobs that somebody cancelled before the reply of their claim was read
         self._ended: list[_Ended] = []
+        self._unconfirmed: list[_Ended | _Nack] = []  # ends that may not have reached the server
 
     @property
     def deadline(self) -> float:
@@ -108,8 +109,13 @@ class Claims:
         """Let the server know of this worker."""
         self._session.wakeups.expect(self.holder, self)
         call = _Heartbeat(self, self._keys, is_new=True)
-        self._session.channel.submit(call)
-        await call
+        try:
+            self._session.channel.submit(call)
+            await call
+        except BaseException:  # then nobody has this life, and its heartbeat must not go on
+            self._session.renewal.remove(self)
+            self.lose()
+            raise
         return self
 
     async def claim(self, count: int) -> tuple[list[ClaimedJob], float | None]:
@@ -141,6 +147,7 @@ class Claims:
 
     def retire(self) -> None:
         """Give everything back and end this life, without waiting for it."""
+        self._end_again()
         self._acknowledge()  # what has ended in this turn is done: it must not be given back before that is said
         self._session.renewal.remove(self)
         self.lose()
@@ -148,10 +155,10 @@ class Claims:
 
     # For the jobs.
 
-    def done(self, job: ClaimedJob, result: bytes, ttl: float) -> asyncio.Future[bool]:
+    def done(self, job: ClaimedJob, result: bytes, ttl: float, *, is_run: bool = True) -> asyncio.Future[bool]:
         """Acknowledge, and keep what became of it for `ttl` seconds; the answer is whether it was still held."""
         self._let_go(job)
-        ended = _Ended(job, result, milliseconds(ttl), self._session.loop.create_future())
+        ended = _Ended(job, result, milliseconds(ttl), self._session.loop.create_future(), is_run)
         self._ended.append(ended)
         if len(self._ended) == 1:
             self._session.loop.call_soon(self._acknowledge)
@@ -169,17 +176,19 @@ class Claims:
         places = (self._claimed, keys.failures, keys.dead, keys.reasons, queue.queue, queue.bell, queue.delayed)
         others = (keys.states, keys.progress, keys.watchers)
         args = (job.id, job.place, verdict, milliseconds(delay), reason, queue.name, self._session.inboxes)
-        call = Call(NACK, (*places, *others, *keys.kin), args, must_run=True)
+        call = _Nack(self, (*places, *others, *keys.kin), args)
         self._session.channel.submit(call)
-        answer: int = await call
-        if answer == OTHERS_ARE_TO_BE_TOLD:
-            self.on_news()
-        return bool(answer) or self.was_first_time(call)
+        return bool(await call) or self.was_first_time(call)
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
         """What became of the jobs of these ids, which a job runs after; empty for one that is not known."""
         found: list[bytes] = await self._session.run(OUTCOMES, (self._keys.outcomes,), *ids)
         return found
+
+    def unconfirmed(self, ends: "Iterable[_Ended | _Nack]") -> None:
+        """Take note that these may not have reached the server: as long as this worker lives, nobody else ends them."""
+        if not self.is_lost:
+            self._unconfirmed += ends
 
     def was_first_time(self, call: Call) -> bool:
         """Whether an end that found nothing to end was a success before, and only its reply was lost."""
@@ -233,6 +242,7 @@ class Claims:
             # Early, if some worker may be dead by then: the reply tells.
             self.renew_at = min(asked_at + self.lease / 3, time.monotonic() + next_ms / 1000 + _A_MOMENT)
             self._session.renewal.add(self)
+            self._end_again()
         else:
             self._session.renewal.remove(self)
             self.lose()
@@ -265,6 +275,16 @@ class Claims:
         return bool(is_alive)
 
     # Below.
+
+    def _end_again(self) -> None:
+        """Say once more what was not confirmed; what the server knows already changes nothing."""
+        ends, self._unconfirmed = self._unconfirmed, []
+        self._ended += (end for end in ends if isinstance(end, _Ended))
+        self._acknowledge()
+        for end in ends:
+            if isinstance(end, _Nack):
+                with suppress(NotConnected):
+                    self._session.channel.submit(_Nack(self, end.keys, end.args))
 
     def _let_go(self, job: ClaimedJob) -> None:
         self._held.pop(job.id, None)
@@ -392,6 +412,7 @@ class _Ended(NamedTuple):
     result: bytes
     ttl_ms: int
     was_held: asyncio.Future[bool]
+    is_run: bool  # else it was only about to be handed out
 
 
 class _Ack(Call):
@@ -401,7 +422,7 @@ class _Ack(Call):
 
     def __init__(self, claims: Claims, inboxes: str, keys: tuple[str, ...], batch: list[_Ended]) -> None:
         args: list[Argument] = [inboxes]
-        for job, result, ttl_ms, _ in batch:
+        for job, result, ttl_ms, _, _ in batch:
             args += (job.id, job.place, result, ttl_ms, job.unique)
         super().__init__(ACK, keys, tuple(args), must_run=True)
         self._claims = claims
@@ -416,8 +437,29 @@ class _Ack(Call):
         super().answered(reply)
 
     def failed(self, error: InconcertError) -> None:
+        self._claims.unconfirmed(ended for ended in self._batch if ended.is_run)
         for ended in self._batch:
             if not ended.was_held.done():
                 ended.was_held.set_exception(error)
                 ended.was_held.exception()
+        super().failed(error)
+
+
+class _Nack(Call):
+    """A job that was not done, under way back."""
+
+    __slots__ = ("_claims", "args")
+
+    def __init__(self, claims: Claims, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
+        super().__init__(NACK, keys, args, must_run=True)
+        self.args = args
+        self._claims = claims
+
+    def answered(self, reply: Reply) -> None:
+        if reply == OTHERS_ARE_TO_BE_TOLD:
+            self._claims.on_news()
+        super().answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        self._claims.unconfirmed([self])
         super().failed(error)

@@ -40,7 +40,7 @@ class Retrying:
     retry_on: tuple[type[Exception], ...] = (Exception,)
     backoff: Backoff | None = None
 
-    def delay(self, failures: int, error: Exception | None) -> float | None:
+    def delay(self, failures: int, error: BaseException | None) -> float | None:
         """Seconds before the next attempt; None if there is to be none."""
         if isinstance(error, Retry):
             if error.after is not None:

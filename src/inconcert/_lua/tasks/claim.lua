@@ -20,7 +20,7 @@
 --            | {0}: this worker has been taken for dead
 -- TWICE      the jobs of the first run again, as far as they are not done, and no others; none after a later claim
 -- COST       O(Q log D + count + G), Q queues with D delayed jobs, G ids of cancelled jobs and of suspects that are left,
---            about 1,000 at most
+--            about 1,000 at most, and up to 499 more in each queue
 -- @include server_time
 -- @include ring
 local bodies, workers, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -61,11 +61,11 @@ if last_number == number then
     end
   end
 else
-  local popped = 0
+  local most = math.ceil(3000 / (#KEYS - 7))  -- ids to look at in each queue: about 1,000 in all of them together
   local some_crashed = redis.call('EXISTS', crashes) == 1
   for i = 8, #KEYS, 3 do
-    local left = {}
-    while #ids < count and ready[i] > 0 and popped < 1000 do
+    local left, popped = {}, 0
+    while #ids < count and ready[i] > 0 and popped < most do
       local found = redis.call('LPOP', KEYS[i], count - #ids)
       for n, text in ipairs(redis.call('HMGET', bodies, unpack(found))) do
         local is_suspect = some_crashed and tonumber(redis.call('HGET', crashes, found[n]) or 0) >= 2
@@ -82,8 +82,13 @@ else
     if #ids < count and ready[i] > 0 and #left == 0 then
       next_ms = 0  -- so many were cancelled that the rest is for the next claim
     end
-    for n = #left, 1, -1 do
-      redis.call('LPUSH', KEYS[i], left[n])
+    if #ids < count and ready[i] > 0 and #left > 0 then
+      redis.call('RPUSH', KEYS[i], unpack(left))  -- so many that others hide behind them, and nobody is woken for these
+      ready[i] = 0
+    else
+      for n = #left, 1, -1 do
+        redis.call('LPUSH', KEYS[i], left[n])
+      end
     end
   end
 end
