@@ -4,8 +4,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-BENCH ?= locks signals elections tasks
+BENCH ?= locks signals elections chat tasks
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# Tests wait more than they compute, so more of them run at once than there are cores.
+WORKERS ?= 3
 PEERS := arq docket saq streaq taskiq
 
 .DEFAULT_GOAL := help
@@ -36,7 +38,7 @@ docs: $(VENV)/.dev ## build the site into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 bench: $(VENV)/.bench $(PEERS:%=$(VENV)/peers/%/.installed) ## measure beside the peers; BENCH="locks" to choose
 	@for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py || exit 1; done

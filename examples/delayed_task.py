@@ -1,4 +1,4 @@
-"""Delayed tasks: what is due later waits in Redis, and runs in the order in which it is due.
+"""Delayed tasks: what is due later waits in Redis, and runs in the order in which it is due. It can be rescheduled.
 
 The server's clock decides, so it does not matter which machine enqueued a job, or whether that one is still there.
 
@@ -24,10 +24,12 @@ async def main() -> None:
         worker = tasks.create_task(concert.run_worker("reminders"))
         enqueued_at = time.monotonic()
         await remind.options(delay=0.9).enqueue("cy")
+        late = await remind.options(delay=3600).enqueue("dee")
         await remind.options(delay=0.6).enqueue("bob")
         await remind.options(delay=0.3).enqueue("ann")
 
-        for _ in range(3):
+        await late.reschedule(delay=1.2)
+        for _ in range(4):
             user = await reminded.get()
             print(f"{user} is reminded after {time.monotonic() - enqueued_at:.1f} s")
         worker.cancel()

@@ -1,9 +1,11 @@
 """Servers and coordinators for all tests, and what must hold after each of them."""
 
 import asyncio
+import gc
 import re
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any, cast
 
 import pytest
 from fakeredis.aioredis import FakeRedis
@@ -14,7 +16,13 @@ from tests.support.raw import new_client
 from tests.support.servers import RealServer
 
 # What users store has no TTL: it is there until it is consumed, trimmed or deleted.
-PERMANENT = re.compile(r":tasks}:|:chat:.*}:(members|state|messages)$|:user:.*}:chats$", re.DOTALL)
+PERMANENT = re.compile(
+    r":tasks}:|:queue:.*}:(bodies|queue|delayed|states|workers|claimed:.*|failures|crashes|dead|reasons)$"
+    r"|:chats:\d}:(heads|user:.*:chats|chat:.*:(members|state|messages))$"
+    r"|:mailbox:.*}:(messages|unread|claims|claimed|dropped)$"
+    r"|:index:.*}:(documents|words|postings|ranks|scores|sorted)$",
+    re.DOTALL,
+)
 
 
 @pytest.fixture(scope="session")
@@ -70,6 +78,30 @@ async def no_task_is_left() -> AsyncIterator[None]:
     yield
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     assert not {task for task in left if not task.done()}
+
+
+def pytest_collection_finish() -> None:
+    """What is there for the whole run need not be looked at by any garbage collection, which would pause a test."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """What a test logs or compares may be no valid Unicode, and processes that run tests pass on nothing else."""
+    return _valid((yield))
+
+
+def _valid(part: Any) -> Any:
+    if isinstance(part, str):
+        return part.encode(errors="backslashreplace").decode()
+    if isinstance(part, dict):
+        named = cast("dict[str, Any]", part)
+        return {name: _valid(value) for name, value in named.items()}
+    if isinstance(part, list | tuple):
+        parts = map(_valid, cast("list[Any]", part))
+        return tuple(parts) if isinstance(part, tuple) else list(parts)
+    return part
 
 
 async def _nothing_is_left(url: str, namespace: str) -> None:

@@ -72,7 +72,7 @@ def facts(seen: Evidence) -> Iterator[Fact]:
 
     shared, own = seen.connections
     yield Fact("service's connections", f"{shared} for all coordination, {own} for its own commands", 0 < shared <= 3)
-    yield Fact("commands while idle", f"{seen.idle_commands:.1f} per second", seen.idle_commands < 10)
+    yield Fact("commands while idle", f"{seen.idle_commands:.1f} per second", seen.idle_commands < 5)
 
 
 def report(found: Iterable[Fact]) -> int:

@@ -3,6 +3,7 @@
 Open a `Coordinator`, and take locks, permits and turns, hand out work, and talk, among all processes of a service.
 """
 
+from inconcert._claims.consuming import Guarantee
 from inconcert._core.lease import Lease
 from inconcert._core.listening import Gap
 from inconcert.barrier import Barrier
@@ -19,6 +20,7 @@ from inconcert.errors import (
     InconcertError,
     InvalidName,
     InvalidPayload,
+    ItemNotFound,
     JobCancelled,
     JobExpired,
     JobFailed,
@@ -28,16 +30,25 @@ from inconcert.errors import (
     NotConnected,
     NotHeld,
     OutcomeUnknown,
+    QueueFull,
     QuorumNotReached,
     Unavailable,
     UnknownTask,
     WrongState,
 )
 from inconcert.event import Event
+from inconcert.index.index import Hit, Index
+from inconcert.index.words import tokenize
 from inconcert.latch import Latch
 from inconcert.lock import Lock
 from inconcert.locks import Leases, Locks
+from inconcert.mailboxes.fetching import MailboxMessage
+from inconcert.mailboxes.mailbox import Mailbox
+from inconcert.queues.claims import QueueOrder
+from inconcert.queues.delivery import Delivery
+from inconcert.queues.queue import DeadItem, Queue, QueueCounts
 from inconcert.quorum import QuorumLease, QuorumLock
+from inconcert.rate_limiter import RateDecision, RateLimiter
 from inconcert.rwlock import ReadLock, RWLock, WriteLease, WriteLock
 from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signalled, Signals
@@ -48,7 +59,9 @@ from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.enqueuing import Draft
 from inconcert.tasks.job import Job, JobStatus, Progress
 from inconcert.tasks.operations import DeadJob, QueueStats, Tasks, TaskStats
+from inconcert.tasks.options import UniqueUntil
 from inconcert.tasks.retrying import Retry
+from inconcert.tasks.schedule import Missed
 from inconcert.tasks.task import Task
 
 __all__ = [
@@ -61,15 +74,21 @@ __all__ = [
     "ClaimedJob",
     "Consumer",
     "Coordinator",
+    "DeadItem",
     "DeadJob",
+    "Delivery",
     "Draft",
     "Election",
     "ElectionRecord",
     "Event",
     "Gap",
+    "Guarantee",
+    "Hit",
     "InconcertError",
+    "Index",
     "InvalidName",
     "InvalidPayload",
+    "ItemNotFound",
     "Job",
     "JobCancelled",
     "JobExpired",
@@ -82,17 +101,26 @@ __all__ = [
     "Leases",
     "Lock",
     "Locks",
+    "Mailbox",
+    "MailboxMessage",
     "Message",
+    "Missed",
     "NotAMember",
     "NotConnected",
     "NotHeld",
     "OutcomeUnknown",
     "Progress",
+    "Queue",
+    "QueueCounts",
+    "QueueFull",
+    "QueueOrder",
     "QueueStats",
     "QuorumLease",
     "QuorumLock",
     "QuorumNotReached",
     "RWLock",
+    "RateDecision",
+    "RateLimiter",
     "ReadLock",
     "Retry",
     "Semaphore",
@@ -105,11 +133,13 @@ __all__ = [
     "Tasks",
     "Term",
     "Unavailable",
+    "UniqueUntil",
     "UnknownTask",
     "WriteLease",
     "WriteLock",
     "WrongState",
     "current_job",
+    "tokenize",
     "wait_all",
     "wait_any",
 ]

@@ -229,11 +229,10 @@ class _Participant:
             self.renewed(asked_at)
 
     def hear(self, text: bytes) -> None:
-        """Take note of what became of a round."""
-        outcome = _read(text)
-        if outcome.round == self._round:
+        """Take note of what became of our round; what is said of others, or by strangers, is left alone."""
+        if text.startswith(self._round + b" "):
             self._may_be_in = False
-            self._end(outcome.result_of(self.holder, self._terms.name))
+            self._end(_read(text).result_of(self.holder, self._terms.name))
 
     # What keeps its lease tells it.
 
@@ -311,7 +310,6 @@ class _Renewing(Call):
 class _Outcome(NamedTuple):
     """What became of a round."""
 
-    round: bytes
     verdict: bytes  # passed, broken or aborted
     holders: dict[bytes, int]  # all in their order if it was passed, the dead one if it was broken
 
@@ -327,5 +325,5 @@ class _Outcome(NamedTuple):
 
 @lru_cache(maxsize=8)  # all of this process who wait in a round read the same text
 def _read(text: bytes) -> _Outcome:
-    number, verdict, *holders = text.split()
-    return _Outcome(number, verdict, {holder: position for position, holder in enumerate(holders)})
+    _, verdict, *holders = text.split()
+    return _Outcome(verdict, {holder: position for position, holder in enumerate(holders)})

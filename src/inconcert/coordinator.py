@@ -1,52 +1,43 @@
 """What users open: one object that owns the connection pool and the background work, and makes every primitive."""
 
-import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar, get_args
+from typing import Self, TypeVar
 
+from inconcert._claims.consuming import Guarantee
 from inconcert._core.completion import to_the_end
 from inconcert._core.session import Access, Session
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.sources import Client, ClientSource, EmbeddedSource, Source, UrlSource
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
-from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing, SigningKeys, read_signing_keys
 from inconcert.barrier import BARRIER_TTL, Barrier
 from inconcert.chat.chats import Chats
 from inconcert.elections.election import ELECTION_TTL, Election
 from inconcert.errors import NotConnected
 from inconcert.event import EVENT_TTL, Event
+from inconcert.index.index import Index
+from inconcert.index.words import tokenize
 from inconcert.latch import LATCH_TTL, Latch
 from inconcert.lock import DEFAULT_TTL, Lock
 from inconcert.locks import Locks
+from inconcert.mailboxes.mailbox import MAILBOX_TTL, MAX_MESSAGES, Mailbox
 from inconcert.periodic import PeriodicFunction, Timetable
+from inconcert.queues.claims import QueueOrder
+from inconcert.queues.getting import Getters
+from inconcert.queues.queue import ITEM_ATTEMPTS, QUEUE_TTL, Queue
+from inconcert.rate_limiter import RateLimiter
 from inconcert.rwlock import RWLock
 from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signals
 from inconcert.signals.signal import Signal
-from inconcert.tasks.claimed import ClaimedJob
-from inconcert.tasks.consumer import Consumer, Delivery
-from inconcert.tasks.enqueuing import Draft, Enqueuing
-from inconcert.tasks.job import Job
-from inconcert.tasks.operations import Tasks
-from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, Options, UniqueUntil
-from inconcert.tasks.registry import Registry
-from inconcert.tasks.retrying import Backoff, Retrying
-from inconcert.tasks.schedule import Missed, Schedule, timetable
-from inconcert.tasks.scheduler import Scheduler
-from inconcert.tasks.store import JobKeys
-from inconcert.tasks.task import Task
-from inconcert.tasks.worker import DEFAULT_GRACE, Middleware, Worker
+from inconcert.tasks.coordinating import TaskCoordinator
 
 __all__ = ["Coordinator"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
 F = TypeVar("F", bound=PeriodicFunction)
 
 _DEFAULT_NAMESPACE = "inconcert"
@@ -55,7 +46,7 @@ _DEFAULT_TIMEOUT = (
 )
 
 
-class Coordinator:
+class Coordinator(TaskCoordinator):
     """The way of a process to one Redis or Valkey server, and the maker of everything that coordinates through it.
 
     Define it at module level, where it does no I/O, and open it once with `async with`; it may be opened in one asyncio
@@ -181,12 +172,9 @@ class Coordinator:
         self._access = Access(Keyspace(namespace))
         self._client: Client | None = None
         self._is_open = False
-        job_keys = JobKeys(self._access.keys)
-        self._enqueuing = Enqueuing(self._access, job_keys)
-        self._tasks = Tasks(self._access, job_keys)
-        self._registry = Registry(self._enqueuing)
-        self._middlewares: list[Middleware] = []
+        self._set_up_tasks()
         self._chat = Chats(self._access)
+        self._getters = Getters(self._access)
         self._timetable = Timetable(self._access)
 
     def __repr__(self) -> str:
@@ -221,6 +209,7 @@ class Coordinator:
         try:
             if session is not None:
                 await self._timetable.stop()
+                await self._getters.close()
                 await session.close()
         finally:
             try:
@@ -258,6 +247,10 @@ class Coordinator:
     ) -> Semaphore:
         """A semaphore: up to `limit` holders at a time, first come first served. See `Semaphore`."""
         return Semaphore(self._access, name, limit=limit, ttl=ttl, timeout=timeout)
+
+    def rate_limiter(self, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> RateLimiter:
+        """A rate limiter: `limit` permits per `period` seconds, for all processes together. See `RateLimiter`."""
+        return RateLimiter(self._access, name, limit, period, burst=burst)
 
     def rwlock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> RWLock:
         """A lock that readers share and a writer has alone, first come first served. See `RWLock`."""
@@ -329,245 +322,49 @@ class Coordinator:
         """All signals whose names fit a glob, such as `deploy.*`, to subscribe to. See `Signals`."""
         return Signals(self._access, pattern)
 
+    def queue(
+        self,
+        name: str,
+        *,
+        order: QueueOrder = "fifo",
+        ttl: Seconds = QUEUE_TTL,
+        max_attempts: int = ITEM_ATTEMPTS,
+        maxsize: int | None = None,
+        delivery: Guarantee = "at_least_once",
+    ) -> Queue:
+        """A queue of items: each goes to one who gets, and comes back unless it is acknowledged. See `Queue`."""
+        return Queue(
+            self._access,
+            self._getters,
+            name,
+            order=order,
+            ttl=ttl,
+            max_attempts=max_attempts,
+            maxsize=maxsize,
+            delivery=delivery,
+        )
+
+    def mailbox(
+        self,
+        name: str,
+        *,
+        ttl: Seconds = MAILBOX_TTL,
+        max_messages: int = MAX_MESSAGES,
+        max_age: Seconds | None = None,
+    ) -> Mailbox:
+        """A mailbox: messages for one recipient, kept while they are away. See `Mailbox`."""
+        return Mailbox(self._access, name, ttl=ttl, max_messages=max_messages, max_age=max_age)
+
     @property
     def chat(self) -> Chats:
         """Group chats, read by each member at their own pace. See `Chats`."""
         return self._chat
 
-    @property
-    def tasks(self) -> Tasks:
-        """What operators do with tasks: look, replay, purge, pause. See `Tasks`."""
-        return self._tasks
-
-    def task(
-        self,
-        *,
-        queue: str = DEFAULT_QUEUE,
-        name: str | None = None,
-        max_attempts: int = MAX_ATTEMPTS,
-        result_ttl: Seconds = RESULT_TTL,
-        expires: Seconds | None = None,
-        time_limit: Seconds | None = None,
-        retry_on: tuple[type[Exception], ...] = (Exception,),
-        backoff: Backoff | None = None,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Register a function, so that workers can run it: `@concert.task(queue="high")`. See `Task`.
-
-        Args:
-            queue: Where its jobs go, unless told otherwise.
-            name: What workers know it by; by default its module and qualified name.
-            max_attempts: How many attempts may fail before a job is set aside.
-            result_ttl: How long the result of a job is kept, in seconds; 0 keeps none.
-            expires: After how many seconds a job is not started any more, but set aside; None for never.
-            time_limit: After how many seconds an attempt is cancelled, and fails with TimeoutError; None for never. A
-                plain function cannot be cancelled: it runs to its end, and that counts.
-            retry_on: Failures of these classes are tried again; at others the job is set aside at once.
-            backoff: From the number of attempts that failed, 1 or more, to the seconds before the next. By default 1 s,
-                2 s, 4 s ... up to 5 min, each within 25 % of that.
-
-        Raises:
-            TypeError: An annotation cannot be resolved, or has no way through JSON.
-            ValueError: A task of this name is registered already, or a number is out of its range.
-            InvalidName: The name or the queue is empty or longer than 512 bytes.
-        """
-        defaults = Options().changed(
-            queue=queue, max_attempts=max_attempts, result_ttl=result_ttl, expires=expires, time_limit=time_limit
-        )
-        retrying = Retrying(retry_on, backoff)
-
-        def register(function: Callable[P, R]) -> Task[P, R]:
-            return self._registry.register(function, name=name, defaults=defaults, retrying=retrying)
-
-        return register
-
-    def cron(
-        self, expression: str | None = None, *, every: Seconds | None = None, tz: str = "UTC", missed: Missed = "once"
-    ) -> Callable[[Task[P, R]], Task[P, R]]:
-        """Let workers enqueue a job of a task at each instant of a timetable, one among all workers.
-
-        It goes on top of `task`, and may be given more than once:
-
-        ```python
-        @concert.cron("*/5 * * * *", tz="Europe/Berlin")
-        @concert.task(queue="low")
-        async def report() -> None: ...
-        ```
-
-        Instants are by the server's clock.  `current_job().scheduled_at` tells the body which one it runs for.
-
-        Args:
-            expression: Minute, hour, day of month, month and day of week, or six fields with seconds first. Needs the
-                extra `inconcert[cron]`.
-            every: A period in seconds instead, 0.1 or more, counted from 1970: 300 is at 00:00, 00:05 ... UTC.
-            tz: The time zone of the expression.
-            missed: What becomes of instants at which no worker was there: `once` runs the last of them, `skip` only if
-                it is less than 60 s ago, `all` runs each of the last 100.
-
-        Raises:
-            ValueError: Not exactly one of `expression` and `every` is given, it cannot be read, or it never comes.
-            ImportError: An expression is given, and the extra is not installed.
-            TypeError: It does not stand on top of a task, or the task cannot be called without arguments.
-        """
-        when = timetable(expression, every=every, zone=tz)
-        if missed not in get_args(Missed):
-            raise ValueError(f"missed is {missed!r}; give 'skip', 'once' or 'all'")
-
-        def schedule(task: Task[P, R]) -> Task[P, R]:
-            self._registry.schedule(Schedule(task, when, missed))
-            return task
-
-        return schedule
-
-    async def enqueue(
-        self,
-        name: str,
-        args: Sequence[JSON] = (),
-        kwargs: Mapping[str, JSON] | None = None,
-        *,
-        queue: str = DEFAULT_QUEUE,
-        delay: Seconds = 0.0,
-        max_attempts: int = MAX_ATTEMPTS,
-        result_ttl: Seconds = RESULT_TTL,
-        expires: Seconds | None = None,
-        time_limit: Seconds | None = None,
-        unique: str | None = None,
-        unique_until: UniqueUntil = "done",
-        unique_for: Seconds = 0.0,
-        after: Sequence[Job | str] = (),
-    ) -> Job:
-        """Enqueue a job by the name of its task, which need not be known in this process.
-
-        Args:
-            name: Which task.
-            args: Its positional arguments: JSON values, which the worker converts to what the function annotates.
-            kwargs: Its named arguments, likewise.
-            queue: Where it goes.
-            delay: How long it waits before it may run, in seconds, by the server's clock.
-            max_attempts: How many attempts may fail before it is set aside.
-            result_ttl: How long its result is kept, in seconds; 0 keeps none.
-            expires: After how many seconds it is not started any more, but set aside; None for never.
-            time_limit: After how many seconds an attempt is cancelled; None for never.
-            unique: A name that no two live jobs may have; see `Task.options`.
-            unique_until: Until when it has the name; see `Task.options`.
-            unique_for: For how many seconds it has the name instead; 0 for as `unique_until` says.
-            after: Jobs, or ids of jobs, that must have succeeded before it may run; see `Task.options`.
-
-        Raises:
-            ValueError: A number is out of its range, or `after` has more than 100 jobs.
-            TypeError: `after` is no list.
-            InvalidName: A name is empty or longer than 512 bytes, or `after` has what is no id.
-            InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
-            Unavailable: The server could not be asked; nothing was added.
-            OutcomeUnknown: The server did not answer; the job may have been added.
-
-        Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
-        """
-        options = Options().changed(
-            queue=queue,
-            delay=delay,
-            max_attempts=max_attempts,
-            result_ttl=result_ttl,
-            expires=expires,
-            time_limit=time_limit,
-            unique=unique,
-            unique_until=unique_until,
-            unique_for=unique_for,
-            after=after,
-        )
-        [job] = await self._enqueuing.add([Draft(name, args, kwargs or {}, options)])
-        return job
-
-    async def enqueue_many(self, drafts: Iterable[Draft]) -> list[Job]:
-        """Enqueue many jobs: `await concert.enqueue_many([send.call(1), send.call(2)])`.
-
-        They go in parts of at most 5,000, one after the other, so that any number of them can be given.
-
-        Args:
-            drafts: Made by `Task.call`.
-
-        Returns:
-            The jobs, in the same order.
-
-        Raises:
-            Unavailable: The server could not be asked; some may have been added before.
-            OutcomeUnknown: The server did not answer; some may have been added.
-
-        Cost: 1 round trip for 5,000 jobs, or 8 MiB of them; 1 script for 500 jobs of a queue.
-        """
-        return await self._enqueuing.add(list(drafts))
-
-    def consume(
-        self,
-        *queues: str,
-        prefetch: int = 1,
-        weights: Mapping[str, int] | None = None,
-        delivery: Delivery = "at_least_once",
-    ) -> Consumer:
-        """An `async for` over the jobs of these queues, the most urgent first, or by weight. See `Consumer`."""
-        return Consumer(self._access, queues, prefetch=prefetch, weights=weights, delivery=delivery)
-
-    async def run_worker(
-        self,
-        *queues: str,
-        concurrency: int = 100,
-        stop: asyncio.Event | None = None,
-        grace: Seconds = DEFAULT_GRACE,
-        burst: bool = False,
-        weights: Mapping[str, int] | None = None,
-    ) -> None:
-        """Run the registered function of each job of these queues, the most urgent first.
-
-        Coroutine functions run on this event loop, plain functions in threads.  A job of an unknown task, or whose
-        arguments do not fit, is set aside with the reason.
-
-        It ends in good order when `stop` is set: it claims no more, running jobs have `grace` to end, and the rest is
-        cancelled and given back at once.  When it is cancelled, that happens without the grace.  A job that is given
-        back goes to the front of its queue, and that is no attempt.
-
-        Args:
-            queues: Names of queues, the most urgent first.
-            concurrency: How many jobs may run at once.
-            stop: Ends the worker, for example as `loop.add_signal_handler(signal.SIGTERM, stop.set)`.
-            grace: How long running jobs have to end after `stop`, in seconds; 0 for not at all.
-            burst: Whether to return when the queues are empty and nothing runs. Jobs that are not due yet do not count.
-            weights: Queue -> its weight, so that each gets its share; None for strict order. See `Consumer`.
-
-        Raises:
-            ValueError: `concurrency` or `grace` is out of range.
-            NotConnected: The coordinator is not open, or was closed meanwhile.
-        """
-        worker = Worker(
-            self.consume(*queues, weights=weights),
-            self._registry,
-            concurrency=concurrency,
-            stop=stop,
-            grace=grace,
-            burst=burst,
-            middlewares=self._middlewares,
-        )
-        async with Scheduler(self._access, JobKeys(self._access.keys), self._registry.schedules):
-            await worker.run()
-
-    def add_middleware(self, middleware: Callable[[ClaimedJob], AbstractAsyncContextManager[object]]) -> None:
-        """Let each attempt of `run_worker` run inside of a context manager: for tracing, metrics, database sessions.
-
-        ```python
-        @asynccontextmanager
-        async def measure(job: ClaimedJob) -> AsyncGenerator[None]:
-            with duration.labels(job.name).time():
-                yield
-
-
-        concert.add_middleware(measure)
-        ```
-
-        An exception in the job comes out of the `yield`, and one that is raised here is the job's.  If it is not raised
-        again, the job is done.
-
-        Args:
-            middleware: Called with the job before each attempt. The one that was added first is the outermost.
-        """
-        self._middlewares.append(middleware)
+    def index(
+        self, name: str, *, tokenizer: Callable[[str], list[str]] = tokenize, stop_words: Collection[str] = ()
+    ) -> Index:
+        """An index: finds documents by their words, ranked by relevance and by scores of their own. See `Index`."""
+        return Index(self._access, name, tokenizer=tokenizer, stop_words=stop_words)
 
 
 def _call_timeout(timeout: Seconds) -> float:

@@ -18,7 +18,9 @@
     ├── JobCancelled          executed: it was cancelled
     ├── JobExpired            not executed: it was not started in time
     ├── JobNotFound           not executed
-    └── ChatNotFound          not executed
+    ├── ChatNotFound          not executed
+    ├── QueueFull             not executed: also an asyncio.QueueFull
+    └── ItemNotFound          not executed
 
 Each error is exactly one of: not executed, executed, outcome unknown.  A message says which thing, what is so, and
 what to do; the facts in it are attributes too.
@@ -33,6 +35,7 @@ __all__ = [
     "InconcertError",
     "InvalidName",
     "InvalidPayload",
+    "ItemNotFound",
     "JobCancelled",
     "JobExpired",
     "JobFailed",
@@ -42,6 +45,7 @@ __all__ = [
     "NotConnected",
     "NotHeld",
     "OutcomeUnknown",
+    "QueueFull",
     "QuorumNotReached",
     "Unavailable",
     "UnknownTask",
@@ -92,16 +96,24 @@ class InvalidPayload(InconcertError, ValueError):
 
 
 class AcquireTimeout(InconcertError, TimeoutError):
-    """A permit was not granted in time; the waiter has left the line."""
+    """A permit was not granted in time; the waiter has left the line.
 
-    def __init__(self, kind: str, name: str, timeout: float) -> None:
+    Attributes:
+        kind: What was not granted, such as `lock`.
+        name: Which one.
+        timeout: How long it was to be waited for, in seconds.
+        retry_after: After how many seconds a rate limiter would have granted it; None for all else.
+    """
+
+    def __init__(self, kind: str, name: str, timeout: float, *, retry_after: float | None = None) -> None:
+        or_else = "look at holders() to see who has it" if retry_after is None else f"come back in {retry_after:g} s"
         super().__init__(
-            f"{kind} {name!r} was not granted within {timeout:g} s; "
-            "wait longer with timeout=, or look at holders() to see who has it"
+            f"{kind} {name!r} was not granted within {timeout:g} s; wait longer with timeout=, or {or_else}"
         )
         self.kind = kind
         self.name = name
         self.timeout = timeout
+        self.retry_after = retry_after
 
 
 class LeaseLost(InconcertError):
@@ -193,6 +205,29 @@ class ChatNotFound(InconcertError):
     def __init__(self, chat_id: str) -> None:
         super().__init__(f"there is no chat {chat_id!r}; create it first, or use the id that create() returned")
         self.chat_id = chat_id
+
+
+class QueueFull(InconcertError, asyncio.QueueFull):
+    """A queue had no room; nothing was put in."""
+
+    def __init__(self, name: str, maxsize: int, timeout: float | None = None) -> None:
+        in_time = f" within {timeout:g} s" if timeout else ""
+        super().__init__(
+            f"queue {name!r}, of which maxsize is {maxsize}, had no room{in_time}; "
+            "wait for some with timeout=, or get and acknowledge more"
+        )
+        self.name = name
+        self.maxsize = maxsize
+        self.timeout = timeout
+
+
+class ItemNotFound(InconcertError):
+    """There is no item of this id among those that a queue has set aside."""
+
+    def __init__(self, name: str, item_id: str) -> None:
+        super().__init__(f"queue {name!r} has no dead item {item_id!r}; look at dead() for those that it has")
+        self.name = name
+        self.item_id = item_id
 
 
 class BarrierBroken(InconcertError, asyncio.BrokenBarrierError):

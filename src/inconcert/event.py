@@ -116,9 +116,10 @@ class Event:
             is_set, looked_at = await self._look()
             while not is_set:
                 heard = await listening.next()
-                if isinstance(heard, Heard) and int(heard.text) > looked_at:
+                said_at = heard.number if isinstance(heard, Heard) else None
+                if said_at is not None and said_at > looked_at:
                     return True
-                # Something was missed, or this was said before we looked and may not be so any more.
+                # Something was missed, or this was said before we looked and may not be so any more, or by a stranger.
                 is_set, looked_at = await self._look()
         return True
 

@@ -117,7 +117,8 @@ class Latch:
             left = await self.remaining()
             while left:
                 heard = await listening.next()
-                left = self._left(int(heard.text)) if isinstance(heard, Heard) else await self.remaining()
+                counted = heard.number if isinstance(heard, Heard) else None
+                left = await self.remaining() if counted is None else self._left(counted)
         return True
 
     def _left(self, counted: int) -> int:

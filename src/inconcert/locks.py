@@ -152,7 +152,7 @@ class _Attempt(Call):
     def tokens(self) -> Reply:
         """What the script has answered."""
         if self._sent_away is not None:
-            raise self._sent_away
+            raise self._sent_away.with_traceback(None)  # many raise this one
         return self.result()
 
     def withdraw(self) -> None:

@@ -18,8 +18,8 @@ class Semaphore(Permits[Lease]):
     in which the server saw them.  Each caller is judged by its own `limit`, so that a limit can change in a rolling
     release.
 
-    Use it to bound how many do a thing at once, such as calls to a payment provider.  To bound how many do it per
-    second is another thing.
+    Use it to bound how many do a thing at once, such as calls to a payment provider.  To bound how many begin
+    per second, use `Coordinator.rate_limiter`.
 
     Made by `Coordinator.semaphore`:
 

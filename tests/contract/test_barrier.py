@@ -102,6 +102,7 @@ async def test_more_workers_than_parties_pass_in_groups(barrier: Barrier, there:
     assert sorted(places) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
+@pytest.mark.parametrize("any_concert", ["real"], indirect=True)  # for so many fakeredis takes too long
 async def test_thousand_pass_together(any_concert: Coordinator, elsewhere: Coordinator) -> None:
     """Of two processes, each with a position of its own."""
     barriers = [each.barrier("epoch", 1000) for each in (any_concert, elsewhere)]
@@ -325,6 +326,17 @@ async def test_only_the_last_hundred_outcomes_are_kept(any_concert: Coordinator)
     for _ in range(105):
         await barrier.wait()
     assert await raw(any_concert).hlen(barrier._terms.keys[2]) == 101
+
+
+@pytest.mark.parametrize("text", [b"", b"hello", b"-1", b"\xff", b"9" * 5000], ids=lambda text: repr(text[:5]))
+async def test_message_of_another_is_ignored(
+    any_concert: Coordinator, barrier: Barrier, there: Barrier, text: bytes
+) -> None:
+    """Whoever publishes on the channel by hand ends no round, and disturbs nobody."""
+    first, second = await arrive(there, 1), await arrive(there, 2)
+    await raw(any_concert).publish(barrier._terms.changes, text)
+    assert await barrier.wait() == 2
+    assert [await first, await second] == [0, 1]
 
 
 # Opening and closing.

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,8 @@ from inconcert import (
     NotConnected,
 )
 from inconcert._rules.payloads import JSON
+from tests.support.eventually import eventually
+from tests.support.servers import RealServer
 
 NOBODY = "there is no such chat"
 
@@ -58,7 +61,7 @@ async def keys_of(concert: Coordinator, pattern: str) -> list[str]:
 
 async def key_of(concert: Coordinator, chat_id: str, part: str) -> str:
     """The key of one part of a chat."""
-    [key] = await keys_of(concert, f"chat:{chat_id}*:{part}")
+    [key] = await keys_of(concert, f"chats:?}}:chat:{chat_id}:{part}")
     return key
 
 
@@ -409,7 +412,12 @@ async def test_strangers_are_refused(chat: Chats, kitchen: str) -> None:
     """Who is not a member may not send, acknowledge or leave; nothing is changed."""
     before = await chat.members(kitchen)
 
-    for attempt in (chat.send(kitchen, "dee", "x"), chat.ack("dee", kitchen, 1), chat.leave(kitchen, "dee")):
+    for attempt in (
+        chat.send(kitchen, "dee", "x"),
+        chat.ack("dee", kitchen, 1),
+        chat.history(kitchen, "dee"),
+        chat.leave(kitchen, "dee"),
+    ):
         with pytest.raises(NotAMember) as caught:
             await attempt
         assert (caught.value.chat_id, caught.value.user) == (kitchen, "dee")
@@ -425,6 +433,9 @@ async def test_unknown_chat_is_not_found_and_not_made(any_concert: Coordinator, 
         chat.ack("ann", NOBODY, 1),
         chat.join(NOBODY, "ann"),
         chat.leave(NOBODY, "ann"),
+        chat.add(NOBODY, "ann", "bob"),
+        chat.remove(NOBODY, "ann", "bob"),
+        chat.history(NOBODY, "ann"),
         chat.members(NOBODY),
     ):
         with pytest.raises(ChatNotFound) as caught:
@@ -434,18 +445,294 @@ async def test_unknown_chat_is_not_found_and_not_made(any_concert: Coordinator, 
     assert await keys_of(any_concert, "*") == []
 
 
-async def test_listed_chat_without_membership_is_struck_off(
-    any_concert: Coordinator, chat: Chats, kitchen: str
+async def test_member_adds_and_removes_another(chat: Chats, kitchen: str) -> None:
+    """As if they had joined and left by themselves."""
+    await chat.add(kitchen, "bob", "dee")
+    await chat.add(kitchen, "bob", "dee")
+    await chat.send(kitchen, "ann", "welcome")
+    assert await bodies(chat, "dee") == ["welcome"]
+
+    await chat.remove(kitchen, "cy", "dee")
+    await chat.remove(kitchen, "cy", "cy")
+
+    assert set(await chat.members(kitchen)) == {"ann", "bob"}
+    assert await chat.fetch("dee") == await chat.fetch("cy") == []
+
+
+async def test_only_members_add_and_remove(any_concert: Coordinator, chat: Chats, kitchen: str) -> None:
+    """A stranger changes nothing, and is the one who is named; nor is a stranger removed."""
+    before = await chat.members(kitchen), await keys_of(any_concert, "*")
+
+    for attempt, who in (
+        (chat.add(kitchen, "eve", "dee"), "eve"),
+        (chat.add(kitchen, "eve", "eve"), "eve"),
+        (chat.remove(kitchen, "eve", "bob"), "eve"),
+        (chat.remove(kitchen, "bob", "dee"), "dee"),
+    ):
+        with pytest.raises(NotAMember) as caught:
+            await attempt
+        assert (caught.value.chat_id, caught.value.user) == (kitchen, who)
+
+    assert (await chat.members(kitchen), await keys_of(any_concert, "*")) == before
+    assert len(await chat.fetch("bob")) == 1
+
+
+# History.
+
+
+async def test_history_is_what_the_chat_still_has(chat: Chats, kitchen: str) -> None:
+    """The latest messages in their order, also read ones and those from before one joined; no position moves."""
+    sent = [await chat.send(kitchen, "ann", number) for number in range(2, 8)]
+    await chat.fetch("bob")
+    await chat.join(kitchen, "dee")
+    before = await chat.members(kitchen)
+
+    assert await chat.history(kitchen, "bob", limit=3) == sent[-3:]
+    assert await chat.history(kitchen, "dee", before=5, limit=2) == sent[1:3]
+    assert [message.id for message in await chat.history(kitchen, "cy", before=4)] == [1, 2, 3]
+    assert await chat.history(kitchen, "cy", before=1) == []
+    assert await chat.history(kitchen, "cy", before=2**60) == await chat.history(kitchen, "cy")
+    assert await chat.members(kitchen) == before
+
+
+async def test_read_messages_are_kept_for_history_only_if_asked_for(chat: Chats) -> None:
+    """With `history=3` the latest three stay when all have read everything; by default none."""
+    chat_id = ""
+    for history in (0, 3):
+        chat_id = await chat.create("ann", ["bob"], 1, history=history)
+        for number in range(2, 6):
+            await chat.send(chat_id, "ann", number)
+        await chat.fetch("ann")
+        await chat.fetch("bob")
+
+        found = await chat.history(chat_id, "bob")
+
+        assert [message.id for message in found] == list(range(6 - history, 6))
+        assert await chat.fetch("bob") == []
+
+    await chat.send(chat_id, "ann", 6)
+    await chat.leave(chat_id, "bob")
+    assert [message.id for message in await chat.history(chat_id, "ann")] == [4, 5, 6]
+
+
+async def test_history_stops_at_what_is_too_old(any_concert: Coordinator, chat: Chats) -> None:
+    """Neither cap is exceeded for its sake."""
+    chat_id = await chat.create("ann", [], 1, max_age=100, max_messages=4, history=4)
+    for number in range(2, 7):
+        await chat.send(chat_id, "ann", number)
+    await make_older(any_concert, chat_id, 1, seconds=101)
+
+    assert [message.id for message in await chat.history(chat_id, "ann")] == [4, 5, 6]
+
+
+async def test_history_of_large_messages_is_whole(chat: Chats) -> None:
+    """It comes in several replies, each of about 1 MiB, and nothing is left out or doubled."""
+    chat_id = await chat.create("ann", [], 1)
+    for number in range(2, 9):
+        await chat.send(chat_id, "ann", f"{number}" + "x" * 500_000)
+
+    assert [message.id for message in await chat.history(chat_id, "ann")] == list(range(1, 9))
+    assert [message.id for message in await chat.history(chat_id, "ann", before=8, limit=5)] == [3, 4, 5, 6, 7]
+
+
+# Unread.
+
+
+async def test_unread_counts_what_others_sent_and_moves_nothing(chat: Chats, kitchen: str) -> None:
+    """Only chats in which there is something are named; one's own messages do not count."""
+    other = await chat.create("bob", ["ann"], "mine")
+    await chat.send(kitchen, "bob", 2)
+    await chat.send(kitchen, "ann", 3)
+    await chat.send(kitchen, "cy", 4)
+    before = await chat.members(kitchen)
+
+    assert await chat.unread("bob") == {kitchen: 3}
+    assert await chat.unread("ann") == {kitchen: 2, other: 1}
+    assert await chat.unread("nobody") == {}
+    assert await chat.members(kitchen) == before
+
+    await chat.ack("bob", kitchen, 1)
+    assert await chat.unread("bob") == {kitchen: 2}
+    await chat.fetch("bob")
+    assert await chat.unread("bob") == {}
+    await chat.send(kitchen, "bob", 5)
+    assert await chat.unread("bob") == {}
+
+
+async def test_dropped_messages_count_as_unread(chat: Chats) -> None:
+    """Nobody has read them; one's own can no longer be told apart."""
+    chat_id = await chat.create("ann", ["bob"], 1, max_messages=3)
+    for number in range(2, 11):
+        await chat.send(chat_id, "bob" if number % 2 else "ann", number)
+
+    assert await chat.unread("bob") == {chat_id: 9}  # 7 dropped; 8 and 10
+    assert await chat.unread("ann") == {chat_id: 8}  # 7 dropped; 9
+
+
+async def test_unread_counts_many(concert: Coordinator) -> None:
+    """More than one reply holds, and users whose names end alike are told apart."""
+    chat = concert.chat
+    chat_id = await chat.create("ann", ["a\nann", "ann\n"], 1)
+    senders = ["ann", "a\nann", "ann\n"]
+    await asyncio.gather(*(chat.send(chat_id, senders[number % 3], number) for number in range(2_000)))
+
+    assert await chat.unread("ann") == {chat_id: 1_333}
+    assert await chat.unread("a\nann") == {chat_id: 2_001 - 667}
+    assert await chat.unread("ann\n") == {chat_id: 2_001 - 666}
+
+
+# Listen.
+
+
+async def test_listener_gets_what_is_there_and_then_what_comes(chat: Chats, kitchen: str, elsewhere: Chats) -> None:
+    """From the read position on, live, one's own messages too."""
+    async with aclosing(chat.listen("bob")) as news:
+        first = await anext(news)
+        sent = [await elsewhere.send(kitchen, "ann", "more"), await elsewhere.send(kitchen, "bob", "own")]
+        got = list((await anext(news)).messages)
+        while len(got) < 2:
+            got += (await anext(news)).messages
+
+    assert [message.body for message in first.messages] == ["hello"]
+    assert got == sent
+
+
+async def test_listening_moves_the_position_when_the_loop_comes_back(chat: Chats, kitchen: str) -> None:
+    """A batch that is still being handled is unread; with `ack=False` it stays so."""
+    async with aclosing(chat.listen("cy", ack=False)) as patient, aclosing(chat.listen("bob")) as news:
+        for number in (2, 3):
+            await anext(news)
+            await anext(patient)
+            position = (await chat.members(kitchen))["bob"]
+            assert position < number
+            await chat.send(kitchen, "ann", number)
+            position = number
+        await anext(news)
+
+    assert await chat.members(kitchen) == {"ann": 0, "bob": 2, "cy": 0}
+
+
+async def test_listener_hears_chats_as_it_gets_into_them(chat: Chats, kitchen: str, elsewhere: Chats) -> None:
+    """Created with it, joined, added: each is heard at once."""
+    async with aclosing(chat.listen("dee")) as news:
+        waiting = asyncio.ensure_future(anext(news))
+        created = await elsewhere.create("ann", ["dee"], "new")
+        assert (await waiting).chat_id == created
+
+        await elsewhere.add(kitchen, "ann", "dee")
+        await elsewhere.send(kitchen, "ann", "welcome")
+        batch = await anext(news)
+        assert (batch.chat_id, [message.body for message in batch.messages]) == (kitchen, ["welcome"])
+
+
+@pytest.mark.parametrize("notices", [True, False])
+async def test_listener_gets_nothing_from_between_leaving_and_joining(
+    chat: Chats, kitchen: str, elsewhere: Chats, notices: bool
 ) -> None:
-    """What a leaver who died half-way left on the list is removed by the next fetch."""
-    [members] = await keys_of(any_concert, f"chat:{kitchen}*:members")
-    await any_concert.redis.zrem(members, "bob")
-    assert len(await keys_of(any_concert, "user:bob*")) == 1
+    """Whoever is removed hears no more, and one who is back what comes from then on, whether or not they looked."""
+    async with aclosing(chat.listen("bob")) as news:
+        await anext(news)
+        await elsewhere.remove(kitchen, "ann", "bob")
+        await elsewhere.send(kitchen, "ann", "about bob")
+        if notices:
+            other = await elsewhere.create("cy", ["bob"], "psst")
+            assert (await anext(news)).chat_id == other
 
-    assert await chat.fetch("bob") == []
+        await elsewhere.add(kitchen, "ann", "bob")
+        await elsewhere.send(kitchen, "ann", "hello bob")
+        batch = await anext(news)
+        assert ([message.body for message in batch.messages], batch.missed) == (["hello bob"], 0)
 
-    await chat.members(kitchen)  # the removal is under way when fetch returns, and in front of this
-    assert await keys_of(any_concert, "user:bob*") == []
+
+async def test_all_listeners_of_a_user_get_everything(chat: Chats, elsewhere: Chats) -> None:
+    """What the other has read, and is kept, comes all the same; what is gone is not told as missed."""
+    chat_id = await chat.create("ann", ["bob"], 1, history=100)
+    async with aclosing(chat.listen("bob")) as one, aclosing(elsewhere.listen("bob")) as other:
+        assert [(await anext(news)).last_id for news in (one, other)] == [1, 1]
+        for number in range(2, 6):
+            await chat.send(chat_id, "ann", number)
+            assert [message.id for message in (await anext(one)).messages] == [number]
+        late: list[int] = []
+        while 5 not in late:
+            batch = await anext(other)
+            assert batch.missed == 0
+            late += [message.id for message in batch.messages]
+        assert late == [2, 3, 4, 5]
+
+
+async def test_what_was_read_elsewhere_was_not_missed(chat: Chats) -> None:
+    """A listener that comes too late for it is not told so, for its user has it."""
+    chat_id = await chat.create("ann", ["bob"], 1)
+    async with aclosing(chat.listen("bob")) as news:
+        await anext(news)
+        await chat.send(chat_id, "ann", 2)
+        for user in ("ann", "bob"):
+            await chat.fetch(user)
+        await chat.send(chat_id, "ann", 3)
+        batch = await anext(news)
+
+    assert ([message.id for message in batch.messages], batch.missed) == ([3], 0)
+
+
+async def test_listener_is_told_what_it_missed(chat: Chats) -> None:
+    """A slow one, in a chat with a cap."""
+    chat_id = await chat.create("ann", ["bob"], 1, max_messages=2)
+    async with aclosing(chat.listen("bob")) as news:
+        await anext(news)
+        for number in range(2, 7):
+            await chat.send(chat_id, "ann", number)
+        got = [await anext(news)]
+        while got[-1].last_id < 6:
+            got.append(await anext(news))
+
+    # 1 is acknowledged when the loop comes back, so nothing before 2 was missed.
+    assert [message.id for batch in got for message in batch.messages] == [5, 6]
+    assert sum(batch.missed for batch in got) == 3
+
+
+async def test_listener_gets_more_than_one_page(concert: Coordinator) -> None:
+    """A long chat comes in batches of at most 1,000."""
+    chat = concert.chat
+    chat_id = await chat.create("ann", ["bob"], 1)
+    await asyncio.gather(*(chat.send(chat_id, "ann", number) for number in range(2, 2_502)))
+
+    ids: list[int] = []
+    sizes: list[int] = []
+    async with aclosing(chat.listen("bob")) as news:
+        while len(ids) < 2_501:
+            batch = await anext(news)
+            ids += [message.id for message in batch.messages]
+            sizes.append(len(batch.messages))
+
+    assert ids == list(range(1, 2_502))
+    assert sizes == [1_000, 1_000, 501]
+
+
+async def test_broken_off_loop_leaves_no_subscription(any_concert: Coordinator, chat: Chats, kitchen: str) -> None:
+    """Leaving by `break` is enough."""
+    async for batch in chat.listen("bob"):
+        assert batch.chat_id == kitchen
+        assert any_concert._access.session.broadcasts._channels
+        break
+
+    await eventually(lambda: not any_concert._access.session.broadcasts._channels)
+
+
+async def test_closing_the_coordinator_ends_the_loop(server: RealServer, namespace: str) -> None:
+    """Whether it waits just then, or is at work."""
+    concert = Coordinator(server.url, namespace=namespace)
+    async with concert:
+        await concert.chat.create("ann", ["bob", "cy"], "hello")
+        waiting, working = concert.chat.listen("bob"), concert.chat.listen("cy", ack=False)
+        await anext(waiting)
+        await anext(working)
+        waits = asyncio.ensure_future(anext(waiting))
+        await concert.chat.fetch("bob")
+        assert not waits.done()
+    with pytest.raises(NotConnected):
+        await waits
+    with pytest.raises(NotConnected):
+        await anext(working)
 
 
 # Values and names.
@@ -491,6 +778,12 @@ async def test_user_may_have_any_name(any_concert: Coordinator, chat: Chats, nam
     chat_id = await chat.create(name, ["bob"], "hello")
     await chat.join(chat_id, f"{name[:500]}+")
     message = await chat.send(chat_id, name, "from me")
+    async with aclosing(chat.listen(name, ack=False)) as news:
+        assert [item.id for item in (await anext(news)).messages] == [1, 2]
+    assert await chat.unread("bob") == {chat_id: 2}
+    assert await chat.history(chat_id, name, before=3, limit=1) == [message]
+    await chat.add(chat_id, name, f"+{name[:500]}")
+    await chat.remove(chat_id, f"+{name[:500]}", f"+{name[:500]}")
     [batch] = await chat.fetch("bob")
 
     assert {message.sender for message in batch.messages} == {name}
@@ -512,6 +805,18 @@ async def test_names_of_chats_and_users_never_meet(chat: Chats) -> None:
     assert [batch.chat_id for batch in await chat.fetch("b")] == [theirs]
 
 
+@pytest.mark.parametrize("name", ["ann", "{}", "}{", "{a}:b"])
+def test_keys_that_change_together_lie_in_one_slot(name: str) -> None:
+    """What is between the first braces is the same, whatever a chat or a user is called."""
+    places = Coordinator().chat._places
+    lists = places.of_lists(name)
+    keys = places.of_request(name, name)
+
+    assert len({key.split("}")[0] for key in keys}) == 1
+    assert [len({key.split("}")[0] for key in pair}) for pair in lists] == [1] * 8
+    assert keys[4] in [chats for chats, _ in lists]
+
+
 # Refused before anything is sent: these coordinators are closed, and would raise NotConnected.
 
 
@@ -528,9 +833,24 @@ async def test_counts_out_of_range_are_refused(closed: Chats, value: Any) -> Non
         await closed.create("ann", ["bob"], "hello", max_messages=value)
     with pytest.raises(ValueError, match="message_id"):
         await closed.ack("ann", "kitchen", value)
+    with pytest.raises(ValueError, match="limit"):
+        await closed.history("kitchen", "ann", limit=value)
+    if value != 0:
+        with pytest.raises(ValueError, match="history"):
+            await closed.create("ann", ["bob"], "hello", history=value)
     if value is not None:
+        with pytest.raises(ValueError, match="before"):
+            await closed.history("kitchen", "ann", before=value)
         with pytest.raises(ValueError, match="limit"):
             await closed.fetch("ann", limit=value)
+
+
+async def test_more_than_is_kept_is_refused(closed: Chats) -> None:
+    """A history longer than the chat, and more messages than one answer has."""
+    with pytest.raises(ValueError, match="history"):
+        await closed.create("ann", [], "hello", max_messages=10, history=11)
+    with pytest.raises(ValueError, match="limit"):
+        await closed.history("kitchen", "ann", limit=1_001)
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), timedelta(0), "1", True])
@@ -562,6 +882,14 @@ async def test_names_that_are_none_are_refused(closed: Chats, name: Any) -> None
         closed.join("kitchen", name),
         closed.leave(name, "ann"),
         closed.leave("kitchen", name),
+        closed.add("kitchen", name, "ann"),
+        closed.add("kitchen", "ann", name),
+        closed.remove("kitchen", name, "ann"),
+        closed.remove(name, "ann", "bob"),
+        closed.history(name, "ann"),
+        closed.history("kitchen", name),
+        closed.unread(name),
+        anext(closed.listen(name)),
         closed.members(name),
     ):
         with pytest.raises(InvalidName):
@@ -586,6 +914,11 @@ async def test_closed_coordinator_is_not_connected(closed: Chats) -> None:
         closed.ack("ann", "kitchen", 1),
         closed.join("kitchen", "ann"),
         closed.leave("kitchen", "ann"),
+        closed.add("kitchen", "ann", "bob"),
+        closed.remove("kitchen", "ann", "bob"),
+        closed.history("kitchen", "ann"),
+        closed.unread("ann"),
+        anext(closed.listen("ann")),
         closed.members("kitchen"),
     ):
         with pytest.raises(NotConnected):

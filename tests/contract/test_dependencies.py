@@ -120,6 +120,7 @@ async def test_job_waits_for_all_of_three(any_concert: Coordinator) -> None:
                 await job.parent_results(str)
 
 
+@pytest.mark.parametrize("any_concert", ["real"], indirect=True)  # for so many fakeredis takes too long
 async def test_thousand_run_after_one(any_concert: Coordinator) -> None:
     """However many there are, they are told in portions."""
     parent = await one(any_concert, 1)

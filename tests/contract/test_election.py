@@ -660,6 +660,21 @@ async def test_watcher_is_not_misled_by_what_was_said_before_it_looked(election:
     assert seen[1] is None
 
 
+@pytest.mark.parametrize("text", [b"", b"hello", b"9 9 x", b"\xff \xff ", b"9" * 5000], ids=lambda text: repr(text[:5]))
+async def test_watcher_ignores_the_message_of_another(
+    any_concert: Coordinator, election: Election, there: Election, text: bytes
+) -> None:
+    """Whoever publishes on the channel by hand is not taken for a leader, and disturbs nobody."""
+    seen: list[ElectionRecord | None] = []
+    term = await election.acquire()
+    task = await watched(there, seen)
+    await raw(any_concert).publish(there._changes, text)
+    await term.release()
+    await eventually(lambda: len(seen) == 2)
+    task.cancel()
+    assert seen[1] is None
+
+
 async def test_watching_ends_when_the_coordinator_closes(elsewhere: Coordinator, there: Election) -> None:
     """With `NotConnected`."""
     seen: list[ElectionRecord | None] = []

@@ -34,6 +34,7 @@ from inconcert import (
 from inconcert.tasks import claims as claims_module
 from tests.contract.test_tasks import asleep, in_background, ledger_of, make_due
 from tests.support.eventually import eventually
+from tests.support.raw import raw
 
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
 
@@ -168,6 +169,7 @@ async def test_waiting_for_a_result_sends_nothing(concert: Coordinator, namespac
                 assert await result == 7
 
 
+@pytest.mark.parametrize("any_concert", ["real"], indirect=True)  # for so many fakeredis takes too long
 async def test_a_thousand_wait_for_one_job_and_for_one_each(any_concert: Coordinator, elsewhere: Coordinator) -> None:
     """All are told, and nobody is left in the list of those who wait."""
     gate = asyncio.Event()
@@ -479,6 +481,7 @@ async def test_cancel_of_what_has_ended_is_true_and_changes_nothing(any_concert:
     assert await failed.status() is JobStatus.FAILED
 
 
+@pytest.mark.parametrize("any_concert", ["real"], indirect=True)  # for so many fakeredis takes too long
 async def test_many_cancelled_jobs_do_not_hold_up_those_behind_them(any_concert: Coordinator) -> None:
     """Nor end a burst early."""
     ran: list[int] = []
@@ -792,6 +795,7 @@ async def test_many_are_enqueued_with_their_own_options(any_concert: Coordinator
     assert ledger.delayed == {"default": [jobs[1].id]}
 
 
+@pytest.mark.parametrize("any_concert", ["real"], indirect=True)  # for so many fakeredis takes too long
 async def test_many_large_jobs_go_in_portions(any_concert: Coordinator) -> None:
     """What is under way at once is bounded, whatever is given."""
 
@@ -907,9 +911,16 @@ async def test_purged_job_is_gone(any_concert: Coordinator) -> None:
     await any_concert.redis.zincrby(keys.dead, -60_000, jobs[1].id)
     assert await any_concert.tasks.purge_all(older_than=30) == 1
     assert [dead.id for dead in await any_concert.tasks.dead()] == [jobs[2].id]
-    many: dict[str, float] = {f"many{number}": 1 for number in range(1200)}
+    many: dict[str, float] = {f"many{number}": number + 1 for number in range(2200)}
     await any_concert.redis.zadd(keys.dead, many)
-    assert await any_concert.tasks.purge_all() == 1201
+    assert await any_concert.tasks.purge_all(keep=2201) == 0
+    assert await any_concert.tasks.purge_all(keep=1200) == 1001  # the oldest
+    assert await raw(any_concert).zrange(keys.dead, 0, 0) == [b"many1001"]
+    assert await any_concert.tasks.purge_all(older_than=30, keep=1) == 1199
+    for keep in (-1, 1.0, True, None):
+        with pytest.raises(ValueError, match="keep"):
+            await any_concert.tasks.purge_all(keep=keep)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert await any_concert.tasks.purge_all() == 1
     ledger = await ledger_of(any_concert)
     assert (ledger.bodies, ledger.dead, ledger.reasons, ledger.failures) == ([], [], {}, {})
 
@@ -942,6 +953,9 @@ async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
     await bury(any_concert, count=2, queue="q")
     for number in range(5):
         await any_concert.enqueue("t", [number], queue="q", delay=0 if number < 3 else 60)
+    delayed = await any_concert.enqueue("t", delay=60)
+    for _ in range(3):
+        await any_concert.enqueue("t", queue="q", after=[delayed])
     client: Any = any_concert.redis
     keys = any_concert._enqueuing._keys
     await any_concert.tasks.pause("empty")
@@ -955,10 +969,11 @@ async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
         stats = await any_concert.tasks.stats("q", "empty")
     queue, empty = stats.queues["q"], stats.queues["empty"]
     assert (stats.workers, stats.dead) == (1, 2)
-    assert (queue.ready, queue.delayed, queue.running, queue.is_paused, queue.finished) == (1, 2, 1, False, 1)
+    assert (queue.ready, queue.delayed, queue.waiting, queue.running) == (1, 2, 3, 1)
+    assert (queue.is_paused, queue.finished) == (False, 1)
     assert queue.oldest_age is not None
     assert 58 < queue.oldest_age < 65
-    assert empty == QueueStats(ready=0, delayed=0, running=0, oldest_age=None, is_paused=True, finished=0)
+    assert empty == QueueStats(ready=0, delayed=0, waiting=0, running=0, oldest_age=None, is_paused=True, finished=0)
     assert isinstance(stats, TaskStats)
     await any_concert.tasks.resume("empty")
     with pytest.raises(ValueError, match="queue"):
@@ -966,6 +981,42 @@ async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
     for call in (any_concert.tasks.stats(""), any_concert.tasks.pause(""), any_concert.tasks.resume("")):
         with pytest.raises(InvalidName):
             await call
+
+
+async def test_stats_count_the_jobs_of_thousands_of_workers(any_concert: Coordinator) -> None:
+    """Asked some at a time."""
+    keys, client = any_concert._enqueuing._keys, raw(any_concert)
+    await client.zadd(keys.workers, {f"session.{number}": 2e15 for number in range(2500)})
+    pipeline = client.pipeline(transaction=False)
+    for number in range(2500):
+        pipeline.hset(keys.claimed(f"session.{number}"), mapping={"#": f"1 job{number}", f"job{number}": "1001 1 q"})
+    await pipeline.execute()
+    stats = await any_concert.tasks.stats("q")
+    assert (stats.workers, stats.queues["q"].running) == (2500, 2500)
+
+
+async def test_waiting_jobs_are_counted_until_they_wait_no_more(any_concert: Coordinator) -> None:
+    """However that comes: they may run, one of the others failed, or they are cancelled."""
+    good, bad = [await any_concert.enqueue("t", [number], max_attempts=1) for number in range(2)]
+    children = [await any_concert.enqueue("t", after=after) for after in ([good], [good, bad], [good])]
+
+    async def waiting() -> int:
+        return (await any_concert.tasks.stats("default")).queues["default"].waiting
+
+    assert await waiting() == 3
+    await children[2].cancel()
+    await children[2].cancel()
+    assert await waiting() == 2
+    async with any_concert.consume("default") as jobs:
+        async with await anext(jobs):
+            pass
+        await status(any_concert, children[0], JobStatus.QUEUED)
+        assert await waiting() == 1
+        async with await anext(jobs):
+            raise ValueError
+        await status(any_concert, children[1], JobStatus.FAILED)
+    assert await waiting() == 0
+    assert not await any_concert.redis.exists(any_concert._enqueuing._keys.waiting)
 
 
 async def test_job_ends_promptly_for_one_who_waits(any_concert: Coordinator) -> None:

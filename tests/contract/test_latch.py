@@ -162,6 +162,19 @@ async def count_down_soon(latch: Latch) -> None:
     await latch.count_down()
 
 
+@pytest.mark.parametrize("text", [b"", b"hello", b"-1", b"\xff", b"9" * 5000], ids=lambda text: repr(text[:5]))
+async def test_message_of_another_is_ignored(any_concert: Coordinator, latch: Latch, there: Latch, text: bytes) -> None:
+    """Whoever publishes on the channel by hand opens nothing, and disturbs nobody."""
+    waiter = asyncio.create_task(there.wait())
+    await listening(any_concert, latch)
+    await raw(any_concert).publish(latch._changes, text)
+    assert await latch.count_down(2) == 1
+    assert not waiter.done()
+    await latch.count_down()
+    with anyio.fail_after(5):
+        await waiter
+
+
 # Opening and closing.
 
 

@@ -48,7 +48,7 @@ async def test_function_runs_at_its_period(any_concert: Coordinator) -> None:
 
     await eventually(lambda: len(starts) == 4)
     gaps = [later - sooner for sooner, later in itertools.pairwise(starts)]
-    assert all(0.095 < gap < 0.5 for gap in gaps)
+    assert all(0.07 < gap < 2.0 for gap in gaps)
 
 
 async def test_one_of_all_processes_runs_it(any_concert: Coordinator, elsewhere: Coordinator) -> None:
@@ -83,7 +83,7 @@ async def test_another_takes_over_and_runs_nothing_too_early(any_concert: Coordi
     await elsewhere.__aexit__(None, None, None)
     await eventually(entry(any_concert, "tidy")._election.leader)
     await eventually(lambda: len(runs) == 2)
-    assert runs[1] - runs[0] > 0.29
+    assert runs[1] - runs[0] > 0.25
 
 
 async def test_restart_of_a_service_runs_nothing_too_early(namespace: str) -> None:
@@ -120,8 +120,8 @@ async def test_late_run_comes_at_once_and_missed_ones_are_left_out(any_concert: 
             await anyio.sleep(0.35)
 
     await eventually(lambda: len(starts) == 3)
-    assert 0.34 < starts[1] - starts[0] < 0.6
-    assert starts[2] - starts[1] > 0.095
+    assert 0.34 < starts[1] - starts[0] < 2.0
+    assert starts[2] - starts[1] > 0.07
 
 
 @pytest.mark.parametrize("error", [RuntimeError("mine"), asyncio.CancelledError()])

@@ -636,7 +636,7 @@ async def test_lost_returns_when_the_lease_is_lost(concert: Coordinator, member:
 
 async def test_abandoned_lease_lapses(concert: Coordinator, member: Member, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody renews what nobody holds on to, and the log says so."""
-    permits = member.make(concert, "door", ttl=0.3)
+    permits = member.make(concert, "door", ttl=1)
     for _ in range(member.limit):
         await permits.acquire()
     gc.collect()

@@ -70,7 +70,7 @@ async def make_due(concert: Coordinator, queue: str) -> None:
     keys = concert._enqueuing._keys.queue(queue)
     client: Any = concert.redis
     for job_id in await client.zrange(keys.delayed, 0, -1):
-        await client.zadd(keys.delayed, {job_id: 1})
+        await client.zadd(keys.delayed, {job_id: 1}, xx=True)  # one that was moved meanwhile stays away
     await client.rpush(keys.bell, 1)
 
 

@@ -14,11 +14,66 @@ import anyio
 import pytest
 
 from inconcert import ClaimedJob, Coordinator, NotConnected
+from inconcert._claims.keys import ACK, CLAIM
+from inconcert._redis.wire import _TransportWire  # pyright: ignore[reportPrivateUsage]
 from inconcert.tasks import worker as worker_module
 from tests.contract.test_tasks import all_done, asleep, in_background, ledger_of, make_due, until
 from tests.support.eventually import eventually
 
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
+
+
+# Claiming.
+
+
+def watch_writes(monkeypatch: pytest.MonkeyPatch, note: Callable[[bytes], None]) -> None:
+    """Note whatever is written to a server from now on."""
+    write = _TransportWire.write
+
+    def noted(wire: _TransportWire, data: bytes) -> None:
+        note(data)
+        write(wire, data)
+
+    monkeypatch.setattr(_TransportWire, "write", noted)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "order"),
+    [
+        pytest.param(4, ["claim", "claim", "begins", "begins", "claim", "begins", "begins"], id="backlog"),
+        pytest.param(1, ["claim", "begins", "claim"], id="no backlog"),
+    ],
+)
+async def test_next_claim_is_sent_before_jobs_begin_if_there_may_be_more(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch, jobs: int, order: list[str]
+) -> None:
+    """It asks for the other half of the places, and the server works on it while they run; else it delays no job."""
+    events: list[str] = []
+
+    @concert.task(name="t")
+    async def task() -> None:
+        events.append("begins")
+
+    await concert.enqueue_many([task.call() for _ in range(jobs)])
+    watch_writes(monkeypatch, lambda data: events.extend(["claim"] * data.count(CLAIM.sha.encode())))
+    await concert.run_worker("default", concurrency=4, burst=True)
+    assert events[: len(order)] == order
+
+
+async def test_acknowledgement_goes_out_along_with_the_next_claim(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one write, so that the server answers both at once."""
+    acknowledged: list[bytes] = []
+
+    @concert.task(name="t")
+    async def task() -> None: ...
+
+    await concert.enqueue_many([task.call() for _ in range(4)])
+    watch_writes(monkeypatch, lambda data: acknowledged.extend([data] if ACK.sha.encode() in data else []))
+    await concert.run_worker("default", concurrency=1, burst=True)
+    assert len(acknowledged) == 4
+    assert all(CLAIM.sha.encode() in data for data in acknowledged)
 
 
 # Draining.

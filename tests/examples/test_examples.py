@@ -39,6 +39,17 @@ def test_semaphore() -> None:
     assert run("semaphore") == ["payments made: 30", "most at once:  5"]
 
 
+def test_rate_limit() -> None:
+    """All letters are sent, none too early; and who tries too often is told when to come back."""
+    assert run("rate_limit") == [
+        "letters sent:  30, too early: 0",
+        "ann:           tried",
+        "ann:           tried",
+        "ann:           tried",
+        "ann:           told to come back in 20 s",
+    ]
+
+
 def test_quorum_lock() -> None:
     """One host after the other, also with one server lost; with a majority lost nobody gets in."""
     assert run("quorum_lock") == [
@@ -52,8 +63,8 @@ def test_delayed_task() -> None:
     """Jobs run in the order in which they are due, and none early."""
     found = [re.fullmatch(r"(\w+) is reminded after ([\d.]+) s", line) for line in run("delayed_task")]
 
-    assert [line and line[1] for line in found] == ["ann", "bob", "cy"]
-    assert all(line and float(line[2]) >= due for line, due in zip(found, (0.3, 0.6, 0.9), strict=True))
+    assert [line and line[1] for line in found] == ["ann", "bob", "cy", "dee"]
+    assert all(line and float(line[2]) >= due for line, due in zip(found, (0.3, 0.6, 0.9, 1.2), strict=True))
 
 
 def test_cron() -> None:
@@ -99,6 +110,19 @@ def test_chat() -> None:
         "cy   reads  cy: Make it two.  ann: Two it is.",
         "dee  reads  ann: Two it is.",
         "read up to   {'ann': 0, 'bob': 4, 'cy': 4, 'dee': 4}",
+    ]
+
+
+def test_mailbox() -> None:
+    """What was not handled comes back, what was dropped is told, and who waits is woken."""
+    assert run("mailbox") == [
+        "unread:   3",
+        "missed:   2",
+        "handled:  {'parcel': 3}",
+        "crashed:  {'parcel': 4}",
+        "handled:  [{'parcel': 5}]",
+        "handled:  {'parcel': 4} at attempt 2",
+        "woken by: {'parcel': 6}",
     ]
 
 
@@ -151,3 +175,25 @@ def test_scheduler() -> None:
 def test_every() -> None:
     """The second process goes on where the first has ended, and not too early."""
     assert run("every") == ["ran in:     first first first second second second", "too early:  0"]
+
+
+def test_index() -> None:
+    """What says most, or what is newest; never what was excluded; also in a script without spaces."""
+    wiki = "Found it. The compiler, compiler flags and compiler cache are in the wiki."
+    assert run("index") == [
+        f"compiler             {wiki} | Which C++ compiler do we use? | The build says: compiler not found.",
+        f"compiler             {wiki} | The build says: compiler not found. | Which C++ compiler do we use?",
+        "compiler -c++ -wiki  The build says: compiler not found.",
+        '"flags for tests"    The flags for tests are not.',
+        "寿司                   Lunch at one? 寿司にしよう",
+        "words like comp: compiler",
+    ]
+
+
+def test_queue() -> None:
+    """Whoever fails is tried again; what cannot be done is set aside, and the rest is done."""
+    assert run("queue") == [
+        "pictures done:  9 of 10",
+        "tried again:    2 tries of 3, 3 of 7",
+        "set aside:      7, for ValueError: not a picture",
+    ]

@@ -175,7 +175,7 @@ async def test_mute_server_is_reported_within_the_deadline(own_server: RealServe
         began = time.monotonic()
         with pytest.raises(OutcomeUnknown, match=r"test/echo on '{test}:count': no reply within 0\.4 s"):
             await echo(session_of(concert), "lost")
-        assert 0.35 < time.monotonic() - began < 1.0
+        assert 0.35 < time.monotonic() - began < 1.5
         own_server.resume()
         await proxy.heal()
         await echo(session_of(concert), "well again")
@@ -204,7 +204,7 @@ async def test_mute_server_is_reported_within_the_deadline_when_opening(own_serv
     began = time.monotonic()
     with pytest.raises(Unavailable, match="did not answer"):
         await Coordinator(own_server.tcp_url, timeout=0.4).__aenter__()
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 1.5
 
 
 async def test_vanished_server_is_reported_within_the_deadline(own_server: RealServer) -> None:
@@ -216,7 +216,7 @@ async def test_vanished_server_is_reported_within_the_deadline(own_server: RealS
         began = time.monotonic()
         with pytest.raises(Unavailable, match=r"nothing was sent.*") as caught:
             await echo(session, "lost")
-        assert 0.35 < time.monotonic() - began < 1.0
+        assert 0.35 < time.monotonic() - began < 1.5
         assert re.search("Connect call failed|refused", str(caught.value))
 
 
@@ -238,6 +238,22 @@ async def test_half_open_inbox_is_noticed(server: RealServer, namespace: str, mo
         await proxy.heal()
         with anyio.fail_after(5):
             await (await waiter).release()
+
+
+async def test_quiet_inbox_is_pinged_once_in_a_period(
+    server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much shorter the time is in which an answer must come."""
+    monkeypatch.setattr(pubsub_module, "_PING_EVERY", 0.2)
+    began = time.monotonic()
+    async with Coordinator(server.url, namespace=namespace, timeout=0.1):
+
+        def pings() -> int:
+            return int(server.command("INFO", "commandstats").get("cmdstat_ping", {"calls": 0})["calls"])
+
+        before = pings()
+        await eventually(lambda: pings() >= before + 4)
+        assert time.monotonic() - began >= 0.8
 
 
 # Disturbances under load.

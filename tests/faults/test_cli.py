@@ -215,6 +215,21 @@ async def test_health_of_a_server_that_answers(concert: Coordinator) -> None:
     assert (ledger.ready, ledger.workers) == ({"default": [put.id]}, [])
 
 
+async def test_health_says_how_much_work_there_is(concert: Coordinator) -> None:
+    """In the queues that are named, and it does not count itself."""
+    await concert.enqueue("wait", [0], queue="high")
+    ended = ask(concert, "health", SERVICE, "--queues", "high, low")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    answer = json.loads(ended.stdout)
+    assert (answer["status"], answer["workers"], answer["dead"]) == ("ok", 0, 0)
+    assert [answer["queues"][name]["ready"] for name in ("high", "low")] == [1, 0]
+    assert 0 <= answer["queues"]["high"]["oldest_age"] < 60
+    assert answer["queues"]["low"]["oldest_age"] is None
+    refused = ask(concert, "health", SERVICE, "--queues=high,high")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "none twice" in refused.stderr
+
+
 async def test_health_of_a_server_that_is_down_or_mute(concert: Coordinator, own_server: RealServer) -> None:
     """1, and a line of JSON that says why."""
     own_server.pause()

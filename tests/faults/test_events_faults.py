@@ -79,7 +79,7 @@ async def test_killed_participant_breaks_the_round(concert: Coordinator, server:
         child.kill()
         killed_at = time.monotonic()
         error = await broken(tasks[0])
-        assert time.monotonic() - killed_at < 0.6 * 4 / 3 + 0.3
+        assert time.monotonic() - killed_at < 0.6 * 4 / 3 + 1.0
         assert error.holder == dead.decode()
 
 
@@ -215,7 +215,7 @@ async def test_participant_that_cannot_reach_the_server_is_the_dead_one(own_serv
         proxy.mute()
         began = time.monotonic()
         own = await broken(cut_off)
-        assert time.monotonic() - began < 0.6 + 0.4 + 0.3
+        assert time.monotonic() - began < 0.6 + 0.4 + 1.0
         assert own.holder == (await broken(other)).holder
         await proxy.heal()
 

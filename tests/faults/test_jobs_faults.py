@@ -175,7 +175,7 @@ async def test_thousand_suspects_hide_nothing_and_cost_nothing(concert: Coordina
     async def other(number: int) -> None:
         others.append(number)
 
-    put = await concert.enqueue_many([suspect.call() for _ in range(3_100)])
+    put = await concert.enqueue_many([suspect.call() for _ in range(1_600)])
     await raw(concert).hset(keys_of(concert).crashes, mapping={job.id: 2 for job in put})
     await other.options(queue="high").enqueue(1)
     await other.options(queue="low").enqueue(2)
@@ -228,6 +228,40 @@ async def test_job_to_be_cancelled_is_ended_by_whoever_claims_it_next(concert: C
     assert await job.status() is JobStatus.CANCELLED
 
 
+async def reschedule_for_ever(url: str, namespace: str, ids: str) -> None:
+    """In a child: let jobs be due now, soon or much later, again and again."""
+    chance = random.Random(1)
+    async with Coordinator(url, namespace=namespace) as concert:
+        tell("begins")
+        while True:
+            job = concert.tasks.job(chance.choice(ids.split()))
+            await job.reschedule(delay=chance.choice([0, 0.01, 3600, 3600, 3600, 3600]))
+
+
+async def test_rescheduled_jobs_run_once_though_whoever_reschedules_is_killed(
+    server: RealServer, concert: Coordinator, namespace: str
+) -> None:
+    """At any moment each is in one place, and those that are left can be rescheduled."""
+    runs: Counter[str] = Counter()
+
+    @concert.task(name="t", queue="q")
+    async def task() -> None:
+        runs[current_job().id] += 1
+
+    jobs = await concert.enqueue_many([task.options(delay=3600).call() for _ in range(300)])
+    async with in_background(concert.run_worker("q")):
+        ids = " ".join(job.id for job in jobs)
+        async with spawn(f"{HERE}:reschedule_for_ever", server.url, namespace, ids) as child:
+            await child.wait_for("begins")
+            await eventually(lambda: len(runs) > 50)
+            child.kill()
+        await ledger_of(concert)
+        for job in jobs:
+            await job.reschedule(delay=0)
+            await job.result(timeout=SOON)
+    assert runs == Counter(job.id for job in jobs)
+
+
 # Messages that are lost.
 
 
@@ -277,7 +311,7 @@ async def test_cancel_arrives_though_its_message_was_lost(namespace: str) -> Non
 
 
 async def test_reply_lost_at_each_step_changes_nothing(proxy: Proxy, namespace: str, concert: Coordinator) -> None:
-    """Enqueue with a name, look, wait, progress, cancel, replay, purge: each is sent again, and acts once."""
+    """Enqueue with a name, look, wait, reschedule, cancel, replay, purge: each is sent again, and acts once."""
     steps = 0
     while steps < 80:
         async with Coordinator(proxy.url, namespace=namespace) as bad:
@@ -291,6 +325,7 @@ async def test_reply_lost_at_each_step_changes_nothing(proxy: Proxy, namespace: 
             first, duplicate, delayed = await bad.enqueue_many(drafts)
             assert (first.created, duplicate.created, duplicate.id) == (True, False, first.id)
             dying = await bad.enqueue("t", queue="q", max_attempts=1)
+            assert await delayed.reschedule(delay=1800) is True
             assert await delayed.cancel() is True
             async with concert.consume("q") as jobs:
                 async with await anext(jobs) as claimed:
@@ -351,9 +386,16 @@ async def test_call_that_is_cancelled_at_any_await_leaves_nothing_behind(concert
             await asyncio.sleep(0)
         await job.cancel()
 
+    async def reschedule() -> None:
+        job = await short.options(delay=3600).enqueue()
+        await job.reschedule(delay=1800)
+        await job.reschedule(delay=0)
+        await job.result()
+
     async with in_background(concert.run_worker("q")):
         await at_any_await(concert, moment, wait)
         await at_any_await(concert, moment, cancel)
+        await at_any_await(concert, moment, reschedule)
 
 
 async def at_any_await(concert: Coordinator, moment: Moment, use: Callable[[], Any]) -> None:
@@ -438,6 +480,7 @@ async def test_full_server_lets_jobs_be_cancelled_and_waited_for(namespace: str)
                 with pytest.raises(Unavailable, match="OOM"):
                     await concert.enqueue("t", queue="q")
                 assert await queued.cancel() is True
+                assert await delayed.reschedule(delay=1800) is True
                 assert await delayed.cancel() is True
                 assert await running.cancel(timeout=0) is False
                 async with first[0]:
@@ -502,6 +545,7 @@ async def test_cancelled_jobs_never_begin_afterwards_whatever_else_happens(names
                 in_background(here.run_worker("default", concurrency=5)),
                 in_background(there.run_worker("default", concurrency=5)),
             ):
+                await until(concert, lambda ledger: len(ledger.workers) == 2)
                 lives = [asyncio.create_task(live(number)) for number in range(300)]
                 for _ in range(6):
                     await asyncio.sleep(0.1)

@@ -135,12 +135,12 @@ async def test_minority_is_not_waited_for(
         server.kill() if fault == "dead" else server.pause()
 
     others = servers[number // 2 : number]
-    quorum = QuorumLock(clients[:number], "door", ttl=60, namespace=namespace, server_timeout=1)
+    quorum = QuorumLock(clients[:number], "door", ttl=60, namespace=namespace, server_timeout=2)
     started = time.monotonic()
     async with quorum as lease:
         await lease.renew()
         assert await quorum.try_acquire() is None
-    assert time.monotonic() - started < 0.9  # of the second that each of these could have cost
+    assert time.monotonic() - started < 1.8  # of the 2 s that each of these could have cost
     await nowhere(others, key)
 
 
@@ -183,9 +183,10 @@ async def test_grant_whose_answer_was_lost_is_given_back(
     await use_once(quorum, far)
     for server in servers[:2]:
         server.command("SET", key, "another", "PX", 60_000)
+    before = evals(servers[2])
     proxies[2].hold_replies()
     assert await quorum.try_acquire() is None
-    await eventually(lambda: servers[2].command("GET", key))
+    await eventually(lambda: evals(servers[2]) == before + 2)
     await nowhere(servers[2:3], key)
 
 
@@ -251,7 +252,7 @@ async def test_majority_gone_is_told_with_names_and_reasons(
         started = time.monotonic()
         with pytest.raises(QuorumNotReached, match="2 of 3 servers failed") as raised:
             await ask()
-        assert time.monotonic() - started < 0.3 + 0.5
+        assert time.monotonic() - started < 0.3 + 1.0
         assert raised.value.name == "door"
         assert raised.value.reasons.keys() == {f"127.0.0.1:{server.port}" for server in gone}
         assert all(why in reason for reason in raised.value.reasons.values())
@@ -288,7 +289,7 @@ async def test_lease_is_lost_when_a_majority_falls_silent(
 
     with pytest.raises(LeaseLost):
         await body()
-    assert 0 <= stopped_at[0] < 0.3
+    assert 0 <= stopped_at[0] < 1.0
 
 
 async def test_release_that_no_majority_confirms_says_so(
@@ -399,7 +400,7 @@ async def test_killed_holder_blocks_for_one_ttl_at_most(
         child.kill()
         killed_at = time.monotonic()
         lease = await waiter
-        assert time.monotonic() - killed_at < 1.0 + 1.0 + 0.5
+        assert time.monotonic() - killed_at < 1.0 + 1.0 + 1.0
         await lease.release()
 
 

@@ -281,6 +281,60 @@ async def test_waiter_whose_inbox_was_away_has_its_place_back(
         assert await others[1] == 2
 
 
+async def test_one_whose_leaving_was_lost_hands_on_what_it_is_notified_of(
+    concert: Coordinator, server: RealServer, namespace: str
+) -> None:
+    """Its process is there, and nobody waits in it any more."""
+    async with (
+        Proxy(server.tcp_url) as proxy,
+        Coordinator(proxy.url, namespace=namespace, timeout=0.3) as cut_off,
+    ):
+        lost = waiter(cut_off)
+        await in_line(concert, 1)
+        proxy.refuse()
+        proxy.cut()
+        channel = cut_off._access.session.channel
+        await eventually(lambda: channel._wire is None)
+        lost.cancel()
+        await asyncio.wait([lost])
+        await eventually(lambda: not channel._unsent)  # it was not said in time
+        await proxy.heal()
+        await listens(concert, 2)
+        await eventually(lambda: channel._wire)
+        second = waiter(concert)
+        await in_line(concert, 2)
+        assert await concert.signal("deploy").notify(7)
+        with anyio.fail_after(5):
+            assert await second == 7
+        await nothing_is_left(concert, cut_off)
+
+
+async def test_notification_passes_all_whom_a_server_with_older_data_has_in_line(own_server: RealServer) -> None:
+    """They had left since; it goes from one to the next, as it is, to the first who does wait."""
+    name, payload = "a b:{c}\n:d", {"text": "a\nb c"}
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
+        signal = concert.signal(name)
+        gone: list[asyncio.Task[JSON]] = []
+        for number in range(4):
+            gone.append(asyncio.create_task((signal, there.signal(name))[number % 2].wait()))
+            await eventually(lambda: own_server.command("ZCARD", signal._keys[0]) == len(gone))
+        own_server.command("SAVE")
+        for task in gone:
+            task.cancel()
+        await asyncio.wait(gone)
+        for each in (concert, there):
+            await each.signal("other").notify()  # whoever has this reply has those to all leaving, too
+        own_server.kill()
+        own_server.start()
+        await eventually(lambda: len(own_server.command("PUBSUB", "CHANNELS", "*:inbox:*")) == 2)
+        waits = asyncio.create_task(there.signal(name).wait())
+        await eventually(lambda: own_server.command("ZCARD", signal._keys[0]) == 5)
+        assert await signal.notify(payload)
+        with anyio.fail_after(5):
+            assert await waits == payload
+        await eventually(lambda: not own_server.command("EXISTS", *signal._keys[:3]))
+
+
 @pytest.mark.parametrize("gives_up", [False, True])
 async def test_notification_whose_message_was_lost_is_not(
     concert: Coordinator, there: Coordinator, monkeypatch: pytest.MonkeyPatch, gives_up: bool

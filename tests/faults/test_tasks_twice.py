@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, WrongState
+from inconcert._claims.keys import QueueKeys
 from inconcert._redis.scripts import load
-from inconcert.tasks.store import JobKeys, QueueKeys
+from inconcert.tasks.store import JobKeys
 from tests.support.ledger import Ledger, read_ledger
 
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua/tasks"
+LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 
 WORKER = "session.1"
 HOUR = 3_600_000  # milliseconds
@@ -39,11 +40,11 @@ class Scene:
         parts: dict[str, tuple[str, ...]] = {
             "ack": (
                 keys.bodies, self.claimed, keys.failures, keys.crashes, keys.states, keys.progress, keys.watchers,
-                keys.unique, keys.checks, keys.finished, *keys.kin, result,
+                keys.unique, keys.checks, keys.finished, *keys.kin, keys.line, result,
             ),
             "cancel": (
                 keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers, place.delayed, result,
-                *keys.kin,
+                *keys.kin, keys.waiting,
             ),
             "cancelling": (keys.states,),
             "claim": (
@@ -59,12 +60,12 @@ class Scene:
             "holding": (self.claimed,),
             "nack": (
                 self.claimed, keys.failures, keys.dead, keys.reasons, place.queue, place.bell, place.delayed,
-                keys.states, keys.progress, keys.watchers, *keys.kin,
+                keys.states, keys.progress, keys.watchers, *keys.kin, keys.line,
             ),
             "outcomes": (keys.outcomes,),
             "pass_on": (
                 keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents,
-                keys.children, keys.followers, keys.outcomes, place.queue, place.bell, place.delayed,
+                keys.children, keys.followers, keys.outcomes, keys.waiting, place.queue, place.bell, place.delayed,
             ),
             "pause": (keys.paused, place.bell),
             "progress": (self.claimed, keys.progress),
@@ -74,15 +75,17 @@ class Scene:
             ),
             "recover": (
                 keys.workers, self.claimed, keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress,
-                keys.watchers, *keys.kin, place.queue, place.bell,
+                keys.watchers, *keys.kin, keys.line, place.queue, place.bell,
             ),
             "replay": (
                 keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell,
                 keys.unique, keys.checks, keys.outcomes,
             ),
+            "reschedule": (keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed),
+            "running": (self.claimed,),
             "stats": (
-                keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, place.queue, place.delayed,
-                self.claimed,
+                keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, keys.waiting, place.queue,
+                place.delayed,
             ),
             "tick": (keys.bodies, place.queue, place.bell, keys.schedule("s"), result),
             "unwatch": (keys.watchers,),
@@ -91,7 +94,8 @@ class Scene:
             ),
             "workers": (keys.workers,),
         }  # fmt: skip
-        return await self.session.run(load(f"tasks/{name}"), parts[name], *args)
+        folder = "claims" if (LUA / f"claims/{name}.lua").exists() else "tasks"
+        return await self.session.run(load(f"{folder}/{name}"), parts[name], *args)
 
     async def enqueue(self, *jobs: tuple[str, int, str], again: bool = False) -> list[bytes]:
         """Run the script that adds jobs: id, delay in ms, unique name."""
@@ -141,10 +145,11 @@ SECOND: dict[str, tuple[tuple[str | int, ...], object, object]] = {
     "outcomes": (("held",), [b""], [b""]),
     "pause": (("q", 1), 1, 0),
     "progress": (("held", 2001, "[0.5]"), 1, 1),
-    "purge": (("dead", 0), 1, 0),
+    "purge": (("dead", 0, 0), 1, 0),
     "replay": (("dead", "", ""), 1, 0),
+    "running": ((), [b"q", 1], [b"q", 1]),
     "unwatch": (("held", "session.2"), 0, 0),
-    "workers": ((), [WORKER.encode()], [WORKER.encode()]),
+    "workers": (("0",), [b"0", WORKER.encode()], [b"0", WORKER.encode()]),
 }
 
 
@@ -172,8 +177,13 @@ def test_every_script_is_run_twice_here() -> None:
         "pass_on",
         "promote",
         "recover",
+        "reschedule",
+        "stats",
+        "tick",
+        "watch",
     }
-    assert {path.stem for path in LUA.glob("*.lua")} == {*SECOND, *others, "stats", "tick", "watch"}
+    scripts = [*LUA.glob("claims/*.lua"), *LUA.glob("tasks/*.lua")]
+    assert {path.stem for path in scripts} == {*SECOND, *others}
 
 
 async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
@@ -262,7 +272,7 @@ async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancel
 async def test_job_that_came_back_is_cancelled_at_once(scene: Scene) -> None:
     """It was to be stopped, and has no worker any more: the next look ends it."""
     await scene.run("cancel", "held", HOUR, scene.inboxes)
-    await scene.run("recover", WORKER, 0, REASON, scene.inboxes, "q")
+    await scene.run("recover", WORKER, 0, "no", scene.inboxes, "q")
     assert await scene.run("watch", "held", "") == [b"queued", b""]
     assert await scene.run("cancel", "held", HOUR, scene.inboxes) == 1
     ledger = await scene.ledger()
@@ -312,8 +322,8 @@ async def test_claim_that_comes_after_a_later_one_takes_nothing(scene: Scene) ->
 
 async def test_second_promote_moves_nothing_again(scene: Scene) -> None:
     """Each due job is moved once."""
-    assert (await scene.run("promote"))[0] == 1
-    moved, next_ms = await scene.run("promote")
+    assert (await scene.run("promote", 0))[0] == 1
+    moved, next_ms = await scene.run("promote", 0)
     assert moved == 0
     assert 3_590_000 < next_ms <= HOUR
     assert (await scene.ledger()).ready["q"][-1] == "due"
@@ -321,16 +331,75 @@ async def test_second_promote_moves_nothing_again(scene: Scene) -> None:
 
 async def test_promote_moves_nothing_early(scene: Scene) -> None:
     """By the server's clock; asked all the while, it says how long it will be."""
-    await scene.run("promote")
+    await scene.run("promote", 0)
     for delay_ms in (1, 10, 30):
         await scene.enqueue((f"in{delay_ms}", delay_ms, ""))
         due_ms = await scene.client.zscore(scene.place.delayed, f"in{delay_ms}")
         moved = 0
         while not moved:
-            moved, next_ms = await scene.run("promote")
+            moved, next_ms = await scene.run("promote", 0)
             assert moved or 0 < next_ms <= delay_ms
         seconds, microseconds = await scene.client.time()
         assert seconds * 1000 + microseconds // 1000 >= due_ms
+
+
+@pytest.mark.parametrize("delay_ms", [0, 2 * HOUR])
+async def test_second_reschedule_does_the_same(scene: Scene, delay_ms: int) -> None:
+    """The job is in one place, and due as long after the second run."""
+    before = await scene.ledger()
+    for _ in range(2):
+        assert await scene.run("reschedule", "later", delay_ms, "q") == 1
+        ledger = await scene.ledger()
+        if delay_ms:
+            assert ledger == before
+            seconds, _ = await scene.client.time()
+            assert await scene.client.zscore(scene.place.delayed, "later") >= seconds * 1000 + delay_ms
+        else:
+            assert (ledger.ready["q"][-1], ledger.delayed) == ("later", {"q": ["due"]})
+            assert "later" not in ledger.states
+
+
+@pytest.mark.parametrize("delay_ms", [0, HOUR])
+async def test_second_reschedule_of_a_job_that_waits_for_others_does_the_same(scene: Scene, delay_ms: int) -> None:
+    """Its delay, and not for how many it waits."""
+    await follow(scene, "child", "held", "ready1", delay_ms=1)
+    for _ in range(2):
+        assert await scene.run("reschedule", "child", delay_ms, "q") == 1
+        assert (await scene.ledger()).states["child"] == f"waiting 2 {delay_ms} q"
+
+
+@pytest.mark.parametrize("job", ["ready1", "held", "dead", "nobody"])
+async def test_reschedule_that_is_too_late_changes_nothing(scene: Scene, job: str) -> None:
+    """Twice or once; one in its queue may run now as it is."""
+    before = await scene.ledger()
+    for delay_ms in (HOUR, HOUR, 0, 0):
+        is_so_already = job == "ready1" and not delay_ms
+        assert await scene.run("reschedule", job, delay_ms, "q") == int(is_so_already)
+    assert await scene.ledger() == before
+
+
+async def test_reschedule_and_promote_have_the_job_once_whoever_comes_first(scene: Scene) -> None:
+    """A job that is due and was not moved yet can be put off; one that was moved is in its queue."""
+    assert await scene.run("reschedule", "due", HOUR, "q") == 1
+    assert (await scene.run("promote", 0))[0] == 0
+    assert await scene.run("reschedule", "due", 0, "q") == 1
+    assert (await scene.run("promote", 0))[0] == 0
+    assert await scene.run("reschedule", "due", HOUR, "q") == 0
+    ledger = await scene.ledger()
+    assert (ledger.ready["q"][-1], ledger.delayed) == ("due", {"q": ["later"]})
+
+
+async def test_reschedule_stops_before_a_key_that_is_not_ours(scene: Scene) -> None:
+    """The job stays where it is."""
+    before = await scene.ledger()
+    await scene.client.set("mine", "x", px=60_000)
+    keys, place = scene.keys, scene.place
+    for queue, bell in (("mine", place.bell), (place.queue, "mine")):
+        places = (keys.bodies, keys.states, keys.dead, queue, bell, place.delayed)
+        with pytest.raises(WrongState):
+            await scene.session.run(load("tasks/reschedule"), places, "later", 0, "q")
+    assert await scene.ledger() == before
+    await scene.client.delete("mine")
 
 
 async def test_second_heartbeat_answers_the_same(scene: Scene) -> None:
@@ -345,7 +414,7 @@ async def test_second_heartbeat_answers_the_same(scene: Scene) -> None:
 
 async def test_second_recovery_counts_no_second_crash(scene: Scene) -> None:
     """And a live worker is left alone."""
-    args = (WORKER, 3, REASON, scene.inboxes, "q")
+    args = (WORKER, 3, "no", scene.inboxes, "q")
     assert await scene.run("recover", *args) == [-1, 0, 0]
     await scene.client.zadd(scene.keys.workers, {WORKER: 1})
     assert await scene.run("recover", *args) == [1, 0, 0]
@@ -391,10 +460,10 @@ async def test_second_look_at_the_dead_is_the_same(scene: Scene) -> None:
 
 
 async def test_second_stats_are_the_same(scene: Scene) -> None:
-    """One worker, one dead; three ready, two delayed, one running, none finished."""
+    """One worker, one dead; three ready, two delayed, none waiting, none finished."""
     for _ in range(2):
-        workers, dead, ready, delayed, running, oldest_ms, is_paused, finished = await scene.run("stats", "q")
-        assert (workers, dead, ready, delayed, running, is_paused, finished) == (1, 1, 3, 2, 1, 0, 0)
+        workers, dead, ready, delayed, waiting, oldest_ms, is_paused, finished = await scene.run("stats", "q")
+        assert (workers, dead, ready, delayed, waiting, is_paused, finished) == (1, 1, 3, 2, 0, 0, 0)
         assert 0 <= oldest_ms < 60_000
 
 
@@ -411,14 +480,15 @@ async def follow(scene: Scene, job: str, *after: str, delay_ms: int = 0) -> None
     keys, place = scene.keys, scene.place
     places = (
         keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
-        keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes,
+        keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes, keys.waiting,
     )  # fmt: skip
     results = (keys.result(id_) for id_ in (job, *after))
     args: tuple[str | int, ...] = ("q", job, "{}", delay_ms, "", 0, *after)
-    ledgers = list[tuple[Ledger, Any]]()
+    ledgers = list[tuple[Ledger, Any, Any]]()
     for _ in range(2):
         assert await scene.session.run(load("tasks/follow"), (*places, *results), *args) == [b""]
-        ledgers.append((await scene.ledger(), await scene.client.hgetall(keys.children)))
+        counts = [await scene.client.hgetall(key) for key in (keys.children, keys.waiting)]
+        ledgers.append((await scene.ledger(), *counts))
     assert ledgers[0] == ledgers[1]
 
 
@@ -445,12 +515,13 @@ async def test_second_pass_on_tells_nobody_twice(scene: Scene) -> None:
     for names, answer in (((), [1, b"q"]), (("q",), [0]), (("q",), [0])):
         places = (
             keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents, keys.children,
-            keys.followers, keys.outcomes,
+            keys.followers, keys.outcomes, keys.waiting,
         )  # fmt: skip
         parts = (place.queue, place.bell, place.delayed) if names else ()
         assert await scene.session.run(load("tasks/pass_on"), (*places, *parts), scene.inboxes, *names) == answer
         states = (await scene.ledger()).states
         assert (states["first"], states["second"]) == ("waiting 1 0 q", "waiting 1 0 q")
+        assert await scene.client.hgetall(keys.waiting) == {b"q": b"2" if names else b"3"}
     assert (await scene.ledger()).states["third"] == "delayed q"
     assert await scene.client.hget(scene.keys.outcomes, "held") == b"succeeded 1"
     for _ in range(2):
@@ -486,7 +557,7 @@ async def test_crash_that_sets_a_parent_aside_is_news(scene: Scene) -> None:
     """Its children follow it."""
     await follow(scene, "child", "held")
     await scene.client.zadd(scene.keys.workers, {WORKER: 1})
-    args = (WORKER, 1, REASON, scene.inboxes, "q")
+    args = (WORKER, 1, "no", scene.inboxes, "q")
     assert [await scene.run("recover", *args) for _ in range(2)] == [[0, 1, 1], [0, 0, 0]]
     await scene.run("pass_on", scene.inboxes, "q")
     assert "child" in (await scene.ledger()).dead
@@ -500,7 +571,7 @@ async def test_pass_on_stops_before_a_key_that_is_not_ours(scene: Scene) -> None
     keys = scene.keys
     places = (
         keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents, keys.children,
-        keys.followers, keys.outcomes, "mine", scene.place.bell, scene.place.delayed,
+        keys.followers, keys.outcomes, keys.waiting, "mine", scene.place.bell, scene.place.delayed,
     )  # fmt: skip
     with pytest.raises(WrongState):
         await scene.session.run(load("tasks/pass_on"), places, scene.inboxes, "q")

@@ -23,10 +23,10 @@ from anyio.from_thread import start_blocking_portal
 from fakeredis.aioredis import FakeRedis
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-from inconcert import Coordinator, NotHeld
+from inconcert import ClaimedJob, Coordinator, NotHeld
+from inconcert._claims.claims import Claims
 from inconcert.tasks import claims as claims_module
 from inconcert.tasks import watchdog as watchdog_module
-from inconcert.tasks.claims import Claims
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.watchdog import Watchdog
@@ -59,7 +59,7 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "inconcert watchdog"]
 
 
-def life_of(consumer: Consumer) -> Claims:
+def life_of(consumer: Consumer) -> Claims[ClaimedJob]:
     """What it has claimed with."""
     assert consumer._opened is not None
     assert consumer._opened._claims is not None
@@ -370,7 +370,7 @@ async def test_closing_waits_for_a_thread_that_waits_for_the_server() -> None:
 
     life = SimpleNamespace(lease=0.1, is_lost=False, deadline=math.inf, beat_aside=beat_aside)
     watchdog = Watchdog(redis.asyncio.ConnectionPool())
-    watchdog.watch(cast("Claims", life))
+    watchdog.watch(cast("Claims[Any]", life))
     began.wait()
     await watchdog.close()
     assert threads() == []
@@ -394,7 +394,7 @@ def test_thread_ends_when_its_loop_is_closed() -> None:
     """A consumer that nobody closes holds nothing up."""
 
     async def leave_it_open() -> None:
-        life = cast("Claims", SimpleNamespace(lease=LEASE / 10, is_lost=True))
+        life = cast("Claims[Any]", SimpleNamespace(lease=LEASE / 10, is_lost=True))
         Watchdog(redis.asyncio.ConnectionPool()).watch(life)
         assert len(threads()) == 1
 

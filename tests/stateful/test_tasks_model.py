@@ -9,27 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, HOLDING, NACK, PROMOTE, PURGE, RECOVER, REPLAY, QueueKeys
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Script
-from inconcert.tasks.store import (
-    ACK,
-    CANCEL,
-    CLAIM,
-    ENQUEUE,
-    FOLLOW,
-    FREE,
-    HEARTBEAT,
-    HOLDING,
-    NACK,
-    PASS_ON,
-    PROMOTE,
-    PURGE,
-    RECOVER,
-    REPLAY,
-    WATCH,
-    JobKeys,
-    QueueKeys,
-)
+from inconcert.tasks.store import CANCEL, ENQUEUE, FOLLOW, FREE, PASS_ON, RESCHEDULE, WATCH, JobKeys
 from tests.support.ledger import read_ledger_now
 
 QUEUES = ("high", "low")
@@ -70,6 +53,7 @@ class TasksModel(RuleBasedStateMachine):
         self.crashes: dict[str, int] = {}
         self.workers: list[Worker] = []
         self.put = 0
+        self.rescheduled = 0
         self.ended: dict[str, str] = {}  # what became of those that succeeded or were cancelled
         self.purged: set[str] = set()
         self.cancelling: set[str] = set()
@@ -106,7 +90,7 @@ class TasksModel(RuleBasedStateMachine):
             self.put -= 1
             return
         assert self.run(ENQUEUE, (*places, keys.result(job)), *args) == [b""]
-        (self.delayed if is_delayed else self.ready)[queue].append(job)
+        self.start(job, int(is_delayed), queue)
         if name:
             self.names[name], self.name_of[job] = job, name
 
@@ -119,7 +103,7 @@ class TasksModel(RuleBasedStateMachine):
         results = (keys.result(id_) for id_ in (job, *after))
         places = (
             keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
-            keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes, *results,
+            keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes, keys.waiting, *results,
         )  # fmt: skip
         delay_ms = self.put * 1_000_000 if is_delayed else 0
         other = self.names.get(name, "")
@@ -142,7 +126,7 @@ class TasksModel(RuleBasedStateMachine):
             self.start(job, delay_ms, queue)
 
     def start(self, job: str, delay_ms: int, queue: str) -> None:
-        """All that it ran after have succeeded."""
+        """It may run: now, or when its delay is over."""
         if delay_ms:
             self.delayed[queue].append(job)
             self.delayed[queue].sort(key=lambda one: self.client.zscore(self.places[queue].delayed, one))
@@ -155,7 +139,7 @@ class TasksModel(RuleBasedStateMachine):
         keys = self.keys
         places = (
             keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents, keys.children,
-            keys.followers, keys.outcomes,
+            keys.followers, keys.outcomes, keys.waiting,
         )  # fmt: skip
         more = 1
         names: list[str] = []
@@ -206,11 +190,32 @@ class TasksModel(RuleBasedStateMachine):
         for number, job in enumerate(due):
             self.client.zadd(place.delayed, {job: number + 1})
         keys = (place.delayed, place.queue, place.bell, self.keys.states)
-        moved, next_ms = self.run(PROMOTE, keys)
+        moved, next_ms = self.run(PROMOTE, keys, 0)
         assert moved == len(due)
         assert (next_ms > 0) == bool(self.delayed[queue])
-        assert self.run(PROMOTE, keys)[0] == 0
+        assert self.run(PROMOTE, keys, 0)[0] == 0
         self.ready[queue] += due
+
+    @precondition(lambda self: self.put)
+    @rule(pick=picks, is_delayed=st.booleans())
+    def reschedule(self, pick: int, is_delayed: bool) -> None:
+        """Any job: one that is delayed or waits for others does so for another time, with others nothing happens."""
+        job, keys = f"job{pick % self.put + 1}", self.keys
+        self.rescheduled += 1
+        delay_ms = 1_000_000_000 * self.rescheduled if is_delayed else 0  # after all others
+        queues = {job: name for name, jobs in self.delayed.items() for job in jobs}
+        queues |= {job: name for job, (*_, name) in self.waiting.items()}
+        queue = queues.get(job, "high")
+        place = self.places[queue]
+        places = (keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed)
+        is_so_already = any(job in jobs for jobs in self.ready.values()) and not delay_ms and job not in self.cancelling
+        for _ in range(2):
+            assert bool(self.run(RESCHEDULE, places, job, delay_ms, queue)) == (job in queues or is_so_already)
+        if job in self.waiting:
+            self.waiting[job] = (self.waiting[job][0], delay_ms, queue)
+        elif job in queues:
+            self.delayed[queue].remove(job)
+            self.start(job, delay_ms, queue)
 
     @precondition(lambda self: self.put)
     @rule(pick=picks)
@@ -220,7 +225,7 @@ class TasksModel(RuleBasedStateMachine):
         [queue] = [name for name, jobs in self.delayed.items() if job in jobs] or ["high"]
         places = (
             keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers,
-            self.places[queue].delayed, keys.result(job), *keys.kin,
+            self.places[queue].delayed, keys.result(job), *keys.kin, keys.waiting,
         )  # fmt: skip
         runs = any(job in worker.held for worker in self.workers)
         was_waiting = self.is_live(job) and not runs
@@ -333,7 +338,7 @@ class TasksModel(RuleBasedStateMachine):
         shared = self.keys
         keys = (
             shared.bodies, shared.claimed(worker.name), shared.failures, shared.crashes, shared.states,
-            shared.progress, shared.watchers, shared.unique, shared.checks, shared.finished, *shared.kin,
+            shared.progress, shared.watchers, shared.unique, shared.checks, shared.finished, *shared.kin, shared.line,
             shared.result(job),
         )  # fmt: skip
         args = (INBOXES, job, at, how, HOUR, self.name_of.get(job, ""))
@@ -354,7 +359,8 @@ class TasksModel(RuleBasedStateMachine):
         place, shared = self.places[queue], self.keys
         keys = (
             shared.claimed(worker.name), shared.failures, shared.dead, shared.reasons,
-            place.queue, place.bell, place.delayed, shared.states, shared.progress, shared.watchers, *shared.kin,
+            place.queue, place.bell, place.delayed, shared.states, shared.progress, shared.watchers,
+            *shared.kin, shared.line,
         )  # fmt: skip
         args = (job, at, verdict, 10**12, "{}", queue, INBOXES)
         held = not is_late and job in worker.held
@@ -416,7 +422,7 @@ class TasksModel(RuleBasedStateMachine):
         job, keys = sorted(self.dead)[pick % len(self.dead)], self.keys
         places = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news)
         for answer in (1, 0):
-            assert self.run(PURGE, places, job, 0) == answer
+            assert self.run(PURGE, places, job, 0, 0) == answer
         del self.dead[job]
         self.failures.pop(job, None)
         self.crashes.pop(job, None)
@@ -467,7 +473,7 @@ class TasksModel(RuleBasedStateMachine):
         keys = self.keys
         shared = (
             keys.workers, claimed, keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress, keys.watchers,
-            *keys.kin,
+            *keys.kin, keys.line,
         )  # fmt: skip
         return self.run(RECOVER, (*shared, *parts), worker.name, max_crashes, "{}", INBOXES, *names)
 
@@ -486,6 +492,8 @@ class TasksModel(RuleBasedStateMachine):
         assert (ledger.failures, ledger.crashes) == (self.failures, self.crashes)
         assert ledger.results == self.ended
         assert ledger.states == self.states()
+        waiting = Counter(name.encode() for *_, name in self.waiting.values())
+        assert {name: int(count) for name, count in self.client.hgetall(self.keys.waiting).items()} == waiting
 
     def states(self) -> dict[str, str]:
         """What is noted of those that are not in their queue, or are to be cancelled."""

@@ -151,8 +151,9 @@ class Child:
 
     def errors(self) -> str:
         """Return what it wrote to standard error."""
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace")
+        # Read without moving the place where it writes on, which the two processes share.
+        length = os.fstat(self._errors.fileno()).st_size
+        return os.pread(self._errors.fileno(), length, 0).decode(errors="replace")
 
     def kill(self) -> None:
         self._leashed.kill()

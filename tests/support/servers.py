@@ -24,6 +24,12 @@ Kind = Literal["valkey", "redis6"]
 _START_TIMEOUT = 10.0  # seconds
 _LOOK_AGAIN = 0.01  # seconds
 
+# Below the range that systems draw from by themselves for outgoing connections; and each process that runs tests beside
+# others, "gw0", "gw1" and so on, has its own.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_PORTS = range(10_000 + _WORKER, 32_000, _WORKERS)
+
 
 class RealServer:
     """A server process on a unix socket and a loopback port.
@@ -181,9 +187,9 @@ def redis6_available() -> bool:
 
 
 def free_port() -> int:
-    """Choose a port that nobody listens on, and that no outgoing connection is given while its server is down."""
+    """Choose a port that nobody listens on, and that nobody else is given while its server is down."""
     while True:
-        port = random.randint(10_000, 32_000)  # below the range that systems draw from by themselves
+        port = random.SystemRandom().choice(_PORTS)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

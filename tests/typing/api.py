@@ -16,15 +16,20 @@ from inconcert import (
     AcquireTimeout,
     Barrier,
     BarrierBroken,
+    Batch,
     ClaimedJob,
     Coordinator,
+    DeadItem,
     DeadJob,
+    Delivery,
     Draft,
     Election,
     ElectionRecord,
     Event,
     Gap,
+    Hit,
     InconcertError,
+    Index,
     InvalidName,
     Job,
     JobStatus,
@@ -34,13 +39,19 @@ from inconcert import (
     Leases,
     Lock,
     Locks,
+    Mailbox,
+    MailboxMessage,
+    Message,
     NotConnected,
     NotHeld,
     OutcomeUnknown,
     Progress,
+    QueueCounts,
     QuorumLease,
     QuorumLock,
     QuorumNotReached,
+    RateDecision,
+    RateLimiter,
     ReadLock,
     Retry,
     RWLock,
@@ -54,6 +65,7 @@ from inconcert import (
     WriteLock,
     WrongState,
     current_job,
+    tokenize,
     wait_all,
     wait_any,
 )
@@ -65,6 +77,8 @@ semaphore = concert.semaphore("payment", limit=5, ttl=timedelta(seconds=10), tim
 assert_type(concert, Coordinator)
 assert_type(lock, Lock)
 assert_type(semaphore, Semaphore)
+limiter = concert.rate_limiter("api:17", 100, period=timedelta(minutes=1), burst=20)
+assert_type(limiter, RateLimiter)
 doc = concert.rwlock("doc:42", ttl=30.0, timeout=timedelta(minutes=1))
 both = concert.locks("account:1", "account:2", ttl=timedelta(seconds=10), timeout=5)
 assert_type(doc, RWLock)
@@ -97,6 +111,33 @@ async def open_and_close() -> None:
 async def use_the_client() -> None:
     """The shared client is redis-py's."""
     assert_type(concert.redis, redis.asyncio.Redis)
+
+
+async def search_documents() -> None:
+    """Scores and weights are numbers; a tokenizer is any function from a text to its words."""
+    index = concert.index("articles", tokenizer=str.split, stop_words={"the"})
+    assert_type(index, Index)
+    await index.add("doc:1", "Redis locks", scores={"votes": 12, "updated": 1.5})
+    assert_type(await index.search("redis -java", weights={"votes": 100}, relevance=1, offset=10, limit=10), list[Hit])
+    assert_type(await index.suggest("re", limit=5), list[str])
+    assert_type(await index.remove("doc:1"), bool)
+    assert_type(await index.size(), int)
+    assert_type(tokenize("C++"), list[str])
+    await index.add("doc:1", "text", scores={"votes": "12"})  # type: ignore[dict-item]  # pyright: ignore[reportArgumentType]
+    concert.index("articles", tokenizer=str.upper)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def limit_rates() -> None:
+    """A decision is true or false, and says when to come back; waiting returns nothing."""
+    decision = await limiter.try_acquire(cost=2)
+    assert_type(decision, RateDecision)
+    assert_type(decision.is_allowed, bool)
+    assert_type(decision.remaining, int)
+    assert_type(decision.retry_after, float)
+    try:
+        assert_type(await limiter.acquire(timeout=timedelta(seconds=5), cost=2), None)
+    except AcquireTimeout as error:
+        assert_type(error.retry_after, float | None)
 
 
 async def enter_bodies() -> None:
@@ -326,6 +367,8 @@ async def follow_jobs() -> None:
     assert_type(await job.result(int, timeout=None), int)
     assert isinstance(result, str)
     assert_type(await job.cancel(timeout=0), bool)
+    assert_type(await job.reschedule(delay=timedelta(minutes=5)), bool)
+    await job.reschedule(60)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert_type(book.call(UUID(int=7), Decimal(1)), Draft)
     assert_type(await concert.enqueue_many([book.call(UUID(int=7), Decimal(1))]), list[Job])
     assert_type(concert.tasks.job(job.id), Job)
@@ -342,10 +385,11 @@ async def operate_jobs() -> None:
     assert_type(await concert.tasks.dead(limit=10), list[DeadJob])
     await concert.tasks.replay("id", args=[1], kwargs={"a": None}, queue="low")
     await concert.tasks.purge("id")
-    assert_type(await concert.tasks.purge_all(older_than=timedelta(days=30)), int)
+    assert_type(await concert.tasks.purge_all(older_than=timedelta(days=30), keep=10_000), int)
     stats = await concert.tasks.stats("high")
     assert_type(stats, TaskStats)
     assert_type(stats.queues["high"].oldest_age, float | None)
+    assert_type(stats.queues["high"].waiting, int)
     await concert.tasks.pause("high")
     await concert.tasks.resume("high")
 
@@ -401,6 +445,47 @@ async def operate_workers() -> None:
     await concert.run_worker("high", stop=True)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+async def keep_messages() -> None:
+    """A mailbox takes JSON from anyone, and gives it to its reader."""
+    mailbox = concert.mailbox("jack451", ttl=timedelta(minutes=5), max_messages=1000, max_age=timedelta(days=30))
+    assert_type(mailbox, Mailbox)
+    await mailbox.send({"text": "hello", "to": ["ann", None]})
+    await mailbox.send_many(range(3))
+    messages = await mailbox.fetch(limit=5, timeout=None, ack=False)
+    assert_type(messages, list[MailboxMessage])
+    assert_type(messages[0].body, JSON)
+    assert_type(messages[0].missed, int)
+    await mailbox.ack(messages[:1])
+    assert_type(await mailbox.unread(), int)
+    assert_type(await mailbox.purge(), int)
+    await mailbox.send({1, 2})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await mailbox.fetch(5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await mailbox.ack([messages[0].id])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+async def queueing() -> None:
+    """Items to whoever gets."""
+    queue = concert.queue("thumbnails", order="lifo", ttl=timedelta(minutes=1), maxsize=10, delivery="at_least_once")
+    await queue.put({"image": [1, 2.5, None]}, delay=1, timeout=None)
+    await queue.put_many([1, "two"])
+    delivery = await queue.get(timeout=1)
+    assert_type(delivery, Delivery)
+    assert_type(delivery.attempt, int)
+    async with delivery as item:
+        assert_type(item, JSON)
+    async for other in queue:
+        assert_type(other, Delivery)
+        await other.nack(delay=1.5)
+    assert_type(await queue.size(), int)
+    assert_type(await queue.oldest_age(), float | None)
+    assert_type(await queue.counts(), QueueCounts)
+    assert_type(await queue.peek(limit=2), list[JSON])
+    assert_type(await queue.dead(), list[DeadItem])
+    concert.queue("thumbnails", order="random")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await queue.put({1, 2})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await queue.get(1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
 async def mistakes() -> None:
     """What the checkers must refuse: were it accepted, the remark that ignores it would be an error of its own."""
     concert.semaphore("payment")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
@@ -418,3 +503,19 @@ async def mistakes() -> None:
     await lock.acquire(2.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await lock.try_acquire(timeout=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     (await lock.try_acquire()).release()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess, reportUnusedCoroutine]
+
+
+async def talk(concert: Coordinator) -> None:
+    """Chats and their messages have their types."""
+    chat = concert.chat
+    chat_id = assert_type(await chat.create("ann", {"bob"}, "hello", max_age=timedelta(days=7), history=100), str)
+    assert_type(await chat.send(chat_id, "ann", {"text": "lunch?"}), Message)
+    assert_type(await chat.fetch("bob", limit=10), list[Batch])
+    assert_type(await chat.history(chat_id, "bob", before=17), list[Message])
+    assert_type(await chat.unread("bob"), dict[str, int])
+    assert_type(await chat.members(chat_id), dict[str, int])
+    await chat.add(chat_id, "ann", "cy")
+    await chat.remove(chat_id, "ann", "cy")
+    async for batch in chat.listen("bob", ack=False):
+        assert_type(batch, Batch)
+        await chat.ack("bob", chat_id, batch.last_id)

@@ -14,12 +14,13 @@ _LAYERS = (
     {"errors", "_rules", "_lua"},
     {"_redis"},
     {"_core"},
+    {"_claims"},
     set[str](),  # the primitives and `tasks`: whatever no other layer names
     {"coordinator"},
     {"integrations", "cli", "testing", "__main__"},
     {"__init__"},
 )
-_PRIMITIVES = 3  # index into _LAYERS
+_PRIMITIVES = 4  # index into _LAYERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inconcert import Coordinator
-from inconcert.tasks.policy import Policy, Strict, Weighted
+from inconcert._claims.policy import Policy, Strict, Weighted
 
 BUSY = 10**9  # jobs in a queue that always has work
 

@@ -58,9 +58,13 @@ class Lines:
         """Act on what a script answered about a line: {..., retry_ms, now_ms, ticket, joined, grant, ...}."""
         for grant in reply[5:]:
             self._wakeups.tell(grant.decode())
+        self.look_in(key, reply[1] / 1000)
+
+    def look_in(self, key: str, seconds: float) -> None:
+        """Look again after this time, whatever was said before."""
         line = self._lines.get(key)
         if line is not None:
-            line.look_in(reply[1] / 1000)
+            line.look_in(seconds)
 
     def look_within(self, key: str, seconds: float) -> None:
         """Look again after this time at the latest: a lease of this life was handed over."""

@@ -10,6 +10,8 @@ from inconcert.errors import InconcertError
 
 __all__ = ["Gap", "Heard", "Listening"]
 
+_DIGITS = 17  # of a number that a script says; one with more is not ours
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -28,6 +30,11 @@ class Heard(NamedTuple):
 
     channel: str
     text: bytes
+
+    @property
+    def number(self) -> int | None:
+        """The whole number that it is; None if it is none, for anyone may publish on a channel."""
+        return int(self.text) if self.text.isdigit() and len(self.text) <= _DIGITS else None
 
 
 class Listening:
@@ -72,7 +79,7 @@ class Listening:
         """
         while self._dropped is None and not self._items:
             if self._end is not None:
-                raise self._end
+                raise self._end.with_traceback(None)  # many raise this one
             self._news.clear()
             await self._news.wait()
         if self._dropped is not None:

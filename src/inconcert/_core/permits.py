@@ -181,7 +181,7 @@ class _Attempt(Call):
     def grant(self) -> Grant | None:
         """What was granted; None if nothing was free."""
         if self._sent_away is not None:
-            raise self._sent_away
+            raise self._sent_away.with_traceback(None)  # many raise this one
         return self._grant
 
     def withdraw(self) -> None:

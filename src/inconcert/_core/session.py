@@ -6,6 +6,7 @@ import secrets
 
 from inconcert._core.line import Lines
 from inconcert._core.renewal import Renewal
+from inconcert._redis.bells import Bells
 from inconcert._redis.channel import Call, Channel
 from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
@@ -32,6 +33,7 @@ class Session:
         wakeups: Where messages for this process's waiters come in.
         broadcasts: Where messages for everyone come in: connected with the first who listens.
         renewal: What keeps its leases alive.
+        bells: Where its idle consumers sleep: connected with the first who may.
         lines: Those in this process who wait for a permit.
         key_ring: What jobs are signed with.
     """
@@ -45,6 +47,7 @@ class Session:
         self.wakeups = Wakeups(pool, keys.inboxes + self.id, timeout=timeout / 2)
         self.broadcasts = PubSub(pool, timeout=timeout / 2, purpose="broadcasts")
         self.channel = Channel(pool, timeout=timeout, reconnected=self._server_was_lost)
+        self.bells = Bells(pool, self.channel, keys.of("session", self.id, "bell")[0], timeout=timeout / 2)
         self.renewal = Renewal()
         self.lines = Lines(self.wakeups)
         self.key_ring = key_ring
@@ -70,6 +73,7 @@ class Session:
         self.broadcasts.abandon(closed)
         for lease in self.renewal.close():
             lease.give_up()
+        await self.bells.close()  # before the channel, on which it puts back what it may have taken
         await self.channel.close()
         await self.broadcasts.close()
         await self.wakeups.close()
@@ -94,6 +98,7 @@ class Session:
     def _server_was_lost(self, at: float) -> None:
         self.wakeups.server_was_lost(at)
         self.broadcasts.server_was_lost(at)
+        self.bells.server_was_lost(at)
 
 
 class Access:

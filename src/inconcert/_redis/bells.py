@@ -1,96 +1,213 @@
-"""A connection that waits in `BLPOP` for a token: how an idle consumer sleeps until there is work.
+"""The connection on which all idle consumers of a process sleep: it waits in `BLPOP` for a token on one of their bells.
 
-A token only says "look again", so losing one costs at most the longest sleep.  Connections of this kind are never
-shared: a command behind a blocked one would wait with it.
+A token only says "look again", so losing one costs at most the longest sleep.  One `BLPOP` covers the bells of all who
+sleep at that moment; whoever comes with others ends it, by a token on a bell of the session's own.  The connection
+carries nothing else: a command behind a blocked one would wait with it.
 """
 
 import asyncio
 import logging
+from contextlib import suppress
 
+from inconcert._redis.channel import Call, Channel
 from inconcert._redis.commands import pack
 from inconcert._redis.link import Link
 from inconcert._redis.replies import ErrorReply, Reply
+from inconcert._redis.scripts import load
 from inconcert._redis.wire import Pool, Wire
+from inconcert.errors import NotConnected
 
-__all__ = ["Bells"]
+__all__ = ["Bells", "Sleeper"]
 
 _log = logging.getLogger("inconcert")
 
+_RING = load("bells/ring")
+_BLOCK = 5.0  # seconds of one BLPOP, after which it is sent again if anyone sleeps
+
 
 class Bells:
-    """The bells that one consumer listens for.
+    """The bells that the consumers of a session listen for.
 
     Args:
         pool: Where the connection comes from.
-        keys: The bells, the most urgent first.
+        channel: Where tokens go back that nobody here sleeps for.
+        key: The session's own bell.
         timeout: How long the server may take to answer beyond the sleep itself, in seconds.
     """
 
-    def __init__(self, pool: Pool, keys: tuple[str, ...], *, timeout: float) -> None:
-        self._keys = keys
+    def __init__(self, pool: Pool, channel: Channel, key: str, *, timeout: float) -> None:
+        self._pool = pool
+        self._channel = channel
+        self._key = key
         self._timeout = timeout
-        self._link = Link(pool, self, timeout=timeout, purpose="bells")
+        self._loop = asyncio.get_running_loop()
+        self._link: Link | None = None
         self._wire: Wire | None = None
-        self._change = asyncio.Event()  # a reply came, or the wire came or went
-        self._is_waiting = False  # a BLPOP is under way
-        self._has_rung = False
-
-    async def open(self) -> None:
-        """Connect.
-
-        Raises:
-            Unavailable: The server cannot be reached, or refuses us.
-        """
-        await self._link.open()
+        self._connected_at = 0.0
+        self._sleepers: dict[Sleeper, None] = {}  # the first has slept longest
+        self._covered: frozenset[str] = frozenset()  # by the BLPOP under way; empty for none
+        self._is_ending = False  # that BLPOP has been told to
+        self._patience: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     async def close(self) -> None:
-        """Give the connection back."""
-        await self._link.close()
-        self._wire = None
+        """Give the connection back.
 
-    async def rung(self, seconds: float) -> None:
-        """Sleep until a bell has rung, and at most this long; may return early. Cancelling it loses no token."""
-        if self._has_rung:  # while nobody was listening
-            self._has_rung = False
-            return
-        if self._wire is not None and not self._is_waiting:
-            self._is_waiting = True
-            self._wire.write(pack("BLPOP", *self._keys, seconds))
-        self._change.clear()
-        try:
-            async with asyncio.timeout(seconds + self._timeout):
-                await self._change.wait()
-        except TimeoutError:
-            self._link.drop(ConnectionError(f"no reply for {self._timeout:g} s"))
-        self._has_rung = False
+        The BLPOP that ends with it may have taken tokens, such as one for what its own process gives back just now.  So
+        each bell that it covered is rung once more, and for that the channel must be open.
+        """
+        self._is_closed = True
+        covered = self._covered
+        if self._link is not None:
+            await self._link.close()
+        self._lose()
+        for key in covered:
+            self._ring(key)
 
-    def interrupt(self) -> None:
-        """Let whoever sleeps return now."""
-        self._has_rung = True
-        self._change.set()
+    def sleeper(self, keys: tuple[str, ...]) -> "Sleeper":
+        """One who sleeps until one of these bells rings, the most urgent first."""
+        return Sleeper(self, keys)
 
-    def connect_again(self) -> None:
-        """Leave the present connection: the server may have moved."""
-        self._link.drop(ConnectionError("the server may have moved"))
+    def server_was_lost(self, at: float) -> None:
+        """Leave a connection from before this time: the server may have moved."""
+        if self._link is not None and self._connected_at < at:
+            self._link.drop(ConnectionError("the server may have moved"))
+
+    # For sleepers.
+
+    def add(self, sleeper: "Sleeper") -> None:
+        """Somebody sleeps; the first one has us connect."""
+        self._sleepers[sleeper] = None
+        if self._link is None and not self._is_closed:
+            self._link = Link(self._pool, self, timeout=self._timeout, purpose="bells")
+            self._link.start()
+        elif not self._covered:
+            self._block()
+        elif not self._is_ending and not self._covered.issuperset(sleeper.keys):
+            self._is_ending = True
+            self._ring(self._key)
+
+    def remove(self, sleeper: "Sleeper") -> None:
+        """Somebody sleeps no more."""
+        self._sleepers.pop(sleeper, None)
+
+    def pass_on(self, key: str) -> None:
+        """Wake one who sleeps for this bell, or put its token back: in another process somebody may."""
+        sleeper = next((one for one in self._sleepers if key in one.keys), None)
+        if sleeper is not None:
+            self.remove(sleeper)
+            sleeper.wake(key)
+        else:
+            self._ring(key)
+
+    # What the link tells us.
 
     def connected(self, wire: Wire) -> None:
         self._wire = wire
-        self._change.set()
+        self._connected_at = self._loop.time()
+        if self._sleepers:
+            self._block()
 
     def received(self, reply: Reply) -> None:
         if isinstance(reply, ErrorReply):  # a new connection comes after a pause, which grows while they do not last
             _log.warning("bells: the server refused to wait: %s", reply)
-            self._link.drop(reply)
+            if self._link is not None:
+                self._link.drop(reply)
             return
-        self._is_waiting = False  # which bell it was does not matter: a claim looks at all queues
-        self._has_rung = True
-        self._change.set()
+        self._end_block()
+        key = reply[0].decode() if reply else self._key
+        if key != self._key:
+            self.pass_on(key)
+        if self._sleepers:
+            self._block()
 
     def disconnected(self, error: Exception) -> None:
         del error  # the link logs it
-        self._wire = None
-        self._is_waiting = False
-        self._change.set()
+        self._lose()
 
     def writable(self) -> None:
         """Nothing waits to be written here."""
+
+    # Below.
+
+    def _block(self) -> None:
+        if self._wire is None:
+            return
+        keys = dict.fromkeys(key for sleeper in self._sleepers for key in sleeper.keys)
+        self._covered = frozenset(keys)
+        self._wire.write(pack("BLPOP", *keys, self._key, _BLOCK))
+        self._patience = self._loop.call_later(_BLOCK + self._timeout, self._give_up)
+
+    def _end_block(self) -> None:
+        self._covered = frozenset()
+        self._is_ending = False
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _give_up(self) -> None:
+        if self._link is not None:
+            self._link.drop(ConnectionError(f"no reply for {self._timeout:g} s"))
+
+    def _lose(self) -> None:
+        self._wire = None
+        self._end_block()
+        sleepers, self._sleepers = self._sleepers, {}  # a token may have been lost: everyone looks
+        for sleeper in sleepers:
+            sleeper.interrupt()
+
+    def _ring(self, key: str) -> None:
+        with suppress(NotConnected):  # closing; others look by themselves
+            self._channel.submit(Call(_RING, (key,), (), must_run=True))
+
+
+class Sleeper:
+    """One consumer, as one who sleeps.
+
+    Args:
+        bells: The connection to sleep on.
+        keys: The bells that wake it.
+    """
+
+    def __init__(self, bells: Bells, keys: tuple[str, ...]) -> None:
+        self.keys = keys
+        self._bells = bells
+        self._is_due = False  # interrupted while nobody slept
+        self._woken: asyncio.Future[str] | None = None
+
+    async def rung(self, seconds: float) -> str:
+        """Sleep until a bell has rung, and at most this long; may return early. Cancelling it loses no token.
+
+        One at a time.
+
+        Returns:
+            The bell that has rung, for nobody else: who does not look now is to pass it on. Empty if none has.
+        """
+        if self._is_due:
+            self._is_due = False
+            return ""
+        woken = self._woken = asyncio.get_running_loop().create_future()
+        self._bells.add(self)
+        try:
+            await asyncio.wait([woken], timeout=seconds)
+        except asyncio.CancelledError:
+            if woken.done() and woken.result():
+                self._bells.pass_on(woken.result())
+            raise
+        finally:
+            self._bells.remove(self)
+            self._woken = None
+        return woken.result() if woken.done() else ""
+
+    def wake(self, key: str) -> None:
+        """This bell has rung, and nobody else is woken by it."""
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(key)
+
+    def interrupt(self) -> None:
+        """Let whoever sleeps return now; if nobody does, the next one."""
+        if self._woken is None:
+            self._is_due = True
+        else:
+            self._bells.remove(self)  # now: a bell that rings before it has returned is for another
+            self.wake("")

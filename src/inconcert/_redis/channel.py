@@ -160,6 +160,25 @@ class Channel:
         if self._watch is None:
             self._watch = self._loop.call_at(call.give_up_at - self._patience, self._look)
 
+    def flush(self) -> None:
+        """Write what was submitted at once, so that the server works on it during the rest of the turn."""
+        wire = self._wire
+        if wire is None or wire.is_full or not self._unsent:
+            return
+        now = self._loop.time()
+        pieces: list[bytes] = []
+        for call in self._unsent:
+            if call.must_run or call.is_wanted:
+                call.sends += 1
+                call.sent_at = now
+                pieces.append(call.packed)
+                self._unanswered.append(call)
+            else:
+                self._bytes -= len(call.packed)
+        self._unsent.clear()
+        wire.write(b"".join(pieces))
+        self._make_room()
+
     async def has_room(self) -> None:
         """Wait while too many calls or bytes are under way: back-pressure for whoever starts something new."""
         while self.is_full:
@@ -179,7 +198,7 @@ class Channel:
         self._unanswered.extend([None] * len(scripts))
         if self._lost_at is not None:
             self._reconnected(self._lost_at)
-        self._flush()
+        self.flush()
 
     def received(self, reply: Reply) -> None:
         if isinstance(reply, _UNUSUAL):
@@ -205,7 +224,7 @@ class Channel:
         self._unanswered.clear()
 
     def writable(self) -> None:
-        self._flush()
+        self.flush()
 
     # Below.
 
@@ -214,31 +233,13 @@ class Channel:
         self._bytes += len(call.packed)
         if not self._flush_is_due:
             self._flush_is_due = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._end_turn)
         elif len(self._unsent) >= _ENOUGH:
-            self._write()
+            self.flush()
 
-    def _flush(self) -> None:
+    def _end_turn(self) -> None:
         self._flush_is_due = False
-        self._write()
-
-    def _write(self) -> None:
-        wire = self._wire
-        if wire is None or wire.is_full or not self._unsent:
-            return
-        now = self._loop.time()
-        pieces: list[bytes] = []
-        for call in self._unsent:
-            if call.must_run or call.is_wanted:
-                call.sends += 1
-                call.sent_at = now
-                pieces.append(call.packed)
-                self._unanswered.append(call)
-            else:
-                self._bytes -= len(call.packed)
-        self._unsent.clear()
-        wire.write(b"".join(pieces))
-        self._make_room()
+        self.flush()
 
     def _received_unusual(self, reply: Reply) -> None:
         if not isinstance(reply, ErrorReply):

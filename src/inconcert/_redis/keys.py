@@ -2,7 +2,8 @@
 
 A key is `{namespace:kind:name}:part`.  The braces are a hash tag: whatever belongs to one object lies in one slot of
 Redis Cluster.  A name may hold any characters, braces too: the part after the last brace has none, so two names never
-meet in one key, and the tag ends at the name's own brace at the latest, the same for all parts.
+meet in one key, and the tag ends at the name's own brace at the latest, the same for all parts.  Objects that are to
+lie in one slot with others have keys `{namespace:group}:kind:name:part`.
 
 A channel is `namespace:kind:name`, with the name last, so that a user's glob for names is one for channels.
 """
@@ -43,10 +44,25 @@ class Keyspace:
         tag = f"{{{self.namespace}:{kind}}}:"
         return tuple(tag + part for part in parts)
 
+    def grouped(self, group: str, kind: str, name: str, *parts: str) -> tuple[str, ...]:
+        """The keys of the parts of the object `name`, in one slot with all of its group and with what that shares.
+
+        Raises:
+            InvalidName: `name` is empty, too long or no valid string.
+        """
+        start = f"{{{self.namespace}:{group}}}:{kind}:{check_name(kind, name)}:"
+        return tuple(start + part for part in parts)
+
+    @staticmethod
+    def beside(key: str, *parts: str) -> tuple[str, ...]:
+        """The keys of these parts of the object of which `key` is a part."""
+        start = key[: key.rindex(":") + 1]
+        return tuple(start + part for part in parts)
+
     @property
     def inboxes(self) -> str:
         """What the channel of each process's inbox begins with; its session's id follows."""
-        return f"{self.namespace}:inbox:"
+        return self.channels_begin("inbox")
 
     def channel(self, kind: str, name: str) -> str:
         """Where all are told who listen to the object `name`.
@@ -54,7 +70,11 @@ class Keyspace:
         Raises:
             InvalidName: `name` is empty, too long or no valid string.
         """
-        return f"{self.namespace}:{kind}:{check_name(kind, name)}"
+        return self.channels_begin(kind) + check_name(kind, name)
+
+    def channels_begin(self, kind: str) -> str:
+        """What the channels of all objects of a kind begin with; the name follows."""
+        return f"{self.namespace}:{kind}:"
 
     def channels(self, kind: str, pattern: str) -> str:
         """The glob for the channels of all objects whose names fit `pattern`.
@@ -66,7 +86,7 @@ class Keyspace:
 
     def name_in(self, kind: str, channel: str) -> str:
         """The name of the object whose channel this is."""
-        return channel.removeprefix(f"{self.namespace}:{kind}:")
+        return channel.removeprefix(self.channels_begin(kind))
 
 
 def _escape(found: re.Match[str]) -> str:

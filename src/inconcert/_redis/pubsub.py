@@ -97,7 +97,7 @@ class PubSub:
             Unavailable: The server did not confirm in time, or refused.
         """
         if self._end is not None:
-            raise self._end
+            raise self._end.with_traceback(None)  # many raise this one
         topics, key = self._table(is_pattern=is_pattern), channel.encode()
         topic = topics.get(key)
         if topic is None:
@@ -206,9 +206,12 @@ class PubSub:
         # Who still listens, as an inbox does, hears again when the server lets us.
         self._subscribe([topic for topic in [*self._channels.values(), *self._patterns.values()] if topic.is_refused])
         if self._wire is not None:
+            silence = self._loop.time() - self._heard_at
             if self._heard_at < self._pinged_at:
                 self._link.drop(ConnectionError(f"no reply to a ping for {self._timeout:g} s"))
-            elif self._loop.time() - self._heard_at >= self._timeout:
+            elif silence < _PING_EVERY:
+                delay = _PING_EVERY - silence
+            else:
                 self._pinged_at = self._loop.time()
                 self._wire.write(pack("PING"))
                 self._unanswered.append(None)

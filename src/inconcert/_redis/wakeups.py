@@ -4,9 +4,14 @@ A script publishes `ADDRESS TEXT` to the inbox of the process in which the addre
 anyone listens there, so it knows at once whether that process is still there.  A message is a hint: what it says is
 also in the server's keys, and after a lost connection everyone who waits looks again.
 
+The server may know an address of someone who waits no more: what took it out of the line was lost, or the server came
+back with older data.  Where such a stray would stand in the way of others, the text begins with the kind of its line,
+and `on_stray` says how it leaves.
+
 The inbox has a connection of its own, so that no flood of other messages delays a wake-up.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from inconcert._redis.pubsub import PubSub
@@ -42,6 +47,7 @@ class Wakeups:
         self.inbox = inbox
         self._pubsub = PubSub(pool, timeout=timeout, purpose="wake-ups")
         self._addressees: dict[str, Addressee] = {}
+        self._strays: dict[str, Callable[[str, str], None]] = {}
 
     async def open(self) -> None:
         """Connect and subscribe.
@@ -68,12 +74,18 @@ class Wakeups:
         """End `expect`."""
         self._addressees.pop(address, None)
 
+    def on_stray(self, kind: str, leave: Callable[[str, str], None]) -> None:
+        """Call `leave(address, text)` when a text that begins with this kind comes for someone who waits no more."""
+        self._strays[kind] = leave
+
     def tell(self, message: str) -> None:
         """Pass on a message, `ADDRESS TEXT`, as if it had come through the inbox."""
         address, _, text = message.partition(" ")
         addressee = self._addressees.get(address)
         if addressee is not None:
             addressee.hear(text)
+        elif leave := self._strays.get(text.partition(" ")[0]):
+            leave(address, text)
 
     def server_was_lost(self, at: float) -> None:
         """Leave a connection from before: the server may have moved. Replies that told of grants may be lost, too."""

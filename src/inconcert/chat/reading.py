@@ -1,4 +1,4 @@
-"""What a user gets of a chat, and how far one fetch has come in it."""
+"""What a user gets of a chat, and how far one fetch, or one look at its history, has come."""
 
 from dataclasses import dataclass, field
 
@@ -7,11 +7,11 @@ from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules.payloads import JSON, decode
 
-__all__ = ["Batch", "Message", "Reading"]
+__all__ = ["PAGE", "Batch", "Message", "Reading", "read_messages"]
 
 _FETCH = load("chat/fetch")
 
-_PAGE = 1_000  # messages in one reply: a millisecond of the server's time
+PAGE = 1_000  # messages in one reply: a millisecond of the server's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Reading:
     @property
     def is_news(self) -> bool:
         """Whether there is anything to tell."""
-        return self.at >= 0
+        return bool(self.messages or self.missed)
 
     @property
     def has_more(self) -> bool:
@@ -82,23 +82,28 @@ class Reading:
 
     def ask(self, user: str) -> Call:
         """The call for the next messages."""
-        return Call(_FETCH, self.keys, (user, self.at, min(_PAGE, self.most - len(self.messages))))
+        return Call(_FETCH, self.keys, (user, self.at, min(PAGE, self.most - len(self.messages))))
 
     def take(self, reply: Reply) -> None:
         """Take what the call was answered."""
-        if reply[0] != 1 or len(reply) == 1:
+        if reply[0] != 1:  # the user has left meanwhile
             self.end = self.at
             return
         _, missed, first, last, *texts = reply
-        if self.at < 0:
+        if self.end < 0:
             self.end = last
         self.at = first + len(texts) - 1
         self.missed += missed
-        self.messages += [_message(number, text) for number, text in enumerate(texts, first)]
+        self.messages += read_messages(first, texts)
 
     def batch(self) -> Batch:
         """What the user gets."""
         return Batch(self.chat_id, self.messages, self.missed, self.at)
+
+
+def read_messages(first: int, texts: list[bytes]) -> list[Message]:
+    """The messages of these texts, the first of which has this id."""
+    return [_message(number, text) for number, text in enumerate(texts, first)]
 
 
 def _message(number: int, text: bytes) -> Message:

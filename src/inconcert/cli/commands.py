@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Coroutine
+from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,7 +66,7 @@ def worker(
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C: running ones then have the grace to end, a second signal ends them at once."""
-    names = [name.strip() for name in queues.split(",")]
+    names = _names(queues)
     if reload and find_spec("watchfiles") is None:
         _refuse("--reload needs watchfiles; run  pip install 'inconcert[reload]'")
     if uvloop and find_spec("uvloop") is None:
@@ -95,29 +96,42 @@ def worker(
 def health(
     target: Target,
     *,
+    queues: Annotated[
+        str | None, typer.Option(help="Separated by commas: say how much work these have, too.", show_default="none")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until the server must have answered.")] = 5.0,
 ) -> None:
     """Exit with 0 if a worker could claim jobs now, else with 1, and say so in a line of JSON."""
     concert = _load(target)
+    names = _names(queues) if queues is not None else []
+    try:
+        concert.consume(_NOBODYS_QUEUE, *names)
+    except ValueError as error:
+        _refuse(str(error))
     logging.getLogger("inconcert").setLevel(logging.CRITICAL)  # the line says it
     started_at = time.monotonic()
     state: dict[str, object] = {"status": "ok"}
     try:
-        asyncio.run(_claim_nothing(concert, timeout))
+        state |= asyncio.run(_claim_nothing(concert, names, timeout))
     except TimeoutError:
         state = {"status": "failed", "error": f"no answer in {timeout:g} s"}
     except InconcertError as error:
         state = {"status": "failed", "error": str(error)}
-    state |= {"seconds": round(time.monotonic() - started_at, 3)}
-    typer.echo(json.dumps(state))
+    typer.echo(json.dumps(state | {"seconds": round(time.monotonic() - started_at, 3)}))
     sys.exit(0 if state["status"] == "ok" else _FAILED)
 
 
-async def _claim_nothing(concert: Coordinator, timeout: float) -> None:
-    """Live as a worker for a moment: its heartbeat and its claim are what any worker needs."""
+async def _claim_nothing(concert: Coordinator, queues: list[str], timeout: float) -> dict[str, object]:
+    """Live as a worker for a moment: its heartbeat and its claim are what any worker needs. Returns the stats."""
     with anyio.fail_after(timeout):
-        async with concert, concert.consume(_NOBODYS_QUEUE) as jobs:
-            await jobs.try_claim(1)
+        async with concert:
+            async with concert.consume(_NOBODYS_QUEUE) as jobs:
+                await jobs.try_claim(1)
+            return asdict(await concert.tasks.stats(*queues)) if queues else {}
+
+
+def _names(queues: str) -> list[str]:
+    return [name.strip() for name in queues.split(",")]
 
 
 def _shares(queues: list[str], weights: str) -> dict[str, int]:

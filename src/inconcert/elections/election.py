@@ -231,9 +231,8 @@ class Election(Permits[Term]):
     async def _next_sight(self, listening: Listening, latest: Sight) -> Sight:
         with anyio.move_on_after(latest.lasts):
             heard = await listening.next()
-            if isinstance(heard, Heard):
-                sight = Sight.read(heard.text)
-                if sight.at_us > latest.at_us:
+            with suppress(ValueError):  # it cannot be read, for anyone may publish on a channel
+                if isinstance(heard, Heard) and (sight := Sight.read(heard.text)).at_us > latest.at_us:
                     return sight
         # The record should have lapsed, or something was missed, or said before we looked and may not be so any more.
         return await insist(f"watching {self._kind} {self._name!r}", self._look)

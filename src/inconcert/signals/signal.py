@@ -11,7 +11,7 @@ from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON, decode, encode
 from inconcert.signals.subscription import Subscription
-from inconcert.signals.waiter import Waiter, wait_for
+from inconcert.signals.waiter import KEYS, Waiter, wait_for
 
 __all__ = ["Signal", "wait_all", "wait_any"]
 
@@ -49,7 +49,7 @@ class Signal:
     def __init__(self, access: Access, name: str) -> None:
         self.name = name
         self._access = access
-        self._keys = access.keys.of("signal", name, "waiters", "handed", "earlier", "recent", "older", "last")
+        self._keys = access.keys.of("signal", name, *KEYS)
         self._channel = access.keys.channel("signal", name)
 
     def __repr__(self) -> str:

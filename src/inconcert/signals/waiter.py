@@ -4,24 +4,30 @@
     handed   hash    address -> what it was notified of, until it says that it has it
     last     string  the last broadcast, for those who were in line and cut off
 
+One that waits no more, and is in line all the same, may be notified: its process then hands that on.
+
 Source: docs/explanation/signals.md
 """
 
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from inconcert._core.session import Session
 from inconcert._redis.channel import Call
 from inconcert._redis.commands import Argument
+from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert.errors import InconcertError
 from inconcert.signals.said import read
 
-__all__ = ["Waiter", "wait_for"]
+__all__ = ["KEYS", "Waiter", "wait_for"]
 
 _JOIN, _LEAVE, _NOTIFY = load("signals/join"), load("signals/leave"), load("signals/notify")
+
+KEYS = ("waiters", "handed", "earlier", "recent", "older", "last")  # of a signal
 
 _IN_LINE, _NOTIFIED = 0, 1  # what the script answers that joins; else it was broadcast
 _CALL_AGAIN = -1
@@ -33,7 +39,7 @@ class Waiter(Call):
 
     Args:
         session: The open session.
-        keys: Those of the signal.
+        keys: `KEYS` of the signal.
         channel: Where broadcasts are heard.
     """
 
@@ -69,6 +75,7 @@ class Waiter(Call):
         """Stand in line."""
         await self._session.channel.has_room()
         self._session.wakeups.expect(self._address, self)
+        self._session.wakeups.on_stray("signal", partial(_hand_on, self._session))
         self._asked_at = time.monotonic()
         self._session.channel.submit(self)
 
@@ -114,9 +121,9 @@ class Waiter(Call):
             self.look()
 
     def hear(self, text: str) -> None:
-        """It was notified."""
+        """It was notified: 'signal PAYLOAD', and in the next line the key of the line."""
         if not self.done():
-            self.set_result(text)
+            self.set_result(text.removeprefix("signal ").partition("\n")[0])
 
     def hear_broadcast(self, text: bytes) -> None:
         """Something was said to all who were in line: to this one, too, if its ticket is from before."""
@@ -173,6 +180,13 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
     finally:
         for waiter in waiters:
             waiter.leave(hands_on=waiter not in kept)
+
+
+def _hand_on(session: Session, address: str, text: str) -> None:
+    """Leave for one who waits no more, as it would itself: the server knows what it was notified of."""
+    if not session.channel.is_closed:
+        keys = Keyspace.beside(text.partition("\n")[2], *KEYS)
+        session.channel.submit(_Leaving(session, keys, address, hands_on=True))
 
 
 class _Ear:

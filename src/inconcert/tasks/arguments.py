@@ -82,8 +82,9 @@ class Arguments:
         self, convert: Callable[["_Converter", Any], Any], args: Sequence[object], kwargs: Mapping[str, object]
     ) -> tuple[list[Any], dict[str, Any]]:
         is_plain = not kwargs and self._can_be_positional and self._fewest <= len(args) <= len(self._positional)
-        if not is_plain:  # of a plain call it is known that it fits, and to bind it takes as long as all the rest
-            self._bind(args, kwargs)
+        if is_plain:  # then it is known that it fits, and to bind it takes as long as all the rest
+            return [convert(*pair) for pair in zip(self._positional, args, strict=False)], {}
+        self._bind(args, kwargs)
         return (
             list(map(convert, chain(self._positional, repeat(self._other_positional)), args)),
             {name: convert(self._named.get(name, self._other_named), value) for name, value in kwargs.items()},
@@ -102,6 +103,8 @@ def encode_result(what: str, value: object) -> bytes:
     Raises:
         InvalidPayload: JSON cannot hold it, or it is larger than 1 MiB.
     """
+    if value is None:  # as most functions return
+        return b"null"
     try:
         plain: JSON = msgspec.to_builtins(value, str_keys=True, enc_hook=_dump)
     except Exception as error:  # a model's own way to JSON may raise anything

@@ -4,34 +4,26 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from contextvars import ContextVar, Token
-from types import TracebackType
-from typing import Literal, Protocol, Self, TypeVar, cast, overload
+from typing import Protocol, Self, TypeVar, cast, overload
 
-from inconcert._core.body import Body
+from inconcert._claims.claimed import Claimed, Claimer
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON, encode
-from inconcert.errors import InconcertError, InvalidPayload, NotHeld
+from inconcert.errors import InvalidPayload, NotHeld
 from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.job import JobStatus, read_outcome
-from inconcert.tasks.reason import Reason
 from inconcert.tasks.retrying import Retrying
 
-__all__ = ["ClaimedJob", "Claimer", "Verdict", "current_job"]
+__all__ = ["ClaimedJob", "JobClaimer", "current_job"]
 
 _log = logging.getLogger("inconcert.tasks")
 
 T = TypeVar("T")
 
-_SUSPECT = 2  # workers that have died with a job, as the script that claims has it, too
-_ENDS_OF_WORK = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)  # not the job's fault
 _CANCELLED = b"cancelled "
 _CANCELLED_TTL = 3600.0  # seconds for which it is kept that a job was cancelled
-
-Verdict = Literal["retry", "back", "dead"]
-Outcome = Literal["running", "done", "cancelled", "lost"] | Verdict
-
 
 _current: ContextVar["ClaimedJob"] = ContextVar("inconcert_current_job")
 
@@ -48,22 +40,11 @@ def current_job() -> "ClaimedJob":
     return job
 
 
-class Claimer(Protocol):
+class JobClaimer(Claimer, Protocol):
     """Who holds a claimed job."""
-
-    def done(self, job: "ClaimedJob", result: bytes, ttl: float, *, is_run: bool = True) -> Awaitable[bool]:
-        """Acknowledge, and keep what became of it for `ttl` seconds; the answer is whether it was still held.
-
-        One that was run is acknowledged again until that is confirmed.
-        """
-        ...
 
     async def progressed(self, job: "ClaimedJob", how_far: bytes) -> bool:
         """Say how far it is; returns whether it was still held."""
-        ...
-
-    async def not_done(self, job: "ClaimedJob", verdict: Verdict, *, delay: float, reason: bytes) -> bool:
-        """Give back, or set aside; returns whether it was still held."""
         ...
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
@@ -71,7 +52,7 @@ class Claimer(Protocol):
         ...
 
 
-class ClaimedJob:
+class ClaimedJob(Claimed):
     """A job that this process has claimed and is to run.
 
     As a context manager it ends the job: leaving the body acknowledges it.  An exception in the body is logged,
@@ -99,36 +80,28 @@ class ClaimedJob:
     """
 
     __slots__ = (
-        "_body",
-        "_claimer",
-        "_failures",
+        "_claims",
         "_is_cancelled",
-        "_is_over",
         "_last_current",
-        "_max_attempts",
-        "_outcome",
         "_outcomes",
         "_result_ttl",
         "after",
         "args",
-        "attempt",
         "enqueued_at",
-        "id",
+        "frees_its_name",
         "is_ahead",
         "kwargs",
         "name",
-        "place",
         "queue",
         "result",
         "retrying",
         "scheduled_at",
         "time_limit",
-        "unique",
     )
 
     def __init__(
         self,
-        claimer: Claimer,
+        claims: JobClaimer,
         job_id: str,
         envelope: Envelope,
         *,
@@ -138,67 +111,44 @@ class ClaimedJob:
         failures: int,
         enqueued_at: float,
     ) -> None:
-        self.id = job_id
+        super().__init__(
+            "job",
+            claims,
+            job_id,
+            source=queue,
+            place=place,
+            attempt=attempt,
+            failures=failures,
+            max_attempts=envelope.max_attempts,
+            unique=envelope.unique,
+        )
         self.name = envelope.name
+        self.queue = queue
         self.args = cast("Sequence[JSON]", envelope.args)
         self.kwargs = cast("Mapping[str, JSON]", envelope.kwargs)
-        self.queue = queue
-        self.place = place
-        self.attempt = attempt
         self.enqueued_at = enqueued_at
         self.after = envelope.after
         self.scheduled_at = envelope.scheduled_at
-        self.unique = envelope.unique
         self.time_limit = envelope.time_limit
+        self.frees_its_name = envelope.unique_until_started
         self.result: object = None
         self.retrying = Retrying()
-        self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were looked at before
-        self._max_attempts = envelope.max_attempts
-        self._result_ttl = envelope.result_ttl
-        self._failures = failures
-        self._claimer = claimer
-        self._is_over = False
-        self._is_cancelled = False
         self.is_ahead = True  # claimed, and nobody has been given it yet
-        self._outcome: Outcome = "running"
+        self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were looked at before
+        self._result_ttl = envelope.result_ttl
+        self._claims = claims
+        self._is_cancelled = False
         self._last_current: Token[ClaimedJob]
-        self._body: Body | None = None
 
     def __repr__(self) -> str:
         return f"<ClaimedJob {self.id} {self.name!r} attempt {self.attempt}>"
 
     async def __aenter__(self) -> Self:
-        if self._is_over:
-            raise NotHeld("job", self.id)
-        self._body = Body()
+        body = self._enter()
         self._last_current = _current.set(self)
         if self._is_cancelled:  # while it waited to be run
-            asyncio.get_running_loop().call_soon(self._body.stop)
+            asyncio.get_running_loop().call_soon(body.stop)
         return self
-
-    async def __aexit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        assert self._body is not None  # noqa: S101 - entered before
-        was_stopped = self._body.end(error)
-        self._body = None
-        _current.reset(self._last_current)
-        if error is not None and not isinstance(error, _ENDS_OF_WORK):
-            _log.error("%r failed", self, exc_info=error)
-        try:
-            if self._is_over:
-                pass  # lost, or ended by hand in the body
-            elif error is None:
-                await self._succeed()
-            elif self._is_cancelled and (was_stopped or isinstance(error, Exception)):
-                await self.cancelled()
-            elif isinstance(error, _ENDS_OF_WORK):
-                await self._end("back")
-            else:  # also what is no Exception, such as a panic of an extension: it would come again at once, for ever
-                await self._fail(error)
-        except InconcertError as unconfirmed:
-            _log.warning("%r: its end was not confirmed, so it may run again: %s", self, unconfirmed)
-        return was_stopped or isinstance(error, Exception)
 
     async def ack(self) -> None:
         """Say that the job is done. Once this has started, cancelling it changes nothing.
@@ -228,19 +178,7 @@ class ClaimedJob:
 
         Cost: 1 round trip.
         """
-        await self._fail(None, delay=durations.delay(delay))
-
-    async def bury(self, error: Exception) -> None:
-        """Set the job aside at once, because another attempt cannot go better.
-
-        Raises:
-            NotHeld: It has ended before, or this worker was taken for dead.
-            OutcomeUnknown: The server did not answer; the job may run again.
-
-        Cost: 1 round trip.
-        """
-        _log.error("%r is set aside: %s", self, error)
-        await self._end("dead", reason=Reason.of(error, self.attempt).stored())
+        await self._fail_with(None, "retry", delay=durations.delay(delay))
 
     async def progress(self, fraction: float, text: str = "") -> None:
         """Say how far the job is, for whoever asks `Job.progress`.
@@ -258,7 +196,7 @@ class ClaimedJob:
         if not 0 <= fraction <= 1:
             raise ValueError(f"the progress of job {self.id} is {fraction!r}; give a number from 0 to 1")
         how_far = encode(f"the progress of job {self.id}", [float(fraction), text])
-        if self._is_over or not await self._claimer.progressed(self, how_far):
+        if self._is_over or not (self._is_settled or await self._claims.progressed(self, how_far)):
             raise NotHeld("job", self.id)
 
     @overload
@@ -286,7 +224,7 @@ class ClaimedJob:
         """
         outcomes = self._outcomes
         if outcomes is None:
-            outcomes = await self._claimer.outcomes(self.after) if self.after else []
+            outcomes = await self._claims.outcomes(self.after) if self.after else []
         return cast(
             "list[JSON] | list[T]",
             [_read(job_id, outcome, as_type) for job_id, outcome in zip(self.after, outcomes, strict=True)],
@@ -297,23 +235,6 @@ class ClaimedJob:
         _log.info("%r was cancelled", self)
         await self._done(_CANCELLED, _CANCELLED_TTL, outcome="cancelled")
 
-    async def settle(self) -> None:
-        """Let it count as done before it runs, so that it never comes back: for delivery at most once.
-
-        If that is not sure, it is over, and must not run: it may come back.
-        """
-        if self._is_over or isinstance(self._claimer, _Nobody):
-            return
-        try:
-            if self.after:
-                self._outcomes = await self._claimer.outcomes(self.after)
-            is_settled = await self._claimer.done(self, b"succeeded null", self._result_ttl, is_run=False)
-        except InconcertError as unconfirmed:
-            _log.warning("%r is not handed out: %s", self, unconfirmed)
-            is_settled = False
-        self._is_over = not is_settled
-        self._claimer = _Nobody()
-
     def cancel(self) -> None:
         """Stop the body, or end the job if nobody has been given it: somebody has cancelled it."""
         if not self._is_over and not self._is_cancelled:
@@ -322,34 +243,29 @@ class ClaimedJob:
                 self._body.stop()
             elif self.is_ahead:
                 self._end_once("cancelled")
-                self._claimer.done(self, _CANCELLED, _CANCELLED_TTL)
-
-    def lose(self) -> None:
-        """Take note that it is not ours any more, and stop the body."""
-        self._is_over = True
-        self._outcome = "lost"
-        if self._body is not None:
-            self._body.stop()
+                if not self._is_settled:
+                    self._claims.done(self, _CANCELLED, _CANCELLED_TTL)
 
     @property
     def is_cancelled(self) -> bool:
         """Whether somebody has cancelled it."""
         return self._is_cancelled
 
-    @property
-    def is_suspect(self) -> bool:
-        """Whether two workers have died with it: then it runs beside no other such job."""
-        return self.attempt - self._failures - 1 >= _SUSPECT
+    # Below.
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended, or was lost."""
-        return self._is_over
+    def _leave(self, error: BaseException | None) -> bool:
+        _current.reset(self._last_current)
+        return super()._leave(error)
 
-    @property
-    def outcome(self) -> Outcome:
-        """What became of this attempt."""
-        return self._outcome
+    def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
+        if self._is_cancelled and error is not None and (was_stopped or isinstance(error, Exception)):
+            return self.cancelled()
+        return super()._end_of_body(error, was_stopped=was_stopped)
+
+    async def _settle(self) -> bool:
+        if self.after:
+            self._outcomes = await self._claims.outcomes(self.after)
+        return await self._claims.done(self, b"succeeded null", self._result_ttl, is_run=False)
 
     async def _succeed(self) -> None:
         try:
@@ -357,55 +273,18 @@ class ClaimedJob:
         except InvalidPayload as error:  # it has done its work: another attempt would do it twice
             await self.bury(error)
 
-    async def _fail(self, error: BaseException | None, *, delay: float | None = None) -> None:
+    async def _fail(self, error: BaseException | None) -> None:
         failures = self._failures + 1
-        if delay is None and failures < self._max_attempts:
+        delay: float | None = 0.0
+        if failures < self._max_attempts:
             try:
                 delay = self.retrying.delay(failures, error)
             except Exception:  # noqa: BLE001 - of the user's backoff
                 _log.exception("%r: its backoff failed, so the usual one is taken", self)
                 delay = Retrying().delay(failures, None)
-        if failures >= self._max_attempts or delay is None:
-            await self._end("dead", reason=Reason.of(error, self.attempt).stored())
-        else:
-            await self._end("retry", delay=delay)
-
-    async def _done(self, result: bytes, ttl: float, *, outcome: Outcome = "done") -> None:
-        self._end_once(outcome)
-        if not await self._claimer.done(self, result, ttl):
-            raise NotHeld("job", self.id)
-
-    async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
-        self._end_once(verdict)
-        if not await self._claimer.not_done(self, verdict, delay=delay, reason=reason):
-            raise NotHeld("job", self.id)
-
-    def _end_once(self, outcome: Outcome) -> None:
-        if self._is_over:
-            raise NotHeld("job", self.id)
-        self._is_over = True
-        self._outcome = outcome
+        await self._fail_with(error, "retry", delay=delay)
 
 
 def _read(job_id: str, outcome: bytes, as_type: type[T] | None) -> JSON | T:
     status, _, about = (outcome or b"unknown ").partition(b" ")
     return read_outcome(job_id, JobStatus(status.decode()), about, as_type)
-
-
-class _Nobody:
-    """Holds a job that counted as done before it ran: whatever becomes of it changes nothing."""
-
-    async def done(self, job: ClaimedJob, result: bytes, ttl: float, *, is_run: bool = True) -> bool:
-        del job, result, ttl, is_run
-        return True
-
-    async def progressed(self, job: ClaimedJob, how_far: bytes) -> bool:
-        del job, how_far
-        return True
-
-    async def not_done(self, job: ClaimedJob, verdict: Verdict, *, delay: float, reason: bytes) -> bool:
-        del job, verdict, delay, reason
-        return True
-
-    async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
-        return [b""] * len(ids)  # they were looked at before

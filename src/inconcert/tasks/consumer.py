@@ -1,37 +1,31 @@
 """One who claims jobs from several queues, the most urgent first, and sleeps while there are none."""
 
-import asyncio
 import logging
-import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from itertools import islice
 from types import TracebackType
-from typing import Literal, Self, get_args
+from typing import Any, Self, get_args
 
 import anyio
 
+from inconcert._claims.claims import Claims
+from inconcert._claims.consuming import AFTER_A_FAILURE, Consuming, Guarantee, settle
+from inconcert._claims.keys import QueueKeys
+from inconcert._claims.policy import Policy, Strict, Weighted, check_weights
 from inconcert._core.completion import to_the_end
 from inconcert._core.session import Access, Session
-from inconcert._redis.bells import Bells
-from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
+from inconcert.errors import NotConnected, OutcomeUnknown, Unavailable
+from inconcert.tasks import claims as lives
 from inconcert.tasks.claimed import ClaimedJob
-from inconcert.tasks.claims import Claims
-from inconcert.tasks.policy import Policy, Strict, Weighted, check_weights
-from inconcert.tasks.promoter import Promoter
-from inconcert.tasks.recovery import Reaper
+from inconcert.tasks.claims import JobClaims
 from inconcert.tasks.relay import Relay, pass_on
-from inconcert.tasks.store import JobKeys, QueueKeys
+from inconcert.tasks.store import JobKeys
 from inconcert.tasks.watchdog import Watchdog
 
-__all__ = ["Consumer", "Delivery"]
+__all__ = ["Consumer"]
 
 _log = logging.getLogger("inconcert.tasks")
-
-Delivery = Literal["at_least_once", "at_most_once"]
-
-_SHORTEST_SLEEP, _LONGEST_SLEEP = 2.0, 5.0  # seconds in BLPOP; apart, so that consumers do not all look at once
-_AFTER_A_FAILURE = 0.5  # seconds
 
 
 class Consumer:
@@ -73,13 +67,13 @@ class Consumer:
         *,
         prefetch: int = 1,
         weights: Mapping[str, int] | None = None,
-        delivery: Delivery = "at_least_once",
+        delivery: Guarantee = "at_least_once",
     ) -> None:
         if not queues or len(set(queues)) < len(queues):
             raise ValueError(f"queues are {queues!r}; give at least one, and none twice")
         if weights is not None:
             check_weights(queues, weights)
-        if delivery not in get_args(Delivery):
+        if delivery not in get_args(Guarantee):
             raise ValueError(f"delivery is {delivery!r}; give 'at_least_once' or 'at_most_once'")
         if type(prefetch) is not int or not 1 <= prefetch <= 500:
             raise ValueError(f"prefetch is {prefetch!r}; give a whole number from 1 to 500")
@@ -88,7 +82,7 @@ class Consumer:
         self._queues = [self._keys.queue(name) for name in queues]
         self._prefetch = prefetch
         self._weights = None if weights is None else {name: weights[name] for name in queues}
-        self._delivery: Delivery = delivery
+        self._delivery: Guarantee = delivery
         self._opened: _Opened | None = None
 
     async def __aenter__(self) -> Self:
@@ -96,7 +90,7 @@ class Consumer:
             raise RuntimeError("this consumer is open already; make another with consume()")
         policy = Strict([queue.name for queue in self._queues]) if self._weights is None else Weighted(self._weights)
         opened = _Opened(self._access.session, self._keys, self._queues, policy, self._delivery)
-        await opened.open()
+        opened.open()
         self._opened = opened
         return self
 
@@ -124,7 +118,8 @@ class Consumer:
         Raises:
             NotConnected: The consumer is not open, or it or the coordinator was closed meanwhile.
 
-        Cost: 1 round trip when there are jobs; an idle consumer sends 2 commands every 2 to 5 s.
+        Cost: 1 round trip when there are jobs; an idle consumer sends 1 command every 2 to 5 s, and all
+            of a process together 1 every 5 s.
         """
         return await self._open_now().claim(count)
 
@@ -153,52 +148,26 @@ class Consumer:
         return self._opened
 
 
-class _Opened:
-    """What an open consumer has: a life as a worker, a connection to sleep on, three background tasks, and a thread."""
+class _Opened(Consuming[ClaimedJob]):
+    """What an open consumer has: beside what all who claim have, a relay, a thread, and jobs claimed ahead."""
 
     def __init__(
-        self, session: Session, keys: JobKeys, queues: list[QueueKeys], policy: Policy, delivery: Delivery
+        self, session: Session, keys: JobKeys, queues: list[QueueKeys], policy: Policy, delivery: Guarantee
     ) -> None:
-        self._session = session
+        super().__init__(session, keys, queues)
         self._keys = keys
         self._queues = queues
         self._policy = policy
         self._delivery = delivery
-        self._address = session.new_address()
-        self._bells = Bells(session.pool, tuple(queue.bell for queue in queues), timeout=session.timeout / 2)
-        self._promoter = Promoter(session, keys, queues)
         self._relay = Relay(session, keys)
-        self._reaper = Reaper(session, keys, self._relay.found)
         self._watchdog = Watchdog(session.pool)
-        self._claims: Claims | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._sent_away: InconcertError | None = None
         self._is_stopped = False
         self._ahead: deque[ClaimedJob] = deque()
         self._turn = anyio.Lock(fast_acquire=True)  # of those who share the consumer: claims go one after the other
 
-    async def open(self) -> None:
-        await self._bells.open()
-        self._session.wakeups.expect(self._address, self)
-        self._tasks = [asyncio.create_task(part.run()) for part in (self._promoter, self._reaper, self._relay)]
-
-    async def close(self) -> None:
-        self._session.wakeups.forget(self._address)
-        self.abandon(NotConnected("the consumer was closed while this call waited"))
-        if self._claims is not None and not self._session.channel.is_closed:
-            self._claims.retire()
-        await to_the_end(self._disconnect())
-
-    async def _disconnect(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
-        await self._watchdog.close()
-        await self._bells.close()
-
     def stop(self) -> None:
         self._is_stopped = True
-        self._bells.interrupt()
+        self.interrupt()
 
     async def next(self, prefetch: int) -> ClaimedJob | None:
         async with self._turn:
@@ -222,7 +191,7 @@ class _Opened:
         jobs = list(islice(self._ahead, count))
         if self._delivery == "at_most_once":
             # Whoever is cancelled in this leaves them ahead, for the next to be handed out.
-            await to_the_end(_settle(jobs))
+            await to_the_end(settle(jobs))
         for job in jobs:
             self._ahead.popleft()
             job.is_ahead = False
@@ -230,75 +199,49 @@ class _Opened:
 
     async def _claim(self, count: int, *, wait: bool = True) -> list[ClaimedJob]:
         while not self._is_stopped:
-            self._check_open()
+            self.check_open()
             try:
-                jobs, due_in = await self._try_to_claim(count)
+                jobs, due_in = await self.try_claim(count)
                 if not jobs and not wait:
                     await pass_on(self._session, self._keys)  # it may be what lets a job run
-                    jobs, due_in = await self._try_to_claim(count)
+                    jobs, due_in = await self.try_claim(count)
                 if jobs or (not wait and due_in != 0):
                     return jobs
                 if not wait:
                     await self._promoter.promote()
             except (Unavailable, OutcomeUnknown) as error:
                 _log.warning("jobs cannot be claimed yet: %s", error)
-                await anyio.sleep(_AFTER_A_FAILURE)
+                await anyio.sleep(AFTER_A_FAILURE)
             else:
                 if wait:
-                    await self._bells.rung(random.uniform(_SHORTEST_SLEEP, _LONGEST_SLEEP))
+                    await self.sleep()
         return []
 
-    async def _try_to_claim(self, count: int) -> tuple[list[ClaimedJob], float | None]:
-        claims = await self._alive()
-        jobs, due_in = await claims.claim(count)
-        if claims.is_lost:  # taken for dead: the jobs are there for a new life, now and not after a sleep
-            jobs, due_in = await (await self._alive()).claim(count)
-        if due_in is not None:
-            self._promoter.look_in(due_in)
-        return jobs, due_in
+    @property
+    def _wants_more(self) -> bool:
+        return not self._is_stopped and self._sent_away is None
 
-    async def _alive(self) -> Claims:
-        if self._claims is not None and not self._claims.is_lost:
-            return self._claims
-        self._check_open()
-        claims = self._claims = await self._new_life().begin()
-        try:
-            self._check_open()
-        except InconcertError:  # closed while it began, and then nobody else ends it
-            if not self._session.channel.is_closed:
-                claims.retire()
-            raise
-        self._watchdog.watch(claims)
-        return claims
-
-    def _new_life(self) -> Claims:
-        return Claims(
+    def _new_life(self) -> JobClaims:
+        return JobClaims(
             self._session,
             self._keys,
             self._queues,
             self._policy,
+            lease=lives.HEARTBEAT_LEASE,
             on_dead=self._reaper.found,
-            on_news=self._relay.found,
-            on_room=self._bells.interrupt,
+            on_news=self._on_news,
+            on_room=self.interrupt,
         )
 
-    def _check_open(self) -> None:
-        if self._sent_away is not None:
-            raise self._sent_away
+    def _began(self, claims: Claims[ClaimedJob]) -> None:
+        self._watchdog.watch(claims)
 
-    # What it is told as one who waits.
+    def _on_news(self) -> None:
+        self._relay.found()
 
-    def hear(self, text: str) -> None:
-        """Nobody writes to a consumer: bells wake it."""
+    def _background(self) -> list[Coroutine[Any, Any, None]]:
+        return [*super()._background(), self._relay.run()]
 
-    def look(self) -> None:
-        """The server may have moved: so must the connection that sleeps."""
-        self._bells.connect_again()
-
-    def abandon(self, error: InconcertError) -> None:
-        self._sent_away = error
-        self._bells.interrupt()
-
-
-async def _settle(jobs: Sequence[ClaimedJob]) -> None:
-    await asyncio.gather(*(job.settle() for job in jobs))  # in one turn, so by one script
+    async def _end(self) -> None:
+        await super()._end()
+        await self._watchdog.close()

@@ -6,8 +6,7 @@ runs after others.
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from inconcert._core.session import Access, Session
 from inconcert._redis.channel import Call
@@ -125,6 +124,7 @@ class Enqueuing:
                 continue
             if batch and (len(batch) == _MOST or size + len(entry.text) > _MOST_BYTES):
                 self._submit(_Enqueue(self._keys, queue, batch), session)
+                session.channel.flush()  # so that the server works on these while we prepare the next
                 batch, size = [], 0
             batch.append(entry)
             size += len(entry.text)
@@ -150,8 +150,7 @@ def _portions(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:
         yield drafts[first:]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     """One job on its way."""
 
     id: str
@@ -229,7 +228,7 @@ class _Follow(_Adding):
         place, options = keys.queue(queue), entry.draft.options
         parents = tuple(dict.fromkeys(options.after))
         parts = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
-        others = (keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes)
+        others = (keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes, keys.waiting)
         results = (keys.result(id_) for id_ in (entry.id, *parents))
         args: tuple[Argument, ...] = (
             queue,

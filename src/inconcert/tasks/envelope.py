@@ -9,7 +9,7 @@ from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload
 from inconcert.tasks.options import MAX_ATTEMPTS, RESULT_TTL
 
-__all__ = ["Envelope", "open_envelope", "seal", "split_body"]
+__all__ = ["Envelope", "open_envelope", "seal"]
 
 _VERSION = 1
 
@@ -75,9 +75,3 @@ def open_envelope(text: bytes) -> Envelope:
     if envelope.version > _VERSION:
         raise InvalidPayload(f"the envelope has version {envelope.version}, and this release reads up to {_VERSION}")
     return envelope
-
-
-def split_body(body: bytes) -> tuple[int, bytes]:
-    """When a job was enqueued, in server ms, and its envelope; 0 if that is not there to be read."""
-    enqueued_ms, _, text = body.partition(b" ")
-    return (int(enqueued_ms), text) if enqueued_ms.isdigit() else (0, body)

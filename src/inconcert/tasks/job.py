@@ -8,16 +8,17 @@ from typing import TypeVar, overload
 import anyio
 import msgspec
 
+from inconcert._claims.calls import OTHERS_ARE_TO_BE_TOLD
+from inconcert._claims.reason import Reason
 from inconcert._core.session import Access, Session
 from inconcert._redis.channel import Call
 from inconcert._rules import durations
-from inconcert._rules.durations import Seconds
+from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON, decode
 from inconcert.errors import InconcertError, InvalidName, JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.arguments import decode_result
-from inconcert.tasks.reason import Reason
-from inconcert.tasks.relay import OTHERS_ARE_TO_BE_TOLD, pass_on
-from inconcert.tasks.store import CANCEL, UNWATCH, WATCH, JobKeys
+from inconcert.tasks.relay import pass_on
+from inconcert.tasks.store import CANCEL, RESCHEDULE, UNWATCH, WATCH, JobKeys
 
 __all__ = ["Job", "JobStatus", "Progress", "check_id", "read_outcome"]
 
@@ -167,6 +168,36 @@ class Job:
             return True
         return False
 
+    async def reschedule(self, *, delay: Seconds) -> bool:
+        """Let a job that is delayed, or waits for its next attempt or for others, be due at another time.
+
+        The server's clock decides.  `expires` still counts from when the job was enqueued.
+
+        Args:
+            delay: In how many seconds it is due, from now, or for a job that waits for others from when they have
+                succeeded; 0 for at once.
+
+        Returns:
+            True if it is due then; False if it is too late: it is in its queue already, runs or has ended, or there is
+            no such job.
+
+        Raises:
+            ValueError: `delay` is not from 0 to 10 years.
+            NotConnected: The coordinator is not open.
+            OutcomeUnknown: The server did not answer; it may have been rescheduled.
+
+        Cost: 2 round trips; 1 if it is too late.
+        """
+        delay_ms = milliseconds(durations.delay(delay))
+        status, name = await self._look()
+        if status not in _OUT_OF_QUEUE:
+            return status is JobStatus.QUEUED and delay_ms == 0
+        keys = self._keys
+        place = keys.queue(name.decode())
+        places = (keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed)
+        is_due_then: int = await self._access.session.run(RESCHEDULE, places, self.id, delay_ms, place.name)
+        return bool(is_due_then)
+
     # Below.
 
     async def _look(self, address: str = "") -> tuple[JobStatus, bytes]:
@@ -193,7 +224,7 @@ class Job:
         places = (keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers, delayed)
         session = self._access.session
         args = (self.id, _CANCELLED_TTL_MS, session.inboxes)
-        answer: int = await session.run(CANCEL, (*places, keys.result(self.id), *keys.kin), *args)
+        answer: int = await session.run(CANCEL, (*places, keys.result(self.id), *keys.kin, keys.waiting), *args)
         if answer == OTHERS_ARE_TO_BE_TOLD:
             try:
                 await pass_on(session, keys)
@@ -274,7 +305,7 @@ class _Watcher:
             await self._event.wait()
         self._event = anyio.Event()
         if self._sent_away is not None:
-            raise self._sent_away
+            raise self._sent_away.with_traceback(None)  # many raise this one
 
     def leave(self) -> None:
         self._session.wakeups.forget(self.address)

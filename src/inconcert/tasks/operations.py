@@ -1,11 +1,14 @@
 """What operators do with tasks: look at queues and dead letters, replay, purge, pause."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import msgspec
 
+from inconcert._claims.keys import DEAD, PURGE, REPLAY, split_body
+from inconcert._claims.reason import Reason
 from inconcert._core.session import Access
 from inconcert._redis.channel import Call
 from inconcert._rules import durations
@@ -13,10 +16,9 @@ from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
-from inconcert.tasks.envelope import Envelope, open_envelope, seal, split_body
+from inconcert.tasks.envelope import Envelope, open_envelope, seal
 from inconcert.tasks.job import Job, check_id
-from inconcert.tasks.reason import Reason
-from inconcert.tasks.store import DEAD, PAUSE, PURGE, REPLAY, STATS, WORKERS, JobKeys
+from inconcert.tasks.store import PAUSE, RUNNING, STATS, WORKERS, JobKeys
 
 __all__ = ["DeadJob", "QueueStats", "TaskStats", "Tasks"]
 
@@ -35,7 +37,7 @@ class DeadJob:
         queue: Where it came from.
         reason: Why it was set aside, in one line.
         traceback: Where its last error was raised, as text; empty if none was.
-        attempts: How many attempts there were.
+        attempts: How many attempts there were, those that ended with their worker included.
         died_at: When it was set aside, in seconds since 1970 by the server's clock.
     """
 
@@ -57,6 +59,7 @@ class QueueStats:
     Attributes:
         ready: Jobs that may run now. Some of them may have been cancelled.
         delayed: Jobs that are due later.
+        waiting: Jobs that wait for others, which they run after.
         running: Jobs that workers have claimed from it.
         oldest_age: For how many seconds the first in line has been there since it was enqueued; None if none is.
         is_paused: Whether nothing is claimed from it.
@@ -66,6 +69,7 @@ class QueueStats:
 
     ready: int
     delayed: int
+    waiting: int
     running: int
     oldest_age: float | None
     is_paused: bool
@@ -117,22 +121,20 @@ class Tasks:
             ValueError: No queue.
             InvalidName: A name is empty or longer than 512 bytes.
 
-        Cost: 2 round trips; O(claimed jobs).
+        Cost: 3 round trips, and 2 more for each 100 workers; O(claimed jobs).
         """
         if not queues:
             raise ValueError("no queue is given; name those to look at")
         keys = self._keys
-        places = [keys.queue(name) for name in queues]
-        claimed = [keys.claimed(worker.decode()) for worker in await self._access.session.run(WORKERS, (keys.workers,))]
-        parts = (part for place in places for part in (place.queue, place.delayed))
-        workers, dead, *rows = await self._access.session.run(
-            STATS, (keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, *parts, *claimed), *queues
-        )
+        parts = [part for name in queues for place in [keys.queue(name)] for part in (place.queue, place.delayed)]
+        running = await self._running()
+        shared = (keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, keys.waiting)
+        workers, dead, *rows = await self._access.session.run(STATS, (*shared, *parts), *queues)
         found: dict[str, QueueStats] = {}
         for name, row in zip(queues, zip(*[iter(rows)] * 6, strict=True), strict=True):
-            ready, delayed, running, oldest_ms, is_paused, finished = row
+            ready, delayed, waiting, oldest_ms, is_paused, finished = row
             age = oldest_ms / 1000 if oldest_ms >= 0 else None
-            found[name] = QueueStats(ready, delayed, running, age, bool(is_paused), finished)
+            found[name] = QueueStats(ready, delayed, waiting, running[name], age, bool(is_paused), finished)
         return TaskStats(workers, dead, found)
 
     async def pause(self, queue: str) -> None:
@@ -235,33 +237,59 @@ class Tasks:
 
         Cost: 1 round trip.
         """
-        call = self._start_purge(check_id(job_id), 0)
+        call = self._start_purge(check_id(job_id))
         if not await call and call.sends == 1:
             raise JobNotFound(job_id, among_the_dead=True)
 
-    async def purge_all(self, *, older_than: Seconds = 0.0) -> int:
-        """Drop all jobs that were set aside longer ago than this, in seconds; returns how many.
+    async def purge_all(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:
+        """Drop jobs that were set aside, the oldest first.
+
+        Args:
+            older_than: Only those that were set aside longer ago than this, in seconds.
+            keep: How many stay whatever their age, the latest; 0 for none.
+
+        Returns:
+            How many were dropped.
+
+        Raises:
+            ValueError: A number is out of its range.
 
         Cost: 1 round trip for 500 jobs.
         """
         age_ms = milliseconds(durations.in_seconds("older_than", older_than))
+        if type(keep) is not int or keep < 0:
+            raise ValueError(f"keep is {keep!r}; give a whole number from 0")
         total = 0
         while True:
-            dropped: int = await self._start_purge("", age_ms)
+            dropped: int = await self._start_purge("", age_ms=age_ms, keep=keep)
             total += dropped
             if dropped < _MOST:
                 return total
 
     # Below.
 
+    async def _running(self) -> Counter[str]:
+        """Of each queue how many jobs workers hold: asked for some workers at a time."""
+        keys, session = self._keys, self._access.session
+        running, seen = Counter[str](), set[bytes]()
+        cursor = b""
+        while cursor != b"0":
+            cursor, *found = await session.run(WORKERS, (keys.workers,), cursor or b"0")
+            if new := set(found) - seen:
+                answer = await session.run(RUNNING, tuple(keys.claimed(worker.decode()) for worker in new))
+                for name, count in zip(*[iter(answer)] * 2, strict=True):
+                    running[name.decode()] += count
+            seen |= new
+        return running
+
     async def _pause(self, queue: str, *, is_paused: int) -> None:
         bell = self._keys.queue(queue).bell
         await self._access.session.run(PAUSE, (self._keys.paused, bell), queue, is_paused)
 
-    def _start_purge(self, job_id: str, age_ms: int) -> Call:
+    def _start_purge(self, job_id: str, *, age_ms: int = 0, keep: int = 0) -> Call:
         keys = self._keys
         places = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news)
-        call = Call(PURGE, places, (job_id, age_ms))
+        call = Call(PURGE, places, (job_id, age_ms, keep))
         self._access.session.channel.submit(call)
         return call
 

@@ -19,6 +19,7 @@ RESULT_TTL = 3600.0  # seconds
 _MOST_PARENTS = 100  # of one job: all are looked at by one script
 
 UniqueUntil = Literal["started", "done"]
+"""Until when a job has its unique name: until a worker takes it, or until it has ended."""
 
 
 @dataclass(frozen=True, slots=True)

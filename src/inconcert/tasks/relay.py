@@ -8,11 +8,9 @@ from inconcert._core.session import Session
 from inconcert.errors import InconcertError
 from inconcert.tasks.store import PASS_ON, JobKeys
 
-__all__ = ["OTHERS_ARE_TO_BE_TOLD", "Relay", "pass_on"]
+__all__ = ["Relay", "pass_on"]
 
 _log = logging.getLogger("inconcert.tasks")
-
-OTHERS_ARE_TO_BE_TOLD = 2  # what a script answers that has ended a job for which others wait
 
 
 async def pass_on(session: Session, keys: JobKeys) -> None:
@@ -38,6 +36,7 @@ async def pass_on(session: Session, keys: JobKeys) -> None:
         keys.children,
         keys.followers,
         keys.outcomes,
+        keys.waiting,
     )
     names: list[str] = []
     more = 1

@@ -22,6 +22,7 @@ from inconcert.tasks.task import Task
 __all__ = ["Cron", "Every", "Missed", "Schedule", "Timetable", "timetable"]
 
 Missed = Literal["skip", "once", "all"]
+"""What becomes of instants of a schedule at which no worker was there; see `Coordinator.cron`."""
 
 _SHORTEST_PERIOD = 0.1  # seconds
 _LATE_MS = 60_000  # an instant that nobody came to for so long is missed: longer than a worker takes to restart

@@ -86,7 +86,7 @@ class Scheduler:
             args += (instant_ms, job_id, session.key_ring.sign(job_id, draft.text))
         now_ms, last_ms, added = await session.run(TICK, tuple(keys), *args)
         if added:
-            _log.info("schedule %s: %d jobs are due", schedule, added)
+            _log.info("schedule %s: jobs that are due: %d", schedule, added)
         return now_ms, last_ms
 
 

@@ -1,5 +1,6 @@
 """A task: a function that can be called later, in another process."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from types import EllipsisType
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -38,6 +39,7 @@ class Task(Generic[P, R]):
         arguments: How its arguments are converted to JSON and back.
         defaults: The options of its jobs.
         retrying: Which failures are tried again, and when.
+        is_async: Whether calling the function makes a coroutine.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Task(Generic[P, R]):
         self.function = function
         self.defaults = defaults
         self.retrying = retrying
+        self.is_async = inspect.iscoroutinefunction(function)
         self.__doc__ = function.__doc__
         self.arguments = Arguments(self.name, function)
         self._enqueuing = enqueuing

@@ -14,13 +14,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 import anyio
 
+from inconcert._claims.claims import Claims
 from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.wire import Pool
 from inconcert.errors import InconcertError
-from inconcert.tasks.claims import Claims
 
 __all__ = ["Watchdog"]
 
@@ -49,12 +50,12 @@ class Watchdog:
         self._pool = pool
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._claims: Claims | None = None
+        self._claims: Claims[Any] | None = None
         self._thread: threading.Thread | None = None
         self._is_closing = threading.Event()
         self._has_ended = asyncio.Event()
 
-    def watch(self, claims: Claims) -> None:
+    def watch(self, claims: Claims[Any]) -> None:
         """Keep this life of the worker from now on; the thread is started with the first."""
         self._claims = claims
         if self._thread is None:

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 
@@ -65,6 +65,7 @@ class Worker:
         self._burst = burst
         self._middlewares = middlewares
         self._free = self._places = concurrency
+        self._portion = (concurrency + 1) // 2  # so that the server claims one half while the other begins to run
         self._freed = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
         self._wait = anyio.CancelScope()
@@ -107,7 +108,8 @@ class Worker:
                 self._freed.clear()
                 await self._freed.wait()
             may_be_over = self._burst and not self._running
-            jobs = await (self._consumer.try_claim(self._free) if may_be_over else self._claim())
+            count = min(self._free, self._portion)
+            jobs = await (self._consumer.try_claim(count) if may_be_over else self._claim(count))
             if may_be_over and not jobs:
                 break
             self._free -= len(jobs)
@@ -116,9 +118,9 @@ class Worker:
                 self._running.add(task)
                 task.add_done_callback(self._ended)
 
-    async def _claim(self) -> list[ClaimedJob]:
+    async def _claim(self, count: int) -> list[ClaimedJob]:
         with anyio.CancelScope() as self._wait:  # what a cancelled claim took, the next one is given
-            return await self._consumer.claim(self._free)
+            return await self._consumer.claim(count)
         return []
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -152,7 +154,7 @@ class Worker:
         self._free += 1
         self._freed.set()
 
-    async def _prepare(self, job: ClaimedJob) -> Callable[[], object] | None:
+    async def _prepare(self, job: ClaimedJob) -> Callable[[], Awaitable[object]] | None:
         """The call that the job is; None if it is set aside, because another attempt cannot go better."""
         try:
             task = self._registry.find(job.name)
@@ -161,15 +163,19 @@ class Worker:
             await job.bury(error)
             return None
         job.retrying = task.retrying
-        return partial(task.function, *args, **kwargs)
+        call = partial(task.function, *args, **kwargs)
+        return call if task.is_async else partial(self._call_in_thread, call)
 
-    async def _attempt(self, job: ClaimedJob, call: Callable[[], object]) -> None:
+    async def _attempt(self, job: ClaimedJob, call: Callable[[], Awaitable[object]]) -> None:
         """Call the function in its middlewares.  What would end the worker, or look like its end, is a failure."""
         try:
+            if not self._middlewares:  # an empty stack takes 1.5 µs
+                job.result = await _in_time(job, call)
+                return
             async with AsyncExitStack() as stack:
                 for middleware in self._middlewares:
                     await stack.enter_async_context(middleware(job))
-                job.result = await self._call_in_time(job, call)
+                job.result = await _in_time(job, call)
         except SystemExit as error:
             raise RuntimeError(f"it called sys.exit({error.code!r}), which a job cannot") from error
         except asyncio.CancelledError as error:
@@ -177,26 +183,6 @@ class Worker:
             if task is None or task.cancelling():
                 raise
             raise RuntimeError("it raised CancelledError, and nobody had cancelled it") from error
-
-    async def _call_in_time(self, job: ClaimedJob, call: Callable[[], object]) -> object:
-        if job.time_limit is None:
-            return await self._call(call)
-        started_at, result = time.monotonic(), None
-        with anyio.move_on_after(job.time_limit) as limit:
-            result = await self._call(call)
-        if limit.cancelled_caught:
-            raise TimeoutError(f"task {job.name!r} ran longer than {job.time_limit:g} s")
-        if limit.cancel_called:
-            seconds = time.monotonic() - started_at
-            _log.warning("%r could not be stopped at its limit, and was done after %.3f s", job, seconds)
-        return result
-
-    async def _call(self, call: Callable[[], object]) -> object:
-        if inspect.iscoroutinefunction(call):
-            return await call()
-        result = await self._call_in_thread(call)
-        # A plain wrapper around a coroutine function returns an awaitable.
-        return await result if inspect.isawaitable(result) else result
 
     async def _call_in_thread(self, call: Callable[[], object]) -> object:
         ended: list[tuple[object, BaseException | None]] = []
@@ -208,7 +194,22 @@ class Worker:
         [(result, error)] = ended
         if error is not None:
             raise error
-        return result
+        # A plain wrapper around a coroutine function returns an awaitable.
+        return await result if inspect.isawaitable(result) else result
+
+
+async def _in_time(job: ClaimedJob, call: Callable[[], Awaitable[object]]) -> object:
+    if job.time_limit is None:
+        return await call()
+    started_at, result = time.monotonic(), None
+    with anyio.move_on_after(job.time_limit) as limit:
+        result = await call()
+    if limit.cancelled_caught:
+        raise TimeoutError(f"task {job.name!r} ran longer than {job.time_limit:g} s")
+    if limit.cancel_called:
+        seconds = time.monotonic() - started_at
+        _log.warning("%r could not be stopped at its limit, and was done after %.3f s", job, seconds)
+    return result
 
 
 def _outcome(call: Callable[[], object]) -> tuple[object, BaseException | None]:

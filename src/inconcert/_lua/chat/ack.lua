@@ -1,25 +1,29 @@
 -- chat/ack: move a member's read position forward, and drop what all have read.
 --
 -- KEYS[1]  members   zset  user -> id of the last message read
--- KEYS[2]  state     hash  last: id of the latest message; joins
+-- KEYS[2]  state     hash  last: id of the latest message; history: how many messages are kept when all have read them
 -- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
--- ARGV[1]  user      string
--- ARGV[2]  id        integer > 0, of the last message read; beyond the latest it means the latest
--- RETURNS  {1, position} | {0, ...} not a member | {-1, ...} no such chat
+-- KEYS[4]  heads     set   not looked at; here for the sake of the numbers
+-- KEYS[5]  chats     set   'CHAT ID' of the last message read in each chat, of this user
+-- ARGV[1]  chat      string, its id
+-- ARGV[2]  user      string
+-- ARGV[3]  id        integer > 0, of the last message read; beyond the latest it means the latest
+-- RETURNS  {1, position} | {0, user} not a member | {-1, user} no such chat
 -- TWICE    the same; a position never goes back
 -- COST     O(log N + M), N members, M messages dropped
 -- @include not_a_member
 -- @include drop_read
-local members, state, messages = KEYS[1], KEYS[2], KEYS[3]
-local user, id = ARGV[1], tonumber(ARGV[2])
-local position = redis.call('ZSCORE', members, user)
+local members, state, messages, _, chats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local chat, user, id = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local position = tonumber(redis.call('ZSCORE', members, user))
 if not position then
-  return not_a_member(members, state)
+  return not_a_member(members, user)
 end
-local last = tonumber(redis.call('HGET', state, 'last'))
+local last, history = unpack(redis.call('HMGET', state, 'last', 'history'))
+last = tonumber(last)
 local read = math.min(id, last)
-if read <= tonumber(position) then
-  return {1, tonumber(position)}
+if read <= position then
+  return {1, position}
 end
 -- Dropping comes first, for a full server allows that: up to the lower of this new position and the lowest other one.
 local read_by_all = read
@@ -29,6 +33,9 @@ for i = 1, #lowest, 2 do
     read_by_all = math.min(read_by_all, tonumber(lowest[i + 1]))
   end
 end
-drop_read(messages, last, read_by_all)
-redis.call('ZADD', members, 'XX', string.format('%.0f', read), user)
+drop_read(messages, last, read_by_all, tonumber(history))
+local now = string.format('%.0f', read)
+redis.call('ZADD', members, 'XX', now, user)
+redis.call('SREM', chats, chat .. ' ' .. string.format('%.0f', position))
+redis.call('SADD', chats, chat .. ' ' .. now)
 return {1, read}

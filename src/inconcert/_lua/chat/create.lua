@@ -1,29 +1,52 @@
--- chat/create: make a chat with its members and its first message, for a minute; chat/keep makes it stay.
+-- chat/create: make a chat with its members and its first message.
 --
--- KEYS[1]  members   zset  user -> id of the last message read; permanent once kept
--- KEYS[2]  state     hash  last: id, at: time of the latest message; joins: how many there were; max_messages, max_age_ms;
---                          permanent once kept
+-- KEYS[1]  members   zset  user -> id of the last message read; permanent
+-- KEYS[2]  state     hash  last: id, at: time of the latest message; max_messages, max_age_ms, history; permanent
 -- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`; permanent, or max_age_ms
--- ARGV[1]  max_messages  integer > 0
--- ARGV[2]  max_age_ms    integer > 0, or 0 to keep messages of any age
--- ARGV[3]  body          JSON, in which there is no raw newline
--- ARGV[4..]  users       the sender, then the other members
+-- KEYS[4]  heads     set   'CHAT ID' of the latest message of each chat; permanent
+-- KEYS[5..]  chats   set   'CHAT ID' of the last message read in each chat; of each user, in their order; permanent
+-- ARGV[1]  chat          string, its id, which nobody has used
+-- ARGV[2]  max_messages  integer > 0
+-- ARGV[3]  max_age_ms    integer > 0, or 0 to keep messages of any age
+-- ARGV[4]  history       integer >= 0, how many messages are kept when all have read them
+-- ARGV[5]  body          JSON, in which there is no raw newline
+-- ARGV[6]  listeners     what the channel of a user begins with; the name follows
+-- ARGV[7..]  users       the sender, then the other members
 -- RETURNS  1
--- TWICE    the same, and nothing is changed; if all members have left, an empty shell that lapses after a minute
+-- TWICE    the same, and nothing is changed; if all members have left meanwhile, the chat is there again
 -- COST     O(N log N), N members
 -- @include server_time
-local members, state, messages = KEYS[1], KEYS[2], KEYS[3]
-local max_messages, max_age_ms, body, sender = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local members, state, messages, heads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local chat, max_messages, max_age_ms, history = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local body, listeners, sender = ARGV[5], ARGV[6], ARGV[7]
 if redis.call('EXISTS', members) == 1 then
   return 1
 end
+redis.call('SADD', heads, chat .. ' 1')  -- a full server refuses here, before anything is changed
+for i = 5, #KEYS do
+  local done = redis.pcall('SADD', KEYS[i], chat .. ' 0')
+  if done ~= 1 then  -- it is no list: nothing is to be half made
+    for j = 5, i - 1 do
+      redis.call('SREM', KEYS[j], chat .. ' 0')
+    end
+    redis.call('SREM', heads, chat .. ' 1')
+    return done
+  end
+end
 local at = string.format('%.0f', math.floor(server_time() / 1000))
 redis.call('RPUSH', messages, at .. '\n' .. body .. '\n' .. sender)
-redis.call('HSET', state, 'last', 1, 'at', at, 'joins', 1, 'max_messages', max_messages, 'max_age_ms', max_age_ms)
-for i = 4, #ARGV do
-  redis.call('ZADD', members, 0, ARGV[i])
+if max_age_ms ~= '0' then
+  redis.call('PEXPIRE', messages, max_age_ms)
 end
-redis.call('PEXPIRE', members, 60000)
-redis.call('PEXPIRE', state, 60000)
-redis.call('PEXPIRE', messages, 60000)
+redis.call('HSET', state, 'last', 1, 'at', at, '@' .. sender, 1,
+  'max_messages', max_messages, 'max_age_ms', max_age_ms, 'history', history)
+for i = 7, #ARGV, 1000 do
+  local rows = {}
+  for j = i, math.min(i + 999, #ARGV) do
+    rows[#rows + 1] = 0
+    rows[#rows + 1] = ARGV[j]
+    redis.call('PUBLISH', listeners .. ARGV[j], chat)
+  end
+  redis.call('ZADD', members, unpack(rows))
+end
 return 1

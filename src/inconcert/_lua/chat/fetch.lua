@@ -1,31 +1,34 @@
 -- chat/fetch: the messages after a member's read position, which stays where it is.
 --
 -- KEYS[1]  members   zset  user -> id of the last message read
--- KEYS[2]  state     hash  last: id of the latest message; max_age_ms; joins
+-- KEYS[2]  state     hash  last: id of the latest message; max_age_ms; ^USER: id of the latest message when a user joined
 -- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
 -- ARGV[1]  user      string
--- ARGV[2]  after     id after which to begin, or -1 for the read position
+-- ARGV[2]  after     id after which to begin; -1, or one that there is not yet, for the read position
 -- ARGV[3]  count     integer 1 to 1000, the most messages to answer; fewer if they have 1 MiB
--- RETURNS  {1} nothing is new | {1, missed, first, last, message, ...}: how many were dropped before this member read
---          them, the id of the first message here, and the latest there is | {0, joins} not a member | {-1, ...} no such chat
+-- RETURNS  {1, missed, first, last, message, ...}: how many were dropped before the user read them, the id of the first
+--          message here, and the latest there is | {0, user} not a member | {-1, user} no such chat
 -- TWICE    the same; nothing is changed but that messages over age are dropped
 -- COST     O(log N + M), N members and messages, M messages answered
 -- @include server_time
 -- @include not_a_member
 -- @include drop_old
+-- @include add_messages
 local members, state, messages = KEYS[1], KEYS[2], KEYS[3]
 local user, after, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local position = redis.call('ZSCORE', members, user)
+local position = tonumber(redis.call('ZSCORE', members, user))
 if not position then
-  return not_a_member(members, state)
+  return not_a_member(members, user)
 end
-if after < 0 then
-  after = tonumber(position)
-end
-local last, max_age_ms = unpack(redis.call('HMGET', state, 'last', 'max_age_ms'))
+local last, max_age_ms, joined = unpack(redis.call('HMGET', state, 'last', 'max_age_ms', '^' .. user))
 last = tonumber(last)
+if after < 0 or after > last then  -- beyond the latest if the server has lost some, and gives their ids again
+  after = position
+else
+  after = math.max(after, tonumber(joined) or 0)  -- whoever listens may have left, and joined again
+end
 if after >= last then
-  return {1}
+  return {1, 0, last + 1, last}
 end
 
 if max_age_ms ~= '0' then
@@ -33,17 +36,6 @@ if max_age_ms ~= '0' then
 end
 local oldest = last - redis.call('LLEN', messages) + 1
 local first = math.max(oldest, after + 1)
-local answer = {1, first - after - 1, first, last}
-local from, stop, step, bytes = first - oldest, first - oldest + count, 10, 0
-while from < stop and bytes < 1048576 do
-  local part = redis.call('LRANGE', messages, from, math.min(from + step, stop) - 1)
-  for _, message in ipairs(part) do
-    answer[#answer + 1] = message
-    bytes = bytes + #message
-  end
-  if #part < step then
-    break
-  end
-  from, step = from + step, step * 2
-end
-return answer
+-- What the user has read elsewhere was not missed.
+local missed = math.max(0, first - 1 - math.max(after, position))
+return add_messages({1, missed, first, last}, messages, first - oldest, math.min(count, last - first + 1))

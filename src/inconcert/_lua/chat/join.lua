@@ -1,31 +1,42 @@
--- chat/join: become a member who has read all that was sent so far.
+-- chat/join: become a member who has read all that was sent so far, alone or by the hand of a member.
 --
 -- KEYS[1]  members   zset  user -> id of the last message read
--- KEYS[2]  state     hash  last: id of the latest message; joins: how many there were
+-- KEYS[2]  state     hash  last: id of the latest message; ^USER: id of the latest message when a user joined
 -- KEYS[3]  messages  list  not looked at; here for the sake of the numbers
--- KEYS[4]  recent    hash  request -> its answer, 120 s
--- KEYS[5]  older     hash  the same, from before; at most 120 s
--- ARGV[1]  user      string
--- ARGV[2]  request   string, unique to this call
--- RETURNS  {1, joins} a member, now or before | {-1, ...} no such chat
+-- KEYS[4]  heads     set   not looked at; here for the sake of the numbers
+-- KEYS[5]  chats     set   'CHAT ID' of the last message read in each chat, of this user
+-- KEYS[6]  recent    hash  request -> its answer, 120 s
+-- KEYS[7]  older     hash  the same, from before; at most 120 s
+-- ARGV[1]  chat      string, its id
+-- ARGV[2]  user      string
+-- ARGV[3]  request   string, unique to this call
+-- ARGV[4]  by        string, the member who adds the user; empty if they join by themselves
+-- ARGV[5]  channel   where those listen who wait for news of the user
+-- RETURNS  {1} a member, now or before | {0, by} not a member | {-1, user} no such chat
 -- TWICE    the same, and nothing is changed, even if the user has left in between
 -- COST     O(log N), N members
 -- @include not_a_member
 -- @include recall
 -- @include remember
-local members, state, _, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local user, request = ARGV[1], ARGV[2]
-local answer = recall(recent, older, request)
-if answer then
-  return {1, tonumber(answer)}
+local members, state, _, _, chats, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local chat, user, request, by, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+if recall(recent, older, request) then
+  return {1}
 end
-local last, joins = unpack(redis.call('HMGET', state, 'last', 'joins'))
+local last = redis.call('HGET', state, 'last')
 if not last then
-  return not_a_member(members, state)
+  return {-1, user}
 end
--- First the members: a full server refuses here, before anything is changed.
-if redis.call('ZADD', members, 'NX', last, user) == 1 then
-  joins = redis.call('HINCRBY', state, 'joins', 1)
+if by ~= '' and not redis.call('ZSCORE', members, by) then
+  return not_a_member(members, by)
 end
-remember(recent, older, request, joins)
-return {1, tonumber(joins)}
+redis.call('SISMEMBER', chats, chat)  -- a list that is none fails here, before anything is changed
+if not redis.call('ZSCORE', members, user) then
+  -- First the members: a full server refuses here, before anything is changed.
+  redis.call('ZADD', members, last, user)
+  redis.call('SADD', chats, chat .. ' ' .. last)
+  redis.call('HSET', state, '^' .. user, last)
+  redis.call('PUBLISH', channel, chat)
+end
+remember(recent, older, request, 1)
+return {1}

@@ -1,35 +1,49 @@
--- chat/leave: be a member no more; the last one takes the chat along.
+-- chat/leave: be a member no more, by oneself or by the hand of a member; the last one takes the chat along.
 --
 -- KEYS[1]  members   zset  user -> id of the last message read
--- KEYS[2]  state     hash  last: id of the latest message; joins: how many there were
+-- KEYS[2]  state     hash  last: id of the latest message; history; ^USER and @USER: what is kept of a user
 -- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
--- KEYS[4]  recent    hash  request -> its answer, 120 s
--- KEYS[5]  older     hash  the same, from before; at most 120 s
--- ARGV[1]  user      string
--- ARGV[2]  request   string, unique to this call
--- RETURNS  {1, joins} left | {0, joins} was not a member | {-1, ...} no such chat
+-- KEYS[4]  heads     set   'CHAT ID' of the latest message of each chat
+-- KEYS[5]  chats     set   'CHAT ID' of the last message read in each chat, of this user
+-- KEYS[6]  recent    hash  request -> its answer, 120 s
+-- KEYS[7]  older     hash  the same, from before; at most 120 s
+-- ARGV[1]  chat      string, its id
+-- ARGV[2]  user      string
+-- ARGV[3]  request   string, unique to this call
+-- ARGV[4]  by        string, the member who removes the user; empty if they leave by themselves
+-- ARGV[5]  channel   where those listen who wait for news of the user
+-- RETURNS  {1} left | {0, user} one of the two is not a member | {-1, ...} no such chat
 -- TWICE    the same, and nothing is changed, even if the user has joined in between; {-1, ...} if the chat has gone
 -- COST     O(log N + M), N members, M messages dropped
 -- @include not_a_member
 -- @include recall
 -- @include remember
 -- @include drop_read
-local members, state, messages, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local user, request = ARGV[1], ARGV[2]
-local answer = recall(recent, older, request)
-if answer then
-  return {1, tonumber(answer)}
+local members, state, messages, heads, chats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local recent, older = KEYS[6], KEYS[7]
+local chat, user, request, by, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+if recall(recent, older, request) then
+  return {1}
+end
+if by ~= '' and not redis.call('ZSCORE', members, by) then
+  return not_a_member(members, by)
+end
+local position = redis.call('ZSCORE', members, user)
+if not position then
+  return not_a_member(members, user)
 end
 -- First what frees memory: after it a full server lets the rest pass.
-if redis.call('ZREM', members, user) == 0 then
-  return not_a_member(members, state)
-end
+redis.call('ZREM', members, user)
+redis.call('SREM', chats, chat .. ' ' .. position)
+redis.call('PUBLISH', channel, chat)
+local last, history = unpack(redis.call('HMGET', state, 'last', 'history'))
 local lowest = redis.call('ZRANGE', members, 0, 0, 'WITHSCORES')
 if #lowest == 0 then
   redis.call('UNLINK', members, state, messages, recent, older)
-  return {1, not_a_member(members, state)[2]}
+  redis.call('SREM', heads, chat .. ' ' .. last)
+  return {1}
 end
-local last, joins = unpack(redis.call('HMGET', state, 'last', 'joins'))
-drop_read(messages, tonumber(last), tonumber(lowest[2]))
-remember(recent, older, request, joins)
-return {1, tonumber(joins)}
+redis.call('HDEL', state, '^' .. user, '@' .. user)
+drop_read(messages, tonumber(last), tonumber(lowest[2]), tonumber(history))
+remember(recent, older, request, 1)
+return {1}

@@ -1,29 +1,34 @@
 -- chat/send: append a message and draw its id.
 --
 -- KEYS[1]  members   zset  user -> id of the last message read
--- KEYS[2]  state     hash  last: id, at: time of the latest message; max_messages, max_age_ms
+-- KEYS[2]  state     hash  last: id, at: time of the latest message; @USER: id of the last message that a user sent; the caps
 -- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
--- KEYS[4]  recent    hash  request -> its answer, 120 s
--- KEYS[5]  older     hash  the same, from before; at most 120 s
--- ARGV[1]  sender    string, who must be a member
--- ARGV[2]  body      JSON, in which there is no raw newline
+-- KEYS[4]  heads     set   'CHAT ID' of the latest message of each chat
+-- KEYS[5]  chats     set   not looked at; here for the sake of the numbers
+-- KEYS[6]  recent    hash  request -> its answer, 120 s
+-- KEYS[7]  older     hash  the same, from before; at most 120 s
+-- ARGV[1]  chat      string, its id
+-- ARGV[2]  sender    string, who must be a member
 -- ARGV[3]  request   string, unique to this message
--- RETURNS  {1, 'ID AT_MS'} | {0, ...} the sender is not a member | {-1, ...} there is no such chat
+-- ARGV[4]  body      JSON, in which there is no raw newline
+-- ARGV[5]  channel   where those listen who wait for news of the chat
+-- RETURNS  {1, 'ID AT_MS'} | {0, sender} the sender is not a member | {-1, sender} there is no such chat
 -- TWICE    the same id and time, and nothing is added
--- COST     O(1); O(log N) with max_age_ms, N messages
+-- COST     O(L), L processes that listen; and O(log N) with max_age_ms, N messages
 -- @include server_time
 -- @include not_a_member
 -- @include recall
 -- @include remember
 -- @include drop_old
-local members, state, messages, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local sender, body, request = ARGV[1], ARGV[2], ARGV[3]
+local members, state, messages, heads, _ = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local recent, older = KEYS[6], KEYS[7]
+local chat, sender, request, body, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local answer = recall(recent, older, request)
 if answer then
   return {1, answer}
 end
 if not redis.call('ZSCORE', members, sender) then
-  return not_a_member(members, state)
+  return not_a_member(members, sender)
 end
 
 local last, last_at, max_messages, max_age_ms = unpack(
@@ -31,9 +36,11 @@ local last, last_at, max_messages, max_age_ms = unpack(
 local id = string.format('%.0f', last + 1)
 local now_ms = math.max(math.floor(server_time() / 1000), tonumber(last_at))  -- the server's clock may have been set back
 local at = string.format('%.0f', now_ms)
--- First what grows most: a full server refuses here, before anything is changed.
+-- First what may be refused: by a full server, before anything is changed.
+redis.call('SADD', heads, chat .. ' ' .. id)
 local length = redis.call('RPUSH', messages, at .. '\n' .. body .. '\n' .. sender)
-redis.call('HSET', state, 'last', id, 'at', at)
+redis.call('SREM', heads, chat .. ' ' .. last)
+redis.call('HSET', state, 'last', id, 'at', at, '@' .. sender, id)
 answer = id .. ' ' .. at
 remember(recent, older, request, answer)
 if length > tonumber(max_messages) then
@@ -43,4 +50,5 @@ if max_age_ms ~= '0' then
   drop_old(messages, now_ms - max_age_ms)
   redis.call('PEXPIRE', messages, max_age_ms)
 end
+redis.call('PUBLISH', channel, chat)
 return {1, answer}

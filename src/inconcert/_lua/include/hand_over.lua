@@ -1,5 +1,7 @@
 -- Hands a payload to the first in line whose process listens; those whose process is gone are dropped.
--- Deals with at most 100 of these.
+-- It says 'ADDRESS signal PAYLOAD', and in a line of its own the key of the line, so that a process in which nobody has that
+-- address any more can hand it on; a payload is JSON, which has no newline of its own.
+-- Deals with at most 100 of the dead.
 -- Returns 1 if someone has it, 0 if nobody is in line, -1 for "call again".
 local function hand_over(waiters, handed, earlier, inboxes, payload)
   for _ = 1, 100 do
@@ -10,7 +12,7 @@ local function hand_over(waiters, handed, earlier, inboxes, payload)
     local inbox = inboxes .. string.match(address, '^(.*)%.')
     if redis.call('PUBSUB', 'NUMSUB', inbox)[2] > 0 then
       remember(handed, earlier, address, payload)
-      redis.call('PUBLISH', inbox, address .. ' ' .. payload)
+      redis.call('PUBLISH', inbox, address .. ' signal ' .. payload .. '\n' .. waiters)
       return 1
     end
   end

@@ -24,6 +24,11 @@
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, checks, dead = KEYS[6], KEYS[7], KEYS[8]
 local now_ms = math.floor(server_time() / 1000)
+local enqueued = string.format('%.0f ', now_ms)
+-- Where they go is read before anything is changed: a key that is not ours stops the script here.
+redis.call('LLEN', queue)
+redis.call('LLEN', bell)
+redis.call('ZCARD', delayed)
 
 local answer, ready, names = {}, {}, 0
 for i = 2, #ARGV, 5 do
@@ -34,7 +39,7 @@ for i = 2, #ARGV, 5 do
   local other = not was_added and name ~= '' and named(unique, bodies, dead, name, now_ms) or nil
   answer[#answer + 1] = other or ''
   if not other and not was_added
-    and redis.call('HSETNX', bodies, id, string.format('%.0f ', now_ms) .. envelope) == 1 then
+    and redis.call('HSETNX', bodies, id, enqueued .. envelope) == 1 then
     if name ~= '' then
       take_name(unique, checks, id, name, window_ms, now_ms)
       names = names + 1

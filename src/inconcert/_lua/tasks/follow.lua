@@ -13,8 +13,9 @@
 -- KEYS[11]  children   hash    id -> how many jobs that run after it have not ended; permanent until they have
 -- KEYS[12]  followers  zset    'id child', all of score 0: who is to be told when the job of this id has ended
 -- KEYS[13]  outcomes   hash    id -> what became of a job that has children: 'succeeded JSON' | 'failed REASON' | 'cancelled '
--- KEYS[14]  result     string  of the new job
--- KEYS[15..] result    string  of each parent, in the same order
+-- KEYS[14]  waiting    hash    queue name -> jobs of it that wait for others
+-- KEYS[15]  result     string  of the new job
+-- KEYS[16..] result    string  of each parent, in the same order
 -- ARGV[1]   name       of the queue
 -- ARGV[2]   id         string
 -- ARGV[3]   envelope   JSON
@@ -34,9 +35,11 @@
 -- @include drop_names
 -- @include let_run
 -- @include orphan
+-- @include count_waiting
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, checks, dead, reasons = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local parents, children, followers, outcomes, result = KEYS[10], KEYS[11], KEYS[12], KEYS[13], KEYS[14]
+local parents, children, followers, outcomes = KEYS[10], KEYS[11], KEYS[12], KEYS[13]
+local waiting, result = KEYS[14], KEYS[15]
 local queue_name, id, envelope, delay_ms, name, window_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local now_ms = math.floor(server_time() / 1000)
 if redis.call('HEXISTS', bodies, id) == 1 or redis.call('EXISTS', result) == 1 then
@@ -47,6 +50,10 @@ if other then
   return {other}
 end
 
+-- Where it may go is read before anything is changed: a key that is not ours stops the script here.
+redis.call('LLEN', queue)
+redis.call('LLEN', bell)
+redis.call('ZCARD', delayed)
 redis.call('HSET', bodies, id, string.format('%.0f ', now_ms) .. envelope)
 if name ~= '' then
   take_name(unique, checks, id, name, window_ms, now_ms)
@@ -62,7 +69,7 @@ for i = 7, #ARGV do
     pending = pending + 1
     redis.call('ZADD', followers, 0, parent .. ' ' .. id)
   else
-    local outcome = redis.call('HGET', outcomes, parent) or redis.call('GET', KEYS[8 + i])
+    local outcome = redis.call('HGET', outcomes, parent) or redis.call('GET', KEYS[9 + i])
     if is_dead then
       outcome = 'failed ' .. (redis.call('HGET', reasons, parent) or '')
     end
@@ -77,6 +84,7 @@ end
 if obstacle then
   orphan(dead, reasons, id, now_ms, obstacle[1], obstacle[2], queue_name)
 elseif pending > 0 then
+  count_waiting(waiting, queue_name, 1)
   redis.call('HSET', states, id, 'waiting ' .. pending .. ' ' .. delay_ms .. ' ' .. queue_name)
 else
   let_run(queue, bell, delayed, states, id, delay_ms, now_ms, queue_name)

@@ -10,7 +10,8 @@
 -- KEYS[8]    children   hash    id -> how many jobs that run after it have not ended
 -- KEYS[9]    followers  zset    'id child', all of score 0: who is to be told when the job of this id has ended
 -- KEYS[10]   outcomes   hash    id -> what became of a job that has children
--- KEYS[11..] queue      list, then its bell (list) and delayed (zset), for each queue
+-- KEYS[11]   waiting    hash    queue name -> jobs of it that wait for others
+-- KEYS[12..] queue      list, then its bell (list) and delayed (zset), for each queue
 -- ARGV[1]    inboxes    what the channel of each session's inbox begins with
 -- ARGV[2..]  name       of each queue, in the same order
 -- RETURNS    {more, queue-name, ...}: whether to call again, and the queues whose keys are needed then
@@ -25,15 +26,16 @@
 -- @include let_run
 -- @include let_go
 -- @include orphan
+-- @include count_waiting
 local news, bodies, states, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local watchers, parents, children, followers, outcomes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local inboxes = ARGV[1]
+local waiting, inboxes = KEYS[11], ARGV[1]
 local now_ms = math.floor(server_time() / 1000)
 
 -- All queues are read before one is changed: a key that is not ours stops the script here.
 local place = {}
 for i = 2, #ARGV do
-  local first = 11 + (i - 2) * 3
+  local first = 12 + (i - 2) * 3
   place[ARGV[i]] = first
   redis.call('LLEN', KEYS[first])
   redis.call('LLEN', KEYS[first + 1])
@@ -44,6 +46,7 @@ local kept, names, seen = {}, {}, {}
 local function start(id, delay_ms, name)
   local first = place[name]
   if first then
+    count_waiting(waiting, name, -1)
     let_run(KEYS[first], KEYS[first + 1], KEYS[first + 2], states, id, delay_ms, now_ms, name)
     return
   end
@@ -66,6 +69,7 @@ local function tell(child, parent, outcome)
     end
   else
     redis.call('HDEL', states, child)
+    count_waiting(waiting, name, -1)
     local reason = orphan(dead, reasons, child, now_ms, parent, outcome, name)
     tell_watchers(watchers, inboxes, child)
     note_end(parents, children, outcomes, news, child, 'failed ' .. reason)

@@ -19,6 +19,9 @@ local last_ms = tonumber(redis.call('GET', schedule) or '')
 if not last_ms then  -- new; or forgotten by the server, and then whoever gives an instant has seen it before
   last_ms = ARGV[2] and 0 or now_ms
 end
+-- Both are read before anything is changed: a key that is not ours stops the script here.
+redis.call('LLEN', queue)
+redis.call('LLEN', bell)
 local ready = {}
 for i = 2, #ARGV, 3 do
   local instant_ms, id, envelope = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]

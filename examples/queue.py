@@ -1,0 +1,51 @@
+"""A queue: ten pictures, three who make thumbnails of them, one that fails once, and one that cannot be done.
+
+An item is in Redis until it is acknowledged, so whoever fails or dies loses nothing.  The queue has room for five, so
+whoever puts pictures in waits for those who take them out.
+
+    python -m examples.queue
+"""
+
+import asyncio
+import logging
+from collections import Counter
+
+from inconcert import Coordinator, Queue, QueueCounts
+
+PICTURES = 10
+
+
+async def work(queue: Queue, tries: Counter[int]) -> None:
+    """Be one of those who make thumbnails."""
+    async for delivery in queue:
+        async with delivery as picture:
+            assert isinstance(picture, int)
+            tries[picture] += 1
+            await asyncio.sleep(0.01)
+            if picture == 3 and delivery.attempt == 1:
+                raise ConnectionError("the store is away")
+            if picture == 7:
+                raise ValueError("not a picture")
+
+
+async def main() -> None:
+    logging.disable(logging.ERROR)  # what fails is logged
+    async with Coordinator.embedded() as concert:
+        queue = concert.queue("thumbnails", maxsize=5, max_attempts=3)
+        tries: Counter[int] = Counter()
+        workers = [asyncio.create_task(work(queue, tries)) for _ in range(3)]
+        for picture in range(PICTURES):
+            await queue.put(picture, timeout=5.0)
+        while await queue.counts() != QueueCounts(ready=0, delayed=0, claimed=0, dead=1):
+            await asyncio.sleep(0.01)
+        for worker in workers:
+            worker.cancel()
+
+        [dead] = await queue.dead()
+        print(f"pictures done:  {len(tries) - 1} of {PICTURES}")
+        print(f"tried again:    {tries[3]} tries of 3, {tries[7]} of 7")
+        print(f"set aside:      {dead.item}, for {dead.reason}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

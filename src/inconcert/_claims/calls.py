@@ -1,0 +1,130 @@
+"""What a worker has under way to the server: heartbeats, and the ends of what it claimed."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from inconcert._claims.claimed import Claimed
+from inconcert._claims.keys import ACK, HEARTBEAT, NACK, ClaimKeys
+from inconcert._redis.channel import Call
+from inconcert._redis.commands import Argument
+from inconcert._redis.replies import Reply
+from inconcert._rules.durations import milliseconds
+from inconcert.errors import InconcertError
+
+__all__ = ["OTHERS_ARE_TO_BE_TOLD", "Ack", "Ended", "Heartbeat", "Life", "Nack"]
+
+OTHERS_ARE_TO_BE_TOLD = 2  # what a script answers that has ended a job for which others wait
+
+
+class Life(Protocol):
+    """The worker, as its calls see it."""
+
+    @property
+    def holder(self) -> str:
+        """What the server knows it by."""
+        ...
+
+    @property
+    def lease(self) -> float:
+        """How long it lives without a heartbeat, in seconds."""
+        ...
+
+    def beaten(self, reply: Reply, asked_at: float) -> None:
+        """A heartbeat was answered."""
+
+    def missed(self, error: InconcertError) -> None:
+        """A heartbeat was not."""
+
+    def unconfirmed(self, ends: "Iterable[Ended | Nack]") -> None:
+        """These may not have reached the server."""
+
+    def was_first_time(self, call: Call) -> bool:
+        """Whether an end that found nothing to end was a success before, and only its reply was lost."""
+        ...
+
+    def on_news(self) -> None:
+        """Something has ended that others wait for."""
+
+
+class Heartbeat(Call):
+    """A heartbeat under way."""
+
+    __slots__ = ("_asked_at", "_life")
+
+    def __init__(self, life: Life, keys: ClaimKeys, *, is_new: bool) -> None:
+        super().__init__(HEARTBEAT, (keys.workers, keys.news), (life.holder, milliseconds(life.lease), int(is_new)))
+        self._life = life
+        self._asked_at = time.monotonic()
+
+    def answered(self, reply: Reply) -> None:
+        self._life.beaten(reply, self._asked_at)
+        super().answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        self._life.missed(error)
+        super().failed(error)
+
+
+class Ended(NamedTuple):
+    """Something that is done, or was cancelled."""
+
+    claimed: Claimed
+    result: bytes
+    ttl_ms: int
+    was_held: asyncio.Future[bool]
+    is_run: bool  # else it was only about to be handed out
+
+
+class Ack(Call):
+    """The ends of several, under way."""
+
+    __slots__ = ("_batch", "_life")
+
+    def __init__(self, life: Life, inboxes: str, keys: ClaimKeys, batch: list[Ended]) -> None:
+        places = (keys.bodies, keys.claimed(life.holder), keys.failures, keys.crashes, keys.states, keys.progress)
+        others = (keys.watchers, keys.unique, keys.checks, keys.finished, *keys.kin, keys.line)
+        args: list[Argument] = [inboxes]
+        for claimed, result, ttl_ms, _, _ in batch:
+            args += (claimed.id, claimed.place, result, ttl_ms, claimed.unique)
+        results = keys.results(ended.claimed.id for ended in batch)
+        super().__init__(ACK, (*places, *others, *results), tuple(args), must_run=True)
+        self._life = life
+        self._batch = batch
+
+    def answered(self, reply: Reply) -> None:
+        if OTHERS_ARE_TO_BE_TOLD in reply:
+            self._life.on_news()
+        for ended, was_held in zip(self._batch, reply, strict=True):
+            if not ended.was_held.done():
+                ended.was_held.set_result(bool(was_held) or self._life.was_first_time(self))
+        super().answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        self._life.unconfirmed(ended for ended in self._batch if ended.is_run)
+        for ended in self._batch:
+            if not ended.was_held.done():
+                ended.was_held.set_exception(error)
+                ended.was_held.exception()
+        super().failed(error)
+
+
+class Nack(Call):
+    """Something that was not done, under way back."""
+
+    __slots__ = ("_life", "args")
+
+    def __init__(self, life: Life, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
+        super().__init__(NACK, keys, args, must_run=True)
+        self.args = args
+        self._life = life
+
+    def answered(self, reply: Reply) -> None:
+        if reply == OTHERS_ARE_TO_BE_TOLD:
+            self._life.on_news()
+        super().answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        self._life.unconfirmed([self])
+        super().failed(error)

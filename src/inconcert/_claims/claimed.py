@@ -1,0 +1,247 @@
+"""Something that this process has claimed: it is ours until we end it, give it back, or are taken for dead."""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+from types import TracebackType
+from typing import Literal, Protocol
+
+from inconcert._claims.reason import Reason
+from inconcert._core.body import Body
+from inconcert.errors import InconcertError, NotHeld
+
+__all__ = ["Claimed", "Claimer", "Outcome", "Verdict"]
+
+_log = logging.getLogger("inconcert")
+
+_SUSPECT = 2  # workers that have died with it, as the script that claims has it, too
+_ENDS_OF_WORK = (
+    asyncio.CancelledError,
+    KeyboardInterrupt,
+    SystemExit,
+    GeneratorExit,
+)  # not the fault of what was claimed
+
+Verdict = Literal["retry", "again", "back", "dead"]
+Outcome = Literal["running", "done", "cancelled", "lost"] | Verdict
+
+
+class Claimer(Protocol):
+    """Who holds what was claimed."""
+
+    def done(self, claimed: "Claimed", result: bytes, ttl: float, *, is_run: bool = True) -> Awaitable[bool]:
+        """Acknowledge, and keep what became of it for `ttl` seconds; the answer is whether it was still held.
+
+        One that was run is acknowledged again until that is confirmed.
+        """
+        ...
+
+    async def not_done(self, claimed: "Claimed", verdict: Verdict, *, delay: float, reason: bytes) -> bool:
+        """Give back, or set aside; returns whether it was still held."""
+        ...
+
+    def put_back(self, claimed: "Claimed") -> None:
+        """Give back, without waiting for it."""
+
+
+class Claimed(ABC):
+    """What is the same of jobs and of items: they are claimed, and end once.
+
+    Leaving the body of its `async with` acknowledges it; an exception in the body counts as a failed attempt and is not
+    passed on; a cancelled body gives it back.  The body is cancelled if the worker is taken for dead.
+
+    Args:
+        kind: What it is, such as `job`.
+        claimer: Who holds it.
+        claimed_id: Which one; the same at each attempt.
+        source: The name of the queue that it was claimed from, as the worker has it.
+        place: Where it stands among all that this worker has claimed.
+        attempt: Which try this is, from 1; tries that ended with their worker count, too.
+        failures: How many attempts of it have failed.
+        max_attempts: How many may fail before it is set aside.
+        unique: The name that it has while it is live; empty for none.
+    """
+
+    __slots__ = (
+        "_body",
+        "_claimer",
+        "_failures",
+        "_is_over",
+        "_is_settled",
+        "_kind",
+        "_max_attempts",
+        "_outcome",
+        "attempt",
+        "id",
+        "place",
+        "source",
+        "unique",
+    )
+
+    def __init__(
+        self,
+        kind: str,
+        claimer: Claimer,
+        claimed_id: str,
+        *,
+        source: str,
+        place: int,
+        attempt: int,
+        failures: int,
+        max_attempts: int,
+        unique: str = "",
+    ) -> None:
+        self.id = claimed_id
+        self.source = source
+        self.place = place
+        self.attempt = attempt
+        self.unique = unique
+        self._kind = kind
+        self._claimer = claimer
+        self._failures = failures
+        self._max_attempts = max_attempts
+        self._is_over = False
+        self._is_settled = False
+        self._outcome: Outcome = "running"
+        self._body: Body | None = None
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        was_stopped = self._leave(error)
+        if error is not None and not isinstance(error, _ENDS_OF_WORK):
+            _log.error("%r failed", self, exc_info=error)
+        try:
+            if not self._is_over:  # else it was lost, or ended by hand in the body
+                await self._end_of_body(error, was_stopped=was_stopped)
+        except InconcertError as unconfirmed:
+            _log.warning("%r: its end was not confirmed, so it may come again: %s", self, unconfirmed)
+        return was_stopped or isinstance(error, Exception)
+
+    async def bury(self, error: Exception) -> None:
+        """Set it aside at once, because another attempt cannot go better.
+
+        Raises:
+            NotHeld: It has ended before, or this worker was taken for dead.
+            OutcomeUnknown: The server did not answer; it may come again.
+
+        Cost: 1 round trip.
+        """
+        _log.error("%r is set aside: %s", self, error)
+        await self._end("dead", reason=Reason.of(error, self.attempt).stored())
+
+    async def give_back(self) -> None:
+        """Put it back to the front of its queue; that is no attempt.
+
+        Raises:
+            NotHeld: It has ended before, or this worker was taken for dead.
+            OutcomeUnknown: The server did not answer; it comes back with this worker's end at the latest.
+
+        Cost: 1 round trip.
+        """
+        await self._end("back")
+
+    def put_back(self) -> None:
+        """Give it back without waiting for that: nobody has been given it."""
+        self._end_once("back")
+        self._claimer.put_back(self)
+
+    async def settle(self) -> None:
+        """Let it count as done before it is handed out, so that it never comes back: for delivery at most once.
+
+        If that is not sure, it is over, and must not be handed out: it may come back.
+        """
+        if self._is_over or self._is_settled:
+            return
+        try:
+            self._is_settled = await self._settle()
+        except InconcertError as unconfirmed:
+            _log.warning("%r is not handed out: %s", self, unconfirmed)
+        self._is_over = not self._is_settled
+
+    def lose(self) -> None:
+        """Take note that it is not ours any more, and stop the body."""
+        self._is_over = True
+        self._outcome = "lost"
+        if self._body is not None:
+            self._body.stop()
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether two workers have died with it: then it is claimed beside no other such."""
+        return self.attempt - self._failures - 1 >= _SUSPECT
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it counts as done already, and never comes back."""
+        return self._is_settled
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or was lost."""
+        return self._is_over
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of this attempt."""
+        return self._outcome
+
+    # Below.
+
+    def _enter(self) -> Body:
+        """Begin the body, which is cancelled when it is lost."""
+        if self._is_over:
+            raise NotHeld(self._kind, self.id)
+        self._body = Body()
+        return self._body
+
+    def _leave(self, error: BaseException | None) -> bool:
+        """End the body, which raised this; returns whether that is only our having stopped it."""
+        assert self._body is not None  # noqa: S101 - entered before
+        body, self._body = self._body, None
+        return body.end(error)
+
+    def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
+        """How it ends after its body, which raised this."""
+        del was_stopped
+        if error is None:
+            return self._succeed()
+        if isinstance(error, _ENDS_OF_WORK):
+            return self.give_back()
+        return self._fail(error)  # also what is no Exception, such as a panic of an extension: it would come for ever
+
+    @abstractmethod
+    async def _succeed(self) -> None:
+        """End it as done."""
+
+    @abstractmethod
+    async def _fail(self, error: BaseException | None) -> None:
+        """Count a failed attempt, and let it be tried again or set it aside."""
+
+    async def _settle(self) -> bool:
+        """Acknowledge it before it is handed out; returns whether that is sure."""
+        return await self._claimer.done(self, b"", 0.0, is_run=False)
+
+    async def _fail_with(self, error: BaseException | None, verdict: Verdict, *, delay: float | None) -> None:
+        """Let it be tried again in this way, unless this was its last attempt, or there is no delay."""
+        if self._failures + 1 >= self._max_attempts or delay is None:
+            await self._end("dead", reason=Reason.of(error, self.attempt).stored())
+        else:
+            await self._end(verdict, delay=delay)
+
+    async def _done(self, result: bytes, ttl: float, *, outcome: Outcome = "done") -> None:
+        self._end_once(outcome)
+        if not self._is_settled and not await self._claimer.done(self, result, ttl):
+            raise NotHeld(self._kind, self.id)
+
+    async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
+        self._end_once(verdict)
+        if not self._is_settled and not await self._claimer.not_done(self, verdict, delay=delay, reason=reason):
+            raise NotHeld(self._kind, self.id)
+
+    def _end_once(self, outcome: Outcome) -> None:
+        if self._is_over:
+            raise NotHeld(self._kind, self.id)
+        self._is_over = True
+        self._outcome = outcome

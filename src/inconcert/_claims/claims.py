@@ -1,0 +1,334 @@
+"""What one worker holds: its heartbeat, what it has claimed, and how that ends.
+
+A worker lives as long as its heartbeat is renewed, all its claims with it, however long they take.  When the heartbeat
+cannot be renewed in time, everything that the worker holds is stopped by the local clock, before the server lets
+another worker have it.
+"""
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Generic, NamedTuple, Self, TypeVar
+
+from inconcert._claims.calls import Ack, Ended, Heartbeat, Nack
+from inconcert._claims.claimed import Claimed, Verdict
+from inconcert._claims.keys import CLAIM, HEARTBEAT, ClaimKeys, QueueKeys
+from inconcert._claims.policy import Policy
+from inconcert._claims.recovery import put_all_back
+from inconcert._core.held import local_deadline
+from inconcert._core.session import Session
+from inconcert._redis.blocking import BlockingConnection
+from inconcert._redis.channel import Call
+from inconcert._redis.replies import Reply
+from inconcert._rules.durations import milliseconds
+from inconcert.errors import InconcertError, NotConnected, NotHeld
+
+__all__ = ["Claims", "Ending", "Row"]
+
+_log = logging.getLogger("inconcert")
+
+C = TypeVar("C", bound=Claimed)
+
+Ending = Callable[[], Awaitable[None]]
+
+_A_MOMENT = 0.05  # seconds after which a lapse can be seen
+_MOST = 500  # in one claim or one acknowledgement, so that no script takes long
+
+
+class Row(NamedTuple):
+    """What was claimed, as the script answers it."""
+
+    id: bytes
+    body: bytes
+    place: int
+    attempt: int
+    failures: int
+    is_cancelled: int
+    queue: bytes
+
+
+class Claims(ABC, Generic[C]):
+    """One life of a worker.
+
+    Args:
+        session: The open session.
+        keys: Of all that is claimed under one tag.
+        queues: Where to claim from.
+        policy: Chooses the order of the queues for each claim.
+        lease: Seconds after which the worker is taken for dead if it is silent, and others have what it holds.
+        on_dead: Called with the workers that were found dead.
+        on_news: Called when something has ended that others wait for.
+        on_room: Called when there is something to claim that it could not take before.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        keys: ClaimKeys,
+        queues: list[QueueKeys],
+        policy: Policy,
+        *,
+        lease: float,
+        on_dead: Callable[[list[str]], None],
+        on_news: Callable[[], None],
+        on_room: Callable[[], None],
+    ) -> None:
+        self.holder = session.new_address()
+        self.lease = lease
+        self.renew_at = 0.0
+        self.is_lost = False
+        self.on_news = on_news
+        self._deadline = self._deadline_aside = 0.0
+        self._session = session
+        self._keys = keys
+        self._policy = policy
+        self._on_dead = on_dead
+        self._on_room = on_room
+        self._claimed = keys.claimed(self.holder)
+        self._claim_keys = (
+            keys.bodies,
+            keys.workers,
+            self._claimed,
+            keys.failures,
+            keys.crashes,
+            keys.states,
+            keys.paused,
+        )
+        self._by_name = {queue.name: queue for queue in queues}
+        self._number = 1
+        self._is_behind = False  # whether the last claim brought all that it asked for, so there may be more
+        self._held: dict[str, C] = {}
+        self._suspects: set[str] = set()  # held, and two workers have died with each: one at a time
+        self._ended: list[Ended] = []
+        self._unconfirmed: list[Ended | Nack] = []  # ends that may not have reached the server
+
+    @property
+    def deadline(self) -> float:
+        """When it is taken for dead unless a heartbeat is renewed, by whichever thread."""
+        return max(self._deadline, self._deadline_aside)
+
+    async def begin(self) -> Self:
+        """Let the server know of this worker."""
+        self._session.wakeups.expect(self.holder, self)
+        call = Heartbeat(self, self._keys, is_new=True)
+        try:
+            self._session.channel.submit(call)
+            await call
+        except BaseException:  # then nobody has this life, and its heartbeat must not go on
+            self._session.renewal.remove(self)
+            self.lose()
+            raise
+        return self
+
+    async def claim(self, count: int) -> tuple[list[C], float | None]:
+        """Take up to `count`, in the order of the policy.
+
+        May be cancelled: the next claim then has the same number, and is answered with the same.  One at a time.
+
+        Returns:
+            What was claimed, and seconds until it is time to look again, such as when something is due; None if it
+            never is.
+        """
+        order, count = self._policy.turn(min(count, _MOST))
+        queues = [self._by_name[name] for name in order]
+        parts = [key for queue in queues for key in (queue.queue, queue.bell, queue.delayed)]
+        keys = (*self._claim_keys, *parts)
+        call = Call(CLAIM, keys, (self.holder, self._number, count, int(not self._suspects), *order))
+        await self._session.channel.has_room()
+        self._acknowledge()  # what has ended goes along
+        self._session.channel.submit(call)
+        if self._is_behind:  # then the server works on it while what the last claim brought begins to run
+            self._session.channel.flush()
+        status, *answer = await call
+        if not status:
+            self._session.renewal.remove(self)
+            self.lose()
+        if self.is_lost:  # also while the reply was under way: then what is in it is for others already
+            return [], None
+        next_ms, now_ms, *parts = answer
+        rows = [Row(*row) for row in zip(*[iter(parts)] * 7, strict=True)]
+        opened = await self._open(rows, now_ms)
+        self._policy.took(order, count, [row.queue.decode() for row in rows])
+        self._is_behind = len(rows) == count
+        self._number += 1  # only now, for opening them may be cancelled, too
+        if len(opened) < len(rows):
+            next_ms = 0  # the others have ended, and more may lie behind them
+        return opened, next_ms / 1000 if next_ms >= 0 else None
+
+    def retire(self) -> None:
+        """Give everything back and end this life, without waiting for it."""
+        self._end_again()
+        self._acknowledge()  # what has ended in this turn is done: it must not be given back before that is said
+        self._session.renewal.remove(self)
+        self.lose()
+        put_all_back(self._session, self._keys, self.holder, list(self._by_name.values()))
+
+    # For what was claimed.
+
+    def done(self, claimed: Claimed, result: bytes, ttl: float, *, is_run: bool = True) -> asyncio.Future[bool]:
+        """Acknowledge, and keep what became of it for `ttl` seconds; the answer is whether it was still held."""
+        self._let_go(claimed)
+        ended = Ended(claimed, result, milliseconds(ttl), self._session.loop.create_future(), is_run)
+        self._ended.append(ended)
+        if len(self._ended) == 1:
+            self._session.loop.call_soon(self._acknowledge)
+        return ended.was_held
+
+    async def not_done(self, claimed: Claimed, verdict: Verdict, *, delay: float, reason: bytes) -> bool:
+        """Give back, or set aside; returns whether it was still held."""
+        call = self._nack(claimed, verdict, delay=delay, reason=reason)
+        return bool(await call) or self.was_first_time(call)
+
+    def put_back(self, claimed: Claimed) -> None:
+        """Give back, without waiting for it."""
+        with suppress(NotConnected):  # then closing has given it back
+            self._nack(claimed, "back")
+
+    def unconfirmed(self, ends: Iterable[Ended | Nack]) -> None:
+        """Take note that these may not have reached the server: as long as this worker lives, nobody else ends them."""
+        if not self.is_lost:
+            self._unconfirmed += ends
+
+    def was_first_time(self, call: Call) -> bool:
+        """Whether an end that found nothing to end was a success before, and only its reply was lost."""
+        return call.sends > 1 and not self.is_lost and time.monotonic() < self.deadline
+
+    # What it is told.
+
+    def hear(self, text: str) -> None:
+        """Nothing, unless there is something to be told of what it holds."""
+
+    def look(self) -> None:
+        """Nothing, likewise."""
+
+    def abandon(self, error: InconcertError) -> None:
+        """Nothing: whoever keeps its heartbeat lets it give up."""
+
+    # For what renews it.
+
+    def start_renewal(self) -> None:
+        """Send a heartbeat."""
+        self.renew_at = self.deadline
+        self._session.channel.submit(Heartbeat(self, self._keys, is_new=False))
+
+    def lose(self) -> None:
+        """Stop everything: another worker may be given it."""
+        self.is_lost = True
+        self._session.wakeups.forget(self.holder)
+        for claimed in self._held.values():
+            _log.warning("%r is stopped: its worker was taken for dead, or is closing", claimed)
+            claimed.lose()
+        self._held.clear()
+
+    def give_up(self) -> None:
+        """Retire: the coordinator is closing."""
+        self.retire()
+
+    def beaten(self, reply: Reply, asked_at: float) -> None:
+        """Take the reply of a heartbeat."""
+        alive, next_ms, has_news, *dead = reply
+        if self.is_lost:
+            return
+        if alive:
+            self._deadline = local_deadline(asked_at, self.lease)
+            # Early, if some worker may be dead by then: the reply tells.
+            self.renew_at = min(asked_at + self.lease / 3, time.monotonic() + next_ms / 1000 + _A_MOMENT)
+            self._session.renewal.add(self)
+            self._end_again()
+        else:
+            self._session.renewal.remove(self)
+            self.lose()
+        self._on_dead([worker.decode() for worker in dead])
+        if has_news:
+            self.on_news()
+
+    def missed(self, error: InconcertError) -> None:
+        """Take note that a heartbeat was not answered, and try again."""
+        if not self.is_lost:
+            _log.warning("worker %s could not renew its heartbeat yet: %s", self.holder, error)
+            self.renew_at = min(self.deadline, time.monotonic() + self.lease / 10)
+            self._session.renewal.add(self)
+
+    def beat_aside(self, connection: BlockingConnection) -> bool:
+        """Renew the heartbeat from another thread, while the loop stands still; returns whether the worker lives.
+
+        The loop sees the new deadline with its first turn, before it can take the worker for dead.
+
+        Raises:
+            Unavailable: No heartbeat was sent.
+            OutcomeUnknown: One was sent, and not answered.
+        """
+        asked_at = time.monotonic()
+        keys = (self._keys.workers, self._keys.news)
+        is_alive, *_ = connection.run(HEARTBEAT, keys, self.holder, milliseconds(self.lease), 0)
+        self._deadline_aside = local_deadline(asked_at, self.lease) if is_alive else 0.0
+        return bool(is_alive)
+
+    # Below.
+
+    @abstractmethod
+    def _read(self, row: Row, now_ms: int) -> tuple[C, Ending | None]:
+        """What was claimed; and how it ends without being handed out, if it does."""
+
+    async def _open(self, rows: list[Row], now_ms: int) -> list[C]:
+        """What was claimed, without what is not to be handed out: that is ended."""
+        opened: list[C] = []
+        endings: list[Ending] = []
+        for row in rows:
+            claimed, ending = self._read(row, now_ms)
+            if ending is not None:
+                endings.append(ending)
+                continue
+            opened.append(claimed)
+            self._held[claimed.id] = claimed
+            if claimed.is_suspect:
+                self._suspects.add(claimed.id)
+        if endings:
+            await asyncio.gather(*(_if_held(ending) for ending in endings))
+        return opened
+
+    def _end_again(self) -> None:
+        """Say once more what was not confirmed; what the server knows already changes nothing."""
+        ends, self._unconfirmed = self._unconfirmed, []
+        self._ended += (end for end in ends if isinstance(end, Ended))
+        self._acknowledge()
+        for end in ends:
+            if isinstance(end, Nack):
+                with suppress(NotConnected):
+                    self._session.channel.submit(Nack(self, end.keys, end.args))
+
+    def _let_go(self, claimed: Claimed) -> None:
+        self._held.pop(claimed.id, None)
+        if claimed.id in self._suspects:
+            self._suspects.remove(claimed.id)
+            self._on_room()
+
+    def _nack(self, claimed: Claimed, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> Nack:
+        self._let_go(claimed)
+        keys, queue = self._keys, self._by_name[claimed.source]
+        places = (self._claimed, keys.failures, keys.dead, keys.reasons, queue.queue, queue.bell, queue.delayed)
+        others = (keys.states, keys.progress, keys.watchers, *keys.kin, keys.line)
+        args = (
+            claimed.id, claimed.place, verdict, milliseconds(delay), reason, queue.name, self._session.inboxes,
+        )  # fmt: skip
+        call = Nack(self, (*places, *others), args)
+        self._session.channel.submit(call)
+        return call
+
+    def _acknowledge(self) -> None:
+        """One script for all that ended in this turn of the loop."""
+        while self._ended:
+            batch, self._ended = self._ended[:_MOST], self._ended[_MOST:]
+            call = Ack(self, self._session.inboxes, self._keys, batch)
+            try:
+                self._session.channel.submit(call)
+            except InconcertError as error:
+                call.failed(error)
+
+
+async def _if_held(ending: Ending) -> None:
+    with suppress(NotHeld):  # it was lost meanwhile: the next worker ends it
+        await ending()

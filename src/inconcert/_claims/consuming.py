@@ -1,0 +1,160 @@
+"""What whoever claims has while it is open: a life as a worker, a way to sleep, and background tasks."""
+
+import asyncio
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Sequence
+from typing import Any, Generic, Literal, TypeVar
+
+from inconcert._claims.claimed import Claimed
+from inconcert._claims.claims import Claims
+from inconcert._claims.keys import ClaimKeys, QueueKeys
+from inconcert._claims.promoter import Promoter
+from inconcert._claims.recovery import Reaper
+from inconcert._core.completion import to_the_end
+from inconcert._core.session import Session
+from inconcert.errors import InconcertError, NotConnected
+
+__all__ = ["AFTER_A_FAILURE", "Consuming", "Guarantee", "settle"]
+
+_log = logging.getLogger("inconcert")
+
+C = TypeVar("C", bound=Claimed)
+
+Guarantee = Literal["at_least_once", "at_most_once"]
+"""How often what is put in is handed out: at least once, until it is acknowledged, or at most once."""
+
+_SHORTEST_SLEEP, _LONGEST_SLEEP = 2.0, 5.0  # seconds; apart, so that consumers do not all look at once
+AFTER_A_FAILURE = 0.5  # seconds
+
+
+class Consuming(ABC, Generic[C]):
+    """Claims from some queues, in one life as a worker after the other.
+
+    While it is open it also moves what is due in these queues, and gives back what other workers held that died.
+
+    Args:
+        session: The open session.
+        keys: Of all that is claimed under one tag.
+        queues: Where to claim from.
+        promoter: Moves what is due in them.
+    """
+
+    def __init__(
+        self, session: Session, keys: ClaimKeys, queues: Sequence[QueueKeys], *, promoter: Promoter | None = None
+    ) -> None:
+        self._session = session
+        self._address = session.new_address()
+        self._sleeper = session.bells.sleeper(tuple(queue.bell for queue in queues))
+        self._promoter = promoter or Promoter(session, keys, queues)
+        self._reaper = Reaper(session, keys, self._on_news)
+        self._claims: Claims[C] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._sent_away: InconcertError | None = None
+
+    def open(self) -> None:
+        """Begin; the life as a worker begins with the first claim."""
+        self._session.wakeups.expect(self._address, self)
+        self._tasks = [asyncio.create_task(work) for work in self._background()]
+
+    async def close(self) -> None:
+        """Give back what is claimed and not done, and end."""
+        self._session.wakeups.forget(self._address)
+        self.abandon(NotConnected("the consumer was closed while this call waited"))
+        if self._claims is not None and not self._session.channel.is_closed:
+            self._claims.retire()
+        await to_the_end(self._end())
+
+    async def try_claim(self, count: int) -> tuple[list[C], float | None]:
+        """Claim what may be claimed now, up to `count`; and in how many seconds something is due, 0 for now.
+
+        May be cancelled: the next one is answered with the same.  One at a time.
+
+        Raises:
+            NotConnected: It was closed.
+            Unavailable: The server cannot be reached.
+            OutcomeUnknown: It did not answer.
+        """
+        claims = await self._alive()
+        claimed, due_in = await claims.claim(count)
+        if claims.is_lost:  # taken for dead: everything is there for a new life, now and not after a sleep
+            claimed, due_in = await (await self._alive()).claim(count)
+        if due_in is not None:
+            self._promoter.look_in(due_in)
+        return claimed, due_in
+
+    async def sleep(self) -> None:
+        """Until a bell rings or somebody interrupts, and at most 2 to 5 s."""
+        rung = await self._sleeper.rung(random.uniform(_SHORTEST_SLEEP, _LONGEST_SLEEP))
+        if rung and not self._wants_more:
+            self._session.bells.pass_on(rung)
+
+    def interrupt(self) -> None:
+        """Let whoever sleeps look again."""
+        self._sleeper.interrupt()
+
+    def check_open(self) -> None:
+        """Raise NotConnected if it was closed."""
+        if self._sent_away is not None:
+            raise self._sent_away.with_traceback(None)  # many raise this one
+
+    # What it is told as one who waits.
+
+    def hear(self, text: str) -> None:
+        """Nobody writes to a consumer: bells wake it."""
+
+    def look(self) -> None:
+        """What was missed is at most a bell."""
+        self.interrupt()
+
+    def abandon(self, error: InconcertError) -> None:
+        """Claim no more, with this error."""
+        self._sent_away = error
+        self.interrupt()
+
+    # Below.
+
+    @property
+    @abstractmethod
+    def _wants_more(self) -> bool:
+        """Whether anybody here is there for what may be claimed next."""
+
+    @abstractmethod
+    def _new_life(self) -> Claims[C]:
+        """A worker that has not begun."""
+
+    def _began(self, claims: Claims[C]) -> None:
+        """Take note of a new life."""
+
+    def _on_news(self) -> None:
+        """Something has ended that others wait for."""
+
+    def _background(self) -> list[Coroutine[Any, Any, None]]:
+        """What runs while it is open."""
+        return [self._promoter.run(), self._reaper.run()]
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _alive(self) -> Claims[C]:
+        if self._claims is not None and not self._claims.is_lost:
+            return self._claims
+        self.check_open()
+        claims = self._claims = await self._new_life().begin()
+        try:
+            self.check_open()
+        except InconcertError:  # closed while it began, and then nobody else ends it
+            if not self._session.channel.is_closed:
+                claims.retire()
+            raise
+        self._began(claims)
+        return claims
+
+
+async def settle(claimed: Sequence[Claimed]) -> None:
+    """Let all these count as done before they are handed out."""
+    await asyncio.gather(*(one.settle() for one in claimed))  # in one turn, so by one script

@@ -1,0 +1,149 @@
+"""What lies in Redis of everything that is claimed: the jobs of tasks, and the items of a queue.
+
+    bodies       hash    id -> 'put_ms text', until it has ended
+    queue        list    ids that may be claimed, the next one first
+    bell         list    at most one token, for which idle consumers wait
+    delayed      zset    id -> due time, server ms
+    states       hash    id -> where it is, if not in its queue: 'delayed QUEUE', 'running WORKER', 'cancelling WORKER';
+                         'cancelling ' of one that came back to its queue, and is to be ended instead of claimed
+    workers      zset    worker -> when it is taken for dead, server ms
+    claimed:ID   hash    id -> 'place attempt queue-name', of one worker; places rise as they are claimed
+    failures     hash    id -> attempts that failed
+    crashes      hash    id -> workers that died with it
+    dead         zset    id -> when it was set aside
+    reasons      hash    id -> why, JSON, and the name of its queue
+    line         zset    address -> ticket: those who wait for room to put something in
+
+There may be several queues under one tag, as tasks have them, or one, which needs no name.  Whoever ends something also
+sees to those who wait for that; these keys, and those of names and progress, exist for jobs only:
+
+    progress     hash    id -> how far it is, JSON
+    watchers     hash    id -> addresses of those who wait for its end
+    parents      hash    id -> ids of the jobs that it runs after
+    children     hash    id -> how many jobs that run after it have not ended
+    outcomes     hash    id -> what became of it, while it has children
+    news         list    ids of jobs that have ended, or may run now, which nobody has seen to yet
+    unique       hash    unique name -> id of the job that has it, and when its window ends, or 0
+    checks       zset    unique name -> when to look whether it is still taken, server ms
+    finished     hash    queue name -> jobs that have succeeded or were cancelled
+    paused       set     names of queues from which nothing is claimed
+
+Whatever has a body is in exactly one place: a queue, a delayed set, a worker's claims, or among the dead; or it is a
+job that waits for others.
+
+Source: docs/explanation/tasks.md
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+
+from inconcert._redis.scripts import load
+
+__all__ = [
+    "ACK",
+    "CLAIM",
+    "DEAD",
+    "HEARTBEAT",
+    "HOLDING",
+    "NACK",
+    "PROMOTE",
+    "PURGE",
+    "RECOVER",
+    "REPLAY",
+    "ClaimKeys",
+    "QueueKeys",
+    "split_body",
+]
+
+HEARTBEAT = load("claims/heartbeat")
+CLAIM = load("claims/claim")
+ACK = load("claims/ack")
+NACK = load("claims/nack")
+PROMOTE = load("claims/promote")
+HOLDING = load("claims/holding")
+RECOVER = load("claims/recover")
+DEAD = load("claims/dead")
+REPLAY = load("claims/replay")
+PURGE = load("claims/purge")
+
+
+class ClaimKeys(ABC):
+    """The keys of all that is claimed under one tag; they share one slot.
+
+    Args:
+        parts: Makes the keys of these parts, under that tag.
+    """
+
+    __slots__ = (
+        "_parts",
+        "bodies",
+        "checks",
+        "children",
+        "crashes",
+        "dead",
+        "failures",
+        "finished",
+        "line",
+        "news",
+        "outcomes",
+        "parents",
+        "paused",
+        "progress",
+        "reasons",
+        "states",
+        "unique",
+        "watchers",
+        "workers",
+    )
+
+    def __init__(self, parts: Callable[..., tuple[str, ...]]) -> None:
+        self._parts = parts
+        self.bodies, self.states, self.workers, self.failures, self.crashes = parts(
+            "bodies", "states", "workers", "failures", "crashes"
+        )
+        self.dead, self.reasons, self.line = parts("dead", "reasons", "line")
+        self.parents, self.children, self.outcomes, self.news = parts("parents", "children", "outcomes", "news")
+        self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")
+        self.finished, self.paused = parts("finished", "paused")
+
+    @property
+    def kin(self) -> tuple[str, str, str, str]:
+        """What a script that ends jobs needs to note that others wait for them."""
+        return self.parents, self.children, self.outcomes, self.news
+
+    def claimed(self, worker: str) -> str:
+        """What this worker has claimed."""
+        return self._parts(f"claimed:{worker}")[0]
+
+    @abstractmethod
+    def queue(self, name: str) -> "QueueKeys":
+        """The keys of one queue."""
+
+    @abstractmethod
+    def results(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Where it is kept what became of these; empty if that is never kept."""
+
+
+class QueueKeys:
+    """The keys of one queue.
+
+    Args:
+        name: Which queue; empty for the only one.
+        queue: Its list.
+        bell: Its bell.
+        delayed: What is due later.
+    """
+
+    __slots__ = ("bell", "delayed", "name", "queue")
+
+    def __init__(self, name: str, queue: str, bell: str, delayed: str) -> None:
+        self.name = name
+        self.queue = queue
+        self.bell = bell
+        self.delayed = delayed
+
+
+def split_body(body: bytes) -> tuple[int, bytes]:
+    """When it was put in, in server ms, and its text; 0 if that is not there to be read."""
+    put_ms, _, text = body.partition(b" ")
+    return (int(put_ms), text) if put_ms.isdigit() else (0, body)

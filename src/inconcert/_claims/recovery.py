@@ -1,0 +1,94 @@
+"""Giving back what a worker holds: one that died, or that retires."""
+
+import logging
+from collections.abc import Callable
+
+import anyio
+
+from inconcert._claims.keys import HOLDING, RECOVER, ClaimKeys, QueueKeys
+from inconcert._core.session import Session
+from inconcert._redis.channel import Call
+from inconcert.errors import InconcertError
+
+__all__ = ["Reaper", "put_all_back"]
+
+_log = logging.getLogger("inconcert")
+
+_MAX_CRASHES = 3  # workers that may die with something before it is taken for the reason
+
+
+class Reaper:
+    """The background task that gives what dead workers hold back to the front of its queues.
+
+    Any number of reapers may find the same worker: a script decides what it still holds.  That with which too many
+    workers died is set aside, for it may be what kills them.
+
+    Args:
+        session: The open session.
+        keys: Of all that is claimed under one tag.
+        on_news: Called when something was set aside that others wait for.
+    """
+
+    def __init__(self, session: Session, keys: ClaimKeys, on_news: Callable[[], None]) -> None:
+        self._session = session
+        self._keys = keys
+        self._on_news = on_news
+        self._dead: set[str] = set()
+        self._found = anyio.Event()
+
+    def found(self, workers: list[str]) -> None:
+        """These workers are dead."""
+        if workers:
+            self._dead.update(workers)
+            self._found.set()
+
+    async def run(self) -> None:
+        """Reap until cancelled."""
+        while True:
+            await self._found.wait()
+            self._found = anyio.Event()
+            while self._dead:
+                worker = self._dead.pop()
+                try:
+                    await self._recover(worker)
+                except InconcertError as error:  # the next heartbeat finds it again
+                    _log.warning("what dead worker %s holds cannot be recovered yet: %s", worker, error)
+
+    async def _recover(self, worker: str) -> None:
+        keys = self._keys
+        names = await self._session.run(HOLDING, (keys.claimed(worker),))
+        queues = [keys.queue(name.decode()) for name in names]
+        call = _recover(self._session.inboxes, keys, worker, queues, max_crashes=_MAX_CRASHES)
+        self._session.channel.submit(call)
+        back, dead, others_are_to_be_told = await call
+        if others_are_to_be_told:
+            self._on_news()
+        if back > 0 or dead > 0:
+            _log.warning("worker %s is dead: of what it holds %d go back, %d are set aside", worker, back, dead)
+
+
+def put_all_back(session: Session, keys: ClaimKeys, worker: str, queues: list[QueueKeys]) -> None:
+    """Give what a worker holds that retires back to the front of its queues, without waiting for it."""
+    session.channel.submit(_recover(session.inboxes, keys, worker, queues, max_crashes=0))
+
+
+def _recover(inboxes: str, keys: ClaimKeys, worker: str, queues: list[QueueKeys], *, max_crashes: int) -> Call:
+    places = tuple(key for queue in queues for key in (queue.queue, queue.bell))
+    return Call(
+        RECOVER,
+        (
+            keys.workers,
+            keys.claimed(worker),
+            keys.crashes,
+            keys.dead,
+            keys.reasons,
+            keys.states,
+            keys.progress,
+            keys.watchers,
+            *keys.kin,
+            keys.line,
+            *places,
+        ),
+        (worker, max_crashes, f"{max_crashes} workers died with it", inboxes, *(queue.name for queue in queues)),
+        must_run=True,
+    )

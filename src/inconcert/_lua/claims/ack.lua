@@ -1,0 +1,83 @@
+-- claims/ack: jobs, or items, are done, or were cancelled while they ran.
+--
+-- KEYS[1]    bodies    hash    id -> 'enqueued_ms envelope'
+-- KEYS[2]    claimed   hash    id -> 'place attempt queue-name'; of this worker
+-- KEYS[3]    failures  hash    id -> attempts that failed
+-- KEYS[4]    crashes   hash    id -> workers that died with it
+-- KEYS[5]    states    hash    id -> where it is, if not in its queue
+-- KEYS[6]    progress  hash    id -> how far it is, JSON
+-- KEYS[7]    watchers  hash    id -> addresses of those who wait for its end
+-- KEYS[8]    unique    hash    unique name -> id of the job that has it, and when its window ends, or 0
+-- KEYS[9]    checks    zset    unique name -> when to look whether it is still taken, server ms
+-- KEYS[10]   finished  hash    queue name -> how many have succeeded or were cancelled; one entry for each queue, permanent
+-- KEYS[11]   parents   hash    id -> ids of the jobs that it runs after
+-- KEYS[12]   children  hash    id -> how many jobs that run after it have not ended
+-- KEYS[13]   outcomes  hash    id -> what became of a job that has children
+-- KEYS[14]   news      list    ids of jobs that have ended, or may run now, which nobody has seen to yet
+-- KEYS[15]   line      zset    address -> ticket: those who wait for room to put something in
+-- KEYS[16..] result    string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- ARGV[1]    inboxes   what the channel of each session's inbox begins with
+-- ARGV[2..]  id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is kept for
+--            ttl_ms, and at least for 60 s if somebody waits for it
+-- RETURNS    {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told
+-- TWICE      0 for each: it is done already
+-- COST       O(N), N jobs given
+-- @include tell_watchers
+-- @include note_end
+-- @include first_in_line
+-- @include let_in
+local bodies, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local states, progress, watchers, unique, checks, finished = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local parents, children, outcomes, news, line = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
+local inboxes = ARGV[1]
+local given, done, ids, answer, counts = {}, {}, {}, {}, {}
+for i = 2, #ARGV, 5 do
+  given[#given + 1] = ARGV[i]
+end
+for n, claim in ipairs(redis.call('HMGET', claimed, unpack(given))) do
+  local i = 5 * n - 3
+  local place, queue_name = string.match(claim or '', '^(%d+) %d+ (.*)$')
+  local is_held = place == ARGV[i + 1]
+  answer[n] = is_held and 1 or 0
+  if is_held then
+    counts[queue_name] = (counts[queue_name] or 0) + 1
+    done[#done + 1], ids[#ids + 1] = i, given[n]
+  end
+end
+if #done == 0 then
+  return answer
+end
+
+for _, key in ipairs({claimed, bodies, failures, crashes, states, progress}) do  -- first: it frees memory
+  if redis.call('EXISTS', key) == 1 then
+    redis.call('HDEL', key, unpack(ids))
+  end
+end
+for queue_name, count in pairs(counts) do
+  if queue_name ~= '' then
+    redis.call('HINCRBY', finished, queue_name, count)
+  end
+end
+let_in(line, inboxes)
+local some_are_watched = redis.call('EXISTS', watchers) == 1
+local some_are_related = redis.call('EXISTS', parents, children) > 0
+for _, i in ipairs(done) do
+  local id, result, ttl_ms, name = ARGV[i], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]
+  if some_are_watched and ttl_ms < 60000 and redis.call('HEXISTS', watchers, id) == 1 then
+    ttl_ms = 60000
+  end
+  if ttl_ms > 0 and result ~= '' then
+    redis.call('SET', KEYS[16 + (i - 2) / 5], result, 'PX', ttl_ms)
+  end
+  if name ~= '' and redis.call('HGET', unique, name) == id .. ' 0' then
+    redis.call('HDEL', unique, name)
+    redis.call('ZREM', checks, name)
+  end
+  if some_are_watched then
+    tell_watchers(watchers, inboxes, id)
+  end
+  if some_are_related and note_end(parents, children, outcomes, news, id, result ~= '' and result or 'succeeded null') then
+    answer[1 + (i - 2) / 5] = 2
+  end
+end
+return answer

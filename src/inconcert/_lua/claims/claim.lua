@@ -1,0 +1,126 @@
+-- claims/claim: take jobs, or items, from the queues, in their order, for a worker.
+--
+-- KEYS[1]    bodies    hash    id -> 'enqueued_ms envelope'
+-- KEYS[2]    workers   zset    worker -> when it is taken for dead, server ms
+-- KEYS[3]    claimed   hash    id -> 'place attempt queue-name', and '#' -> 'number id ...' of the last claim; of this
+--            worker; the places rise from job to job
+-- KEYS[4]    failures  hash    id -> attempts that failed
+-- KEYS[5]    crashes   hash    id -> workers that died with it
+-- KEYS[6]    states    hash    id -> where it is, if not in its queue
+-- KEYS[7]    paused    set     names of queues from which nothing is claimed
+-- KEYS[8..]  queue     list, then its bell (list) and delayed (zset), for each queue, the most urgent first
+-- ARGV[1]    worker    string
+-- ARGV[2]    number    integer, one more with each claim of this worker
+-- ARGV[3]    count     integer from 1 to 500
+-- ARGV[4]    suspects  1 or 0: how many jobs it may take with which two workers have died
+-- ARGV[5..]  name      of each queue, in the same order
+-- RETURNS    {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, ...}: milliseconds until
+--            there is something to do again, such as a delayed job that is due, -1 if there is nothing; then each job,
+--            which attempt this is, how many attempts failed, whether somebody wants it cancelled, and where it comes from
+--            | {0}: this worker has been taken for dead
+-- TWICE      the jobs of the first run again, as far as they are not done, and no others; none after a later claim
+-- COST       O(Q log D + count + G), Q queues with D delayed jobs, G ids of cancelled jobs and of suspects that are left,
+--            about 1,000 at most, and up to 499 more in each queue
+-- @include server_time
+-- @include ring
+local bodies, workers, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local states, paused = KEYS[6], KEYS[7]
+local worker, number, count, suspects = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local now_ms = math.floor(server_time() / 1000)
+local ends = redis.call('ZSCORE', workers, worker)
+if not ends or tonumber(ends) <= now_ms then
+  return {0}
+end
+local last = redis.call('HGET', claimed, '#')
+local last_number = last and tonumber(string.match(last, '^%d+')) or 0
+if last_number > number then
+  return {1, -1, now_ms}  -- it was sent again long ago; this is the first sending, come late, and nobody listens
+end
+
+-- All queues are read before one is changed: a key that is not ours stops the script here.
+local ready, next_ms = {}, -1
+local some_are_paused = redis.call('EXISTS', paused) == 1
+local some_failed, some_crashed = redis.call('EXISTS', failures) == 1, redis.call('EXISTS', crashes) == 1
+for i = 8, #KEYS, 3 do
+  ready[i] = redis.call('LLEN', KEYS[i])
+  redis.call('LLEN', KEYS[i + 1])
+  if some_are_paused and redis.call('SISMEMBER', paused, ARGV[5 + (i - 8) / 3]) == 1 then
+    ready[i] = 0
+  end
+  local due = redis.call('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')[2]
+  if due and (next_ms < 0 or due - now_ms < next_ms) then
+    next_ms = math.max(0, due - now_ms)
+  end
+end
+
+local ids, texts, places, names = {}, {}, {}, {}
+if last_number == number then
+  for id in string.gmatch(last, ' (%S+)') do
+    local place, name = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ (.*)$')
+    if place then
+      ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
+        id, redis.call('HGET', bodies, id), place, name
+    end
+  end
+else
+  local most = math.ceil(3000 / (#KEYS - 7))  -- ids to look at in each queue: about 1,000 in all of them together
+  for i = 8, #KEYS, 3 do
+    local left, popped = {}, 0
+    while #ids < count and ready[i] > 0 and popped < most do
+      local found = redis.call('LPOP', KEYS[i], count - #ids)
+      for n, text in ipairs(redis.call('HMGET', bodies, unpack(found))) do
+        local is_suspect = some_crashed and tonumber(redis.call('HGET', crashes, found[n]) or 0) >= 2
+        if text and is_suspect and suspects == 0 then
+          left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
+        elseif text then  -- else it was cancelled
+          suspects = suspects - (is_suspect and 1 or 0)
+          ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
+            found[n], text, number * 1000 + #ids + 1, ARGV[5 + (i - 8) / 3]
+        end
+      end
+      ready[i], popped = ready[i] - #found, popped + #found
+    end
+    if #ids < count and ready[i] > 0 and #left == 0 then
+      next_ms = 0  -- so many were cancelled that the rest is for the next claim
+    end
+    if #ids < count and ready[i] > 0 and #left > 0 then
+      redis.call('RPUSH', KEYS[i], unpack(left))  -- so many that others hide behind them, and nobody is woken for these
+      ready[i] = 0
+    else
+      for n = #left, 1, -1 do
+        redis.call('LPUSH', KEYS[i], left[n])
+      end
+    end
+  end
+end
+
+local answer = {1, next_ms, now_ms}
+local claims = {'#', ARGV[2] .. ' ' .. table.concat(ids, ' ')}
+local running = {}
+if #ids > 0 then
+  local failed = some_failed and redis.call('HMGET', failures, unpack(ids)) or {}
+  local crashed = some_crashed and redis.call('HMGET', crashes, unpack(ids)) or {}
+  local state = redis.call('HMGET', states, unpack(ids))
+  for i, id in ipairs(ids) do
+    local errors = tonumber(failed[i]) or 0
+    local attempt = errors + (tonumber(crashed[i]) or 0) + 1
+    local is_cancelled = state[i] and string.sub(state[i], 1, 10) == 'cancelling'
+    claims[2 * i + 1], claims[2 * i + 2] = id, places[i] .. ' ' .. attempt .. ' ' .. names[i]
+    running[2 * i - 1], running[2 * i] = id, (is_cancelled and 'cancelling ' or 'running ') .. worker
+    local at = 7 * i - 4  -- each part by itself: a table of them would take 0.5 us more
+    answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], tonumber(places[i]), attempt
+    answer[at + 5], answer[at + 6], answer[at + 7] = errors, is_cancelled and 1 or 0, names[i]
+  end
+end
+if last_number < number then
+  redis.call('HSET', claimed, unpack(claims))
+  if #running > 0 then
+    redis.call('HSET', states, unpack(running))
+  end
+  for i = 8, #KEYS, 3 do
+    if ready[i] > 0 then
+      ring(KEYS[i + 1])  -- work is left behind: the next idle consumer wakes, one after the other
+    end
+  end
+end
+return answer

@@ -1,0 +1,76 @@
+-- claims/nack: a job, or an item, was not done: let it wait for another attempt, put it back, or set it aside.
+--
+-- KEYS[1]  claimed   hash  id -> 'place attempt queue-name'; of this worker
+-- KEYS[2]  failures  hash  id -> attempts that failed
+-- KEYS[3]  dead      zset  id -> when it was set aside, server ms; permanent until replayed or purged
+-- KEYS[4]  reasons   hash  id -> why it was set aside, JSON, newline, name of its queue; permanent as dead
+-- KEYS[5]  queue     list  ids, the next one first
+-- KEYS[6]  bell      list  at most one token
+-- KEYS[7]  delayed   zset  id -> due time, server ms
+-- KEYS[8]  states    hash  id -> where it is, if not in its queue
+-- KEYS[9]  progress  hash  id -> how far it is, JSON
+-- KEYS[10] watchers  hash  id -> addresses of those who wait for its end
+-- KEYS[11] parents   hash  id -> ids of the jobs that it runs after
+-- KEYS[12] children  hash  id -> how many jobs that run after it have not ended
+-- KEYS[13] outcomes  hash  id -> what became of a job that has children
+-- KEYS[14] news      list  ids of jobs that have ended, or may run now, which nobody has seen to yet
+-- KEYS[15] line      zset  address -> ticket: those who wait for room to put something in
+-- ARGV[1]  id        string
+-- ARGV[2]  place     integer, as it was claimed
+-- ARGV[3]  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
+--          no attempt | 'dead' it gave up
+-- ARGV[4]  delay_ms  integer >= 0, before a retry
+-- ARGV[5]  reason    JSON, of the dead
+-- ARGV[6]  name      of the queue
+-- ARGV[7]  inboxes   what the channel of each session's inbox begins with
+-- RETURNS  1 done | 2 done, and others are to be told | 0 the worker does not hold it at this place
+-- TWICE    0: it is not held any more
+-- COST     O(log N), N jobs delayed or dead
+-- @include server_time
+-- @include ring
+-- @include put_off
+-- @include bury
+-- @include tell_watchers
+-- @include note_end
+-- @include give_back
+-- @include first_in_line
+-- @include let_in
+local claimed, failures, dead, reasons, queue, bell, delayed =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local states, progress, watchers = KEYS[8], KEYS[9], KEYS[10]
+local parents, children, outcomes, news, line = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
+local id, place, verdict, delay_ms, reason = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local name, inboxes = ARGV[6], ARGV[7]
+local claim = redis.call('HGET', claimed, id)
+if not claim or string.match(claim, '^%d+') ~= place then
+  return 0
+end
+-- Where it may go is read before anything is changed: a key that is not ours stops the script here.
+if verdict == 'dead' then
+  redis.call('ZCARD', dead)
+else
+  redis.call('LLEN', queue)
+  redis.call('LLEN', bell)
+  redis.call('ZCARD', delayed)
+end
+local now_ms = math.floor(server_time() / 1000)
+redis.call('HDEL', claimed, id)  -- first: it frees memory, so a full server lets the rest pass
+redis.call('HDEL', progress, id)
+local is_cancelled = string.sub(redis.call('HGET', states, id) or '', 1, 10) == 'cancelling'
+if verdict ~= 'back' then
+  redis.call('HINCRBY', failures, id, 1)
+end
+if verdict == 'dead' then
+  redis.call('HDEL', states, id)
+  bury(dead, reasons, id, now_ms, reason, name)
+  tell_watchers(watchers, inboxes, id)
+  let_in(line, inboxes)
+  if note_end(parents, children, outcomes, news, id, 'failed ' .. reason) then
+    return 2
+  end
+elseif verdict == 'retry' and not is_cancelled then
+  put_off(delayed, bell, states, id, now_ms + delay_ms, name)
+else
+  give_back(queue, bell, states, watchers, inboxes, id)
+end
+return 1

@@ -1,0 +1,88 @@
+-- claims/recover: give what a worker holds that is dead, or retires, back to the front of its queues.
+--
+-- KEYS[1]    workers      zset    worker -> when it is taken for dead, server ms
+-- KEYS[2]    claimed      hash    id -> 'place attempt queue-name'; of that worker
+-- KEYS[3]    crashes      hash    id -> workers that died with it
+-- KEYS[4]    dead         zset    id -> when it was set aside, server ms
+-- KEYS[5]    reasons      hash    id -> why it was set aside, JSON, newline, name of its queue
+-- KEYS[6]    states       hash    id -> where it is, if not in its queue
+-- KEYS[7]    progress     hash    id -> how far it is, JSON
+-- KEYS[8]    watchers     hash    id -> addresses of those who wait for its end
+-- KEYS[9]    parents      hash    id -> ids of the jobs that it runs after
+-- KEYS[10]   children     hash    id -> how many jobs that run after it have not ended
+-- KEYS[11]   outcomes     hash    id -> what became of a job that has children
+-- KEYS[12]   news         list    ids of jobs that have ended, or may run now, which nobody has seen to yet
+-- KEYS[13]   line         zset    address -> ticket: those who wait for room to put something in
+-- KEYS[14..] queue        list, then its bell (list), for each queue from which it has claimed
+-- ARGV[1]    worker       string
+-- ARGV[2]    max_crashes  integer > 0: a job that killed so many workers is set aside | 0: the worker retires, no crash
+-- ARGV[3]    why          those are set aside: text that JSON has as it is
+-- ARGV[4]    inboxes      what the channel of each session's inbox begins with
+-- ARGV[5..]  name         of each queue, in the same order
+-- RETURNS    {back, dead, told}: how many were given back, and set aside; 1 if others are to be told of these
+--            | {-1, 0, 0}: the worker is alive
+-- TWICE      {0, 0, 0}: it holds nothing any more
+-- COST       O(N log N), N jobs claimed
+-- @include server_time
+-- @include ring
+-- @include bury
+-- @include tell_watchers
+-- @include give_back
+-- @include note_end
+-- @include first_in_line
+-- @include let_in
+local workers, claimed, crashes, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local states, progress, watchers = KEYS[6], KEYS[7], KEYS[8]
+local parents, children, outcomes, news, line = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
+local worker, max_crashes, why, inboxes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local now_ms = math.floor(server_time() / 1000)
+local ends = redis.call('ZSCORE', workers, worker)
+if max_crashes > 0 and ends and tonumber(ends) > now_ms then
+  return {-1, 0, 0}
+end
+-- Where they may go is read before anything is changed: a key that is not ours stops the script here.
+redis.call('ZCARD', dead)
+for i = 14, #KEYS do
+  redis.call('LLEN', KEYS[i])
+end
+local place = {}
+for i = 5, #ARGV do
+  place[ARGV[i]] = 14 + (i - 5) * 2
+end
+
+redis.call('HDEL', claimed, '#')
+local back, buried, told = 0, 0, 0
+local jobs = {}
+local entries = redis.call('HGETALL', claimed)
+for i = 1, #entries, 2 do
+  local at, attempt, name = string.match(entries[i + 1], '^(%d+) (%d+) (.*)$')
+  jobs[#jobs + 1] = {entries[i], tonumber(at), name, attempt}
+end
+table.sort(jobs, function(one, other) return one[2] > other[2] end)  -- so that the first claimed comes to the front
+for _, job in ipairs(jobs) do
+  local id, name = job[1], job[3]
+  if place[name] then
+    redis.call('HDEL', claimed, id)
+    redis.call('HDEL', progress, id)
+    if max_crashes > 0 and redis.call('HINCRBY', crashes, id, 1) >= max_crashes then
+      redis.call('HDEL', states, id)
+      local reason = '{"reason":"' .. why .. '","attempts":' .. job[4] .. '}'
+      bury(dead, reasons, id, now_ms, reason, name)
+      tell_watchers(watchers, inboxes, id)
+      buried = buried + 1
+      if note_end(parents, children, outcomes, news, id, 'failed ' .. reason) then
+        told = 1
+      end
+    else
+      give_back(KEYS[place[name]], KEYS[place[name] + 1], states, watchers, inboxes, id)
+      back = back + 1
+    end
+  end
+end
+if buried > 0 then
+  let_in(line, inboxes)
+end
+if redis.call('EXISTS', claimed) == 0 then
+  redis.call('ZREM', workers, worker)
+end
+return {back, buried, told}

@@ -1,0 +1,57 @@
+-- mailboxes/send: add messages, all of them or none, and let the one who has waited longest look.
+--
+-- KEYS[1]  messages  hash    id -> 'LAPSES BODY'; permanent
+-- KEYS[2]  unread    zset    id -> id, which is the server's time in us; permanent
+-- KEYS[3]  claims    zset    claim -> lease end, server ms; permanent
+-- KEYS[4]  claimed   hash    claim -> 'MISSED ID ID ...'; permanent. Not used here; it is there for the sake of the numbers
+-- KEYS[5]  dropped   string  how many were dropped unread that nobody was told of; permanent
+-- KEYS[6]  waiters   zset    address -> ticket
+-- KEYS[7]  last      string  the last id, 1 h
+-- KEYS[8]  recent    hash    request -> its answer, 120 s
+-- KEYS[9]  older     hash    the same, from before; at most 120 s
+-- ARGV[1]  request       string, unique to these messages
+-- ARGV[2]  max_messages  integer > 0: how many may be unread
+-- ARGV[3]  max_age_ms    integer > 0, or 0 to keep messages of any age
+-- ARGV[4]  inboxes       what the channel of each session's inbox begins with
+-- ARGV[5..]  bodies      JSON, 1 to 1,000 of them
+-- RETURNS  0 done | 1 done, but call again to find someone in line
+-- TWICE    nothing is added; the line is told again
+-- COST     O(M log N), M messages added, N there
+-- @include server_time
+-- @include recall
+-- @include remember
+-- @include since
+-- @include drop_unread
+-- @include next_look
+-- @include tell_line
+local messages, unread, claims, _, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local last, recent, older = KEYS[7], KEYS[8], KEYS[9]
+local request, max_messages, max_age_ms, inboxes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local now_us = server_time()
+if not recall(recent, older, request) then
+  redis.call('GET', dropped)  -- a key that is not ours stops the script before it has changed anything
+  redis.call('ZCARD', waiters)
+  local newest = redis.call('ZREVRANGE', unread, 0, 0)[1]
+  local before = math.max(tonumber(redis.call('GET', last) or 0), tonumber(newest or 0))
+  local id = math.max(now_us, before + 1)  -- the clock may have been set back
+  local fields, entries = {}, {}
+  for i = 5, #ARGV do
+    local text = string.format('%.0f', id + i - 5)
+    fields[#fields + 1], fields[#fields + 2] = text, '0 ' .. ARGV[i]
+    entries[#entries + 1], entries[#entries + 2] = text, text
+  end
+  -- First what grows most: a full server refuses here, before anything is changed.
+  redis.call('HSET', messages, unpack(fields))
+  redis.call('ZADD', unread, unpack(entries))
+  redis.call('SET', last, entries[#entries], 'PX', 3600000)
+  remember(recent, older, request, 1)
+  local excess = redis.call('ZCARD', unread) - max_messages
+  if excess > 0 then
+    drop_unread(messages, unread, dropped, redis.call('ZRANGE', unread, 0, math.min(excess, 2000) - 1))
+  end
+  if max_age_ms ~= '0' then
+    local oldest = '(' .. since(now_us, max_age_ms)
+    drop_unread(messages, unread, dropped, redis.call('ZRANGEBYSCORE', unread, '-inf', oldest, 'LIMIT', 0, 1000))
+  end
+end
+return tell_line(unread, claims, waiters, inboxes, math.floor(now_us / 1000))

@@ -1,0 +1,19 @@
+-- mailboxes/unread: how many messages a fetch would find.
+--
+-- KEYS[1]  messages    hash    id -> 'LAPSES BODY'
+-- KEYS[2]  unread      zset    id -> id, which is the server's time in us
+-- KEYS[3]  claims      zset    claim -> lease end, server ms
+-- KEYS[4]  claimed     hash    claim -> 'MISSED ID ID ...'
+-- KEYS[5]  dropped     string  how many were dropped unread that nobody was told of
+-- ARGV[1]  max_age_ms  integer > 0, or 0 for messages of any age
+-- RETURNS  how many
+-- TWICE    the same; what lapsed claims hold has been put back
+-- COST     O(log N + M), N messages, M of lapsed claims
+-- @include server_time
+-- @include put_back
+-- @include put_back_lapsed
+-- @include since
+local messages, unread, claims, claimed, dropped = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local now_us = server_time()
+put_back_lapsed(messages, unread, claims, claimed, dropped, math.floor(now_us / 1000))
+return redis.call('ZCOUNT', unread, since(now_us, ARGV[1]), '+inf')

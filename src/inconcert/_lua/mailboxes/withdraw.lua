@@ -1,0 +1,26 @@
+-- mailboxes/withdraw: leave the line, and put back at once what was claimed for one who does not take it.
+--
+-- KEYS[1]  messages   hash    id -> 'LAPSES BODY'
+-- KEYS[2]  unread     zset    id -> id
+-- KEYS[3]  claims     zset    claim -> lease end, server ms
+-- KEYS[4]  claimed    hash    claim -> 'MISSED ID ID ...'
+-- KEYS[5]  dropped    string  how many were dropped unread that nobody was told of
+-- KEYS[6]  waiters    zset    address -> ticket
+-- ARGV[1]  address    that of the fetch
+-- ARGV[2]  inboxes    what the channel of each session's inbox begins with
+-- ARGV[3]  puts_back  1 to put back what it claimed | 0 if somebody may have that in hand
+-- RETURNS  how many messages are back
+-- TWICE    0; the line is told again, if there are messages or nothing was to be put back
+-- COST     O(M log N), M messages put back, N there
+-- @include server_time
+-- @include put_back
+-- @include next_look
+-- @include tell_line
+local messages, unread, claims, claimed, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local address, inboxes, puts_back = ARGV[1], ARGV[2], ARGV[3]
+redis.call('ZREM', waiters, address)
+local count = puts_back == '1' and put_back(messages, unread, claims, claimed, dropped, address, false) or 0
+if puts_back == '0' or redis.call('EXISTS', unread) == 1 then  -- perhaps it was this one who was to look
+  tell_line(unread, claims, waiters, inboxes, math.floor(server_time() / 1000))
+end
+return count

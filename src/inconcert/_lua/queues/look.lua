@@ -1,0 +1,27 @@
+-- queues/look: how much there is in a queue, and what comes next.
+--
+-- KEYS[1]  bodies   hash  id -> 'put_ms item'
+-- KEYS[2]  queue    list  ids, the next one first
+-- KEYS[3]  delayed  zset  id -> due time, server ms
+-- KEYS[4]  dead     zset  id -> when it was set aside, server ms
+-- ARGV[1]  limit    integer from 0 to 1,000: how many items to show
+-- RETURNS  {ready, delayed, claimed, dead, oldest_ms, id, body, ...}: oldest_ms since the oldest of those that are ready
+--          was put in, as far as the two ends of the queue tell, -1 if none is; then the items that come next
+-- TWICE    the same; nothing is changed
+-- COST     O(M), M items shown
+-- @include server_time
+local bodies, queue, delayed, dead, limit = KEYS[1], KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[1])
+local now_ms = math.floor(server_time() / 1000)
+local ready, later, buried = redis.call('LLEN', queue), redis.call('ZCARD', delayed), redis.call('ZCARD', dead)
+local oldest_ms = -1
+for _, at in ipairs({0, -1}) do
+  local id = redis.call('LINDEX', queue, at)
+  local put_ms = id and string.match(redis.call('HGET', bodies, id) or '', '^%d+')
+  oldest_ms = math.max(oldest_ms, put_ms and now_ms - put_ms or -1)
+end
+local answer = {ready, later, redis.call('HLEN', bodies) - ready - later - buried, buried, oldest_ms}
+for _, id in ipairs(limit > 0 and redis.call('LRANGE', queue, 0, limit - 1) or {}) do
+  answer[#answer + 1] = id
+  answer[#answer + 1] = redis.call('HGET', bodies, id) or ''
+end
+return answer

@@ -1,0 +1,37 @@
+-- queues/purge: drop items that nobody has claimed, at most 500.
+--
+-- KEYS[1]  bodies    hash  id -> 'put_ms item'
+-- KEYS[2]  queue     list  ids, the next one first
+-- KEYS[3]  delayed   zset  id -> due time, server ms
+-- KEYS[4]  states    hash  id -> where it is, if not in its queue
+-- KEYS[5]  failures  hash  id -> attempts that failed
+-- KEYS[6]  crashes   hash  id -> workers that died with it
+-- KEYS[7]  line      zset  address -> ticket: those who wait for room
+-- ARGV[1]  inboxes   what the channel of each session's inbox begins with
+-- RETURNS  how many were dropped; 500 if there may be more
+-- TWICE    drops what is left
+-- COST     O(M log D), M dropped, D delayed items
+-- @include first_in_line
+-- @include let_in
+local bodies, queue, delayed, states, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local line, inboxes = KEYS[7], ARGV[1]
+redis.call('ZCARD', delayed)  -- a key that is not ours stops the script before it has changed anything
+redis.call('ZCARD', line)
+local ids = redis.call('LRANGE', queue, 0, 499)
+redis.call('LTRIM', queue, 500, -1)
+if #ids < 500 then
+  local later = redis.call('ZRANGE', delayed, 0, 499 - #ids)
+  for _, id in ipairs(later) do
+    ids[#ids + 1] = id
+  end
+  if #later > 0 then
+    redis.call('ZREM', delayed, unpack(later))
+  end
+end
+if #ids > 0 then
+  for _, key in ipairs({bodies, states, failures, crashes}) do
+    redis.call('HDEL', key, unpack(ids))
+  end
+  let_in(line, inboxes)
+end
+return #ids

@@ -1,0 +1,36 @@
+-- tasks/reschedule: let a job that is not due yet be due at another time.
+--
+-- KEYS[1]  bodies    hash    id -> 'enqueued_ms envelope'
+-- KEYS[2]  states    hash    id -> where it is, if not in its queue
+-- KEYS[3]  dead      zset    id -> when it was set aside, server ms
+-- KEYS[4]  queue     list    ids, the next one first
+-- KEYS[5]  bell      list    at most one token
+-- KEYS[6]  delayed   zset    id -> due time, server ms
+-- ARGV[1]  id        string
+-- ARGV[2]  delay_ms  integer >= 0; from now, or of one that waits for others from when they have succeeded
+-- ARGV[3]  name      of its queue
+-- RETURNS  1 it is due then | 0 it is too late: it is in its queue already, runs or has ended
+-- TWICE    the same, counted from the second run; 0 if it has begun since the first
+-- COST     O(log N), N delayed jobs of the queue
+-- @include server_time
+-- @include ring
+-- @include put_off
+-- @include let_run
+local bodies, states, dead, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local id, delay_ms, name = ARGV[1], ARGV[2], ARGV[3]
+local state = redis.call('HGET', states, id)
+if state == 'delayed ' .. name then
+  -- All are read before one is changed: a key that is not ours stops the script here.
+  redis.call('LLEN', queue)
+  redis.call('LLEN', bell)
+  redis.call('ZREM', delayed, id)  -- first: it needs no memory, so a full server lets the rest pass
+  let_run(queue, bell, delayed, states, id, delay_ms, math.floor(server_time() / 1000), name)
+  return 1
+end
+local pending = string.match(state or '', '^waiting (%d+) ')
+if pending then
+  redis.call('HSET', states, id, 'waiting ' .. pending .. ' ' .. delay_ms .. ' ' .. name)
+  return 1
+end
+local is_queued = not state and redis.call('HEXISTS', bodies, id) == 1 and not redis.call('ZSCORE', dead, id)
+return is_queued and delay_ms == '0' and 1 or 0

@@ -1,0 +1,21 @@
+-- tasks/running: of each queue, how many jobs some workers hold.
+--
+-- KEYS[1..]  claimed  hash    id -> 'place attempt queue-name'; of each worker
+-- RETURNS    {queue-name, count, ...}
+-- TWICE      the same; nothing is changed
+-- COST       O(C), C jobs claimed
+local counts, answer = {}, {}
+for i = 1, #KEYS do
+  local entries = redis.call('HGETALL', KEYS[i])
+  for n = 1, #entries, 2 do
+    local name = string.match(entries[n + 1], '^%d+ %d+ (.*)$')
+    if entries[n] ~= '#' then
+      counts[name] = (counts[name] or 0) + 1
+    end
+  end
+end
+for name, count in pairs(counts) do
+  answer[#answer + 1] = name
+  answer[#answer + 1] = count
+end
+return answer

@@ -1,0 +1,22 @@
+"""Caps given by users: counts as whole numbers, and how long things are kept."""
+
+import math
+
+from inconcert._rules.durations import Seconds, milliseconds, ttl
+
+__all__ = ["age_ms", "whole"]
+
+
+def whole(parameter: str, value: int, *, least: int = 1, most: float = math.inf) -> int:
+    """Check a count; an error names the parameter."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{parameter} is {value!r}; give a whole number from {least} to {most:,.0f}")
+    return value
+
+
+def age_ms(max_age: Seconds | None) -> int:
+    """Check how long something is kept: in milliseconds, 0 for any time."""
+    try:
+        return 0 if max_age is None else milliseconds(ttl(max_age))
+    except ValueError as error:
+        raise ValueError(f"max_age is {max_age!r}; give at least 0.001 s, or None for any age") from error

@@ -1,0 +1,54 @@
+"""How the parts of chat ask the server, and what they make of its answers."""
+
+import math
+from collections.abc import Sequence
+
+from inconcert._core.session import Access, Session
+from inconcert._redis.channel import Call
+from inconcert._redis.replies import Reply
+from inconcert.chat.places import Places
+from inconcert.errors import ChatNotFound, NotAMember
+
+__all__ = ["DONE", "Asking", "check", "together", "whole"]
+
+DONE = 1  # what scripts answer first
+_NO_MEMBER = 0  # or less, if there is no such chat; the user follows
+
+
+class Asking:
+    """What all verbs of chat need.
+
+    Args:
+        access: The way to the open session.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._places = Places(access.keys)
+
+
+async def together(session: Session, calls: Sequence[Call]) -> list[Reply]:
+    """Send these together, and wait for all replies."""
+    for call in calls:
+        await session.channel.has_room()
+        session.channel.submit(call)
+    return [await call for call in calls]
+
+
+def check(reply: Reply, chat_id: str) -> None:
+    """Raise the error that a script's first word stands for."""
+    if reply[0] == _NO_MEMBER:
+        raise NotAMember(chat_id, reply[1].decode())
+    if reply[0] != DONE:
+        raise ChatNotFound(chat_id)
+
+
+def whole(parameter: str, value: int, *, least: int = 1, most: float = math.inf) -> int:
+    """The value, if it is a whole number in this range.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{parameter} is {value!r}; give a whole number from {least} to {most:,.0f}")
+    return value

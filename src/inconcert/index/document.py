@@ -1,0 +1,47 @@
+"""What the index keeps of a document."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from inconcert._redis.commands import Argument
+from inconcert.errors import InvalidPayload
+from inconcert.index.query import as_text
+from inconcert.index.ranking import lack_of
+from inconcert.index.scores import scores_as_text
+from inconcert.index.words import Reader
+
+__all__ = ["facts_of"]
+
+_LONGEST_TEXT = 2**20  # characters
+_MOST_WORDS = 100_000  # the server walks through them when the document is replaced
+_MOST_DIFFERENT = 3_000  # of them; to replace all takes the server about 40 ms
+
+
+def facts_of(title: str, text: str, scores: Mapping[str, float], reader: Reader) -> list[Argument]:
+    """Its words in their order, its scores, and each word with what its share lacks: what `index/add` is given.
+
+    Args:
+        title: The document's name in errors.
+        text: What it can be found by.
+        scores: What it can be ranked by.
+        reader: How a text becomes words.
+
+    Raises:
+        ValueError: A score is no number from -1e150 to 1e150, or there are too many.
+        InvalidName: The name of a score is none.
+        InvalidPayload: The text is too long, or has too many words.
+    """
+    if len(text) > _LONGEST_TEXT:
+        raise InvalidPayload(f"{title} has {len(text):,} characters; add it in parts of up to {_LONGEST_TEXT:,}")
+    words = reader.words(text)
+    if len(words) > _MOST_WORDS:
+        raise InvalidPayload(f"{title} has {len(words):,} words; add it in parts of up to {_MOST_WORDS:,}")
+    counts = Counter(words)
+    if len(counts) > _MOST_DIFFERENT:
+        raise InvalidPayload(
+            f"{title} has {len(counts):,} different words; add it in parts of up to {_MOST_DIFFERENT:,}"
+        )
+    facts: list[Argument] = [as_text(words), scores_as_text(scores)]
+    for word, times in counts.items():
+        facts += [word, lack_of(times, len(words))]
+    return facts

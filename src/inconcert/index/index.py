@@ -1,0 +1,256 @@
+"""Documents that are found by their words, in the order of their relevance, of scores of their own, or of both.
+
+The server keeps a list of the documents of each word, with those first of which it says most, and a list of those that
+have a score, in its order.  The lists of all words are one sorted set, and so are those of all scores: an index has a
+fixed number of keys, and each change of a document is one script.
+
+    documents  hash  document -> its words in their order
+    words      hash  word -> its number
+    postings   zset  the documents of each word
+    ranks      zset  the documents of each score
+    scores     hash  document -> its scores
+    sorted     zset  the words by the alphabet
+
+Source: docs/explanation/ranked-index.md
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from inconcert._core.session import Access
+from inconcert._redis.scripts import load
+from inconcert._rules.names import check_name
+from inconcert.index.document import facts_of
+from inconcert.index.query import parse
+from inconcert.index.scores import number_of, weights_of
+from inconcert.index.search import Ranks, Search, highest
+from inconcert.index.words import Reader, fold, tokenize
+
+__all__ = ["Hit", "Index"]
+
+_ADD, _REMOVE, _CLEAR, _SIZE = load("index/add"), load("index/remove"), load("index/clear"), load("index/size")
+_LIST = load("index_words/list")
+
+_MOST_HITS = 10_000  # up to the end of a page; who looks at more wants a better query
+_LONGEST_WORD = 100  # characters, as the reader cuts them
+_PAGE = 1000  # words in one reply, as index_words/list has it
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A document that was found.
+
+    Attributes:
+        id: Which document.
+        score: What ranks it: its relevance, or its weighted scores, or the sum of both.
+    """
+
+    id: str
+    score: float
+
+
+class Index:
+    """Finds documents by their words: the most relevant first, or those with the highest scores.
+
+    It keeps the words of a document and its scores, and not the document: keep that where it is, under the same id.
+
+    Made by `Coordinator.index`:
+
+    ```python
+    index = concert.index("articles")
+    await index.add("doc:1", "Locks in Redis, without tears", scores={"updated": 1699990000, "votes": 12})
+    for hit in await index.search("redis lock* -java", weights={"updated": 1, "votes": 100}):
+        print(hit.id, hit.score)
+    ```
+
+    Args:
+        access: The way to the open session.
+        name: Which index. The same name in the same namespace is the same index, on any machine.
+        tokenizer: Text -> its words, without spaces in them. All who use an index use the same one.
+        stop_words: Words that are neither indexed nor looked for, as the tokenizer gives them.
+
+    Raises:
+        ValueError: `stop_words` is a string.
+        InvalidName: `name` is empty or longer than 512 bytes.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        name: str,
+        *,
+        tokenizer: Callable[[str], list[str]] = tokenize,
+        stop_words: Collection[str] = (),
+    ) -> None:
+        self._access = access
+        self._name = name
+        parts = ("documents", "words", "postings", "ranks", "scores", "sorted", "recent", "older")
+        self._keys = access.keys.of("index", name, *parts)
+        self._reader = Reader(tokenizer, stop_words)
+
+    def __repr__(self) -> str:
+        return f"<Index {self._name!r}>"
+
+    async def add(self, document_id: str, text: str, *, scores: Mapping[str, float] | None = None) -> None:
+        """Add a document, or put it in the place of its former version: wholly, or not at all.
+
+        Args:
+            document_id: Which document: a name of your choice.
+            text: What it can be found by, at most 1,048,576 characters with 100,000 words, 3,000 of them different.
+            scores: What it can be ranked by: name -> a number from -1e150 to 1e150, at most 50. A name has no spaces.
+
+        Raises:
+            ValueError: A score is no number from -1e150 to 1e150, or there are too many.
+            InvalidName: The id, or the name of a score, is none.
+            InvalidPayload: The text is too long.
+            Unavailable: The server could not be asked, or is full; nothing was changed.
+            OutcomeUnknown: The server did not answer; add it again.
+
+        Cost: 1 round trip, O(M log N), M different words in the document and N in all together.
+        """
+        check_name("document", document_id)
+        title = f"document {document_id!r} of index {self._name!r}"
+        facts = facts_of(title, text, scores or {}, self._reader)
+        session = self._access.session
+        await session.run(_ADD, self._keys, session.new_address(), document_id, *facts)
+
+    async def remove(self, document_id: str) -> bool:
+        """Remove a document.
+
+        Returns:
+            Whether it was there.
+
+        Raises:
+            OutcomeUnknown: The server did not answer; remove it again.
+
+        Cost: 1 round trip, O(M log N), M different words in the document and N in all together.
+        """
+        check_name("document", document_id)
+        session = self._access.session
+        return bool(await session.run(_REMOVE, self._keys, session.new_address(), document_id))
+
+    async def clear(self) -> None:
+        """Remove all documents.
+
+        Raises:
+            OutcomeUnknown: The server did not answer; clear it again.
+
+        Cost: 1 round trip, O(1).
+        """
+        session = self._access.session
+        await session.run(_CLEAR, self._keys, session.new_address())
+
+    async def size(self) -> int:
+        """How many documents there are. Cost: 1 round trip."""
+        size: int = await self._access.session.run(_SIZE, self._keys[:1])
+        return size
+
+    async def search(
+        self,
+        query: str,
+        *,
+        weights: Mapping[str, float] | None = None,
+        relevance: float | None = None,
+        offset: int = 0,
+        limit: int = 10,
+    ) -> list[Hit]:
+        """The documents that match all terms of a query, those that rank highest first.
+
+        A term is a word, a `"phrase"`, or the beginning of a word with `*` after it.  With `-` before it, a document
+        must not match it; one term at least must be without.  The beginning of a word ranks nothing, unless there is no
+        word or phrase beside it: then a document ranks by that word of it which says most.
+
+        Args:
+            query: Such as `redis locks -java "hand over" pre*`.
+            weights: Name of a score -> its weight, at most 50. A document without the score has 0.
+            relevance: The weight of the words, 0 or more; by default 1 without `weights`, and 0 with them.
+            offset: How many hits to skip.
+            limit: How many to return, 1 or more; `offset` and `limit` together are at most 10,000.
+
+        Returns:
+            The hits. Those of one rank are in the order of their ids, so that each page follows the one before it.
+
+        Raises:
+            ValueError: The query cannot be read, or has nothing to look for; or a number is out of range.
+            InvalidName: The name of a score is none.
+
+        Cost: 2 round trips, and 1 for each further 1,000 documents that must be read: some hundred where one word is
+            common, and at most as many as have the rarest of several; see docs/explanation/ranked-index.md.
+        """
+        terms = parse(query, self._reader)
+        wanted = _end_of_page(offset, limit)
+        factors = weights_of(weights or {})
+        share = number_of("relevance", (0.0 if weights else 1.0) if relevance is None else relevance)
+        if share < 0:
+            raise ValueError(f"relevance is {relevance!r}; give 0 or more")
+
+        alternatives = (
+            [terms.words] if terms.words else [[word] for word in await self._all_with(terms.prefixes.pop(0))]
+        )
+        searches = [
+            Search(self._keys[:5], terms, words, relevance=share, weights=factors, wanted=wanted)
+            for words in alternatives
+        ]
+        ranks = await self._run(searches)
+        return [Hit(*item) for item in highest(ranks, wanted)[offset:]]
+
+    async def suggest(self, prefix: str, *, limit: int = 10) -> list[str]:
+        """Words of the documents that begin like this, those first that most documents have.
+
+        Args:
+            prefix: The beginning of a word, in upper or lower case.
+            limit: How many words to return, from 1 to 1,000.
+
+        Raises:
+            ValueError: `prefix` is empty, or `limit` out of range.
+
+        Cost: 1 round trip. Of more than 1,000 such words, the first 1,000 by the alphabet are looked at.
+        """
+        start = fold(prefix[:_LONGEST_WORD]).encode(errors="ignore").decode()  # no word has lone surrogates
+        if not start:
+            raise ValueError(f"prefix is {prefix!r}; give at least one character")
+        if type(limit) is not int or not 1 <= limit <= _PAGE:
+            raise ValueError(f"limit is {limit!r}; give 1 to {_PAGE:,}")
+        counts = await self._some_with(start)
+        return sorted(counts, key=lambda word: (-counts[word], word))[:limit]
+
+    # Below.
+
+    async def _some_with(self, prefix: str, after: str = "") -> dict[str, int]:
+        """The next words by the alphabet that begin so, with how many documents have each."""
+        _, words, postings, _, _, alphabet, *_ = self._keys
+        flat = await self._access.session.run(_LIST, (alphabet, words, postings), prefix, after)
+        return {word.decode(): count for word, count in zip(flat[::2], flat[1::2], strict=True)}
+
+    async def _all_with(self, prefix: str) -> list[str]:
+        """All words that begin so."""
+        found = [*(page := await self._some_with(prefix))]
+        while len(page) == _PAGE:
+            found += (page := await self._some_with(prefix, found[-1]))
+        return found
+
+    async def _run(self, searches: list[Search]) -> Ranks:
+        """Run these to their ends, side by side; a document that several have found has the highest of its ranks."""
+        channel = self._access.session.channel
+        unfinished = searches
+        while unfinished:
+            calls = [search.ask() for search in unfinished]
+            for call in calls:
+                await channel.has_room()
+                channel.submit(call)
+            unfinished = [search for search, call in zip(unfinished, calls, strict=True) if search.take(await call)]
+        ranks: Ranks = {}
+        for search in searches:
+            for document, rank in search.ranks.items():
+                ranks[document] = max(rank, ranks.get(document, rank))
+        return ranks
+
+
+def _end_of_page(offset: int, limit: int) -> int:
+    """How many hits must be known."""
+    are_whole = type(offset) is int and type(limit) is int
+    if not are_whole or offset < 0 or limit < 1 or offset + limit > _MOST_HITS:
+        raise ValueError(
+            f"offset is {offset!r} and limit {limit!r}; give whole numbers, together at most {_MOST_HITS:,}"
+        )
+    return offset + limit

@@ -1,0 +1,1 @@
+"""Mailboxes: what is kept for one recipient, and who waits for it."""

@@ -1,0 +1,225 @@
+"""One fetch of a mailbox: a claim of its messages, and a place in line until there are some.
+
+    waiters  zset  address -> ticket: the line, the longest waiting first
+
+Whoever sends tells the first in line to look, which is to ask again.  One that stands still does not hold up the
+others: they look a moment later, and when the next claim may have lapsed.  One that waits no more, and is in line all
+the same, is taken out by its process when it is told.
+"""
+
+import time
+from dataclasses import dataclass, field
+from functools import partial
+
+from inconcert._core.session import Session
+from inconcert._redis.channel import Call
+from inconcert._redis.commands import Argument
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import load
+from inconcert._rules.payloads import JSON, decode
+from inconcert.errors import InconcertError
+
+__all__ = ["KEYS", "Fetching", "MailboxMessage"]
+
+_FETCH, _WITHDRAW = load("mailboxes/fetch"), load("mailboxes/withdraw")
+
+KEYS = ("messages", "unread", "claims", "claimed", "dropped", "waiters")  # of a mailbox, as far as fetches use them
+
+_NO_WAIT, _JOIN = -1, 0  # in place of a ticket
+_NO_ANSWER = 5.0  # seconds after which to look again when a look was not answered
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxMessage:
+    """One message of a mailbox.
+
+    Attributes:
+        id: Rises from each message of the mailbox to the next: the server's time in microseconds.
+        time: When the server took it, in seconds since 1970.
+        body: The JSON value that was sent.
+        attempt: 1 when it is fetched for the first time, and one more each time that it comes back.
+        missed: How many messages were dropped unread before this one; told with the first message of a fetch.
+        claim: Which fetch has it; what `Mailbox.ack` shows.
+    """
+
+    id: int
+    time: float
+    body: JSON
+    attempt: int
+    missed: int
+    claim: str = field(repr=False)
+
+
+class Fetching(Call):
+    """The call of one fetch, which is done when it has messages, or at once if it does not wait and there are none.
+
+    Args:
+        session: The open session.
+        keys: `KEYS` of the mailbox.
+        terms: The most messages, the life of the claim and the longest age in milliseconds.
+        waits: Whether to stand in line when there are none.
+    """
+
+    __slots__ = (
+        "_address",
+        "_asked_at",
+        "_is_looking",
+        "_is_over",
+        "_must_look",
+        "_sent_away",
+        "_session",
+        "_terms",
+        "_ticket",
+    )
+
+    def __init__(self, session: Session, keys: tuple[str, ...], terms: tuple[int, int, int], *, waits: bool) -> None:
+        self._address = session.new_address()
+        self._session = session
+        self._terms = terms
+        super().__init__(_FETCH, keys, self._arguments(_JOIN if waits else _NO_WAIT))
+        self._asked_at = 0.0
+        self._ticket = 0
+        self._is_looking = True  # a question is under way
+        self._must_look = False  # something was said since it was asked
+        self._is_over = False
+        self._sent_away: InconcertError | None = None
+
+    def ask(self) -> None:
+        """Ask for messages."""
+        self._session.wakeups.expect(self._address, self)
+        self._session.wakeups.on_stray("mailbox", partial(_leave, self._session))
+        self._asked_at = time.monotonic()
+        self._session.channel.submit(self)
+
+    def take(self) -> list[MailboxMessage]:
+        """The messages, which are now the caller's; none if there is no reply yet. It waits no more.
+
+        Raises:
+            Unavailable: The server could not be asked.
+            OutcomeUnknown: The server did not answer.
+            NotConnected: The coordinator was closed.
+        """
+        if not self.done():
+            return []
+        missed, *flat = self.result()
+        if self._sent_away is not None:  # just when they had come; they are back in the mailbox
+            raise self._sent_away.with_traceback(None)  # many raise this one
+        self._end()
+        found: list[MailboxMessage] = []
+        for id_, message in zip(flat[::2], flat[1::2], strict=True):
+            lapses, _, body = message.partition(b" ")
+            number = int(id_)
+            found.append(MailboxMessage(number, number / 1e6, decode(body), int(lapses) + 1, missed, self._address))
+            missed = 0
+        return found
+
+    def withdraw(self) -> None:
+        """Wait no more, and give back what was claimed, unless it was taken."""
+        if not self._is_over:
+            self._end()
+            if self.sends and not self._session.channel.is_closed:
+                _withdraw(self._session, self.keys, self._address, puts_back=True)
+        self.cancel()
+
+    # What it is told.
+
+    def answered(self, reply: Reply) -> None:
+        """Take the reply to our call."""
+        self.told(reply, self._asked_at)
+
+    def told(self, reply: Reply, asked_at: float) -> None:
+        """Take a reply of the script, to our call or to a later look."""
+        self._is_looking = False
+        if self.done():
+            return
+        if reply[0]:
+            self.set_result(reply[1:])
+        elif reply[2] == _NO_WAIT:
+            self.set_result([0])
+        else:
+            self._wait(reply, asked_at)
+
+    def hear(self, text: str) -> None:
+        """Look in so many milliseconds, or at once: 'mailbox MS KEY'."""
+        ms = int(text.split(" ", 2)[1])
+        if not ms or not self._ticket:
+            self.look()
+        else:
+            self._session.lines.look_in(self.key, ms / 1000)
+
+    def look(self) -> bool:
+        """Ask again; False if we wait no more."""
+        if self.done():
+            return False
+        if self._is_looking:
+            self._must_look = True  # the answer may be from before
+        else:
+            self._is_looking = True
+            self._session.channel.submit(_Look(self, self.keys, self._arguments(self._ticket)))
+        return True
+
+    def look_failed(self) -> None:
+        """Look again later."""
+        self._is_looking = False
+        self._session.lines.look_in(self.key, _NO_ANSWER)
+
+    def abandon(self, error: InconcertError) -> None:
+        """Leave, with this error."""
+        self._sent_away = error
+        self.failed(error)
+        self.withdraw()
+
+    # Below.
+
+    def _arguments(self, ticket: int) -> tuple[Argument, ...]:
+        return (self._address, ticket, *self._terms, self._session.inboxes)
+
+    def _wait(self, reply: Reply, asked_at: float) -> None:
+        lines = self._session.lines
+        _, _, ticket, joined = reply
+        lines.join(self.key, self)
+        lines.heard(self.key, reply)
+        if joined and self._ticket:  # the server had forgotten it, and maybe others
+            lines.everyone_look(self.key, asked_at)
+        self._ticket = ticket
+        if self._must_look:
+            self._must_look = False
+            self.look()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._session.wakeups.forget(self._address)
+        self._session.lines.leave(self.key, self)
+
+
+class _Look(Call):
+    """A fetch asks again for messages, from its place in line."""
+
+    __slots__ = ("_asked_at", "_fetching")
+
+    def __init__(self, fetching: Fetching, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
+        super().__init__(_FETCH, keys, args)
+        self._asked_at = time.monotonic()
+        self._fetching = fetching
+
+    @property
+    def is_wanted(self) -> bool:
+        return not self._fetching.done()
+
+    def answered(self, reply: Reply) -> None:
+        self._fetching.told(reply, self._asked_at)
+
+    def failed(self, error: InconcertError) -> None:
+        del error  # the fetch goes on waiting
+        self._fetching.look_failed()
+
+
+def _leave(session: Session, address: str, text: str) -> None:
+    """Take one out of a line who waits no more. What it claimed stays: whoever fetched that may have it in hand."""
+    if not session.channel.is_closed:
+        _withdraw(session, Keyspace.beside(text.split(" ", 2)[2], *KEYS), address, puts_back=False)
+
+
+def _withdraw(session: Session, keys: tuple[str, ...], address: str, *, puts_back: bool) -> None:
+    session.channel.submit(Call(_WITHDRAW, keys, (address, session.inboxes, int(puts_back)), must_run=True))

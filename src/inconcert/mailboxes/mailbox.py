@@ -1,0 +1,216 @@
+"""A mailbox: messages for one recipient, kept until they have been handled.
+
+    messages  hash    id -> how often a claim of it has lapsed, and its body
+    unread    zset    id -> id, which is the server's time when it was sent
+    claims    zset    claim -> lease end: one for each fetch whose messages are not all acknowledged
+    claimed   hash    claim -> the ids of its messages, and how many were missed before them
+    dropped   string  how many were dropped unread that nobody was told of
+
+Source: docs/explanation/mailboxes.md
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+from inconcert._core.session import Access
+from inconcert._redis.channel import Call
+from inconcert._redis.scripts import load
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds, milliseconds
+from inconcert._rules.limits import age_ms, whole
+from inconcert._rules.payloads import JSON, encode
+from inconcert.errors import InvalidPayload
+from inconcert.mailboxes.fetching import KEYS, Fetching, MailboxMessage
+
+__all__ = ["Mailbox"]
+
+_SEND, _ACK = load("mailboxes/send"), load("mailboxes/ack")
+_UNREAD, _PURGE = load("mailboxes/unread"), load("mailboxes/purge")
+
+MAILBOX_TTL = 60.0  # seconds; outlasts the handling of a handful of messages
+MAX_MESSAGES = 10_000
+_MOST_MESSAGES = 1_000_000  # in a mailbox
+_MOST_AT_ONCE = 1_000  # in one script: some milliseconds of the server's time
+_MOST_BYTES = 8 * 2**20  # likewise
+
+
+class Mailbox:
+    """What is for one recipient, kept while they are away: a message stays until it is acknowledged, or a cap drops it.
+
+    Anyone may send who knows the name.  The recipient fetches in any number of processes at once; a message is in one
+    hand only, as long as the claim on it is alive.  What was dropped unread is told: see `MailboxMessage.missed`.
+
+    Use it for what one reader is to get, whenever they come.  For groups use `Coordinator.chat`, for work that workers
+    share `Coordinator.task`, and for what need not be kept `Coordinator.signal`.
+
+    Made by `Coordinator.mailbox`:
+
+    ```python
+    mailbox = concert.mailbox("jack451")
+    await mailbox.send({"text": "your parcel is here"})
+    for message in await mailbox.fetch(timeout=20.0):
+        print(message.body)
+    ```
+
+    Args:
+        access: The way to the open session.
+        name: Whose mailbox. The same name in the same namespace is the same mailbox, on any machine.
+        ttl: How long a fetch may keep messages without acknowledging them, in seconds; then they come back.
+        max_messages: How many may be unread, 1 to 1,000,000; one more drops the oldest.
+        max_age: How long messages are kept unread, in seconds; None for any time.
+
+    Raises:
+        ValueError: `ttl` or `max_age` is not above 0, or `max_messages` is out of range.
+        InvalidName: `name` is empty or longer than 512 bytes.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        name: str,
+        *,
+        ttl: Seconds = MAILBOX_TTL,
+        max_messages: int = MAX_MESSAGES,
+        max_age: Seconds | None = None,
+    ) -> None:
+        self._access = access
+        self._name = name
+        self._keys = access.keys.of("mailbox", name, *KEYS, "last", "recent", "older")
+        self._ttl_ms = milliseconds(durations.ttl(ttl))
+        self._max_messages = whole("max_messages", max_messages, most=_MOST_MESSAGES)
+        self._max_age_ms = age_ms(max_age)
+
+    def __repr__(self) -> str:
+        return f"<Mailbox {self._name!r}>"
+
+    async def send(self, message: JSON) -> None:
+        """Add a message, and wake the fetch that has waited longest.
+
+        Those that one process sends one after the other keep their order.
+
+        Args:
+            message: A JSON value of at most 1 MiB.
+
+        Raises:
+            InvalidPayload: The message is not JSON, or too large.
+            Unavailable: The server could not be asked, or has no memory; nothing was added.
+            OutcomeUnknown: The server did not answer; it was added once, or not at all.
+
+        Cost: 1 round trip, and 1 message to each process that waits for this mailbox.
+        """
+        await self._send([encode(f"a message to mailbox {self._name!r}", message)])
+
+    async def send_many(self, messages: Iterable[JSON]) -> None:
+        """Add messages in this order, nothing between them: all, or none.
+
+        Args:
+            messages: At most 1,000 JSON values of at most 1 MiB each, and 8 MiB together.
+
+        Raises:
+            ValueError: There are more than 1,000.
+            InvalidPayload: A message is not JSON, or they are too large.
+            Unavailable: The server could not be asked, or has no memory; nothing was added.
+            OutcomeUnknown: The server did not answer; they were added once, or not at all.
+
+        Cost: As `send`, for all together.
+        """
+        what = f"messages to mailbox {self._name!r}"
+        bodies = [encode(f"one of {what}", message) for message in messages]
+        size = sum(map(len, bodies))
+        if len(bodies) > _MOST_AT_ONCE:
+            raise ValueError(f"{len(bodies)} {what}; send at most {_MOST_AT_ONCE} at once")
+        if size > _MOST_BYTES:
+            raise InvalidPayload(f"{what} have {size} bytes together; send at most {_MOST_BYTES} at once")
+        if bodies:
+            await self._send(bodies)
+
+    async def fetch(self, *, limit: int = 10, timeout: Seconds | None = 0, ack: bool = True) -> list[MailboxMessage]:
+        """The oldest messages that nobody else has in hand, oldest first.
+
+        With `ack=True` they are acknowledged at the moment in which this returns, never before: a fetch that fails or
+        is cancelled loses none.  What it returned is gone if the process then dies, unless it dies before that is
+        sent; where that matters use `ack=False`, and `ack` what was handled.  The claim of a fetch is not renewed:
+        what is not acknowledged within the mailbox's `ttl` comes back, in its place.
+
+        Args:
+            limit: The most messages, 1 to 1,000; fewer come if they have more than 1 MiB together.
+            timeout: Longest wait in seconds when there are none; None for ever, 0 looks once.
+            ack: Whether they count as handled.
+
+        Returns:
+            The messages; none if nothing came in time.
+
+        Raises:
+            ValueError: `limit` is out of range.
+            NotConnected: The coordinator is not open, or was closed meanwhile.
+            Unavailable: The server could not be asked.
+            OutcomeUnknown: The server did not answer; what was claimed comes back.
+
+        Cost: 1 round trip, and a script that nobody waits for to acknowledge. 0 while waiting, 1 to look when woken.
+        """
+        terms = (whole("limit", limit, most=_MOST_AT_ONCE), self._ttl_ms, self._max_age_ms)
+        seconds = durations.timeout(timeout)
+        session = self._access.session
+        await session.channel.has_room()
+        fetching = Fetching(session, self._keys[: len(KEYS)], terms, waits=seconds != 0)
+        try:
+            fetching.ask()
+            await asyncio.wait([fetching], timeout=seconds or None)
+            messages = fetching.take()
+        finally:
+            fetching.withdraw()
+        if ack:  # without an await, so that no cancellation can come between the acknowledgement and the caller
+            self._ack(messages)
+        return messages
+
+    async def ack(self, messages: Iterable[MailboxMessage]) -> None:
+        """Say that these have been handled, so that they do not come back.
+
+        It counts at any time, also when the claim has lapsed and another fetch has them in hand.
+
+        Raises:
+            Unavailable: The server could not be asked.
+            OutcomeUnknown: The server did not answer; acknowledge them again.
+
+        Cost: 1 round trip, and 1 script for each fetch that they are from.
+        """
+        for call in self._ack(messages):
+            await call
+
+    async def unread(self) -> int:
+        """How many messages a fetch would find. Those that others have in hand do not count.
+
+        Cost: 1 round trip.
+        """
+        count: int = await self._access.session.run(_UNREAD, self._keys[:5], self._max_age_ms)
+        return count
+
+    async def purge(self) -> int:
+        """Drop all messages, those in hand too: when the recipient is gone for good.
+
+        Returns:
+            How many there were.
+
+        Cost: 1 round trip.
+        """
+        count: int = await self._access.session.run(_PURGE, self._keys[:5])
+        return count
+
+    # Below.
+
+    async def _send(self, bodies: list[bytes]) -> None:
+        session = self._access.session
+        caps = (self._max_messages, self._max_age_ms)
+        request = session.new_address()
+        while await session.run(_SEND, self._keys, request, *caps, session.inboxes, *bodies):
+            pass  # the first hundred in line were dead
+
+    def _ack(self, messages: Iterable[MailboxMessage]) -> list[Call]:
+        claims: dict[str, dict[int, None]] = {}
+        for message in messages:
+            claims.setdefault(message.claim, {})[message.id] = None
+        session = self._access.session
+        calls = [Call(_ACK, self._keys[:4], (claim, *ids)) for claim, ids in claims.items()]
+        for call in calls:
+            session.channel.submit(call)
+        return calls

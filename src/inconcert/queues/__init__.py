@@ -1,0 +1,1 @@
+"""Queues of items: put in by some, handed out to others, kept until they are acknowledged."""

@@ -1,0 +1,107 @@
+"""What one worker holds of a queue's items."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from inconcert._claims.claims import Claims, Ending, Row
+from inconcert._claims.consuming import Guarantee
+from inconcert._claims.keys import split_body
+from inconcert._claims.policy import Strict
+from inconcert._core.session import Session
+from inconcert._rules.payloads import JSON, decode
+from inconcert._rules.signing import KeyRing
+from inconcert.errors import InvalidPayload
+from inconcert.queues.delivery import Delivery
+from inconcert.queues.store import ItemKeys
+
+__all__ = ["ItemClaims", "QueueOrder", "Terms", "read_item"]
+
+QueueOrder = Literal["fifo", "lifo"]
+"""Where items are put in: behind all that is there, or before; they are always taken from the front."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How items of a queue are taken; those who agree in it share a life as a worker.
+
+    Attributes:
+        name: Which queue.
+        order: Where an item goes that was put off and is due.
+        ttl: How long the worker may be silent, in seconds.
+        max_attempts: How many attempts may fail before an item is set aside.
+        delivery: Whether items may come again.
+    """
+
+    name: str
+    order: QueueOrder
+    ttl: float
+    max_attempts: int
+    delivery: Guarantee
+
+
+class ItemClaims(Claims[Delivery]):
+    """One life of a worker that takes items.
+
+    Args:
+        session: The open session.
+        keys: Of the queue.
+        terms: On which it takes them.
+        on_dead: As for `Claims`.
+        on_news: As for `Claims`.
+        on_room: As for `Claims`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        keys: ItemKeys,
+        terms: Terms,
+        *,
+        on_dead: Callable[[list[str]], None],
+        on_news: Callable[[], None],
+        on_room: Callable[[], None],
+    ) -> None:
+        only = Strict([keys.only.name])
+        super().__init__(
+            session, keys, [keys.only], only, lease=terms.ttl, on_dead=on_dead, on_news=on_news, on_room=on_room
+        )
+        self._terms = terms
+
+    def _read(self, row: Row, now_ms: int) -> tuple[Delivery, Ending | None]:
+        del now_ms
+        id_ = row.id.decode()
+        item: JSON = None
+        obstacle: InvalidPayload | None = None
+        try:
+            item = read_item(self._session.key_ring, id_, row.body)
+        except InvalidPayload as unreadable:
+            obstacle = unreadable
+        delivery = Delivery(
+            self,
+            id_,
+            item,
+            queue=self._terms.name,
+            place=row.place,
+            attempt=row.attempt,
+            failures=row.failures,
+            max_attempts=self._terms.max_attempts,
+            put_at=split_body(row.body)[0] / 1000,
+        )
+        return delivery, None if obstacle is None else partial(delivery.bury, obstacle)
+
+
+def read_item(key_ring: KeyRing, item_id: str, body: bytes) -> JSON:
+    """The item that was stored.
+
+    Raises:
+        InvalidPayload: It is not signed as the keys demand, or cannot be read.
+    """
+    text = key_ring.verify(item_id, split_body(body)[1])
+    try:
+        return decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidPayload(f"item {item_id} cannot be read: {error}") from error

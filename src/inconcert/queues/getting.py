@@ -1,0 +1,200 @@
+"""Taking items out of a queue: all who wait in a process are served by one life as a worker."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable
+
+import anyio
+
+from inconcert._claims.consuming import AFTER_A_FAILURE, Consuming, settle
+from inconcert._claims.promoter import Promoter
+from inconcert._core.session import Access, Session
+from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable
+from inconcert.queues.claims import ItemClaims, Terms
+from inconcert.queues.delivery import Delivery
+from inconcert.queues.store import ItemKeys
+
+__all__ = ["Getters"]
+
+_log = logging.getLogger("inconcert.queues")
+
+
+class Getters:
+    """All who take items out of queues while a coordinator is open.
+
+    Args:
+        access: The way to the open session.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._open: dict[Terms, _Getting] = {}
+
+    async def get(self, keys: ItemKeys, terms: Terms, timeout: float | None) -> Delivery:
+        """Wait for an item of this queue and claim it; see `Queue.get`."""
+        session = self._access.session
+        getting = self._open.get(terms)
+        if getting is None:
+            getting = self._open[terms] = _Getting(session, keys, terms)
+            getting.open()
+        return await getting.get(timeout)
+
+    async def close(self) -> None:
+        """Give everything back."""
+        while self._open:
+            _, getting = self._open.popitem()
+            await getting.close()
+
+
+class _Getting(Consuming[Delivery]):
+    """Those who wait for items of one queue, on the same terms."""
+
+    def __init__(self, session: Session, keys: ItemKeys, terms: Terms) -> None:
+        promoter = Promoter(session, keys, [keys.only], to_the_front=terms.order == "lifo")
+        super().__init__(session, keys, [keys.only], promoter=promoter)
+        self._keys = keys
+        self._terms = terms
+        self._getters: deque[_Getter] = deque()  # the first has waited longest
+        self._left_over: deque[Delivery] = deque()  # settled for someone who has gone
+        self._is_unsure = False  # a claim may have been made whose answer was lost
+        self._serving: asyncio.Task[None] | None = None
+
+    async def get(self, timeout: float | None) -> Delivery:
+        self.check_open()
+        getter = _Getter(self._session.loop.create_future(), waits=timeout != 0)
+        self._getters.append(getter)
+        self._serve()
+        try:
+            await asyncio.wait([getter.delivery], timeout=timeout or None)
+        except asyncio.CancelledError:
+            if getter.has_one:
+                self._take_back(getter.delivery.result())
+            raise
+        finally:
+            if not getter.delivery.done():
+                self._forget(getter)
+        if not getter.delivery.done():
+            raise TimeoutError(f"queue {self._terms.name!r} had no item for {timeout:g} s; wait longer with timeout=")
+        return getter.delivery.result()
+
+    def abandon(self, error: InconcertError) -> None:
+        super().abandon(error)
+        self._fail(self._getters, error)
+
+    # Below.
+
+    def _forget(self, getter: "_Getter") -> None:
+        self._getters.remove(getter)
+        if not self._getters:
+            self.interrupt()  # nobody here sleeps any more
+
+    def _serve(self) -> None:
+        if self._serving is None:
+            self._serving = asyncio.create_task(self._serve_all())
+        elif not self._getters[-1].waits:
+            self.interrupt()
+
+    async def _serve_all(self) -> None:
+        """Claim for all who wait, until nobody does. Whoever is cancelled does not cancel this."""
+        try:
+            while self._getters or self._may_hold_unseen:
+                asked = list(self._getters)
+                try:
+                    if await self._serve_some(asked):
+                        await self.sleep()
+                except (Unavailable, OutcomeUnknown) as error:
+                    _log.warning("items of queue %r cannot be claimed yet: %s", self._terms.name, error)
+                    self._is_unsure = self._is_unsure or isinstance(error, OutcomeUnknown)
+                    self._fail([getter for getter in asked if not getter.waits], error)
+                    await anyio.sleep(AFTER_A_FAILURE)
+        except Exception as error:  # noqa: BLE001 - whoever waits raises it
+            self._fail(self._getters, error)
+        finally:
+            self._serving = None
+
+    async def _serve_some(self, asked: "list[_Getter]") -> bool:
+        """Claim for these once; returns whether to sleep then, for nothing is left."""
+        while self._left_over and self._getters:
+            self._take_back(self._left_over.popleft())
+        wanted = len(self._getters) or int(self._may_hold_unseen)
+        deliveries, due_in = await self.try_claim(wanted) if wanted else ([], None)
+        self._is_unsure = self._is_unsure and not wanted
+        if not deliveries and due_in == 0:
+            await self._promoter.promote()
+            return False
+        if self._terms.delivery == "at_most_once" and self._getters:
+            await settle(deliveries)
+        self._hand_out(deliveries)
+        none = TimeoutError(f"queue {self._terms.name!r} has no item now; wait for one with timeout=")
+        self._fail([getter for getter in asked if not getter.waits], none)
+        return 0 < len(self._getters) == sum(getter.waits for getter in self._getters) and len(deliveries) < wanted
+
+    def _hand_out(self, deliveries: Iterable[Delivery]) -> None:
+        """The first to whoever has waited longest; what nobody wants any more goes back."""
+        left = deque(delivery for delivery in deliveries if not delivery.is_over)  # else it was lost meanwhile
+        while left and self._getters:
+            self._getters.popleft().delivery.set_result(left.popleft())
+        while left:
+            self._take_back(left.pop())  # the last first, so that the first comes to the front
+
+    def _take_back(self, delivery: Delivery) -> None:
+        """Nobody was given it after all: it is for the next who waits here, or for whoever."""
+        if delivery.is_over:
+            return
+        if self._getters:
+            self._getters.popleft().delivery.set_result(delivery)
+        elif delivery.is_settled:
+            self._left_over.appendleft(delivery)
+        else:
+            delivery.put_back()
+
+    def _fail(self, getters: "Iterable[_Getter]", error: Exception) -> None:
+        for getter in list(getters):
+            if not getter.delivery.done():
+                self._forget(getter)
+                getter.delivery.set_exception(error)
+
+    @property
+    def _may_hold_unseen(self) -> bool:
+        """Whether the server may have given us items of which we do not know: the next claim is answered with them."""
+        return self._is_unsure and self._claims is not None and not self._claims.is_lost
+
+    @property
+    def _wants_more(self) -> bool:
+        return bool(self._getters)
+
+    def _new_life(self) -> ItemClaims:
+        return ItemClaims(
+            self._session,
+            self._keys,
+            self._terms,
+            on_dead=self._reaper.found,
+            on_news=self._on_news,
+            on_room=self.interrupt,
+        )
+
+    async def _end(self) -> None:
+        if self._serving is not None:
+            self._tasks.append(self._serving)
+        await super()._end()
+
+
+class _Getter:
+    """One who waits.
+
+    Attributes:
+        delivery: What it gets.
+        waits: Whether it waits for something to be put in.
+    """
+
+    __slots__ = ("delivery", "waits")
+
+    def __init__(self, delivery: asyncio.Future[Delivery], *, waits: bool) -> None:
+        self.delivery = delivery
+        self.waits = waits
+
+    @property
+    def has_one(self) -> bool:
+        """Whether it was given something."""
+        return self.delivery.done() and self.delivery.exception() is None

@@ -1,0 +1,156 @@
+"""Putting items into a queue, and waiting in line while there is no room."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from inconcert._core.session import Session
+from inconcert._redis.channel import Call
+from inconcert._rules.durations import milliseconds
+from inconcert._rules.payloads import JSON, encode
+from inconcert.errors import InconcertError, InvalidPayload, NotConnected, OutcomeUnknown, QueueFull, Unavailable
+from inconcert.queues.claims import QueueOrder
+from inconcert.queues.store import LEAVE, PUT, ItemKeys
+
+__all__ = ["Putting"]
+
+_MOST = 500  # items in one script
+_MOST_BYTES = 8 * 2**20  # in one script, so that none holds up the server for long
+_ROOM = "room"  # what a script says to the first in line
+_SHORTEST_LOOK, _LONGEST_LOOK = 2.0, 5.0  # seconds after which one in line looks again, whether it was told or not
+
+
+class Putting:
+    """Some items on their way, all of them or none.
+
+    Args:
+        session: The open session.
+        keys: Of the queue.
+        name: The queue's name.
+        items: What to put in.
+        order: To which end.
+        delay: After how many seconds they may be taken.
+        maxsize: How many the queue may hold; None for any number.
+
+    Raises:
+        ValueError: They are more than 500, or than `maxsize`.
+        InvalidPayload: One cannot be sent, or they are larger than 8 MiB together.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        keys: ItemKeys,
+        name: str,
+        items: Sequence[JSON],
+        *,
+        order: QueueOrder,
+        delay: float,
+        maxsize: int | None,
+    ) -> None:
+        most = min(_MOST, maxsize or _MOST)
+        if len(items) > most:
+            raise ValueError(f"{len(items)} items are too many for queue {name!r} at once; put at most {most}")
+        texts = [encode(f"item for queue {name!r}", item) for item in items]
+        if sum(map(len, texts)) > _MOST_BYTES:
+            raise InvalidPayload(f"items for queue {name!r} have more than {_MOST_BYTES} bytes together; put fewer")
+        ids = [session.new_address() for _ in texts]
+        self._session = session
+        self._keys = keys
+        self._name = name
+        self._maxsize = maxsize
+        self._how = (int(order == "lifo"), milliseconds(delay), -1 if maxsize is None else maxsize)
+        self._items = [
+            part for id_, text in zip(ids, texts, strict=True) for part in (id_, session.key_ring.sign(id_, text))
+        ]
+        self._address = ""
+        self._told = session.loop.create_future()
+        self._sent_away: InconcertError | None = None
+
+    async def at_once(self) -> None:
+        """Put them in.
+
+        Raises:
+            QueueFull: There is no room, or others wait for it.
+        """
+        if not await self._put():
+            raise QueueFull(self._name, self._maxsize or 0)
+
+    async def within(self, timeout: float | None) -> None:
+        """Put them in when there is room; None waits for ever.
+
+        Raises:
+            QueueFull: There was none in time.
+        """
+        give_up_at = None if timeout is None else time.monotonic() + timeout
+        self._address = self._session.new_address()
+        self._session.wakeups.expect(self._address, self)
+        self._session.wakeups.on_stray(_ROOM, partial(_leave_as_told, self._session))
+        is_in = False
+        try:
+            while not (is_in := await self._put()):  # told meanwhile, it puts again at once
+                left = _LONGEST_LOOK if give_up_at is None else give_up_at - time.monotonic()
+                if left <= 0:
+                    raise QueueFull(self._name, self._maxsize or 0, timeout)
+                await asyncio.wait([self._told], timeout=min(left, random.uniform(_SHORTEST_LOOK, _LONGEST_LOOK)))
+                if self._sent_away is not None:
+                    raise self._sent_away.with_traceback(None)  # many raise this one
+                self._told = self._session.loop.create_future()
+        finally:
+            self._session.wakeups.forget(self._address)
+            if not is_in:
+                _leave(self._session, self._keys.line, self._address)
+
+    # What it is told.
+
+    def hear(self, text: str) -> None:
+        """There may be room."""
+        del text
+        self.look()
+
+    def look(self) -> None:
+        """It may not have heard."""
+        if not self._told.done():
+            self._told.set_result(None)
+
+    def abandon(self, error: InconcertError) -> None:
+        """Wait no more, with this error."""
+        self._sent_away = error
+        self.look()
+
+    # Below.
+
+    async def _put(self) -> bool:
+        keys, only = self._keys, self._keys.only
+        places = (keys.bodies, only.queue, only.delayed, keys.dead, keys.line, keys.states, only.bell)
+        args = (*self._how, self._address, self._session.inboxes, *self._items)
+        return bool(await self._session.run(PUT, (*places, keys.recent, keys.older), *args))
+
+
+def _leave_as_told(session: Session, address: str, text: str) -> None:
+    """A script has let in someone who waits no more: `room LINE`."""
+    _leave(session, text.partition(" ")[2], address)
+
+
+def _leave(session: Session, line: str, address: str) -> None:
+    with suppress(NotConnected):  # then this process has gone from all lines
+        session.channel.submit(_Leave(session, line, address))
+
+
+class _Leave(Call):
+    """Someone who waits no more: said until it is heard, for as long as this process lives nobody passes by."""
+
+    __slots__ = ("_address", "_session")
+
+    def __init__(self, session: Session, line: str, address: str) -> None:
+        super().__init__(LEAVE, (line,), (address, session.inboxes), must_run=True)
+        self._session = session
+        self._address = address
+
+    def failed(self, error: InconcertError) -> None:
+        super().failed(error)
+        if isinstance(error, Unavailable | OutcomeUnknown) and not self._session.channel.is_closed:
+            _leave(self._session, self.key, self._address)

@@ -1,0 +1,349 @@
+"""A queue that processes share: what one puts in, one other gets, and has until it is acknowledged."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, get_args
+
+from inconcert._claims.consuming import Guarantee
+from inconcert._claims.keys import DEAD, PURGE, REPLAY
+from inconcert._claims.reason import Reason
+from inconcert._core.session import Access
+from inconcert._redis.channel import Call
+from inconcert._redis.replies import Reply
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds, milliseconds
+from inconcert._rules.payloads import JSON
+from inconcert._rules.signing import KeyRing
+from inconcert.errors import InvalidPayload, ItemNotFound
+from inconcert.queues.claims import QueueOrder, Terms, read_item
+from inconcert.queues.delivery import Delivery
+from inconcert.queues.getting import Getters
+from inconcert.queues.putting import Putting
+from inconcert.queues.store import LOOK, PURGE_READY, ItemKeys
+
+__all__ = ["ITEM_ATTEMPTS", "QUEUE_TTL", "DeadItem", "Queue", "QueueCounts"]
+
+QUEUE_TTL = 60.0  # seconds; outlasts a handler that holds up its event loop for a while
+ITEM_ATTEMPTS = 5
+
+_MOST = 500  # items in one script that drops them
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounts:
+    """How much there is in a queue.
+
+    Attributes:
+        ready: Items that may be taken now.
+        delayed: Items that may be taken later.
+        claimed: Items that somebody has, and has not acknowledged.
+        dead: Items that were set aside.
+    """
+
+    ready: int
+    delayed: int
+    claimed: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadItem:
+    """An item that was set aside.
+
+    Attributes:
+        id: Which item.
+        item: What was put in; None, too, if that cannot be read.
+        reason: Why it was set aside, in one line.
+        attempts: How many attempts there were.
+        died_at: When it was set aside, in seconds since 1970 by the server's clock.
+        traceback: Where its last error was raised, as text; empty if none was.
+    """
+
+    id: str
+    item: JSON
+    reason: str
+    attempts: int
+    died_at: float
+    traceback: str
+
+
+class Queue:
+    """A queue of items between processes: each item goes to one who gets, and comes back unless it is acknowledged.
+
+    An item leaves Redis only when it is acknowledged.  If the process that has it dies, it is back at the front of the
+    queue within `ttl`, counted; a handler may take as long as it likes.  What fails too often is set aside, and never
+    dropped.  Use tasks instead for functions to be called, with priorities, results and schedules.
+
+    Made by `Coordinator.queue`; it keeps nothing itself, and many tasks may share one:
+
+    ```python
+    queue = concert.queue("thumbnails")
+    await queue.put({"image": 17})
+
+    async for delivery in queue:
+        async with delivery as item:
+            await make_thumbnail(item["image"])
+    ```
+
+    Args:
+        access: The way to the open session.
+        getters: All in this process who take items.
+        name: Which queue.
+        order: `fifo`: what is put in joins the back. `lifo`: the front. Items are always taken from the front.
+        ttl: After how many seconds of silence the items of a process are given to others.
+        max_attempts: How many attempts may fail before an item is set aside.
+        maxsize: How many items may be there that are not acknowledged: ready, delayed or claimed; None for any number.
+        delivery: `at_least_once`, or `at_most_once`: an item counts as done when it is handed out.
+
+    Raises:
+        ValueError: An argument is out of its range.
+        InvalidName: The name is empty or longer than 512 bytes.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        getters: Getters,
+        name: str,
+        *,
+        order: QueueOrder = "fifo",
+        ttl: Seconds = QUEUE_TTL,
+        max_attempts: int = ITEM_ATTEMPTS,
+        maxsize: int | None = None,
+        delivery: Guarantee = "at_least_once",
+    ) -> None:
+        if order not in get_args(QueueOrder):
+            raise ValueError(f"order is {order!r}; give 'fifo' or 'lifo'")
+        if delivery not in get_args(Guarantee):
+            raise ValueError(f"delivery is {delivery!r}; give 'at_least_once' or 'at_most_once'")
+        if type(max_attempts) is not int or max_attempts < 1:
+            raise ValueError(f"max_attempts is {max_attempts!r}; give a whole number from 1")
+        if maxsize is not None and (type(maxsize) is not int or maxsize < 1):
+            raise ValueError(f"maxsize is {maxsize!r}; give a whole number from 1, or None for no limit")
+        self.name = name
+        self._access = access
+        self._getters = getters
+        self._keys = ItemKeys(access.keys, name)
+        self._terms = Terms(name, order, durations.ttl(ttl), max_attempts, delivery)
+        self._maxsize = maxsize
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+    async def put(self, item: JSON, *, delay: Seconds = 0.0, timeout: Seconds | None = 0.0) -> None:
+        """Put an item in.
+
+        If its reply is lost it is sent again, and the item is there once.
+
+        Args:
+            item: None, booleans, numbers, strings, and lists and dictionaries of these; at most 1 MiB as JSON.
+            delay: After how many seconds it may be taken.
+            timeout: How long to wait for room, in seconds, in line with others; None for ever, 0 not at all.
+
+        Raises:
+            QueueFull: There is no room, or others wait for it; it was not put in.
+            InvalidPayload: JSON cannot hold the item, or it is larger than 1 MiB.
+            ValueError: `delay` or `timeout` is negative, or no number.
+            NotConnected: The coordinator is not open, or was closed meanwhile.
+            OutcomeUnknown: The server did not answer; it may have been put in.
+
+        Cost: 1 round trip. Waiting for room: 1 more to be in line, 1 when woken, and 1 every 2 to 5 s.
+        """
+        await self.put_many([item], delay=delay, timeout=timeout)
+
+    async def put_many(self, items: Sequence[JSON], *, delay: Seconds = 0.0, timeout: Seconds | None = 0.0) -> None:
+        """Put items in, all of them or none, one behind the other; in a `lifo` queue the last is taken first.
+
+        Args:
+            items: At most 500, and no more than `maxsize`; 8 MiB together.
+            delay: As for `put`.
+            timeout: As for `put`.
+
+        Raises:
+            QueueFull: There is no room for all, or others wait for it; none was put in.
+            InvalidPayload: JSON cannot hold one of them, or they are too large.
+            ValueError: They are too many; or as for `put`.
+            NotConnected: As for `put`.
+            OutcomeUnknown: As for `put`.
+
+        Cost: As for `put`.
+        """
+        in_seconds, patience = durations.delay(delay), durations.timeout(timeout)
+        session = self._access.session
+        if not items:
+            return
+        putting = Putting(
+            session, self._keys, self.name, items, order=self._terms.order, delay=in_seconds, maxsize=self._maxsize
+        )
+        if self._maxsize is None or patience == 0:
+            await putting.at_once()
+        else:
+            await putting.within(patience)
+
+    async def get(self, *, timeout: Seconds | None = None) -> Delivery:
+        """Wait for an item and claim it: it is ours until the delivery ends.
+
+        May be cancelled: what was claimed by then goes to the next who waits in this process, or back to the front.
+        A server that cannot be reached is waited for, unless `timeout` is 0.
+
+        Args:
+            timeout: Longest wait, in seconds; None for ever, 0 for what is there now.
+
+        Raises:
+            TimeoutError: No item came in time.
+            ValueError: `timeout` is negative, or no number.
+            NotConnected: The coordinator is not open, or was closed meanwhile.
+            Unavailable: `timeout` is 0, and the server cannot be reached.
+            OutcomeUnknown: `timeout` is 0, and the server did not answer; what was claimed is for the next who gets.
+
+        Cost: 1 round trip when there is an item, shared by all who wait in this process. While none is there 1 command
+            every 2 to 5 s, however many wait, and 1 every 5 s for all queues together. The first one also begins the
+            heartbeat: 1 command every third of `ttl`.
+        """
+        return await self._getters.get(self._keys, self._terms, durations.timeout(timeout))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        return await self.get()
+
+    async def size(self) -> int:
+        """How many items may be taken now.
+
+        Cost: 1 round trip.
+        """
+        return (await self.counts()).ready
+
+    async def counts(self) -> QueueCounts:
+        """How many items there are, and where.
+
+        Cost: 1 round trip.
+        """
+        ready, delayed, claimed, dead, _ = await self._look()
+        return QueueCounts(ready, delayed, claimed, dead)
+
+    async def oldest_age(self) -> float | None:
+        """For how many seconds the oldest item that is ready has been there since it was put in; None if none is.
+
+        Only the two ends of the queue are looked at, which is where the oldest is unless `fifo` and `lifo` were mixed.
+
+        Cost: 1 round trip.
+        """
+        oldest_ms: int = (await self._look())[4]
+        return oldest_ms / 1000 if oldest_ms >= 0 else None
+
+    async def peek(self, *, limit: int = 10) -> list[JSON]:
+        """The items that come next, without taking them; None stands for one that cannot be read, too.
+
+        Args:
+            limit: How many at most, 1 to 1,000.
+
+        Raises:
+            ValueError: `limit` is out of its range.
+
+        Cost: 1 round trip.
+        """
+        _, _, _, _, _, *rows = await self._look(_checked(limit))
+        key_ring = self._access.session.key_ring
+        return [_read(key_ring, id_, body) for id_, body in zip(*[iter(rows)] * 2, strict=True)]
+
+    async def purge(self) -> int:
+        """Drop all items that nobody has claimed, delayed ones too; returns how many.
+
+        Cost: 1 round trip for 500 items.
+        """
+        keys, session = self._keys, self._access.session
+        places = (keys.bodies, keys.only.queue, keys.only.delayed, keys.states, keys.failures, keys.crashes, keys.line)
+        total = 0
+        while True:
+            dropped: int = await session.run(PURGE_READY, places, session.inboxes)
+            total += dropped
+            if dropped < _MOST:
+                return total
+
+    async def dead(self, *, limit: int = 100) -> list[DeadItem]:
+        """Items that were set aside, the latest first.
+
+        Args:
+            limit: How many at most, 1 to 1,000.
+
+        Raises:
+            ValueError: `limit` is out of its range.
+
+        Cost: 1 round trip.
+        """
+        keys, session = self._keys, self._access.session
+        rows = await session.run(DEAD, (keys.dead, keys.reasons, keys.bodies), "", _checked(limit))
+        return [_dead_item(session.key_ring, *row) for row in zip(*[iter(rows)] * 4, strict=True)]
+
+    async def replay(self, item_id: str) -> None:
+        """Put an item that was set aside at the back of the queue, as if it were new, under its old id.
+
+        It takes room, and does not wait for it.
+
+        Raises:
+            ItemNotFound: It is not among the dead.
+            OutcomeUnknown: The server did not answer; it may be in the queue.
+
+        Cost: 1 round trip.
+        """
+        keys, only = self._keys, self._keys.only
+        places = (keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, only.queue, only.bell)
+        call = Call(REPLAY, (*places, keys.unique, keys.checks, keys.outcomes), (item_id, "", ""))
+        self._access.session.channel.submit(call)
+        if not await call and call.sends == 1:
+            raise ItemNotFound(self.name, item_id)
+
+    async def purge_dead(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:
+        """Drop items that were set aside, the oldest first.
+
+        Args:
+            older_than: Only those that were set aside longer ago than this, in seconds.
+            keep: How many stay whatever their age, the latest; 0 for none.
+
+        Returns:
+            How many were dropped.
+
+        Raises:
+            ValueError: A number is out of its range.
+
+        Cost: 1 round trip for 500 items.
+        """
+        age_ms = milliseconds(durations.in_seconds("older_than", older_than))
+        if type(keep) is not int or keep < 0:
+            raise ValueError(f"keep is {keep!r}; give a whole number from 0")
+        keys = self._keys
+        places = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news)
+        total = 0
+        while True:
+            dropped: int = await self._access.session.run(PURGE, places, "", age_ms, keep)
+            total += dropped
+            if dropped < _MOST:
+                return total
+
+    # Below.
+
+    async def _look(self, limit: int = 0) -> Reply:
+        keys = self._keys
+        places = (keys.bodies, keys.only.queue, keys.only.delayed, keys.dead)
+        return await self._access.session.run(LOOK, places, limit)
+
+
+def _checked(limit: int) -> int:
+    if type(limit) is not int or not 1 <= limit <= 1000:
+        raise ValueError(f"limit is {limit!r}; give a whole number from 1 to 1,000")
+    return limit
+
+
+def _read(key_ring: KeyRing, item_id: bytes, body: bytes) -> JSON:
+    try:
+        return read_item(key_ring, item_id.decode(), body)
+    except InvalidPayload:
+        return None
+
+
+def _dead_item(key_ring: KeyRing, item_id: bytes, died_ms: bytes, reason: bytes, body: bytes) -> DeadItem:
+    why = Reason.read(reason)
+    item = _read(key_ring, item_id, body)
+    return DeadItem(item_id.decode(), item, why.reason, why.attempts, float(died_ms) / 1000, why.traceback)

@@ -1,0 +1,51 @@
+"""One queue of items, as it lies in Redis: what all that is claimed has, under a tag of its own.
+
+    recent, older  hash  ids of what was put in of late, so that a put whose reply was lost adds nothing twice
+
+The others are in _claims/keys.py.
+
+Source: docs/explanation/queues.md
+"""
+
+from collections.abc import Iterable
+from functools import partial
+
+from inconcert._claims.keys import ClaimKeys, QueueKeys
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.scripts import load
+
+__all__ = ["LEAVE", "LOOK", "PURGE_READY", "PUT", "ItemKeys"]
+
+PUT = load("queues/put")
+LEAVE = load("queues/leave")
+LOOK = load("queues/look")
+PURGE_READY = load("queues/purge")
+
+
+class ItemKeys(ClaimKeys):
+    """The keys of one queue of items; they share one slot.
+
+    Args:
+        keys: The keys of the namespace.
+        name: Which queue.
+
+    Raises:
+        InvalidName: `name` is empty, too long or no valid string.
+    """
+
+    __slots__ = ("older", "only", "recent")
+
+    def __init__(self, keys: Keyspace, name: str) -> None:
+        super().__init__(partial(keys.of, "queue", name))
+        self.recent, self.older = self._parts("recent", "older")
+        self.only = QueueKeys("", *self._parts("queue", "bell", "delayed"))
+
+    def queue(self, name: str) -> QueueKeys:
+        """There is only one."""
+        del name
+        return self.only
+
+    def results(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Nobody asks what became of an item."""
+        del ids
+        return ()

@@ -1,0 +1,340 @@
+"""What a rate limiter promises: never more than its limit, nobody early, in order, and no place wasted."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from math import inf, nan
+from typing import Any
+
+import anyio
+import pytest
+
+from inconcert import AcquireTimeout, Coordinator, InvalidName, NotConnected, RateDecision, RateLimiter
+from tests.support.eventually import eventually
+from tests.support.raw import raw
+
+
+@pytest.fixture
+async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
+    """A second session on the same server, as another process has it."""
+    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
+        yield opened
+
+
+@pytest.fixture
+def limiter(any_concert: Coordinator) -> RateLimiter:
+    """One that gives nothing back in the time of a test: three permits, one each 1,000 s."""
+    return any_concert.rate_limiter("api", 3, 3000.0)
+
+
+@pytest.fixture
+def there(elsewhere: Coordinator) -> RateLimiter:
+    """The same, as another process sees it."""
+    return elsewhere.rate_limiter("api", 3, 3000.0)
+
+
+async def pass_time(concert: Coordinator, limiter: RateLimiter, seconds: float) -> None:
+    """Let the server find that so much time has passed."""
+    for request, end in await raw(concert).zrange(limiter._keys[0], 0, -1, withscores=True):
+        await raw(concert).zadd(limiter._keys[0], {request: end - seconds * 1_000_000})
+
+
+async def taken(concert: Coordinator, limiter: RateLimiter) -> int:
+    """How many permits are not back, or promised to someone."""
+    seconds, microseconds = await raw(concert).time()
+    last = await raw(concert).zrange(limiter._keys[0], -1, -1, withscores=True)
+    full_us = max(0.0, last[0][1] - seconds * 1_000_000 - microseconds) if last else 0.0
+    return math.ceil(full_us / limiter._interval_us)
+
+
+async def places(concert: Coordinator, limiter: RateLimiter, number: int) -> None:
+    """Return when so many permits are taken or promised."""
+
+    async def so_many() -> bool:
+        return await taken(concert, limiter) == number
+
+    await eventually(so_many)
+
+
+# At once.
+
+
+async def test_full_limiter_gives_its_burst_at_once(limiter: RateLimiter, there: RateLimiter) -> None:
+    """Whoever takes them; and then says when the next comes back."""
+    assert await limiter.try_acquire() == RateDecision(is_allowed=True, remaining=2, retry_after=0.0)
+    assert await there.try_acquire() == RateDecision(is_allowed=True, remaining=1, retry_after=0.0)
+    assert await limiter.try_acquire() == RateDecision(is_allowed=True, remaining=0, retry_after=0.0)
+    for each in (limiter, there):
+        refused = await each.try_acquire()
+        assert not refused
+        assert (refused.is_allowed, refused.remaining) == (False, 0)
+        assert 990 < refused.retry_after <= 1000
+
+
+async def test_permits_come_back_one_by_one(any_concert: Coordinator, limiter: RateLimiter) -> None:
+    """Each after its share of the period, and never more than the burst."""
+    for _ in range(3):
+        await limiter.try_acquire()
+    await pass_time(any_concert, limiter, 999)
+    assert not await limiter.try_acquire()
+    await pass_time(any_concert, limiter, 1)
+    assert await limiter.try_acquire()
+    assert not await limiter.try_acquire()
+    await pass_time(any_concert, limiter, 100_000)
+    assert [(await limiter.try_acquire()).is_allowed for _ in range(4)] == [True, True, True, False]
+
+
+async def test_cost_takes_several_or_none(limiter: RateLimiter) -> None:
+    """Of three that are there, two, then not two more, but one."""
+    assert await limiter.try_acquire(cost=2) == RateDecision(is_allowed=True, remaining=1, retry_after=0.0)
+    refused = await limiter.try_acquire(cost=2)
+    assert (refused.is_allowed, refused.remaining) == (False, 1)
+    assert 990 < refused.retry_after <= 1000
+    assert await limiter.try_acquire()
+
+
+async def test_burst_may_be_smaller_or_larger_than_the_limit(any_concert: Coordinator) -> None:
+    """Smaller spreads the permits over the period; larger lets more be used after a quiet time."""
+    even = any_concert.rate_limiter("even", 3, 3000.0, burst=1)
+    assert [(await even.try_acquire()).is_allowed for _ in range(2)] == [True, False]
+    bursty = any_concert.rate_limiter("bursty", 3, 3000.0, burst=5)
+    assert [(await bursty.try_acquire()).is_allowed for _ in range(6)] == [True] * 5 + [False]
+
+
+async def test_refusal_takes_nothing(any_concert: Coordinator, limiter: RateLimiter) -> None:
+    """However often one tries: the next permit comes no later."""
+    await limiter.try_acquire(cost=3)
+    for _ in range(20):
+        assert not await limiter.try_acquire()
+        with pytest.raises(AcquireTimeout):
+            await limiter.acquire(timeout=5)
+    await pass_time(any_concert, limiter, 1000)
+    assert await limiter.try_acquire()
+
+
+async def test_names_and_namespaces_do_not_meet(any_concert: Coordinator, limiter: RateLimiter) -> None:
+    """Nor do a limiter and a semaphore of one name."""
+    await limiter.try_acquire(cost=3)
+    assert await any_concert.rate_limiter("api2", 1, 1000.0).try_acquire()
+    assert await any_concert.semaphore("api", limit=1).try_acquire()
+
+
+async def test_interval_is_rounded_up_to_microseconds(any_concert: Coordinator) -> None:
+    """Never more than asked for: 3 per second are one in 333,334 us; and the burst fits all the same."""
+    limiter = any_concert.rate_limiter("thirds", 3, 1.0)
+    assert limiter._interval_us == 333_334
+    assert await limiter.try_acquire(cost=3)
+    assert any_concert.rate_limiter("fast", 100_000, timedelta(seconds=1))._interval_us == 10
+
+
+async def test_each_is_judged_by_its_own_limit(any_concert: Coordinator, limiter: RateLimiter) -> None:
+    """What is kept is a time, so a new release may come with another limit."""
+    await limiter.try_acquire(cost=3)
+    refused = await any_concert.rate_limiter("api", 6, 3000.0).try_acquire()
+    assert not refused
+    assert 490 < refused.retry_after <= 500
+    assert await any_concert.rate_limiter("api", 12, 3000.0, burst=24).try_acquire(cost=12)
+
+
+async def test_full_limiter_leaves_no_key(any_concert: Coordinator) -> None:
+    """But for the memory of requests, which lapses by itself."""
+    limiter = any_concert.rate_limiter("brief", 1, 0.02)
+    await limiter.try_acquire()
+    assert await raw(any_concert).pttl(limiter._keys[0]) <= 21
+
+    async def is_gone() -> bool:
+        return not await raw(any_concert).exists(limiter._keys[0])
+
+    await eventually(is_gone)
+
+
+# Waiting.
+
+
+async def test_nobody_is_early(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """In two processes together: the n-th at its time or later."""
+    limiters = [each.rate_limiter("calls", 200, 1.0, burst=2) for each in (any_concert, elsewhere)]
+    times: list[float] = []
+
+    async def call(number: int) -> None:
+        await limiters[number % 2].acquire()
+        times.append(time.monotonic())
+
+    began = time.monotonic()
+    await asyncio.gather(*map(call, range(40)))
+    assert all(at - began >= (number - 1) * 0.005 for number, at in enumerate(times))
+
+
+async def test_places_are_in_the_order_of_arrival(
+    any_concert: Coordinator, limiter: RateLimiter, there: RateLimiter
+) -> None:
+    """Whichever process one is in: only the last to come can give back what others may have at once."""
+    await limiter.acquire(cost=3)
+    waiters: list[asyncio.Task[None]] = []
+    for number in range(10):
+        waiters.append(asyncio.create_task((limiter, there)[number % 2].acquire()))
+        await places(any_concert, limiter, 4 + number)
+    for number in reversed(range(10)):
+        waiters[number].cancel()
+        await places(any_concert, limiter, 3 + number)
+
+
+async def test_one_who_waits_is_not_overtaken(any_concert: Coordinator, limiter: RateLimiter) -> None:
+    """Its permit is promised: who tries is refused, and who waits comes after it."""
+    await limiter.acquire(cost=3)
+    first = asyncio.create_task(limiter.acquire(cost=2))
+    await places(any_concert, limiter, 5)
+    await pass_time(any_concert, limiter, 1000)
+    refused = await limiter.try_acquire()
+    assert not refused.is_allowed
+    assert 1990 < refused.retry_after <= 2000
+    assert not first.done()
+    first.cancel()
+    await asyncio.wait([first])
+
+
+async def test_wait_that_would_be_too_long_is_refused_at_once(limiter: RateLimiter) -> None:
+    """With the time that it would have taken."""
+    await limiter.acquire(timeout=0, cost=3)
+    with (
+        anyio.fail_after(5),
+        pytest.raises(AcquireTimeout, match=r"rate limiter 'api' .* within 900 s.* come back in") as caught,
+    ):
+        await limiter.acquire(timeout=900)
+    error = caught.value
+    assert (error.kind, error.name, error.timeout) == ("rate limiter", "api", 900)
+    assert error.retry_after is not None
+    assert 990 < error.retry_after <= 1000
+    with pytest.raises(AcquireTimeout, match="within 0 s"):
+        await limiter.acquire(timeout=0)
+
+
+async def test_waiting_costs_one_round_trip(concert: Coordinator) -> None:
+    """However long it lasts, and however many wait: nobody asks again."""
+    limiter = concert.rate_limiter("calls", 1000, 1.0, burst=1)
+    await limiter.acquire()
+
+    async def scripts_run() -> int:
+        found: int = (await raw(concert).info("commandstats"))["cmdstat_evalsha"]["calls"]
+        return found
+
+    before = await scripts_run()
+    await asyncio.gather(*(limiter.acquire() for _ in range(100)))
+    assert await scripts_run() == before + 100
+
+
+# Giving back.
+
+
+async def test_cancelled_waiter_gives_its_place_back(any_concert: Coordinator, limiter: RateLimiter) -> None:
+    """As if it had never come."""
+    await limiter.acquire(cost=3)
+    waiter = asyncio.create_task(limiter.acquire(cost=2))
+    await places(any_concert, limiter, 5)
+    waiter.cancel()
+    await places(any_concert, limiter, 3)
+
+
+async def test_those_behind_a_cancelled_waiter_keep_their_times(any_concert: Coordinator, limiter: RateLimiter) -> None:
+    """Its place passes unused, unless all behind it give theirs back: then all are there again, in whatever order."""
+    await limiter.acquire(cost=3)
+    waiters: list[asyncio.Task[None]] = []
+    for number in range(4, 8):
+        waiters.append(asyncio.create_task(limiter.acquire()))
+        await places(any_concert, limiter, number)
+    for index, left in ((2, 7), (0, 7), (3, 5), (1, 3)):
+        waiters[index].cancel()
+        await asyncio.wait([waiters[index]])
+        await places(any_concert, limiter, left)
+
+
+async def test_waiters_are_sent_away_when_their_coordinator_closes(
+    any_concert: Coordinator, elsewhere: Coordinator, limiter: RateLimiter, there: RateLimiter
+) -> None:
+    """With `NotConnected`, and all their places are given back."""
+    await limiter.acquire(cost=3)
+    waiters = [asyncio.create_task(there.acquire()) for _ in range(10)]
+    await places(any_concert, limiter, 13)
+    await elsewhere.__aexit__(None, None, None)
+    for waiter in waiters:
+        with pytest.raises(NotConnected):
+            await waiter
+    assert await taken(any_concert, limiter) == 3
+
+
+async def test_keys_do_not_grow_with_what_is_taken(any_concert: Coordinator) -> None:
+    """Only those who wait are kept, and two more."""
+    limiter = any_concert.rate_limiter("calls", 1, 1000.0, burst=200)
+
+    async def kept() -> int:
+        found: int = await raw(any_concert).zcard(limiter._keys[0])
+        return found
+
+    await asyncio.gather(*(limiter.acquire() for _ in range(200)))
+    assert await kept() == 2
+    waiters = [asyncio.create_task(limiter.acquire()) for _ in range(150)]
+    await places(any_concert, limiter, 350)
+    assert await kept() == 152
+    await pass_time(any_concert, limiter, 151_000)
+    for left in (53, 2, 2):  # a hundred at a time
+        assert await limiter.try_acquire()
+        assert await kept() == left
+        await pass_time(any_concert, limiter, 1000)
+    for waiter in waiters:
+        waiter.cancel()
+    await asyncio.wait(waiters)
+
+
+@pytest.mark.parametrize("verb", ["try_acquire", "acquire"])
+async def test_closed_coordinator_is_not_connected(verb: str) -> None:
+    """Whatever is asked of it."""
+    with pytest.raises(NotConnected):
+        await getattr(Coordinator("redis://127.0.0.1:1/0").rate_limiter("api", 1, 1.0), verb)()
+
+
+# Bad input: refused before anything is sent, so the coordinator need not be open.
+
+
+@pytest.mark.parametrize("limit", [0, -1, 100_001, 1.0, True, "3", None])
+def test_limit_is_a_whole_number_from_1_to_100_000_per_second(limit: Any) -> None:
+    """Anything else is a `ValueError`."""
+    with pytest.raises(ValueError, match=r"limit of rate limiter 'api' is .* from 1 to 100000"):
+        Coordinator().rate_limiter("api", limit, 1.0)
+
+
+@pytest.mark.parametrize("period", [0, -1, nan, inf, True, "1", None])
+def test_period_is_a_time_above_0(period: Any) -> None:
+    """Anything else is a `ValueError`."""
+    with pytest.raises(ValueError, match="period is"):
+        Coordinator().rate_limiter("api", 3, period)
+
+
+@pytest.mark.parametrize("burst", [0, -1, 315_361, 1.0, True, "3"])
+def test_burst_is_a_whole_number_that_comes_back_within_10_years(burst: Any) -> None:
+    """Anything else is a `ValueError`."""
+    with pytest.raises(ValueError, match=r"burst of rate limiter 'api' is .* from 1 to 315360"):
+        Coordinator().rate_limiter("api", 1, 1000.0, burst=burst)
+
+
+@pytest.mark.parametrize("cost", [0, -1, 4, 1.0, True, "3", None])
+@pytest.mark.parametrize("verb", ["try_acquire", "acquire"])
+async def test_cost_is_a_whole_number_up_to_the_burst(verb: str, cost: Any) -> None:
+    """Anything else is a `ValueError`: it would never be granted."""
+    with pytest.raises(ValueError, match=r"cost is .* from 1 to 3"):
+        await getattr(Coordinator().rate_limiter("api", 3, 1.0), verb)(cost=cost)
+
+
+@pytest.mark.parametrize("timeout", [-1, nan, inf, False, "1"])
+async def test_timeout_is_a_time_from_0(timeout: Any) -> None:
+    """Anything else is a `ValueError`."""
+    with pytest.raises(ValueError, match="timeout is"):
+        await Coordinator().rate_limiter("api", 3, 1.0).acquire(timeout=timeout)
+
+
+@pytest.mark.parametrize("name", ["", "a" * 513, "\ud800", 1, None])
+def test_name_is_a_string_of_1_to_512_bytes(name: Any) -> None:
+    """Anything else is `InvalidName`."""
+    with pytest.raises(InvalidName):
+        Coordinator().rate_limiter(name, 3, 1.0)

@@ -1,0 +1,165 @@
+"""A script of mailboxes whose reply was lost is sent again: each answers a second run as its TWICE line says."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from inconcert import Coordinator, Mailbox
+from inconcert._redis.commands import Argument
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import load
+from tests.support.raw import raw
+
+LUA = Path(__file__).parents[2] / "src/inconcert/_lua/mailboxes"
+KEYS = {"send": 9, "fetch": 6, "ack": 4, "withdraw": 6, "unread": 5, "purge": 5}
+TTL_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A mailbox and two who may fetch, of a process that listens."""
+
+    concert: Coordinator
+    mailbox: Mailbox
+    inboxes: str
+    me: str
+    other: str
+
+    async def run(self, verb: str, *args: Argument) -> Reply:
+        """Run a script once."""
+        keys = self.mailbox._keys[: KEYS[verb]]
+        return await self.concert._access.session.run(load(f"mailboxes/{verb}"), keys, *args)
+
+    async def send(self, request: str, *bodies: str, most: int = 100) -> Reply:
+        """Run the script that sends."""
+        return await self.run("send", request, most, 0, self.inboxes, *bodies)
+
+    async def fetch(self, address: str, *, ticket: int = -1, limit: int = 2) -> Reply:
+        """Run the script that fetches."""
+        return await self.run("fetch", address, ticket, limit, TTL_MS, 0, self.inboxes)
+
+    async def state(self) -> list[object]:
+        """All that is kept, but for the memory of requests."""
+        client = raw(self.concert)
+        messages, unread, claims, claimed, dropped, waiters = self.mailbox._keys[:6]
+        zsets = [await client.zrange(key, 0, -1, withscores=True) for key in (unread, claims, waiters)]
+        return [await client.hgetall(messages), await client.hgetall(claimed), await client.get(dropped), *zsets]
+
+
+@pytest.fixture
+async def bench(any_concert: Coordinator) -> Bench:
+    """See there."""
+    session = any_concert._access.session
+    mailbox = any_concert.mailbox("jack451")
+    return Bench(any_concert, mailbox, session.inboxes, session.new_address(), session.new_address())
+
+
+def test_every_script_is_run_twice() -> None:
+    """None was forgotten."""
+    assert {path.stem for path in LUA.glob("*.lua")} == KEYS.keys()
+
+
+async def test_second_send_adds_nothing(bench: Bench) -> None:
+    """Also when the first one's messages are gone, and it drops nothing twice."""
+    assert await bench.send("request 1", "1", "2", "3", most=2) == 0
+    state = await bench.state()
+    assert await bench.send("request 1", "1", "2", "3", most=2) == 0
+    assert await bench.state() == state
+    await bench.run("purge")
+    assert await bench.send("request 1", "1", "2", "3", most=2) == 0
+    assert await bench.run("unread", 0) == 0
+
+
+async def test_second_send_past_the_dead_finds_one_who_waits(bench: Bench) -> None:
+    """A hundred are dropped in one step."""
+    await raw(bench.concert).zadd(bench.mailbox._keys[5], {f"gone.{number}": number for number in range(150)})
+    await bench.fetch(bench.me, ticket=0)
+    assert [await bench.send("request", "1") for _ in range(3)] == [1, 0, 0]
+    assert await bench.run("unread", 0) == 1
+    assert await raw(bench.concert).zrange(bench.mailbox._keys[5], 0, -1) == [bench.me.encode()]
+
+
+async def test_second_fetch_has_the_same_messages(bench: Bench) -> None:
+    """As long as they are claimed; one whose claim has lapsed claims anew."""
+    await bench.send("request", "1", "2", "3", most=2)
+    first = await bench.fetch(bench.me)
+    state = await bench.state()
+    assert await bench.fetch(bench.me) == first
+    assert await bench.state() == state
+    assert (first[:2], first[3], first[5]) == ([1, 1], b"0 2", b"0 3")
+
+    await raw(bench.concert).zadd(bench.mailbox._keys[2], {bench.me: 1})
+    again = await bench.fetch(bench.me)
+    assert (again[:2], again[3], again[5]) == ([1, 1], b"1 2", b"1 3")
+    await raw(bench.concert).zadd(bench.mailbox._keys[2], {bench.me: 1})
+    assert (await bench.fetch(bench.other))[3] == b"2 2"
+    assert (await bench.fetch(bench.me))[0] == 0
+
+
+async def test_second_fetch_has_the_same_place_in_line(bench: Bench) -> None:
+    """Also of one who was dropped from it meanwhile, if it knows its ticket."""
+    first = await bench.fetch(bench.me, ticket=0)
+    await bench.fetch(bench.other, ticket=0)
+    assert (first[0], first[1], first[3]) == (0, 1_800_000, 1)
+    for ticket in (0, first[2]):
+        assert await bench.fetch(bench.me, ticket=ticket) == [0, 1_800_000, first[2], 0]
+    await raw(bench.concert).zrem(bench.mailbox._keys[5], bench.me)
+    assert await bench.fetch(bench.me, ticket=first[2]) == first
+    assert await raw(bench.concert).zrange(bench.mailbox._keys[5], 0, -1) == [bench.me.encode(), bench.other.encode()]
+
+
+async def test_newcomer_is_behind_the_line_whatever_the_clock_says(bench: Bench) -> None:
+    """It may have been set back."""
+    ticket = (await bench.fetch(bench.me, ticket=0))[2] + 60_000_000
+    await raw(bench.concert).zadd(bench.mailbox._keys[5], {bench.me: ticket})
+    assert (await bench.fetch(bench.other, ticket=0))[2] == ticket + 1
+
+
+async def test_second_ack_changes_nothing(bench: Bench) -> None:
+    """Of all, or of a part."""
+    await bench.send("request", "1", "2", "3")
+    reply = await bench.fetch(bench.me, limit=3)
+    ids = reply[2::2]
+    assert await bench.run("ack", bench.me, ids[1]) == 1
+    state = await bench.state()
+    assert await bench.run("ack", bench.me, ids[1]) == 0
+    assert await bench.state() == state
+    assert [await bench.run("ack", bench.me, *ids) for _ in range(2)] == [2, 0]
+    assert await bench.state() == [{}, {}, None, [], [], []]
+
+
+async def test_second_withdrawal_changes_nothing(bench: Bench) -> None:
+    """The messages are back in their places, and that is no attempt; or the line was left."""
+    await bench.send("request", "1", "2", "3", "4", most=3)
+    before = await bench.state()
+    await bench.fetch(bench.me)
+    assert [await bench.run("withdraw", bench.me, bench.inboxes, 1) for _ in range(2)] == [2, 0]
+    assert await bench.state() == before
+    await bench.fetch(bench.me)
+    claimed = await bench.state()
+    assert [await bench.run("withdraw", bench.me, bench.inboxes, 0) for _ in range(2)] == [0, 0]
+    assert await bench.state() == claimed
+    await bench.run("purge")
+    await bench.fetch(bench.me, ticket=0)
+    assert [await bench.run("withdraw", bench.me, bench.inboxes, 1) for _ in range(2)] == [0, 0]
+    assert await bench.state() == [{}, {}, None, [], [], []]
+
+
+async def test_second_count_is_the_same(bench: Bench) -> None:
+    """What lapsed claims held is back after the first."""
+    await bench.send("request", "1", "2", "3")
+    await bench.fetch(bench.me)
+    await raw(bench.concert).zadd(bench.mailbox._keys[2], {bench.me: 1})
+    assert await bench.run("unread", 0) == 3
+    state = await bench.state()
+    assert await bench.run("unread", 0) == 3
+    assert await bench.state() == state
+
+
+async def test_second_purge_finds_nothing(bench: Bench) -> None:
+    """It answers 0."""
+    await bench.send("request", "1", "2")
+    await bench.fetch(bench.me, limit=1)
+    assert [await bench.run("purge") for _ in range(2)] == [2, 0]
+    assert await bench.state() == [{}, {}, None, [], [], []]

@@ -1,0 +1,131 @@
+"""The scripts of queues, each run twice: one whose reply was lost is sent again, and answers as its TWICE line says.
+
+Those that queues share with tasks are in test_tasks_twice.py.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inconcert import Coordinator
+from inconcert._redis.scripts import load
+from inconcert.queues.store import ItemKeys
+from tests.support.queues import read_places
+
+LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
+
+
+class Scene:
+    """A queue in which one is ready and one is delayed."""
+
+    def __init__(self, concert: Coordinator) -> None:
+        self.client: Any = concert.redis
+        self.session = concert._access.session
+        self.keys = ItemKeys(concert._access.keys, "q")
+        self._namespace = concert._access.keys.namespace
+
+    async def run(self, name: str, *args: str | int) -> Any:
+        """Run a script once."""
+        keys, only = self.keys, self.keys.only
+        places: dict[str, tuple[str, ...]] = {
+            "bells/ring": (only.bell,),
+            "queues/leave": (keys.line,),
+            "queues/look": (keys.bodies, only.queue, only.delayed, keys.dead),
+            "queues/purge": (
+                keys.bodies, only.queue, only.delayed, keys.states, keys.failures, keys.crashes, keys.line,
+            ),
+            "queues/put": (
+                keys.bodies, only.queue, only.delayed, keys.dead, keys.line, keys.states, only.bell, keys.recent,
+                keys.older,
+            ),
+        }  # fmt: skip
+        return await self.session.run(load(name), places[name], *args)
+
+    async def put(self, *ids: str, delay_ms: int = 0, maxsize: int = -1, address: str = "") -> int:
+        """Run the script that puts in."""
+        items = [part for id_ in ids for part in (id_, f'"{id_}"')]
+        answer: int = await self.run("queues/put", 0, delay_ms, maxsize, address, self.session.inboxes, *items)
+        return answer
+
+    async def everything(self) -> object:
+        """What is there."""
+        places = await read_places(self.client, self._namespace, "q")
+        return places, await self.client.zrange(self.keys.line, 0, -1), await self.client.llen(self.keys.only.bell)
+
+
+@pytest.fixture
+async def scene(any_concert: Coordinator) -> Scene:
+    """`ready` may be taken, `later` is not due."""
+    made = Scene(any_concert)
+    assert await made.put("ready") == 1
+    assert await made.put("later", delay_ms=3_600_000) == 1
+    return made
+
+
+def test_every_script_is_run_twice_here() -> None:
+    """A new one gets its test."""
+    found = {f"{folder}/{path.stem}" for folder in ("bells", "queues") for path in LUA.glob(f"{folder}/*.lua")}
+    assert found == {"bells/ring", *(f"queues/{name}" for name in ("leave", "look", "purge", "put"))}
+
+
+@pytest.mark.parametrize("delay_ms", [0, 1000])
+async def test_second_put_adds_nothing(scene: Scene, delay_ms: int) -> None:
+    """Not even if its items are done by then."""
+    assert await scene.put("one", "two", delay_ms=delay_ms) == 1
+    before = await scene.everything()
+    assert await scene.put("one", "two", delay_ms=delay_ms) == 1
+    assert await scene.everything() == before
+    assert await scene.run("queues/purge", scene.session.inboxes) == 4
+    before = await scene.everything()
+    assert await scene.put("one", "two", delay_ms=delay_ms, maxsize=1) == 1
+    assert await scene.everything() == before
+
+
+async def test_second_refused_put_keeps_its_place(scene: Scene) -> None:
+    """In line once, and in at last."""
+    one, two = (f"{scene.session.id}.{number}" for number in (1001, 1002))
+    for address in (one, two, one):
+        assert await scene.put(f"of {address}", maxsize=2, address=address) == 0
+    assert await scene.client.zrange(scene.keys.line, 0, -1) == [one.encode(), two.encode()]
+    assert await scene.client.pttl(scene.keys.line) > 59_000
+    for _ in range(2):
+        assert await scene.put(f"of {one}", maxsize=3, address=one) == 1
+    assert await scene.client.zrange(scene.keys.line, 0, -1) == [two.encode()]
+
+
+async def test_second_leave_changes_nothing(scene: Scene) -> None:
+    """It has left."""
+    address = f"{scene.session.id}.1001"
+    await scene.put("x", maxsize=2, address=address)
+    assert await scene.run("queues/leave", address, scene.session.inboxes) == 1
+    assert await scene.run("queues/leave", address, scene.session.inboxes) == 0
+
+
+async def test_line_drops_those_whose_process_is_gone(scene: Scene) -> None:
+    """Nobody waits behind the dead."""
+    for number in range(3):
+        await scene.client.zadd(scene.keys.line, {f"gone.{number}": number})
+    assert await scene.put("x", maxsize=3) == 1
+    assert await scene.client.zcard(scene.keys.line) == 0
+
+
+async def test_second_purge_drops_what_is_left(scene: Scene) -> None:
+    """Nothing, if nothing came."""
+    assert await scene.run("queues/purge", scene.session.inboxes) == 2
+    assert await scene.run("queues/purge", scene.session.inboxes) == 0
+
+
+async def test_second_look_answers_the_same(scene: Scene) -> None:
+    """It changes nothing."""
+    answers = [await scene.run("queues/look", 5) for _ in range(2)]
+    assert [answer[:4] for answer in answers] == [[1, 1, 0, 0]] * 2
+    assert answers[0][5:] == answers[1][5:]
+
+
+async def test_second_ring_leaves_one_token(scene: Scene) -> None:
+    """For a minute."""
+    for _ in range(2):
+        assert await scene.run("bells/ring") == 1
+        assert await scene.client.llen(scene.keys.only.bell) == 1
+    assert 0 < await scene.client.pttl(scene.keys.only.bell) <= 60_000

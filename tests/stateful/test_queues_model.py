@@ -1,0 +1,327 @@
+"""The scripts of a queue against lists: whatever happens in whatever order, each item is where it must be."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from fakeredis import FakeRedis
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, PURGE, RECOVER, REPLAY
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.scripts import Script
+from inconcert.queues.store import LOOK, PURGE_READY, PUT, ItemKeys
+
+MOST_CRASHES = 3
+HOUR = 3_600_000  # milliseconds
+INBOXES = "inbox:"
+
+picks = st.integers(0, 1000)
+counts = st.integers(1, 4)
+rarely = st.sampled_from([False, False, False, True])
+
+
+@dataclass
+class Worker:
+    """What one process has, as the model sees it, in the order in which it was claimed."""
+
+    name: str
+    is_alive: bool = True
+    number: int = 0
+    held: dict[str, int] = field(default_factory=dict[str, int])  # and its place
+
+
+class QueueModel(RuleBasedStateMachine):
+    """Any number of processes on one queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client: Any = FakeRedis()
+        self.keys = ItemKeys(Keyspace("model"), "q")
+        self.ready: list[str] = []
+        self.delayed: list[str] = []
+        self.dead: list[str] = []
+        self.failures: dict[str, int] = {}
+        self.crashes: dict[str, int] = {}
+        self.workers: list[Worker] = []
+        self.put_so_far = self.done = 0
+
+    def teardown(self) -> None:
+        self.client.close()
+
+    def run(self, script: Script, keys: tuple[str, ...], *args: object) -> Any:
+        return self.client.eval(script.source, len(keys), *keys, *args)
+
+    @initialize()
+    def begin_with_one(self) -> None:
+        self.begin()
+        self.put(4, is_front=False, is_delayed=False, room=-1)
+
+    # Items come in.
+
+    @rule(count=counts, is_front=st.booleans(), is_delayed=rarely, room=st.sampled_from([-1, -1, -1, 0, 1, 2, 3, 4]))
+    def put(self, count: int, is_front: bool, is_delayed: bool, room: int) -> None:
+        """Some at once, into a queue that has room for so many more; -1 for any number."""
+        keys, only = self.keys, self.keys.only
+        ids = [f"item{self.put_so_far + number}" for number in range(1, count + 1)]
+        maxsize = -1 if room < 0 else self.live + room
+        delay_ms = (self.put_so_far + 1) * 1_000_000 if is_delayed else 0  # each due after those before it
+        places = (keys.bodies, only.queue, only.delayed, keys.dead, keys.line, keys.states, only.bell, keys.recent)
+        fits = room < 0 or count <= room
+        for _ in range(2):  # its reply was lost
+            items = [part for id_ in ids for part in (id_, json.dumps(id_))]
+            args = (int(is_front), delay_ms, maxsize, "", INBOXES, *items)
+            assert self.run(PUT, (*places, keys.older), *args) == int(fits)
+        if not fits:
+            return
+        self.put_so_far += count
+        if is_delayed:
+            self.delayed += ids
+            self.delayed.sort(key=self.due)
+        elif is_front:
+            self.ready[:0] = reversed(ids)
+        else:
+            self.ready += ids
+
+    def due(self, item: str) -> tuple[float, str]:
+        """When it is, and of equals the first by name."""
+        return self.client.zscore(self.keys.only.delayed, item), item
+
+    @property
+    def live(self) -> int:
+        """How many are not acknowledged, and not dead."""
+        return len(self.ready) + len(self.delayed) + sum(len(worker.held) for worker in self.workers)
+
+    @rule(count=counts, is_front=st.booleans())
+    def some_are_due(self, count: int, is_front: bool) -> None:
+        only = self.keys.only
+        due, self.delayed = self.delayed[:count], self.delayed[count:]
+        for number, item in enumerate(due):
+            self.client.zadd(only.delayed, {item: number + 1})
+        places = (only.delayed, only.queue, only.bell, self.keys.states)
+        assert self.run(PROMOTE, places, int(is_front))[0] == len(due)
+        assert self.run(PROMOTE, places, int(is_front))[0] == 0
+        if is_front:
+            self.ready[:0] = reversed(due)
+        else:
+            self.ready += due
+
+    @precondition(lambda self: self.live > 12)  # else there would never be much
+    @rule()
+    def purge(self) -> None:
+        keys, only = self.keys, self.keys.only
+        places = (keys.bodies, only.queue, only.delayed, keys.states, keys.failures, keys.crashes, keys.line)
+        for expected in (len(self.ready) + len(self.delayed), 0):
+            assert self.run(PURGE_READY, places, INBOXES) == expected
+        for item in (*self.ready, *self.delayed):
+            self.end(item)
+        self.ready, self.delayed = [], []
+
+    def end(self, item: str) -> None:
+        """It is there no more."""
+        self.done += 1
+        self.failures.pop(item, None)
+        self.crashes.pop(item, None)
+
+    # Processes come, and claim.
+
+    @rule()
+    def begin(self) -> None:
+        worker = Worker(f"session.{len(self.workers)}")
+        self.workers.append(worker)
+        assert self.run(HEARTBEAT, (self.keys.workers, self.keys.news), worker.name, HOUR, 1)[0] == 1
+
+    def is_suspect(self, item: str) -> bool:
+        return self.crashes.get(item, 0) >= 2
+
+    @rule(pick=picks, count=counts)
+    def claim(self, pick: int, count: int) -> None:
+        """At most one suspect in the hands of a worker, and those that are left stay in their place."""
+        living = [worker for worker in self.workers if worker.is_alive]
+        self.claim_as(living[pick % len(living)] if living and pick % 10 else self.any_worker(pick), count)
+
+    def claim_as(self, worker: Worker, count: int) -> None:
+        keys, only = self.keys, self.keys.only
+        claimed = keys.claimed(worker.name)
+        places = (keys.bodies, keys.workers, claimed, keys.failures, keys.crashes, keys.states, keys.paused)
+        suspects = int(not any(map(self.is_suspect, worker.held)))
+        args = (worker.name, worker.number + 1, count, suspects, "")
+        if not worker.is_alive:
+            assert self.run(CLAIM, (*places, only.queue, only.bell, only.delayed), *args) == [0]
+            return
+        self.client.lpop(only.bell)  # as BLPOP does for one who sleeps
+        worker.number += 1
+        taken: list[str] = []
+        left: list[str] = []
+        while self.ready and len(taken) < count:
+            item = self.ready.pop(0)
+            if self.is_suspect(item) and not suspects:
+                left.append(item)
+            else:
+                suspects -= self.is_suspect(item)
+                taken.append(item)
+        self.ready[:0] = left
+        for at, item in enumerate(taken, start=1):
+            worker.held[item] = worker.number * 1000 + at
+        expected = [
+            (item, worker.held[item], 1 + self.failures.get(item, 0) + self.crashes.get(item, 0)) for item in taken
+        ]
+        for _ in range(2):  # the second for a lost reply
+            _, _, _, *parts = self.run(CLAIM, (*places, only.queue, only.bell, only.delayed), *args)
+            rows = list(zip(*[iter(parts)] * 7, strict=True))
+            assert [(row[0].decode(), int(row[2]), int(row[3])) for row in rows] == expected
+
+    @rule(pick=picks, which=picks, is_late=rarely)
+    def ack(self, pick: int, which: int, is_late: bool) -> None:
+        worker, keys = self.any_worker(pick), self.keys
+        item, at = self.any_item(worker, which)
+        places = (
+            keys.bodies, keys.claimed(worker.name), keys.failures, keys.crashes, keys.states, keys.progress,
+            keys.watchers, keys.unique, keys.checks, keys.finished, *keys.kin, keys.line,
+        )  # fmt: skip
+        is_held = item in worker.held and not is_late
+        for expected in (int(is_held), 0):
+            assert self.run(ACK, places, INBOXES, item, at + is_late, "", 0, "") == [expected]
+        if is_held:
+            del worker.held[item]
+            self.end(item)
+
+    @rule(pick=picks, which=picks, is_late=rarely, verdict=st.sampled_from(["retry", "again", "back", "dead"]))
+    def nack(self, pick: int, which: int, is_late: bool, verdict: str) -> None:
+        worker, keys, only = self.any_worker(pick), self.keys, self.keys.only
+        item, at = self.any_item(worker, which)
+        places = (
+            keys.claimed(worker.name), keys.failures, keys.dead, keys.reasons, only.queue, only.bell, only.delayed,
+            keys.states, keys.progress, keys.watchers, *keys.kin, keys.line,
+        )  # fmt: skip
+        is_held = item in worker.held and not is_late
+        for expected in (int(is_held), 0):
+            args = (item, at + is_late, verdict, 10**12, "{}", "", INBOXES)
+            assert self.run(NACK, places, *args) == expected
+        if not is_held:
+            return
+        del worker.held[item]
+        if verdict != "back":
+            self.failures[item] = self.failures.get(item, 0) + 1
+        if verdict == "dead":
+            self.dead.append(item)
+        elif verdict == "retry":
+            self.delayed.append(item)
+            self.client.zadd(only.delayed, {item: 10**13 + len(self.delayed) * 10**6 + self.failures[item]})
+            self.delayed.sort(key=self.due)
+        else:
+            self.ready.insert(0, item)
+
+    # Processes go.
+
+    @rule(pick=picks)
+    def die(self, pick: int) -> None:
+        """And are found: what they had is at the front, in its old order, or dead with the third crash."""
+        worker = self.any_worker(pick)
+        worker.is_alive = False
+        self.client.zadd(self.keys.workers, {worker.name: 1}, xx=True)
+        back: list[str] = []
+        buried: list[str] = []
+        for item in worker.held:
+            self.crashes[item] = self.crashes.get(item, 0) + 1
+            (buried if self.crashes[item] >= MOST_CRASHES else back).append(item)
+        for expected in ([len(back), len(buried), 0], [0, 0, 0]):
+            assert self.recover(worker, MOST_CRASHES) == expected
+        self.ready[:0], self.dead, worker.held = back, self.dead + buried, {}
+
+    @rule(count=counts, times=st.integers(1, 2))
+    def some_kill_who_claims_them(self, count: int, times: int) -> None:
+        """So that there are suspects."""
+        for _ in range(times):
+            self.begin()
+            newest = len(self.workers) - 1
+            self.claim_as(self.workers[newest], count)
+            self.die(newest)
+
+    @rule(pick=picks)
+    def retire(self, pick: int) -> None:
+        worker = self.any_worker(pick)
+        for expected in ([len(worker.held), 0, 0], [0, 0, 0]):
+            assert self.recover(worker, 0) == expected
+        self.ready[:0], worker.held, worker.is_alive = list(worker.held), {}, False
+
+    def recover(self, worker: Worker, max_crashes: int) -> Any:
+        keys, only = self.keys, self.keys.only
+        places = (
+            keys.workers, keys.claimed(worker.name), keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress,
+            keys.watchers, *keys.kin, keys.line, only.queue, only.bell,
+        )  # fmt: skip
+        return self.run(RECOVER, places, worker.name, max_crashes, "{}", INBOXES, "")
+
+    @precondition(lambda self: self.dead)
+    @rule(pick=picks, is_dropped=st.booleans())
+    def raise_or_drop_a_dead_one(self, pick: int, is_dropped: bool) -> None:
+        item, keys, only = self.dead.pop(pick % len(self.dead)), self.keys, self.keys.only
+        shared = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes)
+        for expected in (1, 0):
+            if is_dropped:
+                assert self.run(PURGE, (*shared, keys.parents, keys.news), item, 0, 0) == expected
+            else:
+                places = (keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, only.queue, only.bell)
+                others = (keys.unique, keys.checks, keys.outcomes)
+                assert self.run(REPLAY, (*places, *others), item, "", "") == expected
+        if is_dropped:
+            self.end(item)
+        else:
+            self.failures.pop(item, None)
+            self.crashes.pop(item, None)
+            self.ready.append(item)
+
+    # What holds after each step.
+
+    @invariant()
+    def every_item_is_where_it_must_be(self) -> None:
+        client, keys, only = self.client, self.keys, self.keys.only
+
+        def ids(found: list[bytes]) -> list[str]:
+            return [id_.decode() for id_ in found if id_ != b"#"]
+
+        assert ids(client.lrange(only.queue, 0, -1)) == self.ready
+        assert ids(client.zrange(only.delayed, 0, -1)) == self.delayed
+        assert sorted(ids(client.zrange(keys.dead, 0, -1))) == sorted(self.dead)
+        held = [sorted(worker.held) for worker in self.workers]
+        assert [sorted(ids(client.hkeys(keys.claimed(worker.name)))) for worker in self.workers] == held
+        assert len(client.hkeys(keys.bodies)) == self.live + len(self.dead) == self.put_so_far - self.done
+        assert {id_.decode(): int(count) for id_, count in client.hgetall(keys.failures).items()} == self.failures
+        assert {id_.decode(): int(count) for id_, count in client.hgetall(keys.crashes).items()} == self.crashes
+        assert not client.exists(keys.finished, keys.watchers, keys.unique, keys.news, keys.line)
+
+    @invariant()
+    def what_is_said_of_it_is_so(self) -> None:
+        keys, only = self.keys, self.keys.only
+        ready, delayed, claimed, dead, _, *shown = self.run(
+            LOOK, (keys.bodies, only.queue, only.delayed, keys.dead), 1000
+        )
+        held = sum(len(worker.held) for worker in self.workers)
+        assert (ready, delayed, claimed, dead) == (len(self.ready), len(self.delayed), held, len(self.dead))
+        assert [id_.decode() for id_ in shown[::2]] == self.ready
+
+    @invariant()
+    def whoever_sleeps_is_woken_while_there_is_work(self) -> None:
+        tokens = self.client.llen(self.keys.only.bell)
+        assert tokens == 1 or not (tokens or self.may_be_taken_by_all())
+
+    def may_be_taken_by_all(self) -> bool:
+        return any(not self.is_suspect(item) for item in self.ready)
+
+    # Below.
+
+    def any_worker(self, pick: int) -> Worker:
+        return self.workers[pick % len(self.workers)]
+
+    def any_item(self, worker: Worker, which: int) -> tuple[str, int]:
+        """One that it holds, and where; or one that it does not."""
+        if not worker.held:
+            return f"item{which % (self.put_so_far + 1)}", 1
+        return list(worker.held.items())[which % len(worker.held)]
+
+
+TestQueueModel = QueueModel.TestCase
+TestQueueModel.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

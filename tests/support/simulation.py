@@ -1,0 +1,268 @@
+"""Several processes and their server in one event loop, on a virtual clock: a minute takes milliseconds.
+
+    async def story(world: World) -> None:
+        ann, bob = await world.process("ann"), await world.process("bob", clock_ahead=11)
+        ann.start(use(ann.concert))
+        ann.kill(after=3)                    # when it has sent three more commands
+        await anyio.sleep(60)                # while there is nothing else to do, the clock jumps
+
+    run(story, seed=1)
+
+Each command and each reply is under way for a time that the seed chooses: a seed is an order of events, and the same
+seed is the same order.  The server is fakeredis: this proves logic, and nothing about a server.
+"""
+
+import asyncio
+import contextvars
+import math
+import random
+import selectors
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+from unittest import mock
+
+import redis.exceptions
+from fakeredis import FakeServer
+from fakeredis.aioredis import FakeAsyncRedisConnection, FakeRedis
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialWithJitterBackoff
+
+from inconcert import Coordinator
+
+__all__ = ["Process", "World", "run"]
+
+_BEGIN = 1_800_000_000.0  # what the server's clock shows at first
+_LONGEST = 7200  # seconds of a story: in one that takes longer, everyone waits for each other
+_UNDER_WAY = 0.001  # seconds at most that a command is, and its reply
+_TICK = 1e-6  # seconds from one look at the clock to the next, so that no two events are at the same time
+
+_ahead = contextvars.ContextVar("ahead", default=0.0)  # of a process's clock before the server's, in seconds
+
+
+def run(story: Callable[["World"], Awaitable[None]], *, seed: int = 0) -> None:
+    """Tell a story in a world of its own."""
+
+    async def tell() -> None:
+        world = World(seed)
+        try:
+            await story(world)
+        finally:
+            await world.end()
+
+    clock = _Clock()
+    state = random.getstate()
+    random.seed(seed)  # for the backoff of whoever tries again
+    try:
+        with (
+            mock.patch("time.monotonic", clock.now),
+            mock.patch("time.time", clock.shown),
+            asyncio.Runner(loop_factory=lambda: _Loop(clock)) as runner,
+        ):
+            runner.run(tell())
+    finally:
+        random.setstate(state)
+
+
+class World:
+    """A server, and the processes that use it.
+
+    Args:
+        seed: Chooses how long everything is under way.
+
+    Attributes:
+        random: For whatever else is to depend on the seed alone.
+        client: For looking at what the server has.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.server = FakeServer()
+        self.client: Any = FakeRedis(server=self.server, decode_responses=True)
+        self._processes: list[Process] = []
+
+    @staticmethod
+    def now() -> float:
+        """Seconds, later with each look."""
+        return time.monotonic()
+
+    async def process(self, name: str, *, clock_ahead: float = 0.0) -> "Process":
+        """Start one.
+
+        Args:
+            name: What histories call it.
+            clock_ahead: Seconds by which its clock is ahead of the server's.
+        """
+        process = Process(self, name, clock_ahead)
+        self._processes.append(process)
+        await process.start(process.open())
+        return process
+
+    async def end(self) -> None:
+        """Heal all links and let every process end. Nothing that happens now is part of the story."""
+        for process in self._processes:
+            process.heal()
+        for process in self._processes:
+            await process.end()
+        await self.client.aclose()
+
+
+class Process:
+    """One process: its clock, its link to the server, and what runs in it.
+
+    Attributes:
+        world: Where it is.
+        name: What histories call it.
+        died_at: When it was killed.
+        client: A client as redis-py makes it, which sends again what was not answered.
+        concert: An open coordinator.
+    """
+
+    def __init__(self, world: World, name: str, clock_ahead: float) -> None:
+        self.world = world
+        self.name = name
+        self.died_at = math.inf
+        connections = type("_ConnectionOf", (_Connection,), {"process": self})
+        self.client: Any = FakeRedis(server=world.server, connection_class=connections, decode_responses=True)
+        self.client.set_retry(Retry(ExponentialWithJitterBackoff(base=1, cap=10), 10))  # redis-py's default
+        self._shared: Any = FakeRedis(server=world.server, connection_class=connections)
+        self.concert = Coordinator.from_client(self._shared, namespace="sim")
+        self._context = contextvars.copy_context()
+        self._context.run(_ahead.set, clock_ahead)
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._link = asyncio.Event()
+        self._link.set()
+        self._commands_left = math.inf
+        self._is_to_die = False
+        self._replies_to_lose = 0
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Let it do something, by its own clock."""
+        task = asyncio.get_running_loop().create_task(work, context=self._context)
+        self._tasks.append(task)
+        return task
+
+    def kill(self, *, after: int = 0) -> None:
+        """Let it die, when the server has run so many more of its commands: as if it were switched off."""
+        self._is_to_die = True
+        self.cut(after=after)
+
+    def cut(self, *, after: int = 0) -> None:
+        """Let nothing through to the server and back, when it has run so many more commands, until it is healed."""
+        self._commands_left = after or math.inf
+        if after == 0:
+            self._link.clear()
+            if self._is_to_die:
+                self.died_at = min(self.died_at, self.world.now())
+
+    def heal(self) -> None:
+        """Let everything through, also what was held up."""
+        self._commands_left = math.inf
+        self._link.set()
+
+    def lose_reply(self) -> None:
+        """Break the connection when the server has run the next command, before its reply arrives."""
+        self._replies_to_lose += 1
+
+    async def open(self) -> None:
+        await self.concert.__aenter__()
+        await self.client.ping()  # connected: what comes now are the story's commands
+
+    async def end(self) -> None:
+        ended = [task for task in self._tasks if task.done()]
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        await self.concert.__aexit__(None, None, None)
+        await self._shared.aclose()
+        await self.client.aclose()
+        for task in ended:
+            if self.died_at == math.inf and not task.cancelled():
+                task.result()
+
+    # For its connections.
+
+    async def way(self) -> None:
+        """As long as something is under way, in either direction."""
+        await asyncio.sleep(self.world.random.uniform(0, _UNDER_WAY))
+        await self._link.wait()
+
+    def sent(self) -> bool:
+        """Count a command that the server has run; whether its reply is to be lost."""
+        self._commands_left -= 1
+        if self._commands_left == 0:
+            self.cut()
+        is_lost = self._replies_to_lose > 0
+        self._replies_to_lose -= is_lost
+        return is_lost
+
+
+class _Connection(FakeAsyncRedisConnection):
+    """A connection of one process, as the client's pool makes it."""
+
+    process: Process
+    _reply_is_lost = False
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        await self.process.way()
+        own_clock = _ahead.set(0.0)  # the server has another
+        try:
+            await super().send_packed_command(command, check_health=check_health)
+        finally:
+            _ahead.reset(own_clock)
+        self._reply_is_lost = self.process.sent()
+
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        try:
+            return await super().read_response(*args, **options)
+        finally:
+            await self.process.way()
+            if self._reply_is_lost:
+                self._reply_is_lost = False
+                await self.disconnect()
+                raise redis.exceptions.ConnectionError("the connection broke before the reply came")
+
+
+class _Clock:
+    """Stands still, but for a tick at each look, until someone waits."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._ends_at: float = _LONGEST
+
+    def now(self) -> float:
+        self._now += _TICK
+        return self._now
+
+    def shown(self) -> float:
+        """What the clock of whoever asks shows."""
+        return _BEGIN + self.now() + _ahead.get()
+
+    def pass_by(self, seconds: float) -> None:
+        self._now += seconds
+        if self._now > self._ends_at:
+            self._ends_at = math.inf  # there is still to tidy up
+            raise AssertionError(f"the story has not ended after {_LONGEST} s")
+
+
+class _Selector(selectors.DefaultSelector):
+    """Waits for nothing, but lets the time pass that it would have waited."""
+
+    def __init__(self, clock: _Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready and timeout != 0:
+            self._clock.pass_by(_LONGEST if timeout is None else timeout)
+        return ready
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: _Clock) -> None:
+        super().__init__(_Selector(clock))
+        self._clock = clock
+
+    def time(self) -> float:
+        return self._clock.now()
