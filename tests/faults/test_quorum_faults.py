@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from inconcert import LeaseLost, QuorumLock, QuorumNotReached
+from inconcert._core import majority
 from tests.support.eventually import eventually
 from tests.support.processes import Child, spawn, tell
 from tests.support.proxy import Proxy
@@ -73,7 +74,8 @@ def key(namespace: str) -> str:
 
 
 async def all_are_idle(clients: list[Any]) -> None:
-    """Every connection was given back; then close them."""
+    """Nobody is asked any more, and every connection was given back; then close them."""
+    await eventually(lambda: not majority._under_way)  # a straggler may be about to take a connection
     for client in clients:
         await eventually(partial(is_idle, client))
         await client.aclose()
