@@ -25,7 +25,7 @@ class Listed(NamedTuple):
 async def read_all(session: Session, places: Places, user: str) -> tuple[list[Listed], list[Listed]]:
     """The chats of a user, and those of them in which not all is read: for each chat both as of one moment.
 
-    Cost: 1 round trip with 8 scripts; O(N) for N chats.
+    Cost: 1 round trip with 4 scripts; O(N) for N chats.
     """
     replies = await together(session, [Call(_ALL, keys, ()) for keys in places.of_lists(user)])
     listed, news = zip(*replies, strict=True)
@@ -35,7 +35,7 @@ async def read_all(session: Session, places: Places, user: str) -> tuple[list[Li
 async def read_news(session: Session, places: Places, user: str) -> list[Listed]:
     """The chats of a user in which not all is read.
 
-    Cost: 1 round trip with 8 scripts; O(N) for N chats.
+    Cost: 1 round trip with 4 scripts; O(N) for N chats.
     """
     return _listed(await together(session, [Call(_NEWS, keys, ()) for keys in places.of_lists(user)]))
 

@@ -55,7 +55,7 @@ class Messages(Asking):
         Raises:
             ValueError: `limit` is below 1.
 
-        Cost: 2 round trips, and 1 for each further 1,000 messages, or MiB, of a chat; 1 if nothing is new. 8 scripts,
+        Cost: 2 round trips, and 1 for each further 1,000 messages, or MiB, of a chat; 1 if nothing is new. 4 scripts,
         however many chats there are, and 2 for each chat with news.
         """
         most = sys.maxsize if limit is None else whole("limit", limit)
@@ -132,7 +132,7 @@ class Messages(Asking):
 
         Messages that were dropped before they were read count too.
 
-        Cost: 2 round trips; 1 if nothing is new. 8 scripts, however many chats there are, and 1 for each chat with
+        Cost: 2 round trips; 1 if nothing is new. 4 scripts, however many chats there are, and 1 for each chat with
         news; where the user sent some of the messages, O(M) for M of them.
         """
         check_name("user", user)

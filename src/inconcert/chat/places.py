@@ -1,4 +1,4 @@
-"""Where chats lie: in eight groups, each with its chats and, for every user, the list of those that they are in.
+"""Where chats lie: in four groups, each with its chats and, for every user, the list of those that they are in.
 
 A group lies in one slot.  So one script changes a chat and its members' lists, and they never disagree; and one script
 for each group finds all chats of a user that have news, however many there are.
@@ -15,7 +15,7 @@ __all__ = ["Places"]
 
 # A fetch asks each of them; on Redis Cluster, chats can spread over as many nodes. Where a chat lies follows from this
 # number, so it stays as it is.
-_GROUPS = 8
+_GROUPS = 4
 
 
 class Places:
