@@ -1,6 +1,5 @@
 """How the parts of chat ask the server, and what they make of its answers."""
 
-import math
 from collections.abc import Sequence
 
 from inconcert._core.session import Access, Session
@@ -9,7 +8,7 @@ from inconcert._redis.replies import Reply
 from inconcert.chat.places import Places
 from inconcert.errors import ChatNotFound, NotAMember
 
-__all__ = ["DONE", "Asking", "check", "together", "whole"]
+__all__ = ["DONE", "Asking", "check", "together"]
 
 DONE = 1  # what scripts answer first
 _NO_MEMBER = 0  # or less, if there is no such chat; the user follows
@@ -41,14 +40,3 @@ def check(reply: Reply, chat_id: str) -> None:
         raise NotAMember(chat_id, reply[1].decode())
     if reply[0] != DONE:
         raise ChatNotFound(chat_id)
-
-
-def whole(parameter: str, value: int, *, least: int = 1, most: float = math.inf) -> int:
-    """The value, if it is a whole number in this range.
-
-    Raises:
-        ValueError: It is not.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"{parameter} is {value!r}; give a whole number from {least} to {most:,.0f}")
-    return value

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 
 from inconcert._redis.channel import Call
 from inconcert._redis.scripts import Script, load
-from inconcert._rules.durations import Seconds, milliseconds, ttl
+from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import age_ms, whole
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON, encode
-from inconcert.chat.asking import Asking, check, together, whole
+from inconcert.chat.asking import Asking, check, together
 from inconcert.errors import ChatNotFound
 
 __all__ = ["Membership"]
@@ -56,7 +57,7 @@ class Membership(Asking):
         """
         users = _members(sender, recipients)
         whole("max_messages", max_messages, most=_MOST_MESSAGES)
-        caps = (max_messages, _age_ms(max_age), whole("history", history, least=0, most=max_messages))
+        caps = (max_messages, age_ms(max_age), whole("history", history, least=0, most=max_messages))
         body = encode("the first message of a chat", message)
         chat_id = secrets.token_hex(12)
         keys = self._places.of_members(chat_id, *users)
@@ -160,13 +161,3 @@ def _members(sender: str, recipients: Iterable[str]) -> list[str]:
             f"there are {len(users) - 1} recipients; name at most {_MOST_RECIPIENTS}, and let the rest join"
         )
     return users
-
-
-def _age_ms(max_age: Seconds | None) -> int:
-    """How long messages are kept; 0 for any time."""
-    try:
-        return 0 if max_age is None else milliseconds(ttl(max_age))
-    except ValueError as error:
-        raise ValueError(
-            f"max_age is {max_age!r}; give seconds above 0, or None to keep messages of any age"
-        ) from error

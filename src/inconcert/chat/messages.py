@@ -4,9 +4,10 @@ import sys
 
 from inconcert._redis.channel import Call
 from inconcert._redis.scripts import load
+from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON, decode, encode
-from inconcert.chat.asking import DONE, Asking, check, together, whole
+from inconcert.chat.asking import DONE, Asking, check, together
 from inconcert.chat.lists import read_news
 from inconcert.chat.reading import PAGE, Batch, Message, Reading, read_messages
 
