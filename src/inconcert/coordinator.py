@@ -66,9 +66,9 @@ class Coordinator(TaskCoordinator):
         namespace: What all keys begin with, 1 to 64 characters without space, colon or braces. Processes that are to
             meet use the same one.
         timeout: How long a call may take, reconnecting included, in seconds. Waiting in line does not count.
-        signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs, all verify them, and a job that is not
-            signed with one of them is set aside, unread. None: jobs are not signed, and signatures not looked at.
-        accept_unsigned: Whether jobs without signature run although there are keys: while signing is introduced.
+        signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs and items, all verify them, and what is
+            not signed with one of them is set aside, unread. None: nothing is signed, and no signature is looked at.
+        accept_unsigned: Whether what has no signature is taken although there are keys: while signing is introduced.
 
     Raises:
         ValueError: The URL does not name a server without a doubt, `timeout` is out of range, or a key is no good.
@@ -84,7 +84,7 @@ class Coordinator(TaskCoordinator):
         signing_keys: SigningKeys | None = None,
         accept_unsigned: bool = False,
     ) -> None:
-        key_ring = KeyRing(signing_keys, accept_unsigned=accept_unsigned)
+        key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
         self._set_up(UrlSource(url, timeout=_call_timeout(timeout) / 2), namespace, timeout, key_ring)
 
     @classmethod
@@ -110,7 +110,7 @@ class Coordinator(TaskCoordinator):
             accept_unsigned: As for `Coordinator`.
         """
         self = cls.__new__(cls)
-        key_ring = KeyRing(signing_keys, accept_unsigned=accept_unsigned)
+        key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
         self._set_up(ClientSource(client), namespace, timeout, key_ring)
         return self
 
@@ -162,7 +162,7 @@ class Coordinator(TaskCoordinator):
         """
         self = cls.__new__(cls)
         source = EmbeddedSource(Path(data_dir) if data_dir is not None else None, timeout=_call_timeout(timeout) / 2)
-        self._set_up(source, namespace, timeout, KeyRing(signing_keys, accept_unsigned=accept_unsigned))
+        self._set_up(source, namespace, timeout, KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned))
         return self
 
     def _set_up(self, source: Source, namespace: str, timeout: Seconds, key_ring: KeyRing) -> None:

@@ -217,7 +217,7 @@ async def test_unsigned_job_is_set_aside_unread(any_concert: Coordinator) -> Non
     assert sorted(reason.partition("job ")[2] for reason in reasons) == [
         "is not signed, as signing_keys demand; it was not read",
         "is signed with key 'new', and signing_keys has only old; it was not read",
-        "was not signed with key 'old' for this job, or was changed since; it was not read",
+        "was not signed with key 'old' for its id in this namespace, or was changed since; it was not read",
     ]
 
 
@@ -262,8 +262,8 @@ async def test_keys_are_taken_from_the_environment(any_concert: Coordinator, mon
     """The first one signs."""
     monkeypatch.setenv("INCONCERT_URL", "redis://localhost")
     monkeypatch.setenv("INCONCERT_SIGNING_KEYS", '{"new": "new secret of 16+", "old": "old secret of 16+"}')
-    assert Coordinator.from_env()._key_ring.sign("a.1", b"{}").startswith(b"hmac1 new ")
-    assert Coordinator.from_env(accept_unsigned=True)._key_ring.verify("a.1", b"{}") == b"{}"
+    assert Coordinator.from_env()._key_ring.sign("job", "a.1", b"{}").startswith(b"hmac1 new ")
+    assert Coordinator.from_env(accept_unsigned=True)._key_ring.verify("job", "a.1", b"{}") == b"{}"
 
 
 async def test_scheduled_job_is_signed(any_concert: Coordinator) -> None:

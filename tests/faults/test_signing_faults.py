@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator
+from inconcert.queues.store import ItemKeys
 from inconcert.tasks.store import JobKeys
 from tests.contract.test_tasks import in_background, until
 from tests.support.servers import RealServer
@@ -99,6 +100,64 @@ async def test_signed_envelope_does_not_run_as_another_job(signing: Coordinator)
         ledger = await until(signing, lambda ledger: not ledger.ready and not ledger.claimed)
     assert ran == [1]
     assert set(ledger.dead) == {other.id, "made up"}
+
+
+async def test_signed_item_does_not_run_as_a_job(signing: Coordinator) -> None:
+    """What a service put into a queue was data: under its own id among the jobs it is set aside unread."""
+    ran: list[int] = []
+
+    @signing.task(name="t")
+    async def task(number: int) -> None:
+        ran.append(number)
+
+    client: Any = signing.redis
+    keys = JobKeys(signing._access.keys)
+    await signing.queue("webhooks").put({"name": "t", "args": [17]})
+    [(item_id, body)] = (await client.hgetall(ItemKeys(signing._access.keys, "webhooks").bodies)).items()
+    await client.hset(keys.bodies, item_id, body)
+    await client.rpush(keys.queue("default").queue, item_id)
+    async with in_background(signing.run_worker("default")):
+        ledger = await until(signing, lambda ledger: not ledger.ready and not ledger.claimed)
+    assert ran == []
+    assert set(ledger.dead) == {item_id.decode()}
+
+
+async def test_signed_item_is_refused_in_another_queue(signing: Coordinator) -> None:
+    """And so is a job among the items: what an item means, its queue says."""
+    client: Any = signing.redis
+    source, target = (ItemKeys(signing._access.keys, name) for name in ("webhooks", "refunds"))
+    await signing.queue("webhooks").put({"account": "mallory"})
+    job = await signing.enqueue("t", [17])
+    copied = await client.hgetall(source.bodies)
+    copied |= {job.id.encode(): await client.hget(JobKeys(signing._access.keys).bodies, job.id)}
+    await client.hset(target.bodies, mapping=copied)
+    await client.rpush(target.only.queue, *copied)
+    with pytest.raises(TimeoutError):
+        await signing.queue("refunds").get(timeout=0)
+    dead = await signing.queue("refunds").dead()
+    assert {(item.id, item.item) for item in dead} == {(id_.decode(), None) for id_ in copied}
+    assert all("the item of queue 'refunds' was not signed" in item.reason for item in dead)
+
+
+async def test_signed_job_does_not_run_in_another_namespace(signing: Coordinator, server: RealServer) -> None:
+    """Though both have the same key."""
+    ran: list[int] = []
+    client: Any = signing.redis
+    job = await signing.enqueue("t", [17])
+    body = await client.hget(JobKeys(signing._access.keys).bodies, job.id)
+    async with Coordinator(server.url, namespace=f"{signing._access.keys.namespace}-2", signing_keys=KEYS) as other:
+
+        @other.task(name="t")
+        async def task(number: int) -> None:
+            ran.append(number)
+
+        keys = JobKeys(other._access.keys)
+        await client.hset(keys.bodies, job.id, body)
+        await client.rpush(keys.queue("default").queue, job.id)
+        async with in_background(other.run_worker("default")):
+            ledger = await until(other, lambda ledger: not ledger.ready and not ledger.claimed)
+    assert ran == []
+    assert set(ledger.dead) == {job.id}
 
 
 async def test_the_same_job_may_be_put_in_again(signing: Coordinator) -> None:

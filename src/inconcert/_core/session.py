@@ -35,7 +35,7 @@ class Session:
         renewal: What keeps its leases alive.
         bells: Where its idle consumers sleep: connected with the first who may.
         lines: Those in this process who wait for a permit.
-        key_ring: What jobs are signed with.
+        key_ring: What jobs and items are signed with.
     """
 
     def __init__(self, pool: Pool, keys: Keyspace, key_ring: KeyRing, *, timeout: float) -> None:

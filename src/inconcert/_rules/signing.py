@@ -1,6 +1,7 @@
-"""Signatures on what is stored of a job, so that nobody without a key can make one up or change one.
+"""Signatures on what is stored of a job or an item, so that nobody without a key can make one up or change one.
 
-A signed text is `hmac1 KEY-ID HEX-DIGITS TEXT`: the HMAC-SHA256 of the id of the key, the id of the job, and the text.
+A signed text is `hmac1 KEY-ID HEX-DIGITS TEXT`: the HMAC-SHA256 of the text and of all that gives it its meaning: the
+id of the key, the namespace, what it is, and its id.
 """
 
 import hmac
@@ -21,9 +22,10 @@ _HEADER = re.compile(rb"hmac1 ([A-Za-z0-9._-]{1,64}) ([0-9a-f]{64}) ")
 
 
 class KeyRing:
-    """The keys that jobs are signed with, and verified.
+    """The keys that the jobs and items of a namespace are signed with, and verified.
 
     Args:
+        namespace: Whose texts these are; what was signed for another namespace is refused.
         keys: Key id -> secret. The first signs, all verify. None: nothing is signed, and a signature is not looked at.
         accept_unsigned: Whether a text without signature passes although there are keys: while signing is introduced.
 
@@ -33,9 +35,10 @@ class KeyRing:
             hyphens and underscores; or there are no keys, and `accept_unsigned` is set.
     """
 
-    def __init__(self, keys: SigningKeys | None = None, *, accept_unsigned: bool = False) -> None:
+    def __init__(self, namespace: str, keys: SigningKeys | None = None, *, accept_unsigned: bool = False) -> None:
         if keys is None and accept_unsigned:
             raise ValueError("accept_unsigned is set without signing_keys; give the keys, too, or neither")
+        self._namespace = namespace.encode()
         self._secrets = {} if keys is None else _checked(keys)
         self._signing_id = next(iter(self._secrets), None)
         self._accept_unsigned = accept_unsigned
@@ -43,43 +46,55 @@ class KeyRing:
     def __repr__(self) -> str:
         return f"<KeyRing {', '.join(self._secrets) or 'without keys'}>"  # never a secret
 
-    def sign(self, job_id: str, text: bytes) -> bytes:
-        """The text with a signature; without keys, as it is."""
+    def sign(self, what: str, id_: str, text: bytes) -> bytes:
+        """The text with a signature; without keys, as it is.
+
+        Args:
+            what: What the text is, such as `job`.
+            id_: Which one.
+            text: What is to be signed.
+        """
         if self._signing_id is None:
             return text
-        signature = self._signature(self._signing_id, job_id, text)
+        signature = self._signature(self._signing_id, what, id_, text)
         return b"hmac1 %s %s %s" % (self._signing_id.encode(), signature, text)
 
-    def verify(self, job_id: str, text: bytes) -> bytes:
+    def verify(self, what: str, id_: str, text: bytes) -> bytes:
         """The text without its signature.
 
+        Args:
+            what: As it was signed.
+            id_: Likewise.
+            text: With its signature.
+
         Raises:
-            InvalidPayload: There are keys, and it was not signed with one of them, for this job, as it is.
+            InvalidPayload: There are keys, and it was not signed with one of them, in this namespace, as what it is,
+                for this id, as it is.
         """
         header = _HEADER.match(text)
         if header is None:
             if self._secrets and not self._accept_unsigned:
-                raise InvalidPayload("the envelope of a job is not signed, as signing_keys demand; it was not read")
+                raise InvalidPayload(f"the {what} is not signed, as signing_keys demand; it was not read")
             return text
         key_id, signature, inner = header[1].decode(), header[2], text[header.end() :]
         if not self._secrets:
             return inner
         if key_id not in self._secrets:
             raise InvalidPayload(
-                f"the envelope of a job is signed with key {key_id!r}, and signing_keys has only "
+                f"the {what} is signed with key {key_id!r}, and signing_keys has only "
                 f"{', '.join(self._secrets)}; it was not read"
             )
-        if not hmac.compare_digest(signature, self._signature(key_id, job_id, inner)):
+        if not hmac.compare_digest(signature, self._signature(key_id, what, id_, inner)):
             raise InvalidPayload(
-                f"the envelope of a job was not signed with key {key_id!r} for this job, or was changed since; "
+                f"the {what} was not signed with key {key_id!r} for its id in this namespace, or was changed since; "
                 "it was not read"
             )
         return inner
 
-    def _signature(self, key_id: str, job_id: str, text: bytes) -> bytes:
-        job = job_id.encode()
-        # With the length of the job's id, so that no part of the text can be taken for a part of the id.
-        signed = b"inconcert job hmac1 %s %d %s %s" % (key_id.encode(), len(job), job, text)
+    def _signature(self, key_id: str, what: str, id_: str, text: bytes) -> bytes:
+        parts = (key_id.encode(), self._namespace, what.encode(), id_.encode())
+        # Each with its length, so that no part can be taken for a part of the next.
+        signed = b"inconcert hmac1 %s %s" % (b" ".join(b"%d %s" % (len(part), part) for part in parts), text)
         return hmac.digest(self._secrets[key_id], signed, "sha256").hex().encode()
 
 

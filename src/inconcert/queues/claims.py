@@ -16,7 +16,7 @@ from inconcert._rules.payloads import JSON, decode
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload
 from inconcert.queues.delivery import Delivery
-from inconcert.queues.store import ItemKeys
+from inconcert.queues.store import ItemKeys, item_of
 
 __all__ = ["ItemClaims", "QueueOrder", "Terms", "read_item"]
 
@@ -77,7 +77,7 @@ class ItemClaims(Claims[Delivery]):
         item: JSON = None
         obstacle: InvalidPayload | None = None
         try:
-            item = read_item(self._session.key_ring, id_, row.body)
+            item = read_item(self._session.key_ring, self._terms.name, id_, row.body)
         except InvalidPayload as unreadable:
             obstacle = unreadable
         delivery = Delivery(
@@ -94,13 +94,13 @@ class ItemClaims(Claims[Delivery]):
         return delivery, None if obstacle is None else partial(delivery.bury, obstacle)
 
 
-def read_item(key_ring: KeyRing, item_id: str, body: bytes) -> JSON:
-    """The item that was stored.
+def read_item(key_ring: KeyRing, queue: str, item_id: str, body: bytes) -> JSON:
+    """The item that was stored in this queue.
 
     Raises:
         InvalidPayload: It is not signed as the keys demand, or cannot be read.
     """
-    text = key_ring.verify(item_id, split_body(body)[1])
+    text = key_ring.verify(item_of(queue), item_id, split_body(body)[1])
     try:
         return decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

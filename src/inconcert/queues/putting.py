@@ -13,7 +13,7 @@ from inconcert._rules.durations import milliseconds
 from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InconcertError, InvalidPayload, NotConnected, OutcomeUnknown, QueueFull, Unavailable
 from inconcert.queues.claims import QueueOrder
-from inconcert.queues.store import LEAVE, PUT, ItemKeys
+from inconcert.queues.store import LEAVE, PUT, ItemKeys, item_of
 
 __all__ = ["Putting"]
 
@@ -64,7 +64,9 @@ class Putting:
         self._maxsize = maxsize
         self._how = (int(order == "lifo"), milliseconds(delay), -1 if maxsize is None else maxsize)
         self._items = [
-            part for id_, text in zip(ids, texts, strict=True) for part in (id_, session.key_ring.sign(id_, text))
+            part
+            for id_, text in zip(ids, texts, strict=True)
+            for part in (id_, session.key_ring.sign(item_of(name), id_, text))
         ]
         self._address = ""
         self._told = session.loop.create_future()

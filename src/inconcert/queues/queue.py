@@ -13,7 +13,6 @@ from inconcert._redis.replies import Reply
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON
-from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, ItemNotFound
 from inconcert.queues.claims import QueueOrder, Terms, read_item
 from inconcert.queues.delivery import Delivery
@@ -245,8 +244,7 @@ class Queue:
         Cost: 1 round trip.
         """
         _, _, _, _, _, *rows = await self._look(_checked(limit))
-        key_ring = self._access.session.key_ring
-        return [_read(key_ring, id_, body) for id_, body in zip(*[iter(rows)] * 2, strict=True)]
+        return [self._read(id_, body) for id_, body in zip(*[iter(rows)] * 2, strict=True)]
 
     async def purge(self) -> int:
         """Drop all items that nobody has claimed, delayed ones too; returns how many.
@@ -275,7 +273,7 @@ class Queue:
         """
         keys, session = self._keys, self._access.session
         rows = await session.run(DEAD, (keys.dead, keys.reasons, keys.bodies), "", _checked(limit))
-        return [_dead_item(session.key_ring, *row) for row in zip(*[iter(rows)] * 4, strict=True)]
+        return [self._dead_item(*row) for row in zip(*[iter(rows)] * 4, strict=True)]
 
     async def replay(self, item_id: str) -> None:
         """Put an item that was set aside at the back of the queue, as if it were new, under its old id.
@@ -329,21 +327,19 @@ class Queue:
         places = (keys.bodies, keys.only.queue, keys.only.delayed, keys.dead)
         return await self._access.session.run(LOOK, places, limit)
 
+    def _read(self, item_id: bytes, body: bytes) -> JSON:
+        try:
+            return read_item(self._access.session.key_ring, self.name, item_id.decode(), body)
+        except InvalidPayload:
+            return None
+
+    def _dead_item(self, item_id: bytes, died_ms: bytes, reason: bytes, body: bytes) -> DeadItem:
+        why = Reason.read(reason)
+        item = self._read(item_id, body)
+        return DeadItem(item_id.decode(), item, why.reason, why.attempts, float(died_ms) / 1000, why.traceback)
+
 
 def _checked(limit: int) -> int:
     if type(limit) is not int or not 1 <= limit <= 1000:
         raise ValueError(f"limit is {limit!r}; give a whole number from 1 to 1,000")
     return limit
-
-
-def _read(key_ring: KeyRing, item_id: bytes, body: bytes) -> JSON:
-    try:
-        return read_item(key_ring, item_id.decode(), body)
-    except InvalidPayload:
-        return None
-
-
-def _dead_item(key_ring: KeyRing, item_id: bytes, died_ms: bytes, reason: bytes, body: bytes) -> DeadItem:
-    why = Reason.read(reason)
-    item = _read(key_ring, item_id, body)
-    return DeadItem(item_id.decode(), item, why.reason, why.attempts, float(died_ms) / 1000, why.traceback)

@@ -14,12 +14,17 @@ from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import load
 
-__all__ = ["LEAVE", "LOOK", "PURGE_READY", "PUT", "ItemKeys"]
+__all__ = ["LEAVE", "LOOK", "PURGE_READY", "PUT", "ItemKeys", "item_of"]
 
 PUT = load("queues/put")
 LEAVE = load("queues/leave")
 LOOK = load("queues/look")
 PURGE_READY = load("queues/purge")
+
+
+def item_of(queue: str) -> str:
+    """As what an item of this queue is signed: it means something only there."""
+    return f"item of queue '{queue}'"
 
 
 class ItemKeys(ClaimKeys):

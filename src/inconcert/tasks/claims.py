@@ -9,7 +9,7 @@ from inconcert._redis.channel import Call
 from inconcert._redis.replies import Reply
 from inconcert.errors import InvalidPayload, JobExpired
 from inconcert.tasks.claimed import ClaimedJob
-from inconcert.tasks.envelope import Envelope, open_envelope
+from inconcert.tasks.envelope import JOB, Envelope, open_envelope
 from inconcert.tasks.store import CANCELLING, FREE, OUTCOMES, PROGRESS, JobKeys
 
 __all__ = ["HEARTBEAT_LEASE", "JobClaims"]
@@ -66,7 +66,7 @@ class JobClaims(Claims[ClaimedJob]):
         envelope = Envelope("?")
         obstacle: InvalidPayload | JobExpired | None = None
         try:
-            envelope = open_envelope(self._session.key_ring.verify(id_, text))
+            envelope = open_envelope(self._session.key_ring.verify(JOB, id_, text))
             if envelope.expires is not None and now_ms - enqueued_ms > envelope.expires * 1000:
                 obstacle = JobExpired(id_, envelope.expires)
         except InvalidPayload as unreadable:

@@ -17,7 +17,7 @@ from inconcert._rules.durations import milliseconds
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
 from inconcert.errors import InconcertError
-from inconcert.tasks.envelope import Envelope, seal
+from inconcert.tasks.envelope import JOB, Envelope, seal
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import Options
 from inconcert.tasks.store import ENQUEUE, FOLLOW, JobKeys
@@ -161,7 +161,7 @@ class _Entry(NamedTuple):
     @classmethod
     def of(cls, draft: Draft, session: Session) -> Self:
         id_ = session.new_address()
-        return cls(id_, draft, session.key_ring.sign(id_, draft.text), session.loop.create_future())
+        return cls(id_, draft, session.key_ring.sign(JOB, id_, draft.text), session.loop.create_future())
 
 
 class _Adding(Call):

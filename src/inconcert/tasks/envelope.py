@@ -9,7 +9,9 @@ from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload
 from inconcert.tasks.options import MAX_ATTEMPTS, RESULT_TTL
 
-__all__ = ["Envelope", "open_envelope", "seal"]
+__all__ = ["JOB", "Envelope", "open_envelope", "seal"]
+
+JOB = "job"  # as what an envelope is signed
 
 _VERSION = 1
 

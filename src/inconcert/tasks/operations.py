@@ -16,7 +16,7 @@ from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
-from inconcert.tasks.envelope import Envelope, open_envelope, seal
+from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.job import Job, check_id
 from inconcert.tasks.store import PAUSE, RUNNING, STATS, WORKERS, JobKeys
 
@@ -209,7 +209,7 @@ class Tasks:
             raise JobNotFound(job_id, among_the_dead=True)
         envelope = b""
         try:
-            old = open_envelope(session.key_ring.verify(job_id, split_body(row[3])[1]))
+            old = open_envelope(session.key_ring.verify(JOB, job_id, split_body(row[3])[1]))
         except InvalidPayload:
             if args is not None or kwargs is not None:
                 raise
@@ -220,7 +220,7 @@ class Tasks:
                 args=old.args if args is None else args,
                 kwargs=old.kwargs if kwargs is None else kwargs,
             )
-            envelope = session.key_ring.sign(job_id, seal(changed))
+            envelope = session.key_ring.sign(JOB, job_id, seal(changed))
         place = keys.queue(queue or _dead_job(session.key_ring, *row).queue)
         places = (keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell)
         call = Call(REPLAY, (*places, keys.unique, keys.checks, keys.outcomes), (job_id, envelope, old.unique))
@@ -296,7 +296,7 @@ class Tasks:
 
 def _dead_job(key_ring: KeyRing, job_id: bytes, died_ms: bytes, reason: bytes, body: bytes) -> DeadJob:
     try:
-        envelope = open_envelope(key_ring.verify(job_id.decode(), split_body(body)[1]))
+        envelope = open_envelope(key_ring.verify(JOB, job_id.decode(), split_body(body)[1]))
     except InvalidPayload:
         envelope = Envelope("?")
     why = Reason.read(reason)

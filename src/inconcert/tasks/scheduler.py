@@ -13,6 +13,7 @@ from inconcert._core.completion import to_the_end
 from inconcert._core.session import Access, Session
 from inconcert._redis.commands import Argument
 from inconcert.errors import InconcertError
+from inconcert.tasks.envelope import JOB
 from inconcert.tasks.schedule import Schedule
 from inconcert.tasks.store import TICK, JobKeys
 
@@ -83,7 +84,7 @@ class Scheduler:
         for instant_ms in due:
             job_id, draft = schedule.draft(instant_ms)
             keys.append(self._keys.result(job_id))
-            args += (instant_ms, job_id, session.key_ring.sign(job_id, draft.text))
+            args += (instant_ms, job_id, session.key_ring.sign(JOB, job_id, draft.text))
         now_ms, last_ms, added = await session.run(TICK, tuple(keys), *args)
         if added:
             _log.info("schedule %s: jobs that are due: %d", schedule, added)
