@@ -35,7 +35,7 @@ types: $(VENV)/.dev ## mypy and basedpyright, both strict
 	$(BIN)/basedpyright
 
 docs: $(VENV)/.dev ## build the site into site/; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)

@@ -1,62 +1,38 @@
 """The pages hold together: their Python compiles, their links lead somewhere, and the site shows them all."""
 
 import ast
+import os
 import re
-import textwrap
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import inconcert
+from tests.support.pages import DOCS, PAGES, ROOT, Block, anchors, links, python, title
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
-
-_FENCE = re.compile(
-    r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<body>.*?)^(?P=indent)(?P=fence) *$",
-    re.MULTILINE | re.DOTALL,
-)
-_LINK = re.compile(
-    r"\]\(\s*<?(?P<target>[^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\[[^\]]+\]:\s*(?P<reference>\S+)", re.MULTILINE
-)
 _DIRECTIVE = re.compile(r"^::: (?P<name>[\w.]+)$", re.MULTILINE)
-
-
-def title(page: Path) -> str:
-    """A page by its path from the project's root."""
-    return str(page.relative_to(ROOT))
-
-
-def python_blocks(text: str) -> Iterator[tuple[int, str]]:
-    """The Python in a page: the line on which each block starts, and its code."""
-    for block in _FENCE.finditer(text):
-        if block["info"].split() and block["info"].split()[0].lower() in {"python", "py"}:
-            yield text.count("\n", 0, block.start("body")) + 1, textwrap.dedent(block["body"])
-
-
-def relative_links(text: str) -> Iterator[str]:
-    """The files that a page links to; links to the web and within the page are left out, and so is code."""
-    prose = re.sub(r"`[^`\n]+`", "", _FENCE.sub("", text))
-    for link in _LINK.finditer(prose):
-        target = (link["target"] or link["reference"]).partition("#")[0]
-        if target and not re.match(r"[a-z][a-z+.-]*:", target):
-            yield target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=title)
 def test_python_on_a_page_compiles(page: Path) -> None:
     """Every Python block parses, with `await` allowed outside a function."""
-    for line, code in python_blocks(page.read_text("utf-8")):
-        source = "\n" * (line - 1) + code  # so that an error names the page's own line
+    for block in python(page.read_text("utf-8")):
+        source = "\n" * (block.line - 1) + block.text  # so that an error names the page's own line
         compile(source, page, "exec", flags=ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=title)
-def test_links_of_a_page_lead_to_files(page: Path) -> None:
-    """Every relative link names a file or folder that is there."""
-    assert [link for link in relative_links(page.read_text("utf-8")) if not (page.parent / link).exists()] == []
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    """Every link to another page or within one names a file or folder that is there, and a heading of it."""
+    dead: list[str] = []
+    for file, anchor in links(page.read_text("utf-8")):
+        target = page.parent / file if file else page
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text("utf-8"))):
+            dead.append(f"{file}#{anchor}" if anchor else file)
+
+    assert dead == []
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -82,18 +58,50 @@ def test_reference_has_every_public_name() -> None:
     assert {name for name in inconcert.__all__ if not name.startswith("__")} - documented == set()
 
 
+def test_make_docs_fails_for_a_warning(tmp_path: Path) -> None:
+    """The command that builds the site ends with an error if a link names a heading that is not there."""
+    verb = re.search(
+        r"^docs:.*\n\t.*\$\(BIN\)/mkdocs (?P<arguments>.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
+    assert verb
+    page = tmp_path / "docs" / "index.md"
+    page.parent.mkdir()
+    (tmp_path / "mkdocs.yml").write_text("site_name: small\nplugins: []\nvalidation: {links: {anchors: warn}}\n")
+
+    def build(text: str) -> subprocess.CompletedProcess[str]:
+        page.write_text(text)
+        return subprocess.run(
+            [sys.executable, "-m", "mkdocs", *verb["arguments"].split()],
+            cwd=tmp_path,
+            env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert build("# Here\n\n[good](#here)\n").returncode == 0
+    broken = build("# Here\n\n[bad](#there)\n")
+    assert broken.returncode == 1
+    assert "#there" in broken.stderr
+
+
 def test_broken_python_is_found_with_its_line() -> None:
     """A block that does not parse is reported by its line on the page."""
     text = "# Page\n\n- item\n\n    ```python\n    await one()\n    two(\n    ```\n"
 
-    [(line, code)] = python_blocks(text)
-
-    assert (line, code) == (6, "await one()\ntwo(\n")
+    assert python(text) == [Block(6, "python", "await one()\ntwo(\n")]
 
 
 def test_links_in_code_and_to_the_web_are_left_out() -> None:
-    """Only what should be a file of ours is looked for."""
-    ours = '[a](x.md#top) ![b](img/y.png "why")\n\n[i]: j.md\n'
-    not_ours = "[c](https://z.org/) [d](#here) `[e](f.md)`\n\n```\n[g](h.md)\n```\n"
+    """Only what should be a page of ours is looked for."""
+    ours = '[a](x.md#top) ![b](img/y.png "why") [d](#here)\n\n[i]: j.md\n'
+    not_ours = "[c](https://z.org/#a) `[e](f.md)`\n\n```\n[g](h.md)\n```\n"
 
-    assert list(relative_links(ours + not_ours)) == ["x.md", "img/y.png", "j.md"]
+    assert list(links(ours + not_ours)) == [("x.md", "top"), ("img/y.png", ""), ("", "here"), ("j.md", "")]
+
+
+def test_anchors_are_those_of_the_site() -> None:
+    """As mkdocs makes them of headings with code, marks and accents; what is in a block is not a heading."""
+    text = "# See `a_b()`, and C++\n\n```sh\n# no heading\n```\n\n## Où [là](x.md) - now\n"
+
+    assert anchors(text) == {"see-a_b-and-c", "ou-la-now"}

@@ -1,0 +1,76 @@
+"""What is on the pages: README.md, CHANGELOG.md and all under docs/."""
+
+import re
+import textwrap
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["DOCS", "PAGES", "ROOT", "Block", "anchors", "blocks", "links", "python", "title"]
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+
+_FENCE = re.compile(
+    r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<body>.*?)^(?P=indent)(?P=fence) *$",
+    re.MULTILINE | re.DOTALL,
+)
+_LINK = re.compile(
+    r"\]\(\s*<?(?P<target>[^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\[[^\]]+\]:\s*(?P<reference>\S+)", re.MULTILINE
+)
+_HEADING = re.compile(r"^#{1,6} +(?P<text>.+?) *$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced piece of a page.
+
+    Attributes:
+        line: The line of the page on which its text starts.
+        language: The first word after the fence: "python", "console", "text"; "" if there is none.
+        text: What is between the fences, without the indentation of a list.
+    """
+
+    line: int
+    language: str
+    text: str
+
+
+def title(page: Path) -> str:
+    """A page by its path from the project's root."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """All fenced pieces of a page, from its top to its end."""
+    for block in _FENCE.finditer(text):
+        language = (block["info"].split() or [""])[0].lower()
+        yield Block(text.count("\n", 0, block.start("body")) + 1, language, textwrap.dedent(block["body"]))
+
+
+def python(text: str) -> list[Block]:
+    """The Python of a page."""
+    return [block for block in blocks(text) if block.language in {"python", "py"}]
+
+
+def links(text: str) -> Iterator[tuple[str, str]]:
+    """The links to the project's own pages: the file, "" for the page itself, and the anchor, "" for the page's top."""
+    prose = re.sub(r"`[^`\n]+`", "", _FENCE.sub("", text))
+    for link in _LINK.finditer(prose):
+        target: str = link["target"] or link["reference"]
+        if not re.match(r"[a-z][a-z+.-]*:", target):
+            file, _, anchor = target.partition("#")
+            yield file, anchor
+
+
+def anchors(text: str) -> set[str]:
+    """What a link may name after `#`: the page's headings, each as the site makes an anchor of it."""
+    return {_anchor(heading["text"]) for heading in _HEADING.finditer(_FENCE.sub("", text))}
+
+
+def _anchor(heading: str) -> str:
+    shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    letters = unicodedata.normalize("NFKD", shown).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", letters).strip().lower())
