@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DOCS", "PAGES", "ROOT", "Block", "anchors", "blocks", "links", "python", "title"]
+__all__ = ["DOCS", "PAGES", "ROOT", "Block", "anchors", "blocks", "files", "links", "python", "title"]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -30,11 +30,13 @@ class Block:
     Attributes:
         line: The line of the page on which its text starts.
         language: The first word after the fence: "python", "console", "text"; "" if there is none.
+        file: The file that it is, or is a part of, from `title="..."` after the language; "" if there is none.
         text: What is between the fences, without the indentation of a list.
     """
 
     line: int
     language: str
+    file: str
     text: str
 
 
@@ -46,13 +48,27 @@ def title(page: Path) -> str:
 def blocks(text: str) -> Iterator[Block]:
     """All fenced pieces of a page, from its top to its end."""
     for block in _FENCE.finditer(text):
-        language = (block["info"].split() or [""])[0].lower()
-        yield Block(text.count("\n", 0, block.start("body")) + 1, language, textwrap.dedent(block["body"]))
+        file = re.search(r'title="([^"]+)"', block["info"])
+        yield Block(
+            line=text.count("\n", 0, block.start("body")) + 1,
+            language=(block["info"].split() or [""])[0].lower(),
+            file=file[1] if file else "",
+            text=textwrap.dedent(block["body"]),
+        )
 
 
 def python(text: str) -> list[Block]:
     """The Python of a page."""
     return [block for block in blocks(text) if block.language in {"python", "py"}]
+
+
+def files(text: str) -> dict[str, str]:
+    """The files that a page names, each with the text of all its parts."""
+    named: dict[str, str] = {}
+    for block in blocks(text):
+        if block.file:
+            named[block.file] = f"{named[block.file]}\n\n{block.text}" if block.file in named else block.text
+    return named
 
 
 def links(text: str) -> Iterator[tuple[str, str]]:

@@ -89,7 +89,7 @@ def test_broken_python_is_found_with_its_line() -> None:
     """A block that does not parse is reported by its line on the page."""
     text = "# Page\n\n- item\n\n    ```python\n    await one()\n    two(\n    ```\n"
 
-    assert python(text) == [Block(6, "python", "await one()\ntwo(\n")]
+    assert python(text) == [Block(6, "python", "", "await one()\ntwo(\n")]
 
 
 def test_links_in_code_and_to_the_web_are_left_out() -> None:
