@@ -1,0 +1,167 @@
+"""What the pages take for granted: the names of the reader's own program, which no page defines.
+
+Each does as little as it can. The pages are type-checked with these names, and run with them.
+"""
+
+# ruff: noqa: ARG002, D103 - their names say what they would do
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+from uuid import uuid4
+
+from inconcert import Coordinator
+
+concert = Coordinator.from_env()  # each page has one of its own
+log = logging.getLogger("shop")
+
+
+class Currency(Enum):
+    EUR = "EUR"
+
+
+@dataclass
+class Page:
+    words: int
+
+
+@dataclass
+class Article:
+    id: str
+    text: str
+
+
+class Reply:
+    status = 200
+    headers: Mapping[str, str] = {}
+
+
+class Database:
+    async def execute(self, query: str, values: Mapping[str, object]) -> int:
+        return 1
+
+
+class Provider:
+    async def charge(self, order: str) -> None: ...
+
+
+class Tracer:
+    def start_as_current_span(self, name: str, attributes: Mapping[str, object]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+class WebSocket:
+    async def send_json(self, data: object) -> None: ...
+
+
+SELL = "UPDATE items SET state = 'sold', token = :token WHERE id = :id AND token < :token"
+batch = [Article("doc:3", "Fair locks"), Article("doc:4", "Unfair locks")]
+coins = 17
+database = Database()
+day = "2026-11-21"
+giver, taker = 1, 2
+item = uuid4()
+item_id = "sword"
+job_id = "b6ffae6126fe.11"
+letter = order = text = upload = "..."
+provider = Provider()
+shop_id = 7
+sold = [(17, "sword", 9.5), (18, "shield", 7.0)]
+steps = ["load", "train"]
+team = ["bob", "cy"]
+tracer = Tracer()
+typed = '"an open quotation mark'
+urls = ["https://example.com/1", "https://example.com/2"]
+user = "ann"
+user_id = 7
+websocket = WebSocket()
+
+
+async def book(holder: str = "") -> None: ...
+async def build(text: str) -> str:
+    return text
+
+
+async def check_links(text: str) -> None: ...
+async def deliver(message: object) -> None: ...
+async def do(step: str) -> None: ...
+async def done_already(job_id: str) -> bool:
+    return False
+
+
+async def get(url: str) -> Reply:
+    return Reply()
+
+
+async def handle(name: str, *args: Any, **kwargs: Any) -> None: ...
+async def import_all() -> None: ...
+async def import_row(row: int) -> None: ...
+async def load() -> str:
+    return "a text"
+
+
+async def load_settings() -> dict[str, Any]:
+    return {}
+
+
+async def make_report(year: int = 2026) -> str:
+    return f"report of {year}"
+
+
+async def make_thumbnail(image: object) -> None: ...
+async def migrate() -> None: ...
+async def move(coins: int, *, fencing_tokens: Mapping[str, int]) -> None: ...
+async def post() -> None: ...
+async def provider_is_up() -> bool:
+    return True
+
+
+async def read_feed() -> None: ...
+async def remove_old_carts() -> None: ...
+async def schedule(*, fencing_token: int) -> None: ...
+async def sell(item_id: str) -> None: ...
+async def send(letter: str) -> None: ...
+async def send_sms(*args: Any) -> None: ...
+async def serve() -> None:
+    await asyncio.sleep(0)
+
+
+async def show(batch: object) -> None: ...
+def stem(word: str) -> str:
+    return word
+
+
+async def store(text: str, *, fencing_token: int = 0) -> None: ...
+async def synchronise_all() -> None: ...
+async def undo(step: str) -> None: ...
+async def undo_import() -> None: ...
+async def work() -> None: ...
+async def write_report(*, until: datetime | None = None) -> None: ...
+
+
+election = concert.election("scheduler")
+
+
+@concert.task()
+async def read(url: str) -> Page:
+    return Page(words=len(url))
+
+
+@concert.task()
+async def reindex(shop_id: int) -> None: ...
+@concert.task()
+async def render(name: str) -> str:
+    return f"https://example.com/{name}"
+
+
+@concert.task(queue="nightly", name="report")
+async def report(number: int) -> None: ...
+@concert.task()
+async def send_code(user: str) -> None: ...
+@concert.task(queue="high")
+async def send_sold_email(seller_id: int, item_id: str, price: float) -> None: ...

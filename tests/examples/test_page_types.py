@@ -1,0 +1,69 @@
+"""The Python on the pages type-checks as a user's program would, with what it takes for granted in application.py."""
+
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from tests.support.pages import PAGES, ROOT, files, python, title
+
+# Celery is not installed; the marketplace's are excerpts, which are checked where they are from.
+NOT_HERE = {"docs/how-to/coming-from.md", "docs/tutorial/marketplace.md"}
+SETTINGS = {
+    "typeCheckingMode": "standard",
+    "extraPaths": [str(ROOT / "src")],
+    "reportPossiblyUnboundVariable": False,  # a block goes on from those above it
+    "reportRedeclaration": False,
+}
+
+
+def function(page: str) -> str:
+    """The blocks of a page as one function, each on the lines that it has on the page."""
+    lines = [
+        "from application import *; import application",
+        "async def page() -> object:",
+        "    concert = application.concert",
+    ]
+    for block in python(page):
+        if not block.file:
+            lines += [""] * (block.line - 1 - len(lines))
+            text = block.text.replace(
+                "while True:", "while application.shop_id:"
+            )  # so that what follows is checked, too
+            lines += textwrap.indent(text, " " * 4).splitlines()
+    return "\n".join(lines)
+
+
+def test_pages_type_check(tmp_path: Path) -> None:
+    """Of each page the blocks one after the other, and the whole files as they are."""
+    (tmp_path / "pages" / "shop").mkdir(parents=True)
+    (tmp_path / "pages" / "shop" / "app.py").write_text("from application import concert as concert\n")
+    shutil.copy(Path(__file__).parent / "application.py", tmp_path / "pages")
+    names: dict[str, str] = {}
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        if title(page) not in NOT_HERE and python(text):
+            module = tmp_path / "pages" / f"page{len(names)}.py"
+            module.write_text(function(text))
+            names[str(module)] = title(page)
+            for name, whole in files(text).items():
+                (tmp_path / module.stem).mkdir(exist_ok=True)
+                (tmp_path / module.stem / name).write_text(whole)
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(SETTINGS))
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    report = json.loads(ended.stdout)
+    assert report["summary"]["filesAnalyzed"] > len(names) > 20
+    assert [
+        f"{names.get(wrong['file'], wrong['file'])}:{wrong['range']['start']['line'] + 1}: {wrong['message']}"
+        for wrong in report["generalDiagnostics"]
+    ] == []
