@@ -805,7 +805,7 @@ async def test_one_object_serves_many_tasks(permits: Permits[Lease], member: Mem
 
     await asyncio.gather(*(visit() for _ in range(20)))
     assert len(tokens) == 20
-    assert permits._entered == {}
+    assert permits._entered == []
 
 
 async def test_one_task_may_hold_as_many_as_there_are(permits: Permits[Lease], member: Member) -> None:

@@ -526,17 +526,6 @@ async def test_bad_names_and_clients_are_refused(bench: Bench) -> None:
         QuorumLock(strangers, "door")
 
 
-async def test_left_in_another_task_is_refused(bench: Bench) -> None:
-    """As with a lock: `async with` belongs to one task."""
-    quorum = bench.quorum()
-    lease = await quorum.__aenter__()
-    with pytest.raises(RuntimeError, match="another task"):
-        await asyncio.create_task(quorum.__aexit__(None, None, None))
-    await quorum.__aexit__(None, None, None)
-    assert repr(quorum) == "<QuorumLock 'door'>"
-    assert lease.remaining == 0
-
-
 def test_error_is_one_of_an_unknown_outcome() -> None:
     """With the facts as attributes."""
     error = QuorumNotReached("door", {"a:1": "refused", "b:2": "no answer within 0.5 s"}, 3)

@@ -1,17 +1,20 @@
 """How anything is acquired that may have to be waited for: by `async with`, `acquire` or `try_acquire`."""
 
 import asyncio
+import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Coroutine
 from types import EllipsisType, TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import anyio
 
+from inconcert._core.entry import Entry, Exits, looked_up
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert.errors import AcquireTimeout
 
-__all__ = ["Acquirable"]
+__all__ = ["Acquirable", "Enterable"]
 
 
 class Enterable(Protocol):
@@ -30,7 +33,8 @@ HeldT_co = TypeVar("HeldT_co", bound=Enterable, covariant=True)
 class Acquirable(ABC, Generic[HeldT_co]):
     """Something to acquire; may be shared by all tasks.
 
-    Its only state is the stack of what each task has entered with `async with`.
+    What an `async with` has acquired belongs to that statement, see `_core/entry.py`.  The only state here is what was
+    entered by a plain call of `__aenter__`, such as that of a class around this one.
 
     Args:
         kind: What it is to its users, such as `lock`.
@@ -42,28 +46,30 @@ class Acquirable(ABC, Generic[HeldT_co]):
         self._kind = kind
         self._name = name
         self._timeout = durations.timeout(timeout)
-        self._entered: dict[asyncio.Task[object] | None, list[HeldT_co]] = {}
+        self._entered: list[tuple[weakref.ref[asyncio.Task[Any]], Enterable]] = []
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}>"
 
-    async def __aenter__(self) -> HeldT_co:
-        held = await self.acquire()
-        held.enter()
-        self._entered.setdefault(asyncio.current_task(), []).append(held)
-        return held
+    async def _leave(self, held: Enterable | None, error: BaseException | None) -> bool | None:
+        """Release what an entry has acquired, in whatever task, context and order it is left."""
+        await self._found(held).exit(error)
+        return None
 
-    async def __aexit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        task = asyncio.current_task()
-        entered = self._entered.get(task)
-        if not entered:
-            raise RuntimeError(f"{self!r} is left in another task than entered in; use acquire() and release() by hand")
-        held = entered.pop()
-        if not entered:
-            del self._entered[task]
-        await held.exit(error)
+    if TYPE_CHECKING:
+
+        async def __aenter__(self) -> HeldT_co: ...
+
+        async def __aexit__(
+            self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        ) -> None: ...
+
+    else:
+
+        def __aenter__(self) -> Coroutine[Any, Any, HeldT_co]:
+            return self._enter(looked_up(self))
+
+        __aexit__ = Exits(_leave)
 
     async def acquire(self, *, timeout: Seconds | EllipsisType | None = ...) -> HeldT_co:
         """Wait in line and take it.
@@ -106,6 +112,34 @@ class Acquirable(ABC, Generic[HeldT_co]):
         Cost: 1 round trip.
         """
         return await self._take(waits=False)
+
+    # Below.
+
+    async def _enter(self, entry: Entry | None) -> HeldT_co:
+        held = await self.acquire()
+        held.enter()
+        if entry is not None:
+            entry.held = held
+        else:
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - nothing here runs outside a task
+            self._entered.append((weakref.ref(task), held))
+        return held
+
+    def _found(self, held: Enterable | None) -> Enterable:
+        """What to release: what the entry holds, or by hand the last of this task, or else of a task that has ended."""
+        if held is not None:
+            return held
+        if not self._entered:
+            raise RuntimeError(
+                f"{self!r} is left, but it was not entered, or was left before; use `async with`, or call acquire()"
+            )
+        current = asyncio.current_task()
+        tasks = [reference() for reference, _ in self._entered]
+        ours = [at for at, task in enumerate(tasks) if task is current]
+        ended = [at for at, task in enumerate(tasks) if task is None or task.done()]  # so nobody is in its body
+        _, found = self._entered.pop((ours or ended or [-1])[-1])
+        return found
 
     @abstractmethod
     async def _take(self, *, waits: bool) -> HeldT_co | None:

@@ -28,8 +28,9 @@ class Body:
         """Cancel the body, and again every second until it has ended.
 
         A body that ends what it stands on itself, by closing the coordinator, is not cancelled in the middle of that.
+        One whose task has ended goes on in another, which nobody knows: it is not cancelled at all.
         """
-        if asyncio.current_task() is not self._task:
+        if asyncio.current_task() is not self._task and not self._task.done():
             self._stops += 1
             self._task.cancel()
             if self._again is not None:
@@ -37,11 +38,15 @@ class Body:
             self._again = asyncio.get_running_loop().call_later(_TELL_AGAIN, self.stop)
 
     def end(self, error: BaseException | None) -> bool:
-        """The body has ended, with this exception; returns whether that is only our own cancellation."""
+        """The body has ended, with this exception; returns whether that is only our own cancellation.
+
+        If it ends in another task than it began in, that task has not been cancelled by us.
+        """
         if self._again is None:
             return False
         self._again.cancel()
         others = self._before
         for _ in range(self._stops):
             others = self._task.uncancel()
-        return isinstance(error, asyncio.CancelledError) and others <= self._before
+        is_ours = asyncio.current_task() is self._task and others <= self._before
+        return is_ours and isinstance(error, asyncio.CancelledError)

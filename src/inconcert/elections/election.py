@@ -15,11 +15,13 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import WeakSet
 
 import anyio
 
+from inconcert._core.acquiring import Enterable
+from inconcert._core.entry import Exits
 from inconcert._core.insisting import insist
 from inconcert._core.lease import Grant
 from inconcert._core.listening import Heard, Listening
@@ -94,14 +96,21 @@ class Election(Permits[Term]):
         # Looked up late, for a process may have been forked since this was made.
         return self._candidate or f"{socket.gethostname()}:{os.getpid()}"
 
-    async def __aexit__(  # type: ignore[override]  # a lock's never returns True
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    async def _leave(self, held: Enterable | None, error: BaseException | None) -> bool:
         try:
-            await super().__aexit__(error_type, error, traceback)
+            await self._found(held).exit(error)
         except Resigned:
             return True
         return False
+
+    if TYPE_CHECKING:
+
+        async def __aexit__(  # type: ignore[override]  # a lock's never returns True
+            self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        ) -> bool: ...
+
+    else:
+        __aexit__ = Exits(_leave)
 
     async def terms(self) -> AsyncGenerator[Term, None]:
         """Lead again and again, for as long as the loop goes on: each time round, once this candidate leads.

@@ -1,0 +1,91 @@
+"""Which `__aenter__` an `__aexit__` belongs to, when many tasks enter one object and leave it in any order.
+
+`async with` looks `__aexit__` up before it calls `__aenter__`, and in the end it calls what it has looked up: so the
+language defines it, and `AsyncExitStack` does the same.  Here each look-up gives out another entry, and the
+`__aenter__` that follows puts into it what it has acquired.  So the entry lies where the statement lies: in the frame
+of a coroutine or generator, or in an exit stack.  It releases its own, in whatever task, context and order it is left.
+If the frame is dropped without being left, the entry is dropped with it, and what it holds lapses.
+
+Source: https://docs.python.org/3/reference/compound_stmts.html#the-async-with-statement
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, TypeAlias
+
+__all__ = ["Entry", "Exits", "looked_up"]
+
+Leave: TypeAlias = Callable[[Any, Any, BaseException | None], Coroutine[Any, Any, bool | None]]
+
+
+class Entry:
+    """One passage through an `async with`.
+
+    Args:
+        manager: What is entered; None if that is not known yet, because it was looked up on its class.
+        leave: What leaves it.
+
+    Attributes:
+        manager: As given.
+        held: What it has acquired; None before it is entered, and once it is left.
+    """
+
+    __slots__ = ("__weakref__", "_leave", "held", "manager")
+
+    def __init__(self, manager: object, leave: Leave) -> None:
+        self.manager = manager
+        self.held: Any = None
+        self._leave = leave
+
+    def exit(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> Coroutine[Any, Any, bool | None]:
+        """Leave it: `__aexit__` of its manager."""
+        return self.exit_of(self.manager, error_type, error, traceback)
+
+    def exit_of(
+        self,
+        manager: object,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Coroutine[Any, Any, bool | None]:
+        """Leave it: `__aexit__` of its manager's class."""
+        del error_type, traceback
+        held, self.held = self.held, None
+        return self._leave(manager, held, error)
+
+
+class Exits:
+    """The `__aexit__` of a class: a new entry each time it is looked up.
+
+    Args:
+        leave: A method that is called with what the entry has acquired, and with what its body has raised; with None
+            if `__aexit__` was not looked up before its `__aenter__` was called, so that nobody knows the entry.
+    """
+
+    def __init__(self, leave: Leave) -> None:
+        self._leave = leave
+
+    def __get__(self, manager: object, owner: type) -> Callable[..., Coroutine[Any, Any, bool | None]]:
+        entry = Entry(manager, self._leave)
+        _last.entry = weakref.ref(entry)
+        return entry.exit_of if manager is None else entry.exit
+
+
+class _LookedUp(threading.local):
+    """The entry that was looked up last in this thread, until it is entered."""
+
+    entry: weakref.ref[Entry] | None = None  # weak: one that was looked up for nothing is gone at once
+
+
+_last = _LookedUp()
+
+
+def looked_up(manager: object) -> Entry | None:
+    """The entry that `__aenter__` of this manager is called for; None if `__aexit__` was not looked up before."""
+    reference, _last.entry = _last.entry, None
+    entry = None if reference is None else reference()
+    return entry if entry is not None and (entry.manager is None or entry.manager is manager) else None
