@@ -218,10 +218,10 @@ def tick(any_concert: Coordinator) -> Tick:
     keys = JobKeys(any_concert._access.keys)
     place = keys.queue("q")
 
-    async def run(*args: str | int) -> Any:
+    async def run(*args: str | int, void_ms: str | int = "") -> Any:
         results = [keys.result(str(job_id)) for job_id in args[1::3]]
         parts = (keys.bodies, place.queue, place.bell, keys.schedule("s"), *results)
-        return await any_concert._access.session.run(load("tasks/tick"), parts, 60_000, *args)
+        return await any_concert._access.session.run(load("tasks/tick"), parts, 60_000, void_ms, *args)
 
     return run
 
@@ -260,6 +260,17 @@ async def test_tick_adds_the_instants_after_the_last(any_concert: Coordinator, t
     assert (await tick(1000, "a", "{}", 2000, "b", "{}", 3000, "c", "{}"))[1:] == [3000, 1]
     ledger = await read_ledger(any_concert.redis, any_concert._access.keys.namespace)
     assert ledger.ready == {"q": ["a", "b", "c"]}
+
+
+async def test_tick_forgets_a_last_instant_that_has_not_come(any_concert: Coordinator, tick: Tick) -> None:
+    """The one that was seen, and no other: another worker may have gone on from now already."""
+    now_ms, *_ = await tick()
+    ahead = now_ms + 86_400_000
+    await any_concert.redis.set(JobKeys(any_concert._access.keys).schedule("s"), ahead)
+    assert (await tick(void_ms=ahead + 1))[1:] == [ahead, 0]
+    again_ms, last_ms, _ = await tick(void_ms=ahead)
+    assert last_ms == again_ms
+    assert (await tick(void_ms=ahead))[1:] == [last_ms, 0]
 
 
 def test_schedule_stands_on_a_task_without_arguments(any_concert: Coordinator) -> None:

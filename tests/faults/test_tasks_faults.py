@@ -667,8 +667,7 @@ async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str)
             jobs._opened._claims.start_renewal()
             await until(concert, lambda ledger: ledger.workers)
             session = concert._access.session
-            places = (keys_of(concert).workers, keys_of(concert).news)
-            assert (await session.run(HEARTBEAT, places, worker, 10_000, 0))[0] == 1
+            assert (await session.run(HEARTBEAT, keys_of(concert).life, worker, 10_000, 0))[0] == 1
             assert await client.zscore(keys_of(concert).workers, worker) >= ended
             assert [job.is_over for job in claimed] == [True] * 4 + [False] * 2
         ledger = await until(concert, lambda ledger: not ledger.claimed)

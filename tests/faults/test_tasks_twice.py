@@ -49,14 +49,14 @@ class Scene:
             "cancelling": (keys.states,),
             "claim": (
                 keys.bodies, keys.workers, self.claimed, keys.failures, keys.crashes, keys.states, keys.paused,
-                place.queue, place.bell, place.delayed,
+                keys.clock, place.queue, place.bell, place.delayed,
             ),
             "dead": (keys.dead, keys.reasons, keys.bodies),
             "enqueue": (
                 keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
             ),
             "free": (keys.unique, keys.checks),
-            "heartbeat": (keys.workers, keys.news),
+            "heartbeat": keys.life,
             "holding": (self.claimed,),
             "nack": (
                 self.claimed, keys.failures, keys.dead, keys.reasons, place.queue, place.bell, place.delayed,
@@ -75,7 +75,7 @@ class Scene:
             ),
             "recover": (
                 keys.workers, self.claimed, keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress,
-                keys.watchers, *keys.kin, keys.line, place.queue, place.bell,
+                keys.watchers, *keys.kin, keys.line, keys.clock, place.queue, place.bell,
             ),
             "replay": (
                 keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell,
@@ -84,8 +84,8 @@ class Scene:
             "reschedule": (keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed),
             "running": (self.claimed,),
             "stats": (
-                keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, keys.waiting, place.queue,
-                place.delayed,
+                keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, keys.waiting, keys.clock,
+                place.queue, place.delayed,
             ),
             "tick": (keys.bodies, place.queue, place.bell, keys.schedule("s"), result),
             "unwatch": (keys.watchers,),
@@ -471,7 +471,7 @@ async def test_second_tick_adds_nothing(scene: Scene) -> None:
     """The instant is not after the last one any more."""
     await scene.client.set(scene.keys.schedule("s"), 1, px=60_000)
     for added in (1, 0):
-        assert (await scene.run("tick", 60_000, 2, "scheduled", "{}"))[1:] == [2, added]
+        assert (await scene.run("tick", 60_000, "", 2, "scheduled", "{}"))[1:] == [2, added]
     assert (await scene.ledger()).ready["q"][-1] == "scheduled"
 
 

@@ -131,7 +131,7 @@ class QueueModel(RuleBasedStateMachine):
     def begin(self) -> None:
         worker = Worker(f"session.{len(self.workers)}")
         self.workers.append(worker)
-        assert self.run(HEARTBEAT, (self.keys.workers, self.keys.news), worker.name, HOUR, 1)[0] == 1
+        assert self.run(HEARTBEAT, self.keys.life, worker.name, HOUR, 1)[0] == 1
 
     def is_suspect(self, item: str) -> bool:
         return self.crashes.get(item, 0) >= 2
@@ -145,7 +145,7 @@ class QueueModel(RuleBasedStateMachine):
     def claim_as(self, worker: Worker, count: int) -> None:
         keys, only = self.keys, self.keys.only
         claimed = keys.claimed(worker.name)
-        places = (keys.bodies, keys.workers, claimed, keys.failures, keys.crashes, keys.states, keys.paused)
+        places = (keys.bodies, keys.workers, claimed, keys.failures, keys.crashes, keys.states, keys.paused, keys.clock)
         suspects = int(not any(map(self.is_suspect, worker.held)))
         args = (worker.name, worker.number + 1, count, suspects, "")
         if not worker.is_alive:
@@ -251,7 +251,7 @@ class QueueModel(RuleBasedStateMachine):
         keys, only = self.keys, self.keys.only
         places = (
             keys.workers, keys.claimed(worker.name), keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress,
-            keys.watchers, *keys.kin, keys.line, only.queue, only.bell,
+            keys.watchers, *keys.kin, keys.line, keys.clock, only.queue, only.bell,
         )  # fmt: skip
         return self.run(RECOVER, places, worker.name, max_crashes, "{}", INBOXES, "")
 

@@ -257,8 +257,7 @@ class TasksModel(RuleBasedStateMachine):
         assert self.heartbeat(worker, is_new=True)
 
     def heartbeat(self, worker: Worker, *, is_new: bool = False) -> bool:
-        places = (self.keys.workers, self.keys.news)
-        alive, _, _, *dead = self.run(HEARTBEAT, places, worker.name, 3_600_000, int(is_new))
+        alive, _, _, *dead = self.run(HEARTBEAT, self.keys.life, worker.name, 3_600_000, int(is_new))
         assert set(dead) <= {other.name.encode() for other in self.workers if not other.is_alive}
         return bool(alive)
 
@@ -319,7 +318,7 @@ class TasksModel(RuleBasedStateMachine):
             part for name in names for place in [self.places[name]] for part in (place.queue, place.bell, place.delayed)
         ]
         claimed = keys.claimed(worker.name)
-        shared = (keys.bodies, keys.workers, claimed, keys.failures, keys.crashes, keys.states, keys.paused)
+        shared = (keys.bodies, keys.workers, claimed, keys.failures, keys.crashes, keys.states, keys.paused, keys.clock)
         status, *answer = self.run(CLAIM, (*shared, *parts), worker.name, number, count, count, *names)
         if not status:
             return None
@@ -473,7 +472,7 @@ class TasksModel(RuleBasedStateMachine):
         keys = self.keys
         shared = (
             keys.workers, claimed, keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress, keys.watchers,
-            *keys.kin, keys.line,
+            *keys.kin, keys.line, keys.clock,
         )  # fmt: skip
         return self.run(RECOVER, (*shared, *parts), worker.name, max_crashes, "{}", INBOXES, *names)
 

@@ -37,14 +37,15 @@ _LONGEST = 7200  # seconds of a story: in one that takes longer, everyone waits 
 _UNDER_WAY = 0.001  # seconds at most that a command is, and its reply
 _TICK = 1e-6  # seconds from one look at the clock to the next, so that no two events are at the same time
 
-_ahead = contextvars.ContextVar("ahead", default=0.0)  # of a process's clock before the server's, in seconds
+# By how many seconds the clock of a process is ahead of the true time; None for the server, whose clock can be stepped.
+_ahead = contextvars.ContextVar[float | None]("ahead", default=None)
 
 
 def run(story: Callable[["World"], Awaitable[None]], *, seed: int = 0) -> None:
     """Tell a story in a world of its own."""
 
     async def tell() -> None:
-        world = World(seed)
+        world = World(seed, clock)
         try:
             await story(world)
         finally:
@@ -75,8 +76,9 @@ class World:
         client: For looking at what the server has.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, clock: "_Clock") -> None:
         self.random = random.Random(seed)
+        self._clock = clock
         self.server = FakeServer()
         self.client: Any = FakeRedis(server=self.server, decode_responses=True)
         self._processes: list[Process] = []
@@ -86,12 +88,16 @@ class World:
         """Seconds, later with each look."""
         return time.monotonic()
 
+    def step_clock(self, seconds: float) -> None:
+        """Step the server's clock forward, or back if negative; no other clock."""
+        self._clock.server_is_ahead += seconds
+
     async def process(self, name: str, *, clock_ahead: float = 0.0) -> "Process":
         """Start one.
 
         Args:
             name: What histories call it.
-            clock_ahead: Seconds by which its clock is ahead of the server's.
+            clock_ahead: Seconds by which its clock is ahead of the true time, which the server's shows at first.
         """
         process = Process(self, name, clock_ahead)
         self._processes.append(process)
@@ -205,7 +211,7 @@ class _Connection(FakeAsyncRedisConnection):
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         await self.process.way()
-        own_clock = _ahead.set(0.0)  # the server has another
+        own_clock = _ahead.set(None)  # the server has another
         try:
             await super().send_packed_command(command, check_health=check_health)
         finally:
@@ -228,6 +234,7 @@ class _Clock:
 
     def __init__(self) -> None:
         self._now = 0.0
+        self.server_is_ahead = 0.0
         self._ends_at: float = _LONGEST
 
     def now(self) -> float:
@@ -236,7 +243,8 @@ class _Clock:
 
     def shown(self) -> float:
         """What the clock of whoever asks shows."""
-        return _BEGIN + self.now() + _ahead.get()
+        ahead = _ahead.get()
+        return _BEGIN + self.now() + (self.server_is_ahead if ahead is None else ahead)
 
     def pass_by(self, seconds: float) -> None:
         self._now += seconds

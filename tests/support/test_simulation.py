@@ -60,6 +60,22 @@ def test_clock_of_a_process_is_its_own() -> None:
     run(story)
 
 
+def test_clock_of_the_server_is_stepped_alone() -> None:
+    """It goes on from there, and the clocks of processes do not see it."""
+
+    async def story(world: World) -> None:
+        process = await world.process("right")
+
+        async def look() -> None:
+            assert 3599 < (await process.client.time())[0] - time.time() < 3601
+
+        world.step_clock(86400)
+        world.step_clock(-82800)
+        await process.start(look())
+
+    run(story)
+
+
 def test_process_dies_after_so_many_commands() -> None:
     """They are run, and nobody hears the last reply."""
 

@@ -54,7 +54,7 @@ class Heartbeat(Call):
     __slots__ = ("_asked_at", "_life")
 
     def __init__(self, life: Life, keys: ClaimKeys, *, is_new: bool) -> None:
-        super().__init__(HEARTBEAT, (keys.workers, keys.news), (life.holder, milliseconds(life.lease), int(is_new)))
+        super().__init__(HEARTBEAT, keys.life, (life.holder, milliseconds(life.lease), int(is_new)))
         self._life = life
         self._asked_at = time.monotonic()
 

@@ -96,6 +96,7 @@ class Claims(ABC, Generic[C]):
             keys.crashes,
             keys.states,
             keys.paused,
+            keys.clock,
         )
         self._by_name = {queue.name: queue for queue in queues}
         self._number = 1
@@ -262,8 +263,7 @@ class Claims(ABC, Generic[C]):
             OutcomeUnknown: One was sent, and not answered.
         """
         asked_at = time.monotonic()
-        keys = (self._keys.workers, self._keys.news)
-        is_alive, *_ = connection.run(HEARTBEAT, keys, self.holder, milliseconds(self.lease), 0)
+        is_alive, *_ = connection.run(HEARTBEAT, self._keys.life, self.holder, milliseconds(self.lease), 0)
         self._deadline_aside = local_deadline(asked_at, self.lease) if is_alive else 0.0
         return bool(is_alive)
 

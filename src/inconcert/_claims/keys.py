@@ -6,7 +6,8 @@
     delayed      zset    id -> due time, server ms
     states       hash    id -> where it is, if not in its queue: 'delayed QUEUE', 'running WORKER', 'cancelling WORKER';
                          'cancelling ' of one that came back to its queue, and is to be ended instead of claimed
-    workers      zset    worker -> when it is taken for dead, server ms
+    workers      zset    worker -> when it is taken for dead, ms by the lease clock
+    clock        string  'AT SEEN': the lease clock, and the server's at the last look
     claimed:ID   hash    id -> 'place attempt queue-name', of one worker; places rise as they are claimed
     failures     hash    id -> attempts that failed
     crashes      hash    id -> workers that died with it
@@ -79,6 +80,7 @@ class ClaimKeys(ABC):
         "bodies",
         "checks",
         "children",
+        "clock",
         "crashes",
         "dead",
         "failures",
@@ -101,7 +103,7 @@ class ClaimKeys(ABC):
         self.bodies, self.states, self.workers, self.failures, self.crashes = parts(
             "bodies", "states", "workers", "failures", "crashes"
         )
-        self.dead, self.reasons, self.line = parts("dead", "reasons", "line")
+        self.dead, self.reasons, self.line, self.clock = parts("dead", "reasons", "line", "clock")
         self.parents, self.children, self.outcomes, self.news = parts("parents", "children", "outcomes", "news")
         self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")
         self.finished, self.paused = parts("finished", "paused")
@@ -110,6 +112,11 @@ class ClaimKeys(ABC):
     def kin(self) -> tuple[str, str, str, str]:
         """What a script that ends jobs needs to note that others wait for them."""
         return self.parents, self.children, self.outcomes, self.news
+
+    @property
+    def life(self) -> tuple[str, str, str]:
+        """What a heartbeat needs."""
+        return self.workers, self.news, self.clock
 
     def claimed(self, worker: str) -> str:
         """What this worker has claimed."""

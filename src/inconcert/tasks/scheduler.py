@@ -80,7 +80,7 @@ class Scheduler:
     async def _tick(self, session: Session, schedule: Schedule, due: list[int]) -> tuple[int, int]:
         place = self._keys.queue(schedule.task.defaults.queue)
         keys = [self._keys.bodies, place.queue, place.bell, self._keys.schedule(str(schedule))]
-        args: list[Argument] = [_REMEMBERED_MS]
+        args: list[Argument] = [_REMEMBERED_MS, ""]
         for instant_ms in due:
             job_id, draft = schedule.draft(instant_ms)
             keys.append(self._keys.result(job_id))
@@ -88,6 +88,8 @@ class Scheduler:
         now_ms, last_ms, added = await session.run(TICK, tuple(keys), *args)
         if added:
             _log.info("schedule %s: jobs that are due: %d", schedule, added)
+        if schedule.next(now_ms) < last_ms:  # the clock was set back, and what comes until then is not to be missed
+            now_ms, last_ms, _ = await session.run(TICK, tuple(keys[:4]), _REMEMBERED_MS, last_ms)
         return now_ms, last_ms
 
 

@@ -1,7 +1,8 @@
 -- claims/heartbeat: say that a worker lives, and learn which do not.
 --
--- KEYS[1]  workers      zset    worker -> when it is taken for dead, server ms
+-- KEYS[1]  workers      zset    worker -> when it is taken for dead, ms by the lease clock
 -- KEYS[2]  news         list    ids of jobs that have ended, or may run now, which nobody has seen to yet
+-- KEYS[3]  clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms; 1 h
 -- ARGV[1]  worker       string, unique to this opening of a consumer
 -- ARGV[2]  ttl_ms       integer > 0
 -- ARGV[3]  is_new       1 to begin, 0 to go on
@@ -10,16 +11,17 @@
 -- TWICE    the same, counted from the second run
 -- COST     O(log N), N workers
 -- @include server_time
-local workers, news = KEYS[1], KEYS[2]
+-- @include lease_clock
+local workers, news, clock = KEYS[1], KEYS[2], KEYS[3]
 local worker, ttl_ms, is_new = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local now_ms = math.floor(server_time() / 1000)
+local at_ms = lease_clock(clock, workers, ttl_ms, math.floor(server_time() / 1000))
 local ends = redis.call('ZSCORE', workers, worker)
 local alive = 0
-if is_new == '1' or (ends and tonumber(ends) > now_ms) then
+if is_new == '1' or (ends and tonumber(ends) > at_ms) then
   redis.call('ZREM', workers, worker)  -- first: it frees memory, so a full server lets the other pass
-  redis.call('ZADD', workers, now_ms + ttl_ms, worker)
+  redis.call('ZADD', workers, at_ms + ttl_ms, worker)
   alive = 1
 end
-local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', now_ms, 'LIMIT', 0, 10)
-local nearest = redis.call('ZRANGEBYSCORE', workers, '(' .. now_ms, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-return {alive, nearest and nearest - now_ms or ttl_ms, redis.call('EXISTS', news), unpack(dead)}
+local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', at_ms, 'LIMIT', 0, 10)
+local nearest = redis.call('ZRANGEBYSCORE', workers, '(' .. at_ms, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+return {alive, nearest and nearest - at_ms or ttl_ms, redis.call('EXISTS', news), unpack(dead)}

@@ -6,7 +6,7 @@
 -- KEYS[4]  claimed   hash    claim -> 'MISSED ID ID ...'; permanent. Not used here; it is there for the sake of the numbers
 -- KEYS[5]  dropped   string  how many were dropped unread that nobody was told of; permanent
 -- KEYS[6]  waiters   zset    address -> ticket
--- KEYS[7]  last      string  the last id, 1 h
+-- KEYS[7]  last      string  the last id, 1 h; or until an hour after its time if the clock was set back
 -- KEYS[8]  recent    hash    request -> its answer, 120 s
 -- KEYS[9]  older     hash    the same, from before; at most 120 s
 -- ARGV[1]  request       string, unique to these messages
@@ -43,7 +43,7 @@ if not recall(recent, older, request) then
   -- First what grows most: a full server refuses here, before anything is changed.
   redis.call('HSET', messages, unpack(fields))
   redis.call('ZADD', unread, unpack(entries))
-  redis.call('SET', last, entries[#entries], 'PX', 3600000)
+  redis.call('SET', last, entries[#entries], 'PX', string.format('%.0f', 3600000 + math.max(0, id - now_us) / 1000))
   remember(recent, older, request, 1)
   local excess = redis.call('ZCARD', unread) - max_messages
   if excess > 0 then

@@ -11,4 +11,9 @@ local request, period_ms = ARGV[1], ARGV[2]
 if redis.call('SET', latest, request, 'NX', 'PX', period_ms) or redis.call('GET', latest) == request then
   return 0
 end
-return math.max(1, redis.call('PTTL', latest))
+local left_ms = redis.call('PTTL', latest)
+if left_ms > tonumber(period_ms) then  -- the clock was set back since, or the period was longer
+  redis.call('PEXPIRE', latest, period_ms)
+  return tonumber(period_ms)
+end
+return math.max(1, left_ms)

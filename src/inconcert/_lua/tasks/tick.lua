@@ -6,7 +6,8 @@
 -- KEYS[4]   schedule  string  its last instant for which somebody was there, server ms
 -- KEYS[5..] result    string  of the job of each instant: another schedule of its task may have enqueued it
 -- ARGV[1]   ttl_ms    integer > 0, for how long a schedule is remembered that nobody looks at
--- ARGV[2..] instant_ms, id, envelope: for each instant, in their order, at most 100
+-- ARGV[2]   void_ms   a last instant that counts no more, for the clock was set back by more than a period since; or ''
+-- ARGV[3..] instant_ms, id, envelope: for each instant, in their order, at most 100
 -- RETURNS   {now_ms, last_ms, added}: the server's clock; the last instant, or now if the schedule is new; how many jobs
 --           were added
 -- TWICE     adds nothing: the instants are not after the last one
@@ -17,17 +18,19 @@ local bodies, queue, bell, schedule = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local now_ms = math.floor(server_time() / 1000)
 local last_ms = tonumber(redis.call('GET', schedule) or '')
 if not last_ms then  -- new; or forgotten by the server, and then whoever gives an instant has seen it before
-  last_ms = ARGV[2] and 0 or now_ms
+  last_ms = ARGV[3] and 0 or now_ms
+elseif last_ms == tonumber(ARGV[2]) then
+  last_ms = math.min(last_ms, now_ms)
 end
 -- Both are read before anything is changed: a key that is not ours stops the script here.
 redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 local ready = {}
-for i = 2, #ARGV, 3 do
+for i = 3, #ARGV, 3 do
   local instant_ms, id, envelope = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
   if last_ms < instant_ms and instant_ms <= now_ms then
     last_ms = instant_ms
-    local has_ended = redis.call('EXISTS', KEYS[5 + (i - 2) / 3]) == 1
+    local has_ended = redis.call('EXISTS', KEYS[5 + (i - 3) / 3]) == 1
     if not has_ended and redis.call('HSETNX', bodies, id, string.format('%.0f ', now_ms) .. envelope) == 1 then
       ready[#ready + 1] = id
     end

@@ -1,6 +1,6 @@
 -- tasks/workers: who claims jobs, some at a time.
 --
--- KEYS[1]  workers  zset    worker -> when it is taken for dead, server ms
+-- KEYS[1]  workers  zset    worker -> when it is taken for dead, ms by the lease clock
 -- ARGV[1]  cursor   string, '0' to begin
 -- RETURNS  {cursor, worker, ...}, also those that are dead and not yet recovered; '0' when these were the last. Those
 --          that are there all the while are answered, some perhaps twice.

@@ -1,0 +1,208 @@
+"""The server's clock is set forward or back: who lives is not buried, no schedule falls silent, and no number falls."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from itertools import pairwise
+
+import anyio
+import pytest
+
+from inconcert import Coordinator
+from inconcert.tasks.claims import HEARTBEAT_LEASE
+from inconcert.tasks.store import JobKeys
+from tests.support.eventually import eventually
+from tests.support.simulation import World, run
+
+HOUR, DAY = 3600.0, 86_400.0
+STEPS = pytest.mark.parametrize("step", [15.0, -15.0, HOUR, -HOUR, 90 * DAY, -90 * DAY], ids=str)
+
+
+@STEPS
+def test_worker_that_lives_keeps_its_job(step: float) -> None:
+    """At each step it runs on, and no crash is counted."""
+    starts: list[float] = []
+
+    async def story(world: World) -> None:
+        worker, other = await world.process("worker"), await world.process("other")
+
+        @worker.concert.task(name="long")
+        async def long() -> str:
+            starts.append(world.now())
+            await anyio.sleep(6 * HEARTBEAT_LEASE)
+            return "done"
+
+        job = await worker.concert.enqueue("long")
+        worker.start(worker.concert.run_worker("default"))
+        await eventually(lambda: starts)
+        other.start(other.concert.run_worker("default"))
+        for _ in range(5):
+            await anyio.sleep(0.7 * HEARTBEAT_LEASE)
+            world.step_clock(step)
+        assert await job.result(timeout=6 * HEARTBEAT_LEASE) == "done"
+        assert not await world.client.exists(JobKeys(worker.concert._access.keys).crashes)
+
+    run(story)
+    assert len(starts) == 1
+
+
+@STEPS
+def test_consumer_that_lives_keeps_its_item(step: float) -> None:
+    """At the pace of its queue's ttl."""
+
+    async def story(world: World) -> None:
+        consumer, other = await world.process("consumer"), await world.process("other")
+        await consumer.concert.queue("q", ttl=60.0).put("item")
+
+        async def consume() -> None:
+            delivery = await consumer.concert.queue("q", ttl=60.0).get()
+            async with delivery:
+                for _ in range(5):
+                    await anyio.sleep(45)
+                    world.step_clock(step)
+
+        async def look() -> None:
+            await anyio.sleep(1)
+            with suppress(TimeoutError):
+                await other.concert.queue("q", ttl=60.0).get(timeout=300)
+                raise AssertionError("it came twice")
+
+        done = consumer.start(consume())
+        await other.start(look())
+        await done
+
+    run(story)
+
+
+@pytest.mark.parametrize("step", [0.0, -15.0, -DAY, 15.0, DAY], ids=str)
+def test_worker_that_died_is_recovered_in_time(step: float) -> None:
+    """A step of the clock makes that earlier, or later, by less than half a lease."""
+    lost_after: list[float] = []
+
+    async def story(world: World) -> None:
+        worker, other = await world.process("worker"), await world.process("other")
+        await worker.concert.enqueue("t")
+
+        async def take() -> None:
+            async with worker.concert.consume("default") as jobs:
+                await anext(aiter(jobs))
+                worker.kill()
+                await anyio.sleep_forever()
+
+        async def take_again() -> None:
+            async with other.concert.consume("default") as jobs:
+                await jobs.claim(1)
+                lost_after.append(world.now() - worker.died_at)
+
+        worker.start(take())
+        await eventually(lambda: worker.died_at < world.now())
+        again = other.start(take_again())
+        await anyio.sleep(1)
+        world.step_clock(step)
+        await again
+
+    run(story)
+    [seconds] = lost_after
+    most = 1.05 if step == 0 else 1.4
+    least = 0.5 if step > 0 else 0.95
+    assert least * HEARTBEAT_LEASE < seconds < most * HEARTBEAT_LEASE
+
+
+@pytest.mark.parametrize("missed", ["once", "skip"])
+def test_schedule_goes_on_when_the_clock_was_ahead_for_a_moment(missed: str) -> None:
+    """However far it was ahead, and though an instant came meanwhile."""
+    ran: list[float] = []
+
+    async def story(world: World) -> None:
+        worker = await world.process("worker")
+        concert = worker.concert
+
+        @concert.cron(every=60, missed="once" if missed == "once" else "skip")
+        @concert.task(name="t")
+        async def task() -> None:
+            ran.append(world.now())
+
+        worker.start(concert.run_worker("default"))
+        await anyio.sleep(100)
+        world.step_clock(DAY)
+        await anyio.sleep(100)
+        world.step_clock(-DAY)
+        await anyio.sleep(400)
+
+    run(story)
+    assert all(after - before < 125 for before, after in pairwise([*ran, 600.0]))
+
+
+def test_instant_that_has_run_does_not_run_again_when_the_clock_is_set_back_a_little() -> None:
+    """There is none before it that nobody ran."""
+    ran: list[float] = []
+
+    async def story(world: World) -> None:
+        worker = await world.process("worker")
+        concert = worker.concert
+
+        @concert.cron(every=60)
+        @concert.task(name="t", result_ttl=0)
+        async def task() -> None:
+            ran.append(world.now())
+
+        worker.start(concert.run_worker("default"))
+        await eventually(lambda: ran, timeout=70)
+        world.step_clock(-45)
+        await anyio.sleep(130)
+
+    run(story)
+    assert len(ran) == 2
+
+
+def test_periodic_function_goes_on_when_the_clock_was_ahead_for_a_moment() -> None:
+    """It is late by a period at most."""
+    ran: list[float] = []
+
+    async def story(world: World) -> None:
+        process = await world.process("one")
+
+        @process.concert.every(60, name="f")
+        async def function() -> None:
+            ran.append(world.now())
+
+        await anyio.sleep(100)
+        world.step_clock(DAY)
+        await anyio.sleep(100)
+        world.step_clock(-DAY)
+        await anyio.sleep(400)
+
+    run(story)
+    assert all(after - before < 125 for before, after in pairwise([*ran, 600.0]))
+
+
+async def ids_of(concert: Coordinator) -> list[int]:
+    """Send a message, and fetch it."""
+    await concert.mailbox("m").send("x")
+    return [message.id for message in await concert.mailbox("m").fetch()]
+
+
+async def token_of(concert: Coordinator) -> list[int]:
+    """Take a lock, and give it back."""
+    async with concert.lock("l") as lease:
+        return [lease.fencing_token]
+
+
+@pytest.mark.parametrize("next_numbers", [ids_of, token_of])
+def test_numbers_rise_when_the_clock_was_ahead_for_a_moment(
+    next_numbers: Callable[[Coordinator], Awaitable[list[int]]],
+) -> None:
+    """Also after an hour in which nothing was drawn."""
+    drawn: list[int] = []
+
+    async def story(world: World) -> None:
+        concert = (await world.process("one")).concert
+        for step in (0, DAY, -DAY):
+            world.step_clock(step)
+            drawn.extend(await next_numbers(concert))
+        for _ in range(3):
+            await anyio.sleep(1.1 * HOUR / 2)
+            drawn.extend(await next_numbers(concert))
+            world.step_clock(1.1 * HOUR)
+
+    run(story)
+    assert all(before < after for before, after in pairwise(drawn))
