@@ -1,0 +1,283 @@
+"""The tutorials, followed step by step: the programs print what the pages show, but for ids, instants and numbers."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from inconcert import Coordinator
+from tests.support.eventually import eventually
+from tests.support.pages import DOCS, ROOT, Block, blocks, files, python
+from tests.support.processes import Leashed
+from tests.support.servers import RealServer
+
+FIRST_LOCK = (DOCS / "tutorial" / "first-lock.md").read_text("utf-8")
+TASKS = (DOCS / "tutorial" / "tasks.md").read_text("utf-8")
+_JOB = re.compile(r"[0-9a-f]{12}\.\d+")
+
+
+def alike(text: str) -> str:
+    """What is not the same in each run is left out: ids, instants and seconds."""
+    text = _JOB.sub("ID", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(,\d{3}|Z)", "INSTANT", text)
+    text = re.sub(r"(?<=token )\d+", "TOKEN", text)
+    text = re.sub(r"\d+(\.\d+)?(?= s\b)", "SECONDS", text)
+    return re.sub(r"month \d+", "month N", text)
+
+
+def shown(block: Block) -> list[str]:
+    """What a block shows of a program's output: without the commands, and without what is left out."""
+    return [line for line in alike(block.text).splitlines() if not line.startswith("$ ") and line.strip() != "..."]
+
+
+def following(heading: str, language: str, page: str) -> list[Block]:
+    """The blocks of a language under a heading."""
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return [block for block in blocks(section) if block.language == language]
+
+
+def commands(block: Block) -> list[tuple[str, str]]:
+    """Each command of a block, and what it prints."""
+    found = re.findall(r"^\$ (.*)\n((?:[^$\n].*\n)*)", block.text, re.MULTILINE)
+    return [(command, printed.strip()) for command, printed in found]
+
+
+def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_first_lock(tmp_path: Path) -> None:
+    """Each customer waits for the one before, and the last comes too late."""
+    ended = run(files(FIRST_LOCK)["first_lock.py"], tmp_path)
+
+    (block,) = following("The program", "console", FIRST_LOCK)
+    assert ended.stderr == ""
+    assert alike(ended.stdout).splitlines() == shown(block)
+
+
+def test_first_lock_without_the_lock(tmp_path: Path) -> None:
+    """Four buy three pieces, and two are left."""
+    program = re.sub(r"async with concert\.lock\(.*\) as lease:", "if True:", files(FIRST_LOCK)["first_lock.py"])
+    program = program.replace(', "bought one, fencing token", lease.fencing_token', ', "bought one"')
+    ended = run(program, tmp_path)
+
+    (block,) = following("Without the lock", "console", FIRST_LOCK)
+    *customers, left = ended.stdout.splitlines()
+    assert ended.stderr == ""
+    assert [*sorted(customers), left] == [*sorted(shown(block)[:-1]), shown(block)[-1]]
+
+
+def test_first_lock_broken(tmp_path: Path) -> None:
+    """The others give up, and it is told what was given back."""
+    program = files(FIRST_LOCK)["first_lock.py"].replace("asyncio.sleep(0.1)", "asyncio.sleep(60)")
+    ended = run(program.replace("timeout=5.0", "timeout=0.5, ttl=3.0"), tmp_path)
+
+    (block,) = following("Break it", "text", FIRST_LOCK)
+    said = alike(ended.stderr).splitlines()
+    assert ended.returncode == 1
+    assert [line for line in said if not line.startswith(" ")] == shown(block)
+
+
+class Terminal:
+    """A process in a terminal of its own, in the tutorial's folder."""
+
+    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+        self._output = (folder / f"{name}.log").open("w+b")
+        self._read = 0
+        self.leashed = Leashed(
+            ["/usr/bin/env", "--chdir", str(folder), sys.executable, *arguments],
+            stdout=self._output,
+            stderr=self._output,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
+        )
+
+    async def shows(self, lines: list[str]) -> None:
+        """Wait for so many more lines, and compare them."""
+
+        def new() -> list[str]:
+            text = os.pread(self._output.fileno(), 1_000_000, 0).decode()
+            return alike(text).splitlines()[self._read :]
+
+        await eventually(lambda: len(new()) >= len(lines), timeout=20.0)
+        assert new()[: len(lines)] == lines
+        self._read += len(lines)
+
+    def end(self) -> None:
+        """Ctrl-C, and wait."""
+        self.leashed.process.send_signal(signal.SIGINT)
+        assert self.leashed.process.wait(10) == 0
+
+    def close(self) -> None:
+        self.leashed.kill()
+        self._output.close()
+
+
+class Tutorial:
+    """Its files, its terminals, and `curl`."""
+
+    def __init__(self, server: RealServer, namespace: str, folder: Path, stack: AsyncExitStack) -> None:
+        self.folder = folder
+        self.namespace = namespace
+        self._workers = f"{{{namespace}:tasks}}:workers"
+        self._server = server
+        self._stack = stack
+        self._jobs: dict[str, str] = {}  # ids on the page -> ids here
+        self._http: httpx.AsyncClient | None = None
+
+    def save(self, name: str, text: str) -> None:
+        """Write a file of the page, for the server of the tests; its reports take a second."""
+        for theirs, ours in {
+            "redis://localhost:6379/0": self._server.url,
+            '"reports"': repr(self.namespace),
+            "asyncio.sleep(1)": "asyncio.sleep(0.1)",
+            "every=20": "every=1",
+        }.items():
+            text = text.replace(theirs, ours)
+        (self.folder / name).write_text(text)
+
+    async def worker(self, name: str, *options: str) -> Terminal:
+        """Start a worker, and wait until it lives."""
+        before = self.workers()
+        terminal = self._start(name, "-m", "inconcert", "worker", "tasks:concert", "--queues", "high,low", *options)
+        await eventually(lambda: self.workers() - before, timeout=20.0)
+        return terminal
+
+    def workers(self) -> set[str]:
+        """All that live, or have died unnoticed."""
+        return set(self._server.command("ZRANGE", self._workers, 0, -1))
+
+    def age(self, worker: str) -> None:
+        """Let the heartbeat of a killed worker have been missing for long."""
+        self._server.command("ZADD", self._workers, "XX", 0, worker)
+
+    async def service(self) -> None:
+        """Start the service."""
+        socket = self.folder / "socket"
+        self._start("service", "-m", "uvicorn", "web:app", "--uds", str(socket))
+        transport = httpx.AsyncHTTPTransport(uds=str(socket), retries=0)
+        self._http = await self._stack.enter_async_context(httpx.AsyncClient(transport=transport, timeout=20.0))
+        await eventually(socket.exists)
+
+    def program(self, name: str) -> str:
+        """Run a program of the page to its end."""
+        ended = subprocess.run(
+            [sys.executable, name],
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+        return alike(ended.stdout).strip()
+
+    async def follow(self, block: Block) -> None:
+        """Run the commands of a block, and compare what each prints."""
+        for command, expected in commands(block):
+            await self.do(command, expected)
+
+    async def do(self, command: str, expected: str) -> None:
+        """Run one command of a block."""
+        if command.startswith("curl "):
+            await self._curl(command, expected)
+        elif command.startswith("python "):
+            assert self.program(command.split()[1]) == alike(expected)
+
+    async def _curl(self, command: str, expected: str) -> None:
+        found = re.fullmatch(r"curl (?:-X (?P<method>\w+) )?'?localhost:8000(?P<path>[^']*)'?", command)
+        assert found
+        assert self._http
+        http, path = self._http, _JOB.sub(lambda job: self._jobs[job[0]], found["path"])
+        path = path.replace("delay=10", "delay=1000")  # it does not come between
+        if found["method"]:
+            answer = (await http.request(found["method"], f"http://reports{path}")).text
+            assert alike(answer) == alike(expected)
+            self._jobs |= dict(zip(_JOB.findall(expected), _JOB.findall(answer), strict=True))
+        else:
+
+            async def is_so() -> bool:
+                return alike((await http.get(f"http://reports{path}")).text) == alike(expected)
+
+            await eventually(is_so)
+
+    def _start(self, name: str, *arguments: str) -> Terminal:
+        terminal = Terminal(self.folder, name, *arguments)
+        self._stack.callback(terminal.close)
+        return terminal
+
+
+@pytest.fixture
+async def tutorial(concert: Coordinator, server: RealServer, namespace: str, tmp_path: Path) -> AsyncIterator[Tutorial]:
+    """An empty folder."""
+    async with AsyncExitStack() as stack:
+        yield Tutorial(server, namespace, tmp_path, stack)
+
+
+async def test_tasks(tutorial: Tutorial) -> None:
+    """docs/tutorial/tasks.md: reports and mails, a cancelled one, a killed worker, a repaired job, and a schedule."""
+    *parts, schedule = [(block.file, block.text) for block in python(TASKS)]
+    for name, text in parts:
+        tutorial.save(name, text)
+
+    worker = await tutorial.worker("one")
+    await tutorial.service()
+    await tutorial.follow(following("A service", "console", TASKS)[1])
+    await worker.shows(shown(following("A service", "text", TASKS)[0]))
+    worker.end()
+
+    worker = await tutorial.worker("two", "--concurrency", "1")
+    _, order, cancel, ask = following("First things first", "console", TASKS)
+    starts, *then = shown(following("First things first", "text", TASKS)[0])
+    first, *others = commands(order)
+    await tutorial.do(*first)
+    await worker.shows([starts])
+    for command in others:
+        await tutorial.do(*command)
+    await tutorial.follow(cancel)
+    await worker.shows(then)
+    await tutorial.follow(ask)
+
+    worker.end()
+    await worker.shows(shown(following("Later", "text", TASKS)[0]))
+    worker = await tutorial.worker("three")
+    await tutorial.follow(following("Later", "console", TASKS)[0])
+    worker.end()
+
+    worker = await tutorial.worker("killed")
+    (killed,) = tutorial.workers()
+    _, order, _, look = following("Kill a worker", "console", TASKS)
+    await tutorial.follow(order)
+    worker.close()  # before its report is done, which takes a second here
+    tutorial.age(killed)
+    other = await tutorial.worker("other")
+    log = shown(following("Kill a worker", "text", TASKS)[0])
+    await other.shows(log[:2])
+    await tutorial.follow(look)
+    await other.shows(log[2:])
+
+    for block in following("Repair what failed", "console", TASKS):
+        await tutorial.follow(block)
+    other.end()
+
+    tutorial.save("tasks.py", "\n\n".join([dict(parts)["tasks.py"], schedule[1]]))
+    counter = await tutorial.worker("counter")
+    for block in following("By the clock", "text", TASKS):
+        await counter.shows(shown(block))
+    counter.end()
