@@ -47,12 +47,12 @@ async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[C
 
 
 async def waiting(concert: Coordinator, job: Job, *, count: int = 1) -> None:
-    """Wait until so many wait for a job to end."""
+    """Wait until so many processes wait for a job to end."""
     client: Any = concert.redis
 
     async def found() -> bool:
-        addresses: bytes | None = await client.hget(concert._enqueuing._keys.watchers, job.id)
-        return len((addresses or b"").split()) == count
+        watchers: list[bytes] = await client.zrange(concert._enqueuing._keys.watchers, 0, -1)
+        return sum(pair.startswith(f"{job.id} ".encode()) for pair in watchers) == count
 
     await eventually(found)
 
@@ -183,12 +183,47 @@ async def test_a_thousand_wait_for_one_job_and_for_one_each(any_concert: Coordin
     many = await any_concert.enqueue_many([task.call(number) for number in range(1000)])
     async with in_background(elsewhere.run_worker("default", concurrency=2000)):
         results = [asyncio.create_task(job.result()) for job in [*many, *[one] * 1000]]
-        await waiting(any_concert, one, count=1000)
+        await waiting(any_concert, one)
         gate.set()
         with anyio.fail_after(10):
             assert await asyncio.gather(*results) == [*range(1000), *[-1] * 1000]
     client: Any = any_concert.redis
     assert not await client.exists(any_concert._enqueuing._keys.watchers)
+
+
+async def test_those_who_wait_here_for_one_job_have_one_place(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """It is kept until the last of them has gone; another process has another."""
+    job = await any_concert.enqueue("t")
+    here = [asyncio.create_task(job.result()) for _ in range(100)]
+    there = asyncio.create_task(elsewhere.tasks.job(job.id).result())
+    watches = any_concert._tasks._watches
+    await eventually(lambda: [watch.count for watch in watches] == [100])
+    await waiting(any_concert, job, count=2)
+    for waiter in here[1:]:
+        waiter.cancel()
+    await asyncio.wait(here[1:])
+    await waiting(any_concert, job, count=2)
+    here[0].cancel()
+    await asyncio.wait(here[:1])
+    assert not list(watches)
+    await waiting(any_concert, job, count=1)
+    async with any_concert.consume("default") as jobs, await anext(jobs):
+        pass
+    with anyio.fail_after(SOON):
+        assert await there is None
+
+
+async def test_end_during_a_look_is_not_missed(any_concert: Coordinator) -> None:
+    """One who looks hears what comes before the reply of the look is read."""
+    watches = any_concert._tasks._watches
+    watch = watches.join(any_concert._access.session, "job")
+    try:
+        changed = watch.changed
+        watch.hear("look")
+        with anyio.fail_after(SOON):
+            await watch.woken(changed)
+    finally:
+        watches.leave(watch)
 
 
 async def test_result_of_a_failed_job_is_its_error(any_concert: Coordinator) -> None:
@@ -284,7 +319,8 @@ async def test_closing_the_coordinator_sends_those_away_who_wait(any_concert: Co
         async with Coordinator.from_client(any_concert.redis, namespace=namespace) as closing:
             there = closing.tasks.job(job.id)
             waiters = [asyncio.ensure_future(call) for call in (there.result(), there.cancel())]
-            await waiting(any_concert, job, count=2)
+            await eventually(lambda: [watch.count for watch in closing._tasks._watches] == [2])
+            await waiting(any_concert, job)
         await asyncio.wait(waiters, timeout=5)
     assert [type(waiter.exception()) for waiter in waiters] == [NotConnected] * 2
 

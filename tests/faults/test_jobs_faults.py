@@ -51,7 +51,7 @@ async def watched(concert: Coordinator, *, count: int = 1) -> None:
     """Wait until so many jobs are waited for."""
 
     async def found() -> bool:
-        return await concert.redis.hlen(keys_of(concert).watchers) == count
+        return await concert.redis.zcard(keys_of(concert).watchers) == count
 
     await eventually(found)
 

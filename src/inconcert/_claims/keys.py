@@ -19,7 +19,7 @@ There may be several queues under one tag, as tasks have them, or one, which nee
 sees to those who wait for that; these keys, and those of names and progress, exist for jobs only:
 
     progress     hash    id -> how far it is, JSON
-    watchers     hash    id -> addresses of those who wait for its end
+    watchers     zset    'id address': which processes wait for its end
     parents      hash    id -> ids of the jobs that it runs after
     children     hash    id -> how many jobs that run after it have not ended
     outcomes     hash    id -> what became of it, while it has children

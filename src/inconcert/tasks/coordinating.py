@@ -21,6 +21,7 @@ from inconcert.tasks.schedule import Missed, Schedule, timetable
 from inconcert.tasks.scheduler import Scheduler
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.task import Task
+from inconcert.tasks.watching import Watches
 from inconcert.tasks.worker import DEFAULT_GRACE, Middleware, Worker
 
 __all__ = ["TaskCoordinator"]
@@ -36,8 +37,9 @@ class TaskCoordinator:
 
     def _set_up_tasks(self) -> None:
         keys = JobKeys(self._access.keys)
-        self._enqueuing = Enqueuing(self._access, keys)
-        self._tasks = Tasks(self._access, keys)
+        watches = Watches(keys.watchers)
+        self._enqueuing = Enqueuing(self._access, keys, watches)
+        self._tasks = Tasks(self._access, keys, watches)
         self._registry = Registry(self._enqueuing)
         self._middlewares: list[Middleware] = []
 

@@ -21,6 +21,7 @@ from inconcert.tasks.envelope import JOB, Envelope, seal
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import Options
 from inconcert.tasks.store import ENQUEUE, FOLLOW, JobKeys
+from inconcert.tasks.watching import Watches
 
 __all__ = ["Draft", "Enqueuing"]
 
@@ -79,11 +80,13 @@ class Enqueuing:
     Args:
         access: The way to the open session.
         keys: The keys of all tasks.
+        watches: What is waited for in this process.
     """
 
-    def __init__(self, access: Access, keys: JobKeys) -> None:
+    def __init__(self, access: Access, keys: JobKeys, watches: Watches) -> None:
         self._access = access
         self._keys = keys
+        self._watches = watches
         self._waiting: dict[tuple[Session, str], list[_Entry]] = {}
 
     async def add(self, drafts: Sequence[Draft]) -> list[Job]:
@@ -106,7 +109,13 @@ class Enqueuing:
             waiting.append(entry)
         try:
             return [
-                Job(self._access, self._keys, await entry.other or entry.id, is_new=not entry.other.result())
+                Job(
+                    self._access,
+                    self._keys,
+                    self._watches,
+                    await entry.other or entry.id,
+                    is_new=not entry.other.result(),
+                )
                 for entry in entries
             ]
         finally:

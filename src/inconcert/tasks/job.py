@@ -10,15 +10,15 @@ import msgspec
 
 from inconcert._claims.calls import OTHERS_ARE_TO_BE_TOLD
 from inconcert._claims.reason import Reason
-from inconcert._core.session import Access, Session
-from inconcert._redis.channel import Call
+from inconcert._core.session import Access
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON, decode
 from inconcert.errors import InconcertError, InvalidName, JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.arguments import decode_result
 from inconcert.tasks.relay import pass_on
-from inconcert.tasks.store import CANCEL, RESCHEDULE, UNWATCH, WATCH, JobKeys
+from inconcert.tasks.store import CANCEL, RESCHEDULE, WATCH, JobKeys
+from inconcert.tasks.watching import Watches
 
 __all__ = ["Job", "JobStatus", "Progress", "check_id", "read_outcome"]
 
@@ -26,7 +26,6 @@ _log = logging.getLogger("inconcert.tasks")
 
 T = TypeVar("T")
 
-_LOOK_AGAIN = 60.0  # seconds; the server keeps who waits for 180
 _CANCELLED_TTL_MS = 3_600_000  # for how long it is kept that a job was cancelled before it ran
 
 
@@ -79,13 +78,14 @@ class Job:
         created: False if a live job had the unique name already: then this is that job.
     """
 
-    __slots__ = ("_access", "_keys", "created", "id")
+    __slots__ = ("_access", "_keys", "_watches", "created", "id")
 
-    def __init__(self, access: Access, keys: JobKeys, job_id: str, *, is_new: bool) -> None:
+    def __init__(self, access: Access, keys: JobKeys, watches: Watches, job_id: str, *, is_new: bool) -> None:
         self.id = job_id
         self.created = is_new
         self._access = access
         self._keys = keys
+        self._watches = watches
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
@@ -233,19 +233,18 @@ class Job:
         return bool(answer)
 
     async def _watch(self, *, is_cancelling: bool = False) -> tuple[JobStatus, bytes]:
-        session = self._access.session
-        watcher = _Watcher(session, self._keys.watchers, self.id)
-        session.wakeups.expect(watcher.address, watcher)
+        watch = self._watches.join(self._access.session, self.id)
         try:
             while True:
-                seen = await self._look(watcher.address)
+                changed, watch.is_noted = watch.changed, True
+                seen = await self._look(watch.address)
                 # One that runs is told again; and one that came back to its queue, for its worker died, ends here.
                 if seen[0] in _ENDED or (is_cancelling and await self._cancel(*seen)):
-                    watcher.has_heard = True
+                    watch.is_noted = False
                     return seen
-                await watcher.woken()
+                await watch.woken(changed)
         finally:
-            watcher.leave()
+            self._watches.leave(watch)
 
 
 def check_id(job_id: str) -> str:
@@ -286,42 +285,3 @@ def read_outcome(job_id: str, status: JobStatus, about: bytes, as_type: type[T] 
         reason = Reason.read(about)
         raise JobFailed(job_id, reason.reason, reason.traceback, reason.attempts)
     raise JobNotFound(job_id)
-
-
-class _Watcher:
-    """One who waits for a job to end."""
-
-    def __init__(self, session: Session, key: str, job_id: str) -> None:
-        self.address = session.new_address()
-        self.has_heard = False
-        self._session = session
-        self._key = key
-        self._job_id = job_id
-        self._event = anyio.Event()
-        self._sent_away: InconcertError | None = None
-
-    async def woken(self) -> None:
-        with anyio.move_on_after(_LOOK_AGAIN):
-            await self._event.wait()
-        self._event = anyio.Event()
-        if self._sent_away is not None:
-            raise self._sent_away.with_traceback(None)  # many raise this one
-
-    def leave(self) -> None:
-        self._session.wakeups.forget(self.address)
-        if not self.has_heard and not self._session.channel.is_closed:
-            args = (self._job_id, self.address)
-            self._session.channel.submit(Call(UNWATCH, (self._key,), args, must_run=True))
-
-    # What it is told.
-
-    def hear(self, text: str) -> None:
-        del text  # what became of it is for the look to find out
-        self._event.set()
-
-    def look(self) -> None:
-        self._event.set()
-
-    def abandon(self, error: InconcertError) -> None:
-        self._sent_away = error
-        self._event.set()

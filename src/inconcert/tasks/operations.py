@@ -19,6 +19,7 @@ from inconcert.errors import InvalidPayload, JobNotFound
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.job import Job, check_id
 from inconcert.tasks.store import PAUSE, RUNNING, STATS, WORKERS, JobKeys
+from inconcert.tasks.watching import Watches
 
 __all__ = ["DeadJob", "QueueStats", "TaskStats", "Tasks"]
 
@@ -97,11 +98,13 @@ class Tasks:
     Args:
         access: The way to the open session.
         keys: The keys of all tasks.
+        watches: What is waited for in this process.
     """
 
-    def __init__(self, access: Access, keys: JobKeys) -> None:
+    def __init__(self, access: Access, keys: JobKeys, watches: Watches) -> None:
         self._access = access
         self._keys = keys
+        self._watches = watches
 
     def job(self, job_id: str) -> Job:
         """The job of this id, to ask for its status or result; no I/O, so it may not exist.
@@ -109,7 +112,7 @@ class Tasks:
         Raises:
             InvalidName: `job_id` is no id.
         """
-        return Job(self._access, self._keys, check_id(job_id), is_new=False)
+        return Job(self._access, self._keys, self._watches, check_id(job_id), is_new=False)
 
     async def stats(self, *queues: str) -> TaskStats:
         """How much work there is, in these queues.

@@ -6,7 +6,7 @@
 -- KEYS[4]    crashes   hash    id -> workers that died with it
 -- KEYS[5]    states    hash    id -> where it is, if not in its queue
 -- KEYS[6]    progress  hash    id -> how far it is, JSON
--- KEYS[7]    watchers  hash    id -> addresses of those who wait for its end
+-- KEYS[7]    watchers  zset    'id address': which processes wait for its end
 -- KEYS[8]    unique    hash    unique name -> id of the job that has it, and when its window ends, or 0
 -- KEYS[9]    checks    zset    unique name -> when to look whether it is still taken, server ms
 -- KEYS[10]   finished  hash    queue name -> how many have succeeded or were cancelled; one entry for each queue, permanent
@@ -63,7 +63,8 @@ local some_are_watched = redis.call('EXISTS', watchers) == 1
 local some_are_related = redis.call('EXISTS', parents, children) > 0
 for _, i in ipairs(done) do
   local id, result, ttl_ms, name = ARGV[i], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]
-  if some_are_watched and ttl_ms < 60000 and redis.call('HEXISTS', watchers, id) == 1 then
+  local is_watched = some_are_watched and tell_watchers(watchers, inboxes, id)
+  if is_watched and ttl_ms < 60000 then
     ttl_ms = 60000
   end
   if ttl_ms > 0 and result ~= '' then
@@ -72,9 +73,6 @@ for _, i in ipairs(done) do
   if name ~= '' and redis.call('HGET', unique, name) == id .. ' 0' then
     redis.call('HDEL', unique, name)
     redis.call('ZREM', checks, name)
-  end
-  if some_are_watched then
-    tell_watchers(watchers, inboxes, id)
   end
   if some_are_related and note_end(parents, children, outcomes, news, id, result ~= '' and result or 'succeeded null') then
     answer[1 + (i - 2) / 5] = 2

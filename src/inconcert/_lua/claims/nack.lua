@@ -9,7 +9,7 @@
 -- KEYS[7]  delayed   zset  id -> due time, server ms
 -- KEYS[8]  states    hash  id -> where it is, if not in its queue
 -- KEYS[9]  progress  hash  id -> how far it is, JSON
--- KEYS[10] watchers  hash  id -> addresses of those who wait for its end
+-- KEYS[10] watchers  zset  'id address': which processes wait for its end
 -- KEYS[11] parents   hash  id -> ids of the jobs that it runs after
 -- KEYS[12] children  hash  id -> how many jobs that run after it have not ended
 -- KEYS[13] outcomes  hash  id -> what became of a job that has children

@@ -7,7 +7,7 @@
 -- KEYS[5]    reasons      hash    id -> why it was set aside, JSON, newline, name of its queue
 -- KEYS[6]    states       hash    id -> where it is, if not in its queue
 -- KEYS[7]    progress     hash    id -> how far it is, JSON
--- KEYS[8]    watchers     hash    id -> addresses of those who wait for its end
+-- KEYS[8]    watchers     zset    'id address': which processes wait for its end
 -- KEYS[9]    parents      hash    id -> ids of the jobs that it runs after
 -- KEYS[10]   children     hash    id -> how many jobs that run after it have not ended
 -- KEYS[11]   outcomes     hash    id -> what became of a job that has children

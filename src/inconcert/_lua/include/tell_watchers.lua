@@ -1,10 +1,15 @@
--- Tells those who wait for a job to end to look at it: 'ADDRESS look', to the inbox of each one's process.
+-- Tells those who wait for a job to end to look at it: 'ADDRESS look', to the inbox of each process in which somebody does.
+-- Returns whether there are any.
 local function tell_watchers(watchers, inboxes, id)
-  local addresses = redis.call('HGET', watchers, id)
-  if addresses then
-    redis.call('HDEL', watchers, id)
-    for address, session in string.gmatch(addresses, '((%S+)%.%S+)') do
-      redis.call('PUBLISH', inboxes .. session, address .. ' look')
+  local is_watched = false
+  repeat
+    local pairs_told = redis.call('ZRANGEBYLEX', watchers, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', 0, 1000)
+    for _, pair in ipairs(pairs_told) do
+      local address = string.sub(pair, #id + 2)
+      redis.call('ZREM', watchers, pair)
+      redis.call('PUBLISH', inboxes .. string.match(address, '^[^.]*'), address .. ' look')
+      is_watched = true
     end
-  end
+  until #pairs_told < 1000
+  return is_watched
 end

@@ -5,7 +5,7 @@
 -- KEYS[3]  dead      zset    id -> when it was set aside, server ms
 -- KEYS[4]  failures  hash    id -> attempts that failed
 -- KEYS[5]  crashes   hash    id -> workers that died with it
--- KEYS[6]  watchers  hash    id -> addresses of those who wait for its end
+-- KEYS[6]  watchers  zset    'id address': which processes wait for its end
 -- KEYS[7]  delayed   zset    id -> due time, server ms; of its queue
 -- KEYS[8]  result    string  'succeeded JSON' | 'cancelled '
 -- KEYS[9]  parents   hash    id -> ids of the jobs that it runs after

@@ -5,7 +5,7 @@
 -- KEYS[3]    states     hash    id -> where it is, if not in its queue
 -- KEYS[4]    dead       zset    id -> when it was set aside, server ms
 -- KEYS[5]    reasons    hash    id -> why it was set aside, JSON, newline, name of its queue
--- KEYS[6]    watchers   hash    id -> addresses of those who wait for its end
+-- KEYS[6]    watchers   zset    'id address': which processes wait for its end
 -- KEYS[7]    parents    hash    id -> ids of the jobs that it runs after
 -- KEYS[8]    children   hash    id -> how many jobs that run after it have not ended
 -- KEYS[9]    followers  zset    'id child', all of score 0: who is to be told when the job of this id has ended

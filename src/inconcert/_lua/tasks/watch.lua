@@ -5,14 +5,14 @@
 -- KEYS[3]  dead      zset    id -> when it was set aside, server ms
 -- KEYS[4]  reasons   hash    id -> why it was set aside, JSON, newline, name of its queue
 -- KEYS[5]  progress  hash    id -> how far it is, JSON
--- KEYS[6]  watchers  hash    id -> addresses of those who wait for its end
+-- KEYS[6]  watchers  zset    'id address': which processes wait for its end
 -- KEYS[7]  result    string  'succeeded JSON' | 'cancelled '
 -- ARGV[1]  id        string
--- ARGV[2]  address   'session.number' of one who waits for its end, or ''
+-- ARGV[2]  address   'session.number' at which a process waits for its end, or ''
 -- RETURNS  {status, about}: 'succeeded' and its result as JSON, 'failed' and the reason, 'running' and its progress,
 --          'delayed' or 'waiting' for others and the name of its queue, 'queued', 'cancelled' or 'unknown' and ''
 -- TWICE    the same
--- COST     O(W), W who wait for this job
+-- COST     O(log W), W processes that wait for a job
 local bodies, states, dead, reasons, progress, watchers, result =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, address = ARGV[1], ARGV[2]
@@ -26,10 +26,7 @@ elseif redis.call('HEXISTS', bodies, id) == 0 then
 end
 if address ~= '' then
   redis.call('PEXPIRE', watchers, 180000)  -- first: it needs no memory, so a full server lets the rest pass
-  local others = redis.call('HGET', watchers, id) or ''
-  if not string.find(others, ' ' .. address .. ' ', 1, true) then
-    redis.call('HSET', watchers, id, others .. ' ' .. address .. ' ')
-  end
+  redis.call('ZADD', watchers, 0, id .. ' ' .. address)
   redis.call('PEXPIRE', watchers, 180000)  -- again, if it is new; whoever waits looks again before
 end
 local state, about = string.match(redis.call('HGET', states, id) or 'queued ', '^(%S+) (.*)$')

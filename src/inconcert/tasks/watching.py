@@ -1,0 +1,101 @@
+"""Waiting for jobs to end: all in this process who wait for the same job have one place on the server."""
+
+from collections.abc import Iterator
+
+import anyio
+
+from inconcert._core.session import Session
+from inconcert._redis.channel import Call
+from inconcert.errors import InconcertError
+from inconcert.tasks.store import UNWATCH
+
+__all__ = ["Watch", "Watches"]
+
+_LOOK_AGAIN = 60.0  # seconds; the server keeps who waits for 180
+
+
+class Watches:
+    """What is waited for in this process.
+
+    Args:
+        key: Where the server keeps who waits.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._open: dict[tuple[Session, str], Watch] = {}
+
+    def __iter__(self) -> Iterator["Watch"]:
+        return iter(self._open.values())
+
+    def join(self, session: Session, job_id: str) -> "Watch":
+        """Wait for this job, with others; each who joins leaves."""
+        watch = self._open.get((session, job_id))
+        if watch is None:
+            watch = self._open[session, job_id] = Watch(session, job_id)
+            session.wakeups.expect(watch.address, watch)
+        watch.count += 1
+        return watch
+
+    def leave(self, watch: "Watch") -> None:
+        """Wait no more."""
+        watch.count -= 1
+        if watch.count:
+            return
+        session = watch.session
+        del self._open[session, watch.job_id]
+        session.wakeups.forget(watch.address)
+        if watch.is_noted and not session.channel.is_closed:
+            session.channel.submit(Call(UNWATCH, (self._key,), (watch.job_id, watch.address), must_run=True))
+
+
+class Watch:
+    """Those in this process who wait for one job.
+
+    Args:
+        session: The open session.
+        job_id: Which job.
+
+    Attributes:
+        address: Where the server tells that it has ended.
+        count: How many they are.
+        changed: Set when it is time to look how the job is; another one after each time.
+        is_noted: Whether the server may have noted the address.
+    """
+
+    def __init__(self, session: Session, job_id: str) -> None:
+        self.session = session
+        self.job_id = job_id
+        self.address = session.new_address()
+        self.count = 0
+        self.changed = anyio.Event()
+        self.is_noted = False
+        self._sent_away: InconcertError | None = None
+
+    async def woken(self, changed: anyio.Event) -> None:
+        """Return when it is time to look.
+
+        Args:
+            changed: As it was before the last look, so that nothing is missed that came during that.
+        """
+        with anyio.move_on_after(_LOOK_AGAIN):
+            await changed.wait()
+        if self._sent_away is not None:
+            raise self._sent_away.with_traceback(None)  # many raise this one
+
+    # What it is told.
+
+    def hear(self, text: str) -> None:
+        """What became of it is for the look to find out."""
+        del text
+        self.look()
+
+    def look(self) -> None:
+        """It may not have heard."""
+        changed, self.changed = self.changed, anyio.Event()
+        changed.set()
+
+    def abandon(self, error: InconcertError) -> None:
+        """Wait no more, with this error."""
+        self._sent_away = error
+        self.changed.set()
