@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,15 @@ def test_reference_has_every_public_name() -> None:
 
     assert entries
     assert {name for name in inconcert.__all__ if not name.startswith("__")} - documented == set()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/coming-from.md", "docs/how-to/deploy.md"])
+def test_required_redis_is_the_one_that_a_page_names(page: str) -> None:
+    """Who has another package that needs redis-py must know before pip refuses."""
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    (redis,) = [name.replace("[hiredis]", "") for name in needed if name.startswith("redis")]
+
+    assert f"`{redis}`" in (ROOT / page).read_text("utf-8")
 
 
 def test_make_docs_fails_for_a_warning(tmp_path: Path) -> None:
