@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Protocol, Self, TypeVar, cast, overload
 
 from inconcert._claims.claimed import Claimed, Claimer
@@ -25,7 +25,31 @@ T = TypeVar("T")
 _CANCELLED = b"cancelled "
 _CANCELLED_TTL = 3600.0  # seconds for which it is kept that a job was cancelled
 
-_current: ContextVar["ClaimedJob"] = ContextVar("inconcert_current_job")
+
+class _Entered:
+    """A job that was entered somewhere, until it is left.
+
+    Attributes:
+        job: Which job; None once it was left, which another context may have done.
+        outer: What ran where it was entered.
+    """
+
+    __slots__ = ("job", "outer")
+
+    def __init__(self, job: "ClaimedJob", outer: "_Entered | None") -> None:
+        self.job: ClaimedJob | None = job
+        self.outer = outer
+
+
+_last_entered: ContextVar[_Entered | None] = ContextVar("inconcert_last_entered", default=None)
+
+
+def _innermost() -> _Entered | None:
+    """The last that was entered here, and not left."""
+    entered = _last_entered.get()
+    while entered is not None and entered.job is None:
+        entered = entered.outer
+    return entered
 
 
 def current_job() -> "ClaimedJob":
@@ -34,10 +58,10 @@ def current_job() -> "ClaimedJob":
     Raises:
         RuntimeError: No job runs here.
     """
-    job = _current.get(None)
-    if job is None:
+    entered = _innermost()
+    if entered is None or entered.job is None:
         raise RuntimeError("no job runs here; call current_job() in the body of a task, or inside `async with job`")
-    return job
+    return entered.job
 
 
 class JobClaimer(Claimer, Protocol):
@@ -55,10 +79,10 @@ class JobClaimer(Claimer, Protocol):
 class ClaimedJob(Claimed):
     """A job that this process has claimed and is to run.
 
-    As a context manager it ends the job: leaving the body acknowledges it.  An exception in the body is logged,
-    counted as a failed attempt, and *not* passed on, so that a consumer's loop goes on with the next job; the job is
-    tried again after 1 s, 2 s, 4 s ..., and after its last attempt set aside with the reason.  A cancelled body gives
-    the job back at once, and that is no attempt.
+    As a context manager it ends the job, in whatever task and context it is left: leaving the body acknowledges it.  An
+    exception in the body is logged, counted as a failed attempt, and *not* passed on, so that a consumer's loop goes on
+    with the next job; the job is tried again after 1 s, 2 s, 4 s ..., and after its last attempt set aside with the
+    reason.  A cancelled body gives the job back at once, and that is no attempt.
 
     If this worker is taken for dead, because it did not reach the server for the length of a heartbeat's lease, the
     body is cancelled, for the job may run elsewhere then.  It is cancelled, too, if somebody cancels the job: then the
@@ -81,8 +105,8 @@ class ClaimedJob(Claimed):
 
     __slots__ = (
         "_claims",
+        "_entered",
         "_is_cancelled",
-        "_last_current",
         "_outcomes",
         "_result_ttl",
         "after",
@@ -138,14 +162,15 @@ class ClaimedJob(Claimed):
         self._result_ttl = envelope.result_ttl
         self._claims = claims
         self._is_cancelled = False
-        self._last_current: Token[ClaimedJob]
+        self._entered: _Entered | None = None
 
     def __repr__(self) -> str:
         return f"<ClaimedJob {self.id} {self.name!r} attempt {self.attempt}>"
 
     async def __aenter__(self) -> Self:
         body = self._enter()
-        self._last_current = _current.set(self)
+        self._entered = _Entered(self, _innermost())
+        _last_entered.set(self._entered)
         if self._is_cancelled:  # while it waited to be run
             asyncio.get_running_loop().call_soon(body.stop)
         return self
@@ -254,7 +279,11 @@ class ClaimedJob(Claimed):
     # Below.
 
     def _leave(self, error: BaseException | None) -> bool:
-        _current.reset(self._last_current)
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            entered.job = None
+            if _last_entered.get() is entered:  # else it was entered in another context, or is not the innermost
+                _last_entered.set(entered.outer)
         return super()._leave(error)
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
