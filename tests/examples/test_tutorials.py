@@ -101,7 +101,7 @@ class Terminal:
         self._output = (folder / f"{name}.log").open("w+b")
         self._read = 0
         self.leashed = Leashed(
-            ["/usr/bin/env", "--chdir", str(folder), sys.executable, *arguments],
+            ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(folder), sys.executable, *arguments],
             stdout=self._output,
             stderr=self._output,
             env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
