@@ -98,7 +98,10 @@ class Renewal:
                 lease.lose()
             else:
                 if now >= lease.renew_at - _TOGETHER * (lease.deadline - lease.renew_at):
-                    lease.start_renewal()
+                    try:
+                        lease.start_renewal()
+                    except Exception:  # noqa: BLE001 - the others are renewed all the same, and this one is lost in time
+                        _log.exception("the lease of holder %s could not be renewed now", holder)
                 looks.append(lease.renew_at)
         if looks:
             self._wake_at(min(looks))

@@ -44,6 +44,7 @@ class Bells:
         self._link: Link | None = None
         self._wire: Wire | None = None
         self._connected_at = 0.0
+        self._is_greeted = False  # whether the present wire has answered
         self._sleepers: dict[Sleeper, None] = {}  # the first has slept longest
         self._covered: frozenset[str] = frozenset()  # by the BLPOP under way; empty for none
         self._is_ending = False  # that BLPOP has been told to
@@ -105,10 +106,15 @@ class Bells:
     def connected(self, wire: Wire) -> None:
         self._wire = wire
         self._connected_at = self._loop.time()
+        self._is_greeted = False
+        wire.write(pack("PING"))  # a BLPOP is not answered for long, and a wire on which nothing is counts as a failure
         if self._sleepers:
             self._block()
 
     def received(self, reply: Reply) -> None:
+        if not self._is_greeted:
+            self._is_greeted = True
+            return
         if isinstance(reply, ErrorReply):  # a new connection comes after a pause, which grows while they do not last
             _log.warning("bells: the server refused to wait: %s", reply)
             if self._link is not None:

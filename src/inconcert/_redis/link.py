@@ -17,7 +17,8 @@ __all__ = ["Link", "LinkUser"]
 
 _log = logging.getLogger("inconcert")
 
-_SETTLED = 1.0  # seconds; a connection that lived for less counts as a failure to connect
+_SETTLED = 1.0  # seconds; a connection that lived for less, and answered nothing, counts as a failure to connect
+_APART = 0.1  # seconds from one connection to the next at least, however well they answer before they are lost
 
 
 class LinkUser(Protocol):
@@ -53,6 +54,8 @@ class Link:
         self._timeout = timeout
         self._purpose = purpose
         self._wire: Wire | None = None
+        self._connected_at = 0.0
+        self._is_given_up = False  # the present wire, by our side
         self._lost = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._stop = anyio.CancelScope()
@@ -64,8 +67,7 @@ class Link:
         Raises:
             Unavailable: The first try failed.
         """
-        self._wire = await open_wire(self._pool, self, timeout=self._timeout)
-        self._user.connected(self._wire)
+        await self._connect()
         self.start()
 
     def start(self) -> None:
@@ -78,13 +80,12 @@ class Link:
             if self._keeper is not None:
                 self._stop.cancel()
                 await asyncio.wait([self._keeper])
-            if self._wire is not None:
-                await self._wire.close()
-                self._wire = None
+            await self._leave()
 
     def drop(self, error: Exception) -> None:
         """Give up the present wire, because it is mute or leads to the wrong node."""
         if self._wire is not None:
+            self._is_given_up = True
             self._wire.drop(error)
 
     def writable(self) -> None:
@@ -98,30 +99,54 @@ class Link:
     async def _keep(self) -> None:
         failures = 0
         with self._stop:
-            if self._wire is None:
-                self._wire = await self._reconnect(failures)
-                self._user.connected(self._wire)
             while True:
-                connected_at = time.monotonic()
+                if self._wire is None:
+                    await self._reconnect(failures)
                 await self._lost.wait()
                 self._lost.clear()
                 _log.warning("%s: connection lost (%s); connecting again", self._purpose, self.last_error)
-                wire, self._wire = self._wire, None
-                with anyio.CancelScope(shield=True):
-                    await wire.close()
-                # A server that accepts and hangs up at once is a failure, too: it must not be stormed.
-                failures = failures + 1 if time.monotonic() - connected_at < _SETTLED else 0
-                self._wire = await self._reconnect(failures)
-                _log.info("%s: connected again", self._purpose)
-                self._user.connected(self._wire)
+                failures = 0 if self._was_of_use() else failures + 1
+                await self._leave()
 
-    async def _reconnect(self, failures: int) -> Wire:
-        while True:
+    def _was_of_use(self) -> bool:
+        """Whether the wire that is lost was no failure: a server that hangs up at once must not be stormed."""
+        if time.monotonic() >= self._connected_at + _SETTLED:
+            return True
+        return self._wire is not None and self._wire.has_answered and not self._is_given_up
+
+    async def _reconnect(self, failures: int) -> None:
+        await anyio.sleep(max(0.0, self._connected_at + _APART - time.monotonic()))
+        is_first = not self._connected_at
+        while self._wire is None:
             if failures:
                 await anyio.sleep(backoff(failures, random.random()))
             try:
-                return await open_wire(self._pool, self, timeout=self._timeout)
+                await self._connect()
             except InconcertError as error:
-                failures += 1
                 self.last_error = error
-                _log.debug("%s: try %d to connect failed: %s", self._purpose, failures, error)
+                _log.debug("%s: try %d to connect failed: %s", self._purpose, failures + 1, error)
+            except Exception as error:  # noqa: BLE001 - whatever it is, connecting goes on
+                self.last_error = error
+                _log.exception("%s: try %d to connect failed", self._purpose, failures + 1)
+            failures += 1
+        if not is_first:
+            _log.info("%s: connected again", self._purpose)
+
+    async def _connect(self) -> None:
+        """Try once, and let the user speak first; if either fails, nothing is left of it."""
+        self._wire = await open_wire(self._pool, self, timeout=self._timeout)
+        self._connected_at = time.monotonic()
+        self._is_given_up = False
+        try:
+            self._user.connected(self._wire)
+        except BaseException as error:
+            await self._leave()
+            if isinstance(error, Exception):
+                self._user.disconnected(error)
+            raise
+
+    async def _leave(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            with anyio.CancelScope(shield=True):
+                await wire.close()

@@ -59,7 +59,7 @@ class PubSub:
         self._patterns: dict[bytes, _Topic] = {}
         self._unanswered: deque[_Topic | None] = deque()  # None: a command whose answer nobody waits for
         self._timer: asyncio.TimerHandle | None = None
-        self._connected_at = self._heard_at = self._pinged_at = 0.0
+        self._connected_at = self._pinged_at = 0.0
         self._end: InconcertError | None = None
 
     async def open(self) -> None:
@@ -148,11 +148,10 @@ class PubSub:
 
     def connected(self, wire: Wire) -> None:
         self._wire = wire
-        self._connected_at = self._heard_at = self._loop.time()
+        self._connected_at = self._loop.time()
         self._subscribe([*self._channels.values(), *self._patterns.values()])
 
     def received(self, reply: Reply) -> None:
-        self._heard_at = self._loop.time()
         if isinstance(reply, ErrorReply):
             self._refused(reply)
             return
@@ -206,8 +205,9 @@ class PubSub:
         # Who still listens, as an inbox does, hears again when the server lets us.
         self._subscribe([topic for topic in [*self._channels.values(), *self._patterns.values()] if topic.is_refused])
         if self._wire is not None:
-            silence = self._loop.time() - self._heard_at
-            if self._heard_at < self._pinged_at:
+            heard_at = self._wire.alive_at()
+            silence = self._loop.time() - heard_at
+            if heard_at < self._pinged_at:
                 self._link.drop(ConnectionError(f"no reply to a ping for {self._timeout:g} s"))
             elif silence < _PING_EVERY:
                 delay = _PING_EVERY - silence
@@ -241,7 +241,10 @@ class _Topic:
 
     def tell(self, channel: str, text: bytes) -> None:
         for listener in self.listeners:
-            listener.hear(channel, text)
+            try:
+                listener.hear(channel, text)
+            except Exception as error:  # noqa: BLE001 - anyone may publish anything
+                _log.warning("what came on %r is none of ours, and is ignored: %.100r (%r)", channel, text, error)
 
     def confirm(self) -> None:
         """The server has subscribed us. Those who listen already did so on a connection that was lost."""

@@ -6,7 +6,9 @@ A connection without a transport of its own, such as `fakeredis`'s, is read thro
 """
 
 import asyncio
+import logging
 import math
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, cast
@@ -21,6 +23,8 @@ from inconcert._redis.replies import ErrorReply, Reply
 from inconcert.errors import Unavailable
 
 __all__ = ["Receiver", "Wire", "open_wire"]
+
+_log = logging.getLogger("inconcert")
 
 Connection = redis.asyncio.connection.AbstractConnection
 Pool = redis.asyncio.ConnectionPool
@@ -47,8 +51,23 @@ class Wire(Protocol):
     is_full: bool
     """Whether the peer reads too slowly; `Receiver.writable` tells when that ends."""
 
+    has_answered: bool
+    """Whether anything has come in since the connection was taken over."""
+
     def write(self, data: bytes) -> None:
-        """Send, without waiting."""
+        """Send, without waiting. On a wire that is lost this does nothing: the receiver is told, or was."""
+
+    def alive_at(self) -> float:
+        """When bytes last came in, or the peer was last seen to take some, by the loop's clock.
+
+        That it takes bytes is seen by looking from time to time, as long as `is_backed_up`.
+        """
+        ...
+
+    @property
+    def is_backed_up(self) -> bool:
+        """Whether bytes were written that the peer has not taken yet."""
+        ...
 
     def drop(self, error: Exception) -> None:
         """Declare the wire dead: the receiver is told on the next turn of the loop."""
@@ -113,17 +132,39 @@ class _TransportWire(asyncio.Protocol):
         self, connection: Connection, pool: Pool, receiver: Receiver, transport: asyncio.WriteTransport
     ) -> None:
         self.is_full = False
+        self.has_answered = False
         self._connection = connection
         self._pool = pool
         self._receiver = receiver
         self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._alive_at = self._loop.time()
+        self._backlog = self._written = 0  # bytes: not taken when last looked at; written since
         self._is_dead = False
+        self._telling: asyncio.Handle | None = None
         self._parser = hiredis.Reader(replyError=ErrorReply, notEnoughData=_NOTHING)
         self._former = transport.get_protocol()
         transport.set_protocol(self)
 
     def write(self, data: bytes) -> None:
-        self._transport.write(data)
+        if self._is_dead:
+            return
+        try:
+            self._transport.write(data)
+        except (RuntimeError, OSError) as error:  # uvloop's, once the peer has hung up and before it tells us
+            self.drop(error)
+        self._written += len(data)
+
+    def alive_at(self) -> float:
+        backlog = _untaken(self._transport)
+        if self._backlog and backlog < self._backlog + self._written:
+            self._alive_at = self._loop.time()
+        self._backlog, self._written = backlog, 0
+        return self._alive_at
+
+    @property
+    def is_backed_up(self) -> bool:
+        return _untaken(self._transport) > 0
 
     def drop(self, error: Exception) -> None:
         self._die(error)
@@ -131,10 +172,14 @@ class _TransportWire(asyncio.Protocol):
 
     async def close(self) -> None:
         self._is_dead = True
+        if self._telling is not None:
+            self._telling.cancel()
         self._transport.abort()
         await _give_back(self._connection, self._pool)
 
     def data_received(self, data: bytes) -> None:
+        self.has_answered = True
+        self._alive_at = self._loop.time()
         parser, received = self._parser, self._receiver.received
         parser.feed(data)
         try:
@@ -142,7 +187,8 @@ class _TransportWire(asyncio.Protocol):
                 if self._is_dead:
                     return
                 received(reply)
-        except hiredis.HiredisError as error:
+        except Exception as error:  # noqa: BLE001 - bytes that are no reply, or one that nobody asked for
+            _log.exception("a connection says what makes no sense, and is replaced")
             self.drop(error)
 
     def eof_received(self) -> None:
@@ -163,13 +209,26 @@ class _TransportWire(asyncio.Protocol):
     def _die(self, error: Exception) -> None:
         if not self._is_dead:
             self._is_dead = True
-            asyncio.get_running_loop().call_soon(self._receiver.disconnected, error)
+            self._telling = self._loop.call_soon(self._receiver.disconnected, error)
+
+
+def _untaken(transport: asyncio.WriteTransport) -> int:
+    """How many bytes wait here for the peer: in the transport, and in the system's own buffer."""
+    waiting = transport.get_write_buffer_size()
+    with suppress(ImportError, OSError, ValueError, AttributeError):  # not on Windows; or it is closed
+        import fcntl  # noqa: PLC0415
+        import termios  # noqa: PLC0415
+
+        descriptor: int = transport.get_extra_info("socket").fileno()
+        waiting += struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))[0]
+    return waiting
 
 
 class _StreamWire:
     """A connection that is written and read through its public methods, by a task each."""
 
     is_full = False
+    is_backed_up = False
 
     def __init__(self, connection: Connection, pool: Pool, receiver: Receiver) -> None:
         self._connection = connection
@@ -177,19 +236,28 @@ class _StreamWire:
         self._pool = pool
         self._receiver = receiver
         self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._alive_at = self._loop.time()
+        self.has_answered = False
         self._is_dead = False
+        self._telling: asyncio.Handle | None = None
         self._tasks = [asyncio.create_task(self._guarded(part)) for part in (self._send, self._read)]
 
     def write(self, data: bytes) -> None:
         self._outbox.put_nowait(data)
 
+    def alive_at(self) -> float:
+        return self._alive_at
+
     def drop(self, error: Exception) -> None:
         if not self._is_dead:
             self._is_dead = True
-            asyncio.get_running_loop().call_soon(self._receiver.disconnected, error)
+            self._telling = self._loop.call_soon(self._receiver.disconnected, error)
 
     async def close(self) -> None:
         self._is_dead = True
+        if self._telling is not None:
+            self._telling.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
@@ -204,6 +272,7 @@ class _StreamWire:
     async def _send(self) -> None:
         while not self._is_dead:
             await self._connection.send_packed_command(await self._outbox.get(), check_health=False)
+            self._alive_at = self._loop.time()
 
     async def _read(self) -> None:
         while not self._is_dead:
@@ -213,5 +282,7 @@ class _StreamWire:
                 )
             except redis.exceptions.ResponseError as error:
                 reply = ErrorReply.of(error)
+            self.has_answered = True
+            self._alive_at = self._loop.time()
             if not self._is_dead:
                 self._receiver.received(reply)
