@@ -34,13 +34,14 @@ class Proxy:
 
     Args:
         upstream: Where the server is: "redis://host:port", "unix:///path", or a port on this machine.
+        rate: Bytes per second that each connection carries, each way; None for as many as come.
     """
 
-    def __init__(self, upstream: str | int) -> None:
+    def __init__(self, upstream: str | int, *, rate: float | None = None) -> None:
         self.port = free_port()
         self.opened = 0  # connections accepted so far
         self._upstream = upstream
-        self._network = _Network()
+        self._network = _Network(rate=rate)
         self._listener: asyncio.Server | None = None
         self._links: set[_Link] = set()
         self._tasks: list[asyncio.Task[None]] = []  # one for each connection that there ever was
@@ -134,7 +135,15 @@ class Proxy:
         self._network.heal()
         if self._listener is None:
             loop = asyncio.get_running_loop()
-            self._listener = await loop.create_server(lambda: _Side(self._accept), "127.0.0.1", self.port)
+            self._listener = await loop.create_server(lambda: _Side(self._accept), sock=self._new_socket())
+
+    def _new_socket(self) -> socket.socket:
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if self._network.rate is not None:  # what waits in the system would look as if it had been carried
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        listening.bind(("127.0.0.1", self.port))
+        return listening
 
     def _accept(self, client: "_Side") -> None:
         self.opened += 1
@@ -195,6 +204,7 @@ class _Network:
     allowance: _Allowance | None = None  # of all links together
     allowance_each: _Allowance | None = None  # of every link to come
     replies: int = 0
+    rate: float | None = None
 
     def heal(self) -> None:
         self.delays.clear()
@@ -252,6 +262,7 @@ class _Link:
         self._end_all = end_all
         self._allowance = None if network.allowance_each is None else replace(network.allowance_each)
         self._scanner = ReplyScanner()
+        self._free_at: dict[Direction, float] = dict.fromkeys(_DIRECTIONS, 0.0)
         self._has_lost_replies = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -292,6 +303,7 @@ class _Link:
             await self._network.crosses("to_server", sent_at)
             if not data:
                 return
+            await self._carry("to_server", self._client, data)
             self._server.transport.write(data)
 
     async def _pass_replies(self) -> None:
@@ -300,6 +312,7 @@ class _Link:
             await self._network.crosses("to_client", sent_at)
             if not data:
                 return
+            await self._carry("to_client", self._server, data)
             if self._network.drops_replies or self._has_lost_replies:
                 self._has_lost_replies = True
                 continue
@@ -314,6 +327,15 @@ class _Link:
             self._client.transport.write(data[:whole])
             if whole < len(data) or not allowance.lose_next:
                 self._spend(allowance)
+
+    async def _carry(self, direction: Direction, source: _Side, data: bytes) -> None:
+        """Take the time that so many bytes take."""
+        if self._network.rate is None:
+            return
+        source.transport.pause_reading()
+        self._free_at[direction] = max(time.monotonic(), self._free_at[direction]) + len(data) / self._network.rate
+        await asyncio.sleep(self._free_at[direction] - time.monotonic())
+        source.transport.resume_reading()
 
     def _spend(self, allowance: _Allowance) -> None:
         if allowance is self._allowance:

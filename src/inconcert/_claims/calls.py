@@ -53,6 +53,8 @@ class Heartbeat(Call):
 
     __slots__ = ("_asked_at", "_life")
 
+    overtakes = True
+
     def __init__(self, life: Life, keys: ClaimKeys, *, is_new: bool) -> None:
         super().__init__(HEARTBEAT, keys.life, (life.holder, milliseconds(life.lease), int(is_new)))
         self._life = life

@@ -90,8 +90,8 @@ class Session:
             OutcomeUnknown: It was sent, and no reply came in time.
             WrongState: A key holds something that is not ours.
         """
-        await self.channel.has_room()
         call = Call(script, keys, args)
+        await self.channel.has_room(call)
         self.channel.submit(call)
         return await call
 

@@ -8,11 +8,16 @@ other call can get it.
 A lost connection is brought back, and every call whose reply had not come is sent again, in the old order, until the
 call's own time is up: each script answers a second run as it answered the first.
 
+A large call is written only when little is under way.  Until then it is held back, and small calls about other things
+pass it: on a slow link a renewal is never behind more than one large call and a little more.
+
 Source: docs/explanation/command-channel.md
 """
 
 import asyncio
-from collections import deque
+import itertools
+import logging
+from collections import Counter, deque
 from collections.abc import Callable
 
 import anyio
@@ -27,8 +32,13 @@ from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unava
 
 __all__ = ["Call", "Channel"]
 
+_log = logging.getLogger("inconcert")
+
 _MOST_CALLS = 20_000  # under way at once; a server that answers 50,000/s then is 0.4 s behind
 _MOST_BYTES = 32 * 2**20  # under way at once; what a process may hold in memory for a server that is slow
+_MOST_LARGE_BYTES = 4 * 2**20  # the same, for large calls, so that they leave room for small ones
+_LARGE = 16 * 2**10  # bytes; a call of more is held back while others are under way
+_WINDOW = 512 * 2**10  # bytes under way beyond which no large call is written; 10 MB/s over a round trip of 50 ms
 _ENOUGH = 16  # calls to write before the turn is over, so that the server works on them while we prepare the next
 _UNUSUAL = (ErrorReply, hiredis.PushNotification)
 _LAST_WORDS = 2.0  # seconds that closing waits for what is under way, such as releases
@@ -42,10 +52,13 @@ class Call(asyncio.Future[Reply]):
     Attributes:
         keys: The script's keys.
         must_run: Whether the command is sent even if its caller was cancelled: true of those that tidy up.
+        overtakes: Whether it may pass calls that are held back, whatever they are about: true of those that keep alive.
         sends: How often it was written; more than once means that an earlier reply was lost.
     """
 
     __slots__ = ("_args", "_script", "give_up_at", "keys", "must_run", "packed", "sends", "sent_at")
+
+    overtakes = False
 
     def __init__(
         self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...], *, must_run: bool = False
@@ -68,6 +81,11 @@ class Call(asyncio.Future[Reply]):
     def key(self) -> str:
         """The first of its keys."""
         return self.keys[0]
+
+    @property
+    def tags(self) -> set[str]:
+        """What it is about: the hash tags of its keys."""
+        return {key.partition("}")[0] for key in self.keys}
 
     @property
     def title(self) -> str:
@@ -98,8 +116,8 @@ class Channel:
 
     Args:
         pool: Where the connection comes from.
-        timeout: How long a call may take, reconnecting included, in seconds.  A connection on which nothing is answered
-            for half of it is given up.
+        timeout: How long a call may take, reconnecting included, in seconds.  A connection on which a reply is due, and
+            no byte moves either way for half of it, is given up.
         reconnected: Called when connected again, with the time of the loss.  Replies may be lost in which others were
             told something, and connections from before may lead to a server that is not the master any more.
     """
@@ -113,11 +131,14 @@ class Channel:
         self._wire: Wire | None = None
         self._lost_at: float | None = None
         self._unsent: deque[Call] = deque()
+        self._has_large = False  # whether any of these is
+        self._held_back = _HeldBack()
         self._unanswered: deque[Call | None] = deque()  # None: a reply that nobody waits for
-        self._bytes = 0  # of all calls in both
+        self._bytes = 0  # of all calls in all three
         self._flush_is_due = False
         self._watch: asyncio.TimerHandle | None = None
-        self._waiting_for_room: list[asyncio.Future[None]] = []
+        self._waiting_for_room: dict[int, deque[_Waiting]] = {}  # by how many bytes may be under way for them
+        self._served_at = 0.0  # when a reply last came while some waited for room
         self.is_closed = False
 
     async def open(self) -> None:
@@ -133,19 +154,20 @@ class Channel:
         self.is_closed = True
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(_LAST_WORDS if self._wire is not None else 0):
-                while self._unsent or self._unanswered:
-                    await self._room()  # it ends with each reply, for there is room
+                while self._unsent or self._held_back.calls or self._unanswered:
+                    await self._room(_MOST_BYTES, 0)  # it ends with each reply, for there is room
             await self._link.close()
         if self._watch is not None:
             self._watch.cancel()
         self._wire = None
-        for call in [*self._unanswered, *self._unsent]:
+        for call in [*self._unanswered, *self._held_back.take_all(), *self._unsent]:
             if call is not None:
                 call.failed(self._gave_up(call, "the coordinator was closed"))
         self._unanswered.clear()
         self._unsent.clear()
         self._bytes = 0
-        self._make_room()
+        for waiting in itertools.chain.from_iterable(self._waiting_for_room.values()):
+            waiting.end()  # and hear that the channel is closed
 
     def submit(self, call: Call) -> None:
         """Send a call with the next flush, whatever else is under way.
@@ -163,7 +185,11 @@ class Channel:
     def flush(self) -> None:
         """Write what was submitted at once, so that the server works on it during the rest of the turn."""
         wire = self._wire
-        if wire is None or wire.is_full or not self._unsent:
+        if wire is None or wire.is_full:
+            return
+        if self._held_back.calls or self._has_large:
+            self._hold_back()
+        if not self._unsent:
             return
         now = self._loop.time()
         pieces: list[bytes] = []
@@ -179,15 +205,24 @@ class Channel:
         wire.write(b"".join(pieces))
         self._make_room()
 
-    async def has_room(self) -> None:
-        """Wait while too many calls or bytes are under way: back-pressure for whoever starts something new."""
-        while self.is_full:
-            await self._room()
+    async def has_room(self, call: Call | None = None) -> None:
+        """Wait while too many calls or bytes are under way: back-pressure for whoever starts something new.
+
+        Args:
+            call: What is to be submitted; needed if it may be large.
+
+        Raises:
+            Unavailable: No call at all was answered for as long as one may take.
+        """
+        size = len(call.packed) if call is not None else 0
+        most = _MOST_LARGE_BYTES if size > _LARGE else _MOST_BYTES
+        while self._has_more_than(most):
+            await self._room(most, size)
 
     @property
     def is_full(self) -> bool:
         """Whether `has_room` would wait."""
-        return self._bytes > _MOST_BYTES or len(self._unanswered) + len(self._unsent) > _MOST_CALLS
+        return self._has_more_than(_MOST_BYTES)
 
     # What the link tells us.
 
@@ -207,14 +242,23 @@ class Channel:
             call = self._unanswered.popleft()
             if call is not None:
                 self._bytes -= len(call.packed)
-                call.answered(reply)
+                try:
+                    call.answered(reply)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the connection of all others
+                    _log.exception("%s: the reply cannot be understood", call.title)
+                    why = f"{call.title}: the reply cannot be understood ({error!r})"
+                    call.failed(OutcomeUnknown(f"{why}; it was executed, so look before repeating it"))
+        if self._held_back.calls:
+            self._flush_soon()
         if self._waiting_for_room:
+            self._served_at = self._loop.time()
             self._make_room()
 
     def disconnected(self, error: Exception) -> None:
         del error  # the link logs it
         self._wire = None
         self._lost_at = self._loop.time()
+        self._unsent.extendleft(reversed(self._held_back.take_all()))
         for call in reversed(self._unanswered):
             if call is not None:
                 self._bytes -= len(call.packed)
@@ -222,6 +266,7 @@ class Channel:
                 self._bytes += len(call.packed)
                 self._unsent.appendleft(call)
         self._unanswered.clear()
+        self._has_large = True  # perhaps
 
     def writable(self) -> None:
         self.flush()
@@ -230,16 +275,40 @@ class Channel:
 
     def _enqueue(self, call: Call) -> None:
         self._unsent.append(call)
-        self._bytes += len(call.packed)
+        size = len(call.packed)
+        self._bytes += size
+        if size > _LARGE:
+            self._has_large = True
+        if not self._flush_is_due:
+            self._flush_soon()
+        elif len(self._unsent) >= _ENOUGH:
+            self.flush()
+
+    def _flush_soon(self) -> None:
         if not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_soon(self._end_turn)
-        elif len(self._unsent) >= _ENOUGH:
-            self.flush()
 
     def _end_turn(self) -> None:
         self._flush_is_due = False
         self.flush()
+
+    def _hold_back(self) -> None:
+        """Leave of what is unsent only what may be written now."""
+        held, unsent, self._unsent = self._held_back, self._unsent, deque()
+        for call in unsent:
+            if len(call.packed) > _LARGE or held.is_in_front_of(call):
+                held.append(call)
+            else:
+                self._unsent.append(call)
+        while held.calls and self._bytes - held.bytes < _WINDOW:
+            call = held.popleft()
+            if call.must_run or call.is_wanted:
+                self._unsent.append(call)
+            else:
+                self._bytes -= len(call.packed)
+        self._has_large = False
+        self._look_within(self._patience / 4)  # whether the peer takes the bytes of large ones is seen by looking
 
     def _received_unusual(self, reply: Reply) -> None:
         if not isinstance(reply, ErrorReply):
@@ -264,26 +333,48 @@ class Channel:
     def _look(self) -> None:
         """End what has waited too long, and come back when the next may have."""
         now = self._loop.time()
-        oldest = next((call for call in self._unanswered if call is not None), None)
-        if oldest is not None and self._wire is not None and now >= oldest.sent_at + self._patience:
-            self._link.drop(ConnectionError(f"no reply for {self._patience:g} s"))
+        looks = self._look_for_life(now)
         for call in self._unanswered:
             if call is not None and now >= call.give_up_at:
                 call.failed(self._gave_up(call))  # it keeps its place, for its reply may still come
-        kept = deque(call for call in self._unsent if now < call.give_up_at)
-        if len(kept) < len(self._unsent):
-            for call in self._unsent:
-                if now >= call.give_up_at:
-                    self._bytes -= len(call.packed)
-                    call.failed(self._gave_up(call))
-            self._unsent = kept
-            self._make_room()
-        waiting = [call.give_up_at for call in self._unsent]
-        waiting += [
-            min(call.sent_at + self._patience, call.give_up_at) for call in self._unanswered if call is not None
-        ]
+        for late in [*self._held_back.take_late(now), *(call for call in self._unsent if now >= call.give_up_at)]:
+            self._bytes -= len(late.packed)
+            late.failed(self._gave_up(late))
+        self._unsent = deque(call for call in self._unsent if now < call.give_up_at)
+        self._send_away(now)
+        self._make_room()
+        looks += [call.give_up_at for call in (*self._held_back.calls, *self._unsent)]
+        looks += [call.give_up_at for call in self._unanswered if call is not None and now < call.give_up_at]
         # Not before a moment has passed: a call that is late already ends with its connection.
-        self._watch = self._loop.call_at(max(min(waiting), now + 0.05), self._look) if waiting else None
+        self._watch = self._loop.call_at(max(min(looks), now + 0.05), self._look) if looks else None
+
+    def _look_for_life(self, now: float) -> list[float]:
+        """Give up the wire if it is mute; when to look again."""
+        oldest = next((call for call in self._unanswered if call is not None), None)
+        wire = self._wire
+        if oldest is None or wire is None:
+            return []
+        mute_at = max(oldest.sent_at, wire.alive_at()) + self._patience
+        if now >= mute_at:
+            self._link.drop(ConnectionError(f"no reply for {self._patience:g} s"))
+        return [min(mute_at, now + self._patience / 4) if wire.is_backed_up else mute_at]
+
+    def _send_away(self, now: float) -> None:
+        """End the wait for room of all who have waited while nothing was answered for as long as a call may take."""
+        for waiting in itertools.chain.from_iterable(self._waiting_for_room.values()):
+            if now >= max(waiting.since, self._served_at) + self._timeout and not (waiting.done() or self.is_closed):
+                why = "the calls before it are not answered" if self._wire is not None else self._link.last_error
+                waiting.set_exception(
+                    Unavailable(f"there was no room for a call within {self._timeout:g} s: {why}; try again later")
+                )
+
+    def _look_within(self, seconds: float) -> None:
+        """Look after this time at the latest."""
+        at = self._loop.time() + seconds
+        if self._watch is None or self._watch.when() > at:
+            if self._watch is not None:
+                self._watch.cancel()
+            self._watch = self._loop.call_at(at, self._look)
 
     def _gave_up(self, call: Call, why: str = "") -> InconcertError:
         why = why or f"no reply within {self._timeout:g} s"
@@ -293,14 +384,96 @@ class Channel:
             return OutcomeUnknown(f"{call.title}: {why}; it may have been executed, so look before repeating it")
         return Unavailable(f"{call.title}: {why}; nothing was sent, so try again when the server is back")
 
-    async def _room(self) -> None:
-        waiting: asyncio.Future[None] = self._loop.create_future()
-        self._waiting_for_room.append(waiting)
-        await waiting
+    def _has_more_than(self, most: int) -> bool:
+        return (
+            self._bytes > most or len(self._unanswered) + len(self._unsent) + len(self._held_back.calls) > _MOST_CALLS
+        )
+
+    async def _room(self, most: int, size: int) -> None:
+        waiting = _Waiting(size, self._loop.time())
+        self._waiting_for_room.setdefault(most, deque()).append(waiting)
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            self._make_room()  # another may have it
+            raise
 
     def _make_room(self) -> None:
-        if self._waiting_for_room and not self.is_full:
-            waiting, self._waiting_for_room = self._waiting_for_room, []
-            for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+        for most, line in list(self._waiting_for_room.items()):
+            promised = 0
+            while line and not self._has_more_than(most - promised):
+                waiting = line.popleft()
+                if not waiting.done():
+                    promised += waiting.size
+                    waiting.end()
+            if not line:
+                del self._waiting_for_room[most]
+
+
+class _Waiting(asyncio.Future[None]):
+    """Someone who waits for room.
+
+    Attributes:
+        size: How many bytes of it are wanted, if they are many.
+        since: When this began, by the loop's clock.
+    """
+
+    __slots__ = ("since", "size")
+
+    def __init__(self, size: int, since: float) -> None:
+        super().__init__()
+        self.size = size
+        self.since = since
+
+    def end(self) -> None:
+        """Let them look again."""
+        if not self.done():
+            self.set_result(None)
+
+
+class _HeldBack:
+    """Large calls that are not to be written yet, and small ones that must not pass them, in their order.
+
+    Attributes:
+        calls: They.
+        bytes: Of all of them.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.calls: deque[Call] = deque()
+        self._tags: Counter[str] = Counter()
+
+    def is_in_front_of(self, call: Call) -> bool:
+        """Whether one of them is about the same, so that this call must not pass."""
+        return bool(self.calls) and not call.overtakes and not self._tags.keys().isdisjoint(call.tags)
+
+    def append(self, call: Call) -> None:
+        self.calls.append(call)
+        self._count(call, 1)
+
+    def popleft(self) -> Call:
+        call = self.calls.popleft()
+        self._count(call, -1)
+        return call
+
+    def take_all(self) -> list[Call]:
+        """Let go of all."""
+        return [self.popleft() for _ in range(len(self.calls))]
+
+    def take_late(self, now: float) -> list[Call]:
+        """Let go of those whose time is up."""
+        late: list[Call] = []
+        for call in self.take_all():
+            if now >= call.give_up_at:
+                late.append(call)
+            else:
+                self.append(call)
+        return late
+
+    def _count(self, call: Call, by: int) -> None:
+        self.bytes += by * len(call.packed)
+        for tag in call.tags:
+            self._tags[tag] += by
+            if not self._tags[tag]:
+                del self._tags[tag]

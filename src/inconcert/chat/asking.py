@@ -29,7 +29,7 @@ class Asking:
 async def together(session: Session, calls: Sequence[Call]) -> list[Reply]:
     """Send these together, and wait for all replies."""
     for call in calls:
-        await session.channel.has_room()
+        await session.channel.has_room(call)
         session.channel.submit(call)
     return [await call for call in calls]
 

@@ -1,0 +1,225 @@
+"""A link that is slow but works: large calls take their time, and nothing else waits for them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from inconcert import Coordinator, Unavailable
+from inconcert._redis import channel as channel_module
+from inconcert._redis.channel import Call
+from inconcert._redis.scripts import Script
+from tests.faults.test_channel import ECHO, KEY, echo, session_of
+from tests.support.eventually import eventually
+from tests.support.proxy import Proxy
+from tests.support.servers import RealServer
+
+LENGTH = Script("test/length", "return #ARGV[1]")
+TEXT = Script("test/text", "return string.rep('x', tonumber(ARGV[1]))")
+NOTE = Script("test/note", "return redis.call('RPUSH', ARGV[1], ARGV[2]:sub(1, 1))")
+
+
+class _Urgent(Call):
+    overtakes = True
+
+
+@pytest.fixture
+async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
+    """A bad network to the common server."""
+    async with Proxy(server.tcp_url) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _scripts(server: RealServer) -> None:
+    """The server knows them, or they would be sent twice."""
+    for script in LENGTH, TEXT, NOTE:
+        server.command("SCRIPT", "LOAD", script.source)
+
+
+@pytest.fixture
+async def slow(server: RealServer) -> AsyncIterator[Proxy]:
+    """A link of 1 MB/s to the common server."""
+    async with Proxy(server.tcp_url, rate=1e6) as opened:
+        yield opened
+
+
+@pytest.fixture
+def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts as large, and as much, is little."""
+    monkeypatch.setattr(channel_module, "_LARGE", 2000)
+    monkeypatch.setattr(channel_module, "_WINDOW", 3000)
+
+
+async def test_connection_that_carries_a_call_is_not_given_up(slow: Proxy) -> None:
+    """Although that takes longer than the server may be silent."""
+    async with Coordinator(slow.url, timeout=1.2) as concert:
+        await echo(session_of(concert), "well")
+        began = time.monotonic()
+        assert await session_of(concert).run(LENGTH, KEY, "x" * 850_000) == 850_000
+        assert time.monotonic() - began > 0.7
+        assert slow.opened == 2
+
+
+async def test_connection_that_carries_a_reply_is_not_given_up(slow: Proxy) -> None:
+    """Although no reply is whole for longer than the server may be silent."""
+    async with Coordinator(slow.url, timeout=1.2) as concert:
+        await echo(session_of(concert), "well")
+        began = time.monotonic()
+        assert len(await session_of(concert).run(TEXT, KEY, 850_000)) == 850_000
+        assert time.monotonic() - began > 0.7
+        assert slow.opened == 2
+
+
+async def test_small_call_waits_for_little_of_what_is_large(slow: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes large calls about other things that were made before it."""
+    monkeypatch.setattr(channel_module, "_WINDOW", 100_000)
+    async with Coordinator(slow.url, timeout=4) as concert:
+        session = session_of(concert)
+        await echo(session, "well")
+        answered: list[str] = []
+
+        async def call(name: str, key: str, text: str) -> None:
+            await session.run(LENGTH, (key,), text)
+            answered.append(name)
+
+        async with anyio.create_task_group() as group:
+            for number in range(6):
+                group.start_soon(call, f"large {number}", "{large}", "x" * 120_000)
+            await anyio.sleep(0)
+            group.start_soon(call, "small", "{small}", "x")
+        assert answered.index("small") <= 1
+        assert [name for name in answered if name != "small"] == [f"large {number}" for number in range(6)]
+
+
+@pytest.mark.usefixtures("_narrow")
+@pytest.mark.parametrize("is_cut", [False, True], ids=["", "cut"])
+async def test_calls_about_the_same_keep_their_order(
+    server: RealServer, namespace: str, proxy: Proxy, is_cut: bool
+) -> None:
+    """Those about other things pass what is held back, and so do those that keep alive."""
+    notes = f"{namespace}:notes"
+    async with Coordinator(proxy.url, namespace=namespace, timeout=4) as concert:
+        session = session_of(concert)
+        await echo(session, "well")
+        proxy.mute()
+
+        def submit(text: str, *keys: str, kind: type[Call] = Call) -> Call:
+            call = kind(NOTE, keys, (notes, text))
+            session.channel.submit(call)
+            return call
+
+        calls = [
+            submit("a" * 4000, "{one}:x"),
+            submit("b" * 4000, "{one}:x"),
+            submit("c", "{one}:y"),
+            submit("d", "{two}:x"),
+            submit("e", "{two}:x", "{one}:z"),
+            submit("f", "{one}:x", kind=_Urgent),
+        ]
+        session.channel.flush()
+        if is_cut:
+            proxy.cut()
+        await proxy.heal()
+        await asyncio.gather(*calls)
+        assert "".join(server.command("LRANGE", notes, 0, -1)) == "dfabce"
+        assert session.channel._bytes == session.channel._held_back.bytes == 0
+        assert not session.channel._held_back._tags
+    server.command("DEL", notes)
+
+
+@pytest.mark.usefixtures("_narrow")
+async def test_held_back_call_that_is_cancelled_is_not_sent_and_holds_nothing_up(
+    proxy: Proxy, concert: Coordinator
+) -> None:
+    """Those behind it are sent."""
+    del concert
+    async with Coordinator(proxy.url, timeout=4) as concert:
+        session = session_of(concert)
+        await echo(session, "well")
+        proxy.hold_replies()
+        calls = [Call(ECHO, KEY, (str(number) * 4000,)) for number in range(6)]
+        for call in calls:
+            session.channel.submit(call)
+        await anyio.sleep(0)
+        for call in calls[1:5]:
+            call.cancel()
+        proxy.release_replies()
+        with anyio.fail_after(5):
+            assert await calls[5] == b"5" * 4000
+        assert [call.sends for call in calls] == [1, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.usefixtures("_narrow")
+async def test_held_back_call_ends_at_its_time(proxy: Proxy) -> None:
+    """As `Unavailable`, for it was never sent; and when the channel closes."""
+    async with Coordinator(proxy.url, timeout=0.6) as concert:
+        session = session_of(concert)
+        await echo(session, "well")
+        proxy.mute()
+        calls = [Call(ECHO, KEY, (str(number) * 4000,)) for number in range(3)]
+        for call in calls:
+            session.channel.submit(call)
+        with pytest.raises(Unavailable, match="nothing was sent"):
+            await calls[2]
+        late = Call(ECHO, KEY, ("x" * 4000,))
+        session.channel.submit(late)
+    with pytest.raises(Unavailable, match="closed"):
+        await late
+    await proxy.heal()
+
+
+async def test_large_calls_leave_room_for_small_ones(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are."""
+    monkeypatch.setattr(channel_module, "_MOST_LARGE_BYTES", 100_000)
+    async with Coordinator(proxy.url, timeout=4) as concert:
+        session = session_of(concert)
+        await echo(session, "well")
+        proxy.hold_replies()
+        large = [asyncio.create_task(session.run(ECHO, ("{large}",), "x" * 50_000)) for _ in range(20)]
+        await anyio.sleep(0)
+        assert len(session.channel._unanswered) <= 3
+        small = asyncio.create_task(session.run(ECHO, ("{small}",), "x"))
+        await anyio.sleep(0)
+        assert session.channel._unsent or session.channel._unanswered
+        await eventually(lambda: session.channel._unanswered[-1].key == "{small}")  # type: ignore[union-attr]
+        large[3].cancel()
+        proxy.release_replies()
+        await small
+        outcomes = await asyncio.gather(*large, return_exceptions=True)
+        assert sum(outcome == b"x" * 50_000 for outcome in outcomes) == 19
+
+
+async def test_wait_for_room_ends_when_nothing_is_answered(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `Unavailable`, for all who wait at once."""
+    monkeypatch.setattr(channel_module, "_MOST_LARGE_BYTES", 100_000)
+    async with Coordinator(proxy.url, timeout=0.5) as concert:
+        session = session_of(concert)
+        await echo(session, "well")
+        proxy.refuse()
+        proxy.cut()
+        await eventually(lambda: session.channel._wire is None)
+        began = time.monotonic()
+        calls = (session.run(ECHO, KEY, "x" * 50_000) for _ in range(20))
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {Unavailable}
+        assert time.monotonic() - began < 1.5
+
+
+async def test_renewals_pass_what_is_large(
+    slow: Proxy, concert: Coordinator, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease outlives large puts of its own process, and so does a consumer of the same queue."""
+    monkeypatch.setattr(channel_module, "_WINDOW", 100_000)
+    async with Coordinator(slow.url, namespace=namespace, timeout=4) as there:
+        queue = there.queue("big", ttl=1.0)
+        await queue.put("first")
+        async with there.lock("door", ttl=1.0) as lease:
+            delivery = await queue.get()
+            await asyncio.gather(*(queue.put("x" * 150_000) for _ in range(12)))
+            assert not lease.is_lost
+            await delivery.ack()
+        assert slow.opened <= 3
+    await concert.queue("big").purge()
