@@ -10,8 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import LeaseLost, QuorumLock, QuorumNotReached
+from inconcert import LeaseLost, OutcomeUnknown, QuorumLock, QuorumNotReached
 from inconcert._core import majority
+from inconcert._redis.peers import Peer
+from inconcert._redis.scripts import Script
 from tests.support.eventually import eventually
 from tests.support.processes import Child, spawn, tell
 from tests.support.proxy import Proxy
@@ -471,3 +473,23 @@ async def test_nobody_meets_another_while_servers_die_and_fall_silent(
     witness.command("DEL", log, f"{namespace}:room")
     assert len(history) == 75
     assert {entry.partition(" ")[2] for entry in history} == {"alone"}
+
+
+async def test_refusal_of_a_second_sending_says_nothing_of_the_first(namespace: str) -> None:
+    """A server took it, its answer was lost, and then it refuses: the outcome is unknown, so it is given back later."""
+    count, keys = Script("test/count", "return redis.call('INCR', KEYS[1])"), (f"{namespace}:count",)
+    with RealServer() as own_server:
+        own_server.command("ACL", "SETUSER", "ann", "on", ">word", "~*", "&*", "+@all")
+        async with (
+            Proxy(own_server.tcp_url) as proxy,
+            new_client(proxy.url.replace("redis://", "redis://ann:word@")) as client,
+        ):
+            await client.ping()
+            proxy.hold_replies()
+            asking = asyncio.create_task(Peer(client, timeout=5).run(count, keys))
+            await eventually(lambda: own_server.command("GET", *keys) == "1")
+            own_server.command("ACL", "SETUSER", "ann", "-eval")
+            proxy.cut()
+            proxy.release_replies()
+            with pytest.raises(OutcomeUnknown, match=r"sent again.*NOPERM|sent again.*permission"):
+                await asking

@@ -328,7 +328,7 @@ class Channel:
                 call.carry_source()
                 self._enqueue(call)
             return
-        call.failed(error_for(reply, call.title))
+        call.failed(error_for(reply, call.title, sends=call.sends))
 
     def _look(self) -> None:
         """End what has waited too long, and come back when the next may have."""

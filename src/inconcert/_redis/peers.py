@@ -82,7 +82,7 @@ class Peer:
                             if sends > 1:
                                 raise
         except redis.exceptions.ResponseError as error:
-            raise error_for(ErrorReply.of(error), script.name) from error
+            raise error_for(ErrorReply.of(error), script.name, sends=sends) from error
         except Exception as error:  # also what redis-py lets slip when a transport dies (AttributeError)
             why = _why(error)
             if isinstance(error, TimeoutError):

@@ -1,5 +1,6 @@
 """What the server's error replies mean: whether to ask again, and which error the caller gets."""
 
+import re
 from typing import Any, Self
 
 import redis.exceptions
@@ -23,6 +24,8 @@ _CODES: dict[type[redis.exceptions.ResponseError], str] = {
 
 _REFUSED = frozenset({"OOM", "NOAUTH", "NOPERM", "WRONGPASS", "MISCONF", "NOREPLICAS", "MOVED", "ASK", "CROSSSLOT"})
 
+_WITHIN_A_SCRIPT = re.compile(r"Error running script .* -([A-Z]+) ")
+
 
 class ErrorReply(Exception):
     """An error reply of the server: a code in capitals, then prose."""
@@ -36,8 +39,9 @@ class ErrorReply(Exception):
 
     @property
     def code(self) -> str:
-        """The first word, such as `NOSCRIPT`."""
-        return str(self).partition(" ")[0]
+        """The first word, such as `NOSCRIPT`; if Redis 6.2 speaks of a command within a script, that of the command."""
+        within = _WITHIN_A_SCRIPT.search(str(self))
+        return within[1] if within else str(self).partition(" ")[0]
 
 
 def is_passing(reply: ErrorReply) -> bool:
@@ -45,9 +49,20 @@ def is_passing(reply: ErrorReply) -> bool:
     return reply.code in _PASSING
 
 
-def error_for(reply: ErrorReply, what: str) -> InconcertError:
-    """The error that the caller of `what` gets for this reply."""
+def error_for(reply: ErrorReply, what: str, *, sends: int) -> InconcertError:
+    """The error that the caller of `what` gets for this reply.
+
+    Args:
+        reply: What the server said.
+        what: What was called, for the message.
+        sends: How often it was sent.  A refusal says only that it was not executed this time.
+    """
     text = str(reply)
+    if sends > 1:
+        return OutcomeUnknown(
+            f"{what}: sent again because a reply was lost, and now the server says: {text}; "
+            "it may have been executed the first time, so look before repeating it"
+        )
     # Redis 6.2 and 7.0 put an error raised inside a script behind a prefix of their own.
     if reply.code == "WRONGTYPE" or "WRONGTYPE" in text:
         return WrongState(f"{what}: a key of this name holds something of another kind; use another namespace ({text})")
