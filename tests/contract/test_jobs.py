@@ -311,6 +311,22 @@ async def test_wait_for_a_result_is_bounded(any_concert: Coordinator) -> None:
             await job.cancel(timeout=bad)
 
 
+async def test_names_that_are_free_are_dropped_by_a_consumer(any_concert: Coordinator) -> None:
+    """All of them, without another enqueue; one that is taken stays."""
+    keys, client = any_concert._enqueuing._keys, raw(any_concert)
+    await any_concert.enqueue("t", unique="taken")
+    await any_concert.enqueue("t", unique="for long", unique_for=60)
+    await client.hset(keys.unique, mapping={f"free:{number}": f"gone {number + 1}" for number in range(1200)})
+    await client.zadd(keys.checks, {f"free:{number}": 1 for number in range(1200)})
+    async with any_concert.consume("other"):
+
+        async def are_dropped() -> bool:
+            return bool(await client.hlen(keys.unique) == 2)
+
+        await eventually(are_dropped)
+    assert set(await client.zrange(keys.checks, 0, -1)) == {b"taken", b"for long"}
+
+
 async def test_closing_the_coordinator_sends_those_away_who_wait(any_concert: Coordinator, namespace: str) -> None:
     """For a result and for the end of a cancelled job."""
     job = await any_concert.enqueue("t")

@@ -189,6 +189,7 @@ def test_every_script_is_run_twice_here() -> None:
         "recover",
         "reschedule",
         "stats",
+        "sweep",
         "tick",
         "watch",
     }
@@ -475,6 +476,16 @@ async def test_second_stats_are_the_same(scene: Scene) -> None:
         workers, dead, ready, delayed, waiting, oldest_ms, is_paused, finished = await scene.run("stats", "q")
         assert (workers, dead, ready, delayed, waiting, is_paused, finished) == (1, 1, 3, 2, 0, 0, 0)
         assert 0 <= oldest_ms < 60_000
+
+
+async def test_second_sweep_looks_at_others(scene: Scene) -> None:
+    """At most 500 in each; what is taken still is looked at again in an hour."""
+    names = {f"{number:03}": f"gone {number + 1}" for number in range(700)} | {"taken": "held 0"}
+    await scene.client.hset(scene.keys.unique, mapping=names)
+    await scene.client.zadd(scene.keys.checks, dict.fromkeys(names, 1))
+    keys = (scene.keys.unique, scene.keys.checks, scene.keys.bodies, scene.keys.dead)
+    assert [await scene.session.run(load("tasks/sweep"), keys) for _ in range(3)] == [500, 201, 0]
+    assert set(await scene.client.hkeys(scene.keys.unique)) == {b"name", b"taken"}
 
 
 async def test_second_tick_adds_nothing(scene: Scene) -> None:

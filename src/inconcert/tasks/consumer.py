@@ -21,6 +21,7 @@ from inconcert.tasks.claimed import ClaimedJob
 from inconcert.tasks.claims import JobClaims
 from inconcert.tasks.relay import Relay, pass_on
 from inconcert.tasks.store import JobKeys
+from inconcert.tasks.sweeper import Sweeper
 from inconcert.tasks.watchdog import Watchdog
 
 __all__ = ["Consumer"]
@@ -240,7 +241,7 @@ class _Opened(Consuming[ClaimedJob]):
         self._relay.found()
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
-        return [*super()._background(), self._relay.run()]
+        return [*super()._background(), self._relay.run(), Sweeper(self._session, self._keys).run()]
 
     async def _end(self) -> None:
         await super()._end()

@@ -34,6 +34,7 @@ __all__ = [
     "RESCHEDULE",
     "RUNNING",
     "STATS",
+    "SWEEP",
     "TICK",
     "UNWATCH",
     "WATCH",
@@ -56,6 +57,7 @@ RUNNING = load("tasks/running")
 PAUSE = load("tasks/pause")
 WORKERS = load("tasks/workers")
 STATS = load("tasks/stats")
+SWEEP = load("tasks/sweep")
 CANCELLING = load("tasks/cancelling")
 
 

@@ -1,0 +1,44 @@
+"""The background task that drops unique names which no live job has any more."""
+
+import logging
+import random
+
+import anyio
+
+from inconcert._core.session import Session
+from inconcert.errors import InconcertError
+from inconcert.tasks.store import SWEEP, JobKeys
+
+__all__ = ["Sweeper"]
+
+_log = logging.getLogger("inconcert.tasks")
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 200.0, 300.0  # seconds; a name that stays too long takes memory only
+_MOST = 500  # names that the script looks at
+
+
+class Sweeper:
+    """Sweeps when it begins, and every few minutes. Any number of sweepers may work at once, without a lock.
+
+    Args:
+        session: The open session.
+        keys: The keys of all tasks.
+    """
+
+    def __init__(self, session: Session, keys: JobKeys) -> None:
+        self._session = session
+        self._keys = (keys.unique, keys.checks, keys.bodies, keys.dead)
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            try:
+                await self.sweep()
+            except InconcertError as error:
+                _log.warning("unique names that are free cannot be dropped yet: %s", error)
+            await anyio.sleep(random.uniform(_SHORTEST_PAUSE, _LONGEST_PAUSE))
+
+    async def sweep(self) -> None:
+        """Drop all names that are due."""
+        while await self._session.run(SWEEP, self._keys) == _MOST:
+            pass
