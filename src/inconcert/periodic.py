@@ -96,7 +96,7 @@ class _Entry:
         self._function = function
         self._period_ms = milliseconds(durations.period(period))
         self._election = Election(access, self.name, kind="periodic")
-        self._keys = access.keys.of("periodic", self.name, "latest")
+        self._keys = access.keys.of("periodic", self.name, "latest", "recent", "older")
 
     def start(self) -> asyncio.Task[None]:
         return asyncio.create_task(self._run(), name=f"inconcert every {self.name}")
@@ -125,8 +125,8 @@ class _Entry:
     async def _turn(self) -> None:
         """Return when a run has begun."""
         session = self._access.session
-        begin = partial(session.run, _BEGIN, self._keys, session.new_address(), self._period_ms)
         while True:
+            begin = partial(session.run, _BEGIN, self._keys, session.new_address(), self._period_ms)
             wait_ms = await insist(f"periodic function {self.name!r}", begin)
             if not wait_ms:
                 return

@@ -92,11 +92,11 @@ async def test_ids_rise_even_if_the_clock_is_set_back(any_concert: Coordinator, 
     """They follow the last one, also when it has been fetched."""
     future = 4_000_000_000_000_000
     await mailbox.send("a")
-    await raw(any_concert).set(mailbox._keys[6], future, px=60_000)
+    await raw(any_concert).set(mailbox._keys[8], future, px=60_000)
     await mailbox.send_many(["b", "c"])
     assert [message.id for message in await mailbox.fetch()][1:] == [future + 1, future + 2]
     await mailbox.send("d")
-    await raw(any_concert).delete(mailbox._keys[6])
+    await raw(any_concert).delete(mailbox._keys[8])
     await mailbox.send("e")
     assert [message.id for message in await mailbox.fetch()] == [future + 3, future + 4]
 

@@ -582,6 +582,21 @@ async def test_place_in_line_of_a_put_that_waits_no_more_holds_up_nobody(concert
     assert await queue.peek() == [1]
 
 
+async def test_put_passes_a_process_that_stands_still(concert: Coordinator) -> None:
+    """All of its places at once: it listens, and does not come when it is told that there is room."""
+    queue, keys = concert.queue("q", maxsize=1), ItemKeys(concert._access.keys, "q")
+    pubsub = raw(concert).pubsub()
+    await pubsub.subscribe(f"{concert._access.session.inboxes}still")
+    await raw(concert).zadd(keys.line, {f"still.{number}": number for number in range(150)})
+    with anyio.fail_after(5):
+        await queue.put(1, timeout=None)  # in 2 s
+    assert (await queue.peek(), await raw(concert).zcard(keys.line)) == ([1], 50)
+    await (await queue.get()).ack()
+    await queue.put(2)  # it is still known to stand still
+    assert await raw(concert).zcard(keys.line) == 0
+    await pubsub.aclose()
+
+
 async def test_puts_pass_all_whom_a_server_with_older_data_has_in_line(own_server: RealServer) -> None:
     """They had left since; each is taken out by its process when there is room, and the next is told."""
     async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as other:

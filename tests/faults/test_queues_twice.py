@@ -3,6 +3,7 @@
 Those that queues share with tasks are in test_tasks_twice.py.
 """
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ class Scene:
         self.client: Any = concert.redis
         self.session = concert._access.session
         self.keys = ItemKeys(concert._access.keys, "q")
+        self.listeners: list[Any] = []
         self._namespace = concert._access.keys.namespace
 
     async def run(self, name: str, *args: str | int) -> Any:
@@ -30,22 +32,23 @@ class Scene:
         keys, only = self.keys, self.keys.only
         places: dict[str, tuple[str, ...]] = {
             "bells/ring": (only.bell,),
-            "queues/leave": (keys.line,),
+            "queues/leave": (keys.line, keys.told, *keys.requests),
             "queues/look": (keys.bodies, only.queue, only.delayed, keys.dead),
             "queues/purge": (
                 keys.bodies, only.queue, only.delayed, keys.states, keys.failures, keys.crashes, keys.line,
+                *keys.requests,
             ),
             "queues/put": (
-                keys.bodies, only.queue, only.delayed, keys.dead, keys.line, keys.states, only.bell, keys.recent,
-                keys.older,
+                keys.bodies, only.queue, only.delayed, keys.dead, keys.line, keys.states, only.bell,
+                *keys.requests, keys.told,
             ),
         }  # fmt: skip
         return await self.session.run(load(name), places[name], *args)
 
-    async def put(self, *ids: str, delay_ms: int = 0, maxsize: int = -1, address: str = "") -> int:
+    async def put(self, *ids: str, delay_ms: int = 0, maxsize: int = -1, waits: bool = False) -> int:
         """Run the script that puts in."""
         items = [part for id_ in ids for part in (id_, f'"{id_}"')]
-        answer: int = await self.run("queues/put", 0, delay_ms, maxsize, address, self.session.inboxes, *items)
+        answer: int = await self.run("queues/put", 0, delay_ms, maxsize, int(waits), self.session.inboxes, *items)
         return answer
 
     async def everything(self) -> object:
@@ -55,12 +58,14 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(any_concert: Coordinator) -> Scene:
-    """`ready` may be taken, `later` is not due."""
+async def scene(any_concert: Coordinator) -> AsyncIterator[Scene]:
+    """`a.1` may be taken, `a.2` is not due."""
     made = Scene(any_concert)
-    assert await made.put("ready") == 1
-    assert await made.put("later", delay_ms=3_600_000) == 1
-    return made
+    assert await made.put("a.1") == 1
+    assert await made.put("a.2", delay_ms=3_600_000) == 1
+    yield made
+    for pubsub in made.listeners:
+        await pubsub.aclose()
 
 
 def test_every_script_is_run_twice_here() -> None:
@@ -72,48 +77,75 @@ def test_every_script_is_run_twice_here() -> None:
 @pytest.mark.parametrize("delay_ms", [0, 1000])
 async def test_second_put_adds_nothing(scene: Scene, delay_ms: int) -> None:
     """Not even if its items are done by then."""
-    assert await scene.put("one", "two", delay_ms=delay_ms) == 1
+    assert await scene.put("b.1", "b.2", delay_ms=delay_ms) == 1
     before = await scene.everything()
-    assert await scene.put("one", "two", delay_ms=delay_ms) == 1
+    assert await scene.put("b.1", "b.2", delay_ms=delay_ms) == 1
     assert await scene.everything() == before
-    assert await scene.run("queues/purge", scene.session.inboxes) == 4
+    assert await scene.run("queues/purge", scene.session.inboxes, "request") == 4
     before = await scene.everything()
-    assert await scene.put("one", "two", delay_ms=delay_ms, maxsize=1) == 1
+    assert await scene.put("b.1", "b.2", delay_ms=delay_ms, maxsize=1) == 1
     assert await scene.everything() == before
 
 
-async def test_second_refused_put_keeps_its_place(scene: Scene) -> None:
+async def test_second_refused_put_adds_nothing(scene: Scene) -> None:
+    """Not even if there is room by then: it was said that it is not in."""
+    assert await scene.put("b.1", maxsize=2) == 0
+    assert await scene.put("b.1", maxsize=3) == 0
+    assert await scene.put("b.2", maxsize=3) == 1
+
+
+async def test_second_put_that_waits_keeps_its_place(scene: Scene) -> None:
     """In line once, and in at last."""
     one, two = (f"{scene.session.id}.{number}" for number in (1001, 1002))
     for address in (one, two, one):
-        assert await scene.put(f"of {address}", maxsize=2, address=address) == 0
+        assert await scene.put(address, maxsize=2, waits=True) == 0
+    assert await scene.put(two, maxsize=3, waits=True) == -1
     assert await scene.client.zrange(scene.keys.line, 0, -1) == [one.encode(), two.encode()]
     assert await scene.client.pttl(scene.keys.line) > 59_000
     for _ in range(2):
-        assert await scene.put(f"of {one}", maxsize=3, address=one) == 1
+        assert await scene.put(one, maxsize=3, waits=True) == 1
     assert await scene.client.zrange(scene.keys.line, 0, -1) == [two.encode()]
 
 
 async def test_second_leave_changes_nothing(scene: Scene) -> None:
-    """It has left."""
+    """It has left, and what it waited to put in is not put in any more."""
     address = f"{scene.session.id}.1001"
-    await scene.put("x", maxsize=2, address=address)
+    await scene.put(address, maxsize=2, waits=True)
     assert await scene.run("queues/leave", address, scene.session.inboxes) == 1
     assert await scene.run("queues/leave", address, scene.session.inboxes) == 0
+    assert await scene.put(address, maxsize=3, waits=True) == 0
+    assert await scene.client.zcard(scene.keys.line) == 0
+
+
+async def test_line_passes_over_a_process_that_stands_still(scene: Scene) -> None:
+    """All of its places, 2 s after it was told that there is room, unless it has come since."""
+    me, other = f"{scene.session.id}.1001", await _someone_else(scene)
+    for address in (f"{other}.1", f"{other}.2", me):
+        assert await scene.put(address, maxsize=2, waits=True) == 0
+    assert await scene.put(me, maxsize=3, waits=True) == -1
+    await _let_seconds_pass(scene, 3)
+    assert await scene.put(f"{other}.2", maxsize=3, waits=True) == -1  # it has come
+    assert await scene.put(me, maxsize=3, waits=True) == -1
+    await _let_seconds_pass(scene, 3)
+    assert await scene.put(me, maxsize=3, waits=True) == 1
+    assert await scene.client.zcard(scene.keys.line) == 0
 
 
 async def test_line_drops_those_whose_process_is_gone(scene: Scene) -> None:
     """Nobody waits behind the dead."""
     for number in range(3):
         await scene.client.zadd(scene.keys.line, {f"gone.{number}": number})
-    assert await scene.put("x", maxsize=3) == 1
+    assert await scene.put("b.1", maxsize=3) == 1
     assert await scene.client.zcard(scene.keys.line) == 0
 
 
-async def test_second_purge_drops_what_is_left(scene: Scene) -> None:
-    """Nothing, if nothing came."""
-    assert await scene.run("queues/purge", scene.session.inboxes) == 2
-    assert await scene.run("queues/purge", scene.session.inboxes) == 0
+async def test_second_purge_drops_nothing(scene: Scene) -> None:
+    """Not even what came since."""
+    assert await scene.run("queues/purge", scene.session.inboxes, "request") == 2
+    await scene.put("b.1")
+    before = await scene.everything()
+    assert await scene.run("queues/purge", scene.session.inboxes, "request") == 2
+    assert await scene.everything() == before
 
 
 async def test_second_look_answers_the_same(scene: Scene) -> None:
@@ -129,3 +161,17 @@ async def test_second_ring_leaves_one_token(scene: Scene) -> None:
         assert await scene.run("bells/ring") == 1
         assert await scene.client.llen(scene.keys.only.bell) == 1
     assert 0 < await scene.client.pttl(scene.keys.only.bell) <= 60_000
+
+
+async def _someone_else(scene: Scene) -> str:
+    """Another session that listens, as a process that stands still does."""
+    pubsub = scene.client.pubsub()
+    scene.listeners.append(pubsub)
+    await pubsub.subscribe(f"{scene.session.inboxes}other")
+    return "other"
+
+
+async def _let_seconds_pass(scene: Scene, seconds: int) -> None:
+    """Since whoever is first in line was told that there is room."""
+    for session, at in (await scene.client.hgetall(scene.keys.told)).items():
+        await scene.client.hset(scene.keys.told, session, int(at) - seconds * 1000)

@@ -134,11 +134,13 @@ async def test_leave_among_the_dead_is_called_again(bench: Bench) -> None:
 
 
 async def test_second_notify_wakes_nobody_else(bench: Bench) -> None:
-    """If nobody waited, it looks again."""
+    """Not even if nobody waited."""
     assert await bench.notify("request 1") == 0
     await bench.join(bench.me)
     await bench.join(bench.other)
-    assert [await bench.notify("request 1") for _ in range(2)] == [1, 1]
+    assert await bench.notify("request 1") == 0
+    assert await bench.handed() == {}
+    assert [await bench.notify("request 2") for _ in range(2)] == [1, 1]
     assert await bench.handed() == {bench.me: "7"}
     assert await bench.line() == [bench.other]
 

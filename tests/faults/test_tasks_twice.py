@@ -18,6 +18,7 @@ from tests.support.ledger import Ledger, read_ledger
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 
 WORKER = "session.1"
+REMEMBER = ("cancel", "free", "pause", "purge", "replay", "reschedule")  # what they were asked
 HOUR = 3_600_000  # milliseconds
 REASON = '{"reason":"no"}'
 
@@ -34,8 +35,14 @@ class Scene:
         self.claimed = self.keys.claimed(WORKER)
         self._namespace = concert._access.keys.namespace
 
-    async def run(self, name: str, *args: str | int, job: str = "held") -> Any:
-        """Run a script once; `job` is the one whose result it is given."""
+    async def run(self, name: str, *args: str | int, job: str = "held", request: str = "") -> Any:
+        """Run a script once; `job` is the one whose result it is given.
+
+        With the same arguments it is the same request, unless another is given.
+        """
+        if name in REMEMBER:
+            request = request or repr((args, job))
+            args = (request, *args) if name == "free" else (*args, request)
         keys, place, result = self.keys, self.place, self.keys.result(job)
         parts: dict[str, tuple[str, ...]] = {
             "ack": (
@@ -44,7 +51,7 @@ class Scene:
             ),
             "cancel": (
                 keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers, place.delayed, result,
-                *keys.kin, keys.waiting,
+                *keys.kin, keys.waiting, *keys.requests,
             ),
             "cancelling": (keys.states,),
             "claim": (
@@ -55,7 +62,7 @@ class Scene:
             "enqueue": (
                 keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
             ),
-            "free": (keys.unique, keys.checks),
+            "free": (keys.unique, keys.checks, *keys.requests),
             "heartbeat": keys.life,
             "holding": (self.claimed,),
             "nack": (
@@ -67,11 +74,12 @@ class Scene:
                 keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents,
                 keys.children, keys.followers, keys.outcomes, keys.waiting, place.queue, place.bell, place.delayed,
             ),
-            "pause": (keys.paused, place.bell),
+            "pause": (keys.paused, place.bell, *keys.requests),
             "progress": (self.claimed, keys.progress),
             "promote": (place.delayed, place.queue, place.bell, keys.states),
             "purge": (
                 keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news,
+                *keys.requests,
             ),
             "recover": (
                 keys.workers, self.claimed, keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress,
@@ -79,9 +87,11 @@ class Scene:
             ),
             "replay": (
                 keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell,
-                keys.unique, keys.checks, keys.outcomes,
+                keys.unique, keys.checks, keys.outcomes, *keys.requests,
             ),
-            "reschedule": (keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed),
+            "reschedule": (
+                keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed, *keys.requests,
+            ),
             "running": (self.claimed,),
             "stats": (
                 keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, keys.waiting, keys.clock,
@@ -98,13 +108,20 @@ class Scene:
         return await self.session.run(load(f"{folder}/{name}"), parts[name], *args)
 
     async def enqueue(self, *jobs: tuple[str, int, str], again: bool = False) -> list[bytes]:
-        """Run the script that adds jobs: id, delay in ms, unique name."""
+        """Run the script that adds jobs: id, delay in ms, unique name; `again` when the request is forgotten."""
         args = [part for job, delay_ms, name in jobs for part in (job, "{}", delay_ms, name, 0)]
         keys, place = self.keys, self.place
         places = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
-        results = tuple(keys.result(job) for job, _, _ in jobs) if again else ()
-        answer: list[bytes] = await self.session.run(load("tasks/enqueue"), (*places, *results), "q", *args)
+        if again:
+            await self.forget_requests()
+        results = keys.results(job for job, _, _ in jobs)
+        everything = (*places, *keys.requests, *results)
+        answer: list[bytes] = await self.session.run(load("tasks/enqueue"), everything, "q", *args)
         return answer
+
+    async def forget_requests(self) -> None:
+        """As it is after two minutes, or if very many others come."""
+        await self.client.delete(*self.keys.requests)
 
     async def claim(self, number: int, count: int = 1) -> list[bytes]:
         """Run the script that claims, and return the ids and what follows them."""
@@ -150,13 +167,13 @@ ACK = ("held", 2001, "succeeded 1", HOUR, "name")
 
 SECOND: dict[str, tuple[tuple[str | int, ...], object, object]] = {
     "cancelling": (("held", "ready1"), [], []),
-    "free": (("name", "held"), 1, 0),
+    "free": (("name", "held"), 1, 1),
     "holding": ((), [b"q"], [b"q"]),
     "outcomes": (("held",), [b""], [b""]),
-    "pause": (("q", 1), 1, 0),
-    "progress": (("held", 2001, "[0.5]"), 1, 1),
-    "purge": (("dead", 0, 0), 1, 0),
-    "replay": (("dead", "", ""), 1, 0),
+    "pause": (("q", 1), 1, 1),
+    "progress": (("held", 2001, "[0.5]", 1), 1, 1),
+    "purge": (("dead", 0, 0), 1, 1),
+    "replay": (("dead", "", ""), 1, 1),
     "running": ((), [b"q", 1], [b"q", 1]),
     "unwatch": (("held", "session.2"), 0, 0),
     "workers": (("0",), [b"0", WORKER.encode()], [b"0", WORKER.encode()]),
@@ -229,7 +246,7 @@ async def test_ack_from_another_place_changes_nothing(scene: Scene) -> None:
     before = await scene.ledger()
     assert await scene.run("ack", scene.inboxes, "held", 1001, "succeeded 1", HOUR, "name") == [0]
     assert await scene.run("nack", "held", 1001, "back", 0, "", "q", scene.inboxes) == 0
-    assert await scene.run("progress", "held", 1001, "[0.5]") == 0
+    assert await scene.run("progress", "held", 1001, "[0.5]", 1) == 0
     assert await scene.ledger() == before
 
 
@@ -285,7 +302,7 @@ async def test_job_that_came_back_is_cancelled_at_once(scene: Scene) -> None:
     await scene.run("cancel", "held", HOUR, scene.inboxes)
     await scene.run("recover", WORKER, 0, "no", scene.inboxes, "q")
     assert await scene.run("watch", "held", "") == [b"queued", b""]
-    assert await scene.run("cancel", "held", HOUR, scene.inboxes) == 1
+    assert await scene.run("cancel", "held", HOUR, scene.inboxes, request="another") == 1
     ledger = await scene.ledger()
     assert "held" not in ledger.bodies
     assert ledger.results == {"held": "cancelled "}
@@ -395,7 +412,7 @@ async def test_reschedule_and_promote_have_the_job_once_whoever_comes_first(scen
     assert (await scene.run("promote", 0))[0] == 0
     assert await scene.run("reschedule", "due", 0, "q") == 1
     assert (await scene.run("promote", 0))[0] == 0
-    assert await scene.run("reschedule", "due", HOUR, "q") == 0
+    assert await scene.run("reschedule", "due", HOUR, "q", request="another") == 0
     ledger = await scene.ledger()
     assert (ledger.ready["q"][-1], ledger.delayed) == ("due", {"q": ["later"]})
 
@@ -406,9 +423,9 @@ async def test_reschedule_stops_before_a_key_that_is_not_ours(scene: Scene) -> N
     await scene.client.set("mine", "x", px=60_000)
     keys, place = scene.keys, scene.place
     for queue, bell in (("mine", place.bell), (place.queue, "mine")):
-        places = (keys.bodies, keys.states, keys.dead, queue, bell, place.delayed)
+        places = (keys.bodies, keys.states, keys.dead, queue, bell, place.delayed, *keys.requests)
         with pytest.raises(WrongState):
-            await scene.session.run(load("tasks/reschedule"), places, "later", 0, "q")
+            await scene.session.run(load("tasks/reschedule"), places, "later", 0, "q", "request")
     assert await scene.ledger() == before
     await scene.client.delete("mine")
 
@@ -441,7 +458,7 @@ async def test_second_watch_answers_the_same(scene: Scene, address: str) -> None
     await scene.run("ack", scene.inboxes, *ACK)
     await scene.run("cancel", "ready3", HOUR, scene.inboxes, job="ready3")
     await scene.claim(3)
-    await scene.run("progress", "ready1", 3001, "[0.5]")
+    await scene.run("progress", "ready1", 3001, "[0.5]", 1)
     expected = {
         "held": [b"succeeded", b"1"],
         "ready1": [b"running", b"[0.5]"],
@@ -497,20 +514,22 @@ async def test_second_tick_adds_nothing(scene: Scene) -> None:
 
 
 async def follow(scene: Scene, job: str, *after: str, delay_ms: int = 0) -> None:
-    """Run the script that adds a job after others, twice: the second run adds nothing."""
+    """Run the script that adds a job after others, thrice: the first run adds it, whatever is forgotten then."""
     keys, place = scene.keys, scene.place
     places = (
         keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
         keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes, keys.waiting,
     )  # fmt: skip
-    results = (keys.result(id_) for id_ in (job, *after))
+    results = keys.results((job, *after))
     args: tuple[str | int, ...] = ("q", job, "{}", delay_ms, "", 0, *after)
     ledgers = list[tuple[Ledger, Any, Any]]()
-    for _ in range(2):
-        assert await scene.session.run(load("tasks/follow"), (*places, *results), *args) == [b""]
+    for forgets in (False, False, True):
+        if forgets:
+            await scene.forget_requests()
+        assert await scene.session.run(load("tasks/follow"), (*places, *keys.requests, *results), *args) == [b""]
         counts = [await scene.client.hgetall(key) for key in (keys.children, keys.waiting)]
         ledgers.append((await scene.ledger(), *counts))
-    assert ledgers[0] == ledgers[1]
+    assert ledgers[0] == ledgers[1] == ledgers[2]
 
 
 async def test_second_follow_counts_no_parent_twice(scene: Scene) -> None:
@@ -554,7 +573,8 @@ async def test_end_of_a_parent_is_news_once(scene: Scene) -> None:
     for parent in ("held", "ready1"):
         await follow(scene, f"child of {parent}".replace(" ", "-"), parent)
     assert await scene.run("cancel", "ready1", HOUR, scene.inboxes, job="ready1") == 2
-    assert await scene.run("cancel", "ready1", HOUR, scene.inboxes, job="ready1") == 1
+    assert await scene.run("cancel", "ready1", HOUR, scene.inboxes, job="ready1") == 2
+    assert await scene.run("cancel", "ready1", HOUR, scene.inboxes, job="ready1", request="another") == 1
     nack = ("held", 2001, "dead", 0, REASON, "q", scene.inboxes)
     assert [await scene.run("nack", *nack) for _ in range(2)] == [2, 0]
     assert await scene.client.lrange(scene.keys.news, 0, -1) == [b"ready1", b"held"]

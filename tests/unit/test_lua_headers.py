@@ -121,7 +121,7 @@ def test_header_numbers_without_gaps_or_repeats(script: Path, array: str) -> Non
 
 
 # Each of these scripts needs a few of ten keys; sending all of them with every job would be most of what is sent.
-NUMBERED_EACH = {"claims", "queues", "tasks"}
+NUMBERED_EACH = {"chat", "claims", "mailboxes", "queues", "tasks"}
 
 
 @pytest.mark.parametrize("folder", sorted({script.parent for script in SCRIPTS}), ids=lambda path: str(path.name))

@@ -14,11 +14,13 @@
     dead         zset    id -> when it was set aside
     reasons      hash    id -> why, JSON, and the name of its queue
     line         zset    address -> ticket: those who wait for room to put something in
+    recent       hash    request -> what it was answered, so that a second run of it changes nothing; see remember.lua
+    older        hash    the same, from before
 
 There may be several queues under one tag, as tasks have them, or one, which needs no name.  Whoever ends something also
 sees to those who wait for that; these keys, and those of names and progress, exist for jobs only:
 
-    progress     hash    id -> how far it is, JSON
+    progress     hash    id -> how far it is, JSON, after the number of times that its worker said something
     watchers     zset    'id address': which processes wait for its end
     parents      hash    id -> ids of the jobs that it runs after
     children     hash    id -> how many jobs that run after it have not ended
@@ -87,11 +89,13 @@ class ClaimKeys(ABC):
         "finished",
         "line",
         "news",
+        "older",
         "outcomes",
         "parents",
         "paused",
         "progress",
         "reasons",
+        "recent",
         "states",
         "unique",
         "watchers",
@@ -107,6 +111,7 @@ class ClaimKeys(ABC):
         self.parents, self.children, self.outcomes, self.news = parts("parents", "children", "outcomes", "news")
         self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")
         self.finished, self.paused = parts("finished", "paused")
+        self.recent, self.older = parts("recent", "older")
 
     @property
     def kin(self) -> tuple[str, str, str, str]:
@@ -117,6 +122,11 @@ class ClaimKeys(ABC):
     def life(self) -> tuple[str, str, str]:
         """What a heartbeat needs."""
         return self.workers, self.news, self.clock
+
+    @property
+    def requests(self) -> tuple[str, str]:
+        """What a script needs to remember what it answered."""
+        return self.recent, self.older
 
     def claimed(self, worker: str) -> str:
         """What this worker has claimed."""

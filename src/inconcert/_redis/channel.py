@@ -103,9 +103,6 @@ class Call(asyncio.Future[Reply]):
             self.set_exception(error)
             self.exception()  # asyncio is not to warn of it when nobody awaits this call
 
-    def repeat(self) -> None:
-        """Take note that it may have run, for its reply was lost, and that it is sent again."""
-
     def carry_source(self) -> None:
         """From now on carry the script's source along: the server does not know it."""
         self.packed = self._script.pack_with_source(self.keys, self._args)
@@ -261,9 +258,6 @@ class Channel:
         self._unsent.extendleft(reversed(self._held_back.take_all()))
         for call in reversed(self._unanswered):
             if call is not None:
-                self._bytes -= len(call.packed)
-                call.repeat()
-                self._bytes += len(call.packed)
                 self._unsent.appendleft(call)
         self._unanswered.clear()
         self._has_large = True  # perhaps

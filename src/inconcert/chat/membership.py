@@ -3,13 +3,12 @@
 import secrets
 from collections.abc import Iterable
 
-from inconcert._redis.channel import Call
 from inconcert._redis.scripts import Script, load
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import age_ms, whole
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON, encode
-from inconcert.chat.asking import Asking, check, together
+from inconcert.chat.asking import Asking, check
 from inconcert.errors import ChatNotFound
 
 __all__ = ["Membership"]
@@ -60,7 +59,7 @@ class Membership(Asking):
         caps = (max_messages, age_ms(max_age), whole("history", history, least=0, most=max_messages))
         body = encode("the first message of a chat", message)
         chat_id = secrets.token_hex(12)
-        keys = self._places.of_members(chat_id, *users)
+        keys = self._places.of_new_chat(chat_id, *users)
         await self._access.session.run(_CREATE, keys, chat_id, *caps, body, self._places.news_of_users, *users)
         return chat_id
 
@@ -144,11 +143,7 @@ class Membership(Asking):
         keys = self._places.of_request(chat_id, user)
         session = self._access.session
         args = (chat_id, user, session.new_address(), by, self._places.news_of_user(user))
-        call = Call(script, keys, args)
-        [reply] = await together(session, [call])
-        if script is _LEAVE and call.sends > 1 and reply[0] < 0:
-            return  # the chat went with the last member when this was sent first
-        check(reply, chat_id)
+        check(await session.run(script, keys, *args), chat_id)
 
 
 def _members(sender: str, recipients: Iterable[str]) -> list[str]:

@@ -157,4 +157,4 @@ class Messages(Asking):
 
     def _ack(self, user: str, chat_id: str, message_id: int) -> Call:
         """The call that moves a read position."""
-        return Call(_ACK, self._places.of_members(chat_id, user), (chat_id, user, message_id))
+        return Call(_ACK, self._places.of_member(chat_id, user), (chat_id, user, message_id))

@@ -34,15 +34,22 @@ class Places:
         """Its members, state and messages."""
         return self._of(chat_id, "members", "state", "messages")
 
-    def of_members(self, chat_id: str, *users: str) -> tuple[str, ...]:
-        """Those of the chat, the latest ids of its group, and the lists of these users."""
+    def of_member(self, chat_id: str, user: str) -> tuple[str, ...]:
+        """Those of the chat, the latest ids of its group, and the list of this user."""
+        group = _group(chat_id)
+        chats = self._keys.grouped(group, "user", user, "chats")
+        return (*self.of_chat(chat_id), *self._keys.shared(group, "heads"), *chats)
+
+    def of_new_chat(self, chat_id: str, *users: str) -> tuple[str, ...]:
+        """Those of the chat, the latest ids of its group, what requests were answered, and the lists of these users."""
         group = _group(chat_id)
         lists = [key for user in users for key in self._keys.grouped(group, "user", user, "chats")]
-        return (*self.of_chat(chat_id), *self._keys.shared(group, "heads"), *lists)
+        requests = self._of(chat_id, "recent", "older")
+        return (*self.of_chat(chat_id), *self._keys.shared(group, "heads"), *requests, *lists)
 
     def of_request(self, chat_id: str, user: str) -> tuple[str, ...]:
         """Those of a member, and what requests were answered."""
-        return (*self.of_members(chat_id, user), *self._of(chat_id, "recent", "older"))
+        return (*self.of_member(chat_id, user), *self._of(chat_id, "recent", "older"))
 
     def of_lists(self, user: str) -> list[tuple[str, ...]]:
         """The user's list and the latest ids, of each group."""

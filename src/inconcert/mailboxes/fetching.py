@@ -24,7 +24,8 @@ __all__ = ["KEYS", "Fetching", "MailboxMessage"]
 
 _FETCH, _WITHDRAW = load("mailboxes/fetch"), load("mailboxes/withdraw")
 
-KEYS = ("messages", "unread", "claims", "claimed", "dropped", "waiters")  # of a mailbox, as far as fetches use them
+# Of a mailbox, as far as fetches use them.
+KEYS = ("messages", "unread", "claims", "claimed", "dropped", "waiters", "recent", "older")
 
 _NO_WAIT, _JOIN = -1, 0  # in place of a ticket
 _NO_ANSWER = 5.0  # seconds after which to look again when a look was not answered

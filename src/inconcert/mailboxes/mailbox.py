@@ -75,7 +75,8 @@ class Mailbox:
     ) -> None:
         self._access = access
         self._name = name
-        self._keys = access.keys.of("mailbox", name, *KEYS, "last", "recent", "older")
+        self._keys = access.keys.of("mailbox", name, *KEYS, "last")
+        self._requests = self._keys[6:8]
         self._ttl_ms = milliseconds(durations.ttl(ttl))
         self._max_messages = whole("max_messages", max_messages, most=_MOST_MESSAGES)
         self._max_age_ms = age_ms(max_age)
@@ -193,7 +194,8 @@ class Mailbox:
 
         Cost: 1 round trip.
         """
-        count: int = await self._access.session.run(_PURGE, self._keys[:5])
+        session = self._access.session
+        count: int = await session.run(_PURGE, (*self._keys[:5], *self._requests), session.new_address())
         return count
 
     # Below.
@@ -210,7 +212,7 @@ class Mailbox:
         for message in messages:
             claims.setdefault(message.claim, {})[message.id] = None
         session = self._access.session
-        calls = [Call(_ACK, self._keys[:4], (claim, *ids)) for claim, ids in claims.items()]
+        calls = [Call(_ACK, (*self._keys[:4], *self._requests), (claim, *ids)) for claim, ids in claims.items()]
         for call in calls:
             session.channel.submit(call)
         return calls

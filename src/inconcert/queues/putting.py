@@ -9,6 +9,7 @@ from functools import partial
 
 from inconcert._core.session import Session
 from inconcert._redis.channel import Call
+from inconcert._redis.keys import Keyspace
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InconcertError, InvalidPayload, NotConnected, OutcomeUnknown, QueueFull, Unavailable
@@ -19,6 +20,7 @@ __all__ = ["Putting"]
 
 _MOST = 500  # items in one script
 _MOST_BYTES = 8 * 2**20  # in one script, so that none holds up the server for long
+_IN, _BEHIND_OTHERS = 1, -1  # what the script answers
 _ROOM = "room"  # what a script says to the first in line
 _SHORTEST_LOOK, _LONGEST_LOOK = 2.0, 5.0  # seconds after which one in line looks again, whether it was told or not
 
@@ -68,7 +70,7 @@ class Putting:
             for id_, text in zip(ids, texts, strict=True)
             for part in (id_, session.key_ring.sign(item_of(name), id_, text))
         ]
-        self._address = ""
+        self._address = ids[0]
         self._told = session.loop.create_future()
         self._sent_away: InconcertError | None = None
 
@@ -78,7 +80,7 @@ class Putting:
         Raises:
             QueueFull: There is no room, or others wait for it.
         """
-        if not await self._put():
+        if await self._put() != _IN:
             raise QueueFull(self._name, self._maxsize or 0)
 
     async def within(self, timeout: float | None) -> None:
@@ -88,22 +90,22 @@ class Putting:
             QueueFull: There was none in time.
         """
         give_up_at = None if timeout is None else time.monotonic() + timeout
-        self._address = self._session.new_address()
         self._session.wakeups.expect(self._address, self)
         self._session.wakeups.on_stray(_ROOM, partial(_leave_as_told, self._session))
-        is_in = False
+        answer = None
         try:
-            while not (is_in := await self._put()):  # told meanwhile, it puts again at once
+            while (answer := await self._put(waits=True)) != _IN:  # told meanwhile, it puts again at once
                 left = _LONGEST_LOOK if give_up_at is None else give_up_at - time.monotonic()
                 if left <= 0:
                     raise QueueFull(self._name, self._maxsize or 0, timeout)
-                await asyncio.wait([self._told], timeout=min(left, random.uniform(_SHORTEST_LOOK, _LONGEST_LOOK)))
+                longest_look = _SHORTEST_LOOK if answer == _BEHIND_OTHERS else _LONGEST_LOOK
+                await asyncio.wait([self._told], timeout=min(left, random.uniform(_SHORTEST_LOOK, longest_look)))
                 if self._sent_away is not None:
                     raise self._sent_away.with_traceback(None)  # many raise this one
                 self._told = self._session.loop.create_future()
         finally:
             self._session.wakeups.forget(self._address)
-            if not is_in:
+            if answer != _IN:
                 _leave(self._session, self._keys.line, self._address)
 
     # What it is told.
@@ -125,11 +127,12 @@ class Putting:
 
     # Below.
 
-    async def _put(self) -> bool:
+    async def _put(self, *, waits: bool = False) -> int:
         keys, only = self._keys, self._keys.only
         places = (keys.bodies, only.queue, only.delayed, keys.dead, keys.line, keys.states, only.bell)
-        args = (*self._how, self._address, self._session.inboxes, *self._items)
-        return bool(await self._session.run(PUT, (*places, keys.recent, keys.older), *args))
+        args = (*self._how, int(waits), self._session.inboxes, *self._items)
+        answer: int = await self._session.run(PUT, (*places, *keys.requests, keys.told), *args)
+        return answer
 
 
 def _leave_as_told(session: Session, address: str, text: str) -> None:
@@ -148,7 +151,8 @@ class _Leave(Call):
     __slots__ = ("_address", "_session")
 
     def __init__(self, session: Session, line: str, address: str) -> None:
-        super().__init__(LEAVE, (line,), (address, session.inboxes), must_run=True)
+        keys = (line, *Keyspace.beside(line, "told", "recent", "older"))
+        super().__init__(LEAVE, keys, (address, session.inboxes), must_run=True)
         self._session = session
         self._address = address
 

@@ -8,7 +8,6 @@ from inconcert._claims.consuming import Guarantee
 from inconcert._claims.keys import DEAD, PURGE, REPLAY
 from inconcert._claims.reason import Reason
 from inconcert._core.session import Access
-from inconcert._redis.channel import Call
 from inconcert._redis.replies import Reply
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
@@ -255,7 +254,9 @@ class Queue:
         places = (keys.bodies, keys.only.queue, keys.only.delayed, keys.states, keys.failures, keys.crashes, keys.line)
         total = 0
         while True:
-            dropped: int = await session.run(PURGE_READY, places, session.inboxes)
+            dropped: int = await session.run(
+                PURGE_READY, (*places, *keys.requests), session.inboxes, session.new_address()
+            )
             total += dropped
             if dropped < _MOST:
                 return total
@@ -288,9 +289,9 @@ class Queue:
         """
         keys, only = self._keys, self._keys.only
         places = (keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, only.queue, only.bell)
-        call = Call(REPLAY, (*places, keys.unique, keys.checks, keys.outcomes), (item_id, "", ""))
-        self._access.session.channel.submit(call)
-        if not await call and call.sends == 1:
+        others = (keys.unique, keys.checks, keys.outcomes, *keys.requests)
+        session = self._access.session
+        if not await session.run(REPLAY, (*places, *others), item_id, "", "", session.new_address()):
             raise ItemNotFound(self.name, item_id)
 
     async def purge_dead(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:
@@ -312,10 +313,12 @@ class Queue:
         if type(keep) is not int or keep < 0:
             raise ValueError(f"keep is {keep!r}; give a whole number from 0")
         keys = self._keys
+        session = self._access.session
         places = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news)
         total = 0
         while True:
-            dropped: int = await self._access.session.run(PURGE, places, "", age_ms, keep)
+            request = session.new_address()
+            dropped: int = await session.run(PURGE, (*places, *keys.requests), "", age_ms, keep, request)
             total += dropped
             if dropped < _MOST:
                 return total

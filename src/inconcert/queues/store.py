@@ -1,6 +1,6 @@
 """One queue of items, as it lies in Redis: what all that is claimed has, under a tag of its own.
 
-    recent, older  hash  ids of what was put in of late, so that a put whose reply was lost adds nothing twice
+    told  hash  session -> when it was told that there is room for what it waits to put in, if it has not come since
 
 The others are in _claims/keys.py.
 
@@ -38,11 +38,11 @@ class ItemKeys(ClaimKeys):
         InvalidName: `name` is empty, too long or no valid string.
     """
 
-    __slots__ = ("older", "only", "recent")
+    __slots__ = ("only", "told")
 
     def __init__(self, keys: Keyspace, name: str) -> None:
         super().__init__(partial(keys.of, "queue", name))
-        self.recent, self.older = self._parts("recent", "older")
+        [self.told] = self._parts("told")
         self.only = QueueKeys("", *self._parts("queue", "bell", "delayed"))
 
     def queue(self, name: str) -> QueueKeys:

@@ -21,6 +21,7 @@ class JobClaims(Claims[ClaimedJob]):
     """One life of a worker that runs jobs."""
 
     _keys: JobKeys
+    _said = 0  # how often it has said how far a job is
     _heard: frozenset[str] = frozenset()  # of jobs that somebody cancelled before the reply of their claim was read
 
     async def claim(self, count: int) -> tuple[list[ClaimedJob], float | None]:
@@ -31,7 +32,8 @@ class JobClaims(Claims[ClaimedJob]):
     async def progressed(self, job: ClaimedJob, how_far: bytes) -> bool:
         """Say how far it is; returns whether it was still held."""
         keys = (self._claimed, self._keys.progress)
-        return bool(await self._session.run(PROGRESS, keys, job.id, job.place, how_far))
+        self._said += 1
+        return bool(await self._session.run(PROGRESS, keys, job.id, job.place, how_far, self._said))
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
         """What became of the jobs of these ids, which a job runs after; empty for one that is not known."""
@@ -57,7 +59,8 @@ class JobClaims(Claims[ClaimedJob]):
         jobs = await super()._open(rows, now_ms)
         started = [part for job in jobs if job.frees_its_name for part in (job.unique, job.id)]
         if started:
-            await self._session.run(FREE, (self._keys.unique, self._keys.checks), *started)
+            keys, session = self._keys, self._session
+            await session.run(FREE, (keys.unique, keys.checks, *keys.requests), session.new_address(), *started)
         return jobs
 
     def _read(self, row: Row, now_ms: int) -> tuple[ClaimedJob, Ending | None]:

@@ -203,11 +203,12 @@ class _Adding(Call):
 class _Enqueue(_Adding):
     """The jobs of one turn that may run by themselves."""
 
-    __slots__ = ("_job_keys",)
+    __slots__ = ()
 
     def __init__(self, keys: JobKeys, queue: str, batch: list[_Entry]) -> None:
         place = keys.queue(queue)
         parts = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
+        results = keys.results(entry.id for entry in batch)
         args: list[str | bytes | int] = [queue]
         for entry in batch:
             options = entry.draft.options
@@ -218,14 +219,7 @@ class _Enqueue(_Adding):
                 options.unique or "",
                 milliseconds(options.unique_for),
             )
-        super().__init__(ENQUEUE, parts, tuple(args), batch)
-        self._job_keys = keys
-
-    def repeat(self) -> None:
-        """Have the server look, too, whether the jobs have ended already: they may have been added."""
-        if len(self.keys) == 8:
-            self.keys += tuple(self._job_keys.result(entry.id) for entry in self._batch)
-            self.packed = ENQUEUE.pack(self.keys, self._args)
+        super().__init__(ENQUEUE, (*parts, *keys.requests, *results), tuple(args), batch)
 
 
 class _Follow(_Adding):
@@ -238,7 +232,7 @@ class _Follow(_Adding):
         parents = tuple(dict.fromkeys(options.after))
         parts = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
         others = (keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes, keys.waiting)
-        results = (keys.result(id_) for id_ in (entry.id, *parents))
+        results = keys.results((entry.id, *parents))
         args: tuple[Argument, ...] = (
             queue,
             entry.id,
@@ -248,4 +242,4 @@ class _Follow(_Adding):
             milliseconds(options.unique_for),
             *parents,
         )
-        super().__init__(FOLLOW, (*parts, *others, *results), args, [entry])
+        super().__init__(FOLLOW, (*parts, *others, *keys.requests, *results), args, [entry])

@@ -194,8 +194,10 @@ class Job:
             return status is JobStatus.QUEUED and delay_ms == 0
         keys = self._keys
         place = keys.queue(name.decode())
-        places = (keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed)
-        is_due_then: int = await self._access.session.run(RESCHEDULE, places, self.id, delay_ms, place.name)
+        session = self._access.session
+        places = (keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed, *keys.requests)
+        args = (self.id, delay_ms, place.name, session.new_address())
+        is_due_then: int = await session.run(RESCHEDULE, places, *args)
         return bool(is_due_then)
 
     # Below.
@@ -223,8 +225,9 @@ class Job:
         delayed = keys.queue(about.decode() if status in _OUT_OF_QUEUE else "none").delayed
         places = (keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers, delayed)
         session = self._access.session
-        args = (self.id, _CANCELLED_TTL_MS, session.inboxes)
-        answer: int = await session.run(CANCEL, (*places, keys.result(self.id), *keys.kin, keys.waiting), *args)
+        others = (keys.result(self.id), *keys.kin, keys.waiting, *keys.requests)
+        args = (self.id, _CANCELLED_TTL_MS, session.inboxes, session.new_address())
+        answer: int = await session.run(CANCEL, (*places, *others), *args)
         if answer == OTHERS_ARE_TO_BE_TOLD:
             try:
                 await pass_on(session, keys)

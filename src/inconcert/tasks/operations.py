@@ -10,7 +10,6 @@ import msgspec
 from inconcert._claims.keys import DEAD, PURGE, REPLAY, split_body
 from inconcert._claims.reason import Reason
 from inconcert._core.session import Access
-from inconcert._redis.channel import Call
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON
@@ -226,9 +225,8 @@ class Tasks:
             envelope = session.key_ring.sign(JOB, job_id, seal(changed))
         place = keys.queue(queue or _dead_job(session.key_ring, *row).queue)
         places = (keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell)
-        call = Call(REPLAY, (*places, keys.unique, keys.checks, keys.outcomes), (job_id, envelope, old.unique))
-        session.channel.submit(call)
-        if not await call and call.sends == 1:
+        others = (keys.unique, keys.checks, keys.outcomes, *keys.requests)
+        if not await session.run(REPLAY, (*places, *others), job_id, envelope, old.unique, session.new_address()):
             raise JobNotFound(job_id, among_the_dead=True)
 
     async def purge(self, job_id: str) -> None:
@@ -240,8 +238,7 @@ class Tasks:
 
         Cost: 1 round trip.
         """
-        call = self._start_purge(check_id(job_id))
-        if not await call and call.sends == 1:
+        if not await self._purge(check_id(job_id)):
             raise JobNotFound(job_id, among_the_dead=True)
 
     async def purge_all(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:
@@ -264,7 +261,7 @@ class Tasks:
             raise ValueError(f"keep is {keep!r}; give a whole number from 0")
         total = 0
         while True:
-            dropped: int = await self._start_purge("", age_ms=age_ms, keep=keep)
+            dropped = await self._purge("", age_ms=age_ms, keep=keep)
             total += dropped
             if dropped < _MOST:
                 return total
@@ -286,15 +283,17 @@ class Tasks:
         return running
 
     async def _pause(self, queue: str, *, is_paused: int) -> None:
-        bell = self._keys.queue(queue).bell
-        await self._access.session.run(PAUSE, (self._keys.paused, bell), queue, is_paused)
+        keys, session = self._keys, self._access.session
+        places = (keys.paused, keys.queue(queue).bell, *keys.requests)
+        await session.run(PAUSE, places, queue, is_paused, session.new_address())
 
-    def _start_purge(self, job_id: str, *, age_ms: int = 0, keep: int = 0) -> Call:
-        keys = self._keys
+    async def _purge(self, job_id: str, *, age_ms: int = 0, keep: int = 0) -> int:
+        """Drop some, and return how many."""
+        keys, session = self._keys, self._access.session
         places = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news)
-        call = Call(PURGE, places, (job_id, age_ms, keep))
-        self._access.session.channel.submit(call)
-        return call
+        args = (job_id, age_ms, keep, session.new_address())
+        dropped: int = await session.run(PURGE, (*places, *keys.requests), *args)
+        return dropped
 
 
 def _dead_job(key_ring: KeyRing, job_id: bytes, died_ms: bytes, reason: bytes, body: bytes) -> DeadJob:

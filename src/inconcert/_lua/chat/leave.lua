@@ -13,7 +13,7 @@
 -- ARGV[4]  by        string, the member who removes the user; empty if they leave by themselves
 -- ARGV[5]  channel   where those listen who wait for news of the user
 -- RETURNS  {1} left | {0, user} one of the two is not a member | {-1, ...} no such chat
--- TWICE    the same, and nothing is changed, even if the user has joined in between; {-1, ...} if the chat has gone
+-- TWICE    the same, and nothing is changed, even if the user has joined in between, or the chat has gone
 -- COST     O(log N + M), N members, M messages dropped
 -- @include not_a_member
 -- @include recall
@@ -36,14 +36,14 @@ end
 redis.call('ZREM', members, user)
 redis.call('SREM', chats, chat .. ' ' .. position)
 redis.call('PUBLISH', channel, chat)
+remember(recent, older, request, 1)
 local last, history = unpack(redis.call('HMGET', state, 'last', 'history'))
 local lowest = redis.call('ZRANGE', members, 0, 0, 'WITHSCORES')
 if #lowest == 0 then
-  redis.call('UNLINK', members, state, messages, recent, older)
+  redis.call('UNLINK', members, state, messages)
   redis.call('SREM', heads, chat .. ' ' .. last)
   return {1}
 end
 redis.call('HDEL', state, '^' .. user, '@' .. user)
 drop_read(messages, tonumber(last), tonumber(lowest[2]), tonumber(history))
-remember(recent, older, request, 1)
 return {1}

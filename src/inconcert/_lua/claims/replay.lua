@@ -10,24 +10,36 @@
 -- KEYS[8]  unique    hash  unique name -> id of the job that has it, and when its window ends, or 0
 -- KEYS[9]  checks    zset  unique name -> when to look whether it is still taken, server ms
 -- KEYS[10] outcomes  hash  id -> what became of a job that has children
+-- KEYS[11] recent    hash  request -> its answer, 120 s
+-- KEYS[12] older     hash  the same, from before; at most 120 s
 -- ARGV[1]  id        string
 -- ARGV[2]  envelope  JSON, or '' for the one that it has
 -- ARGV[3]  name      its unique name, which it has again unless another has it now; or ''
+-- ARGV[4]  request   string, unique to this call
 -- RETURNS  1 it is in the queue | 0 it is not among the dead
--- TWICE    0: it is not dead any more
+-- TWICE    the same, and nothing is changed, even if it was set aside again in between
 -- COST     O(log N), N dead jobs
 -- @include server_time
+-- @include recall
+-- @include remember
 -- @include ring
 -- @include named
 -- @include take_name
 local bodies, dead, reasons, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local queue, bell, unique, checks, outcomes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local id, envelope, name = ARGV[1], ARGV[2], ARGV[3]
+local recent, older = KEYS[11], KEYS[12]
+local id, envelope, name, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local answer = recall(recent, older, request)
+if answer then
+  return tonumber(answer)
+end
 -- Both are read before anything is changed: a key that is not ours stops the script here.
 redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 local now_ms = math.floor(server_time() / 1000)
-if redis.call('ZREM', dead, id) == 0 then
+local was_dead = redis.call('ZREM', dead, id)
+remember(recent, older, request, was_dead)
+if was_dead == 0 then
   return 0
 end
 for _, key in ipairs({reasons, failures, crashes, outcomes}) do

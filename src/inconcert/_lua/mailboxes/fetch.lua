@@ -6,6 +6,8 @@
 -- KEYS[4]  claimed   hash    claim -> 'MISSED ID ID ...'; permanent
 -- KEYS[5]  dropped   string  how many were dropped unread that nobody was told of; permanent
 -- KEYS[6]  waiters   zset    address -> ticket, server us; 1 h
+-- KEYS[7]  recent    hash    fetch that is over -> 1, 120 s
+-- KEYS[8]  older     hash    the same, from before; at most 120 s
 -- ARGV[1]  address     'session.number', unique to this fetch; its claim is known by it
 -- ARGV[2]  ticket      -1 not to wait | 0 to join the line | the place to have back
 -- ARGV[3]  limit       integer 1 to 1000, the most messages to claim; fewer if they have 1 MiB
@@ -14,9 +16,10 @@
 -- ARGV[6]  inboxes     what the channel of each session's inbox begins with
 -- RETURNS  {1, missed, id, message, ...}: how many were dropped before them, and what was claimed
 --          | {0, look_ms, ticket, joined}: there is nothing; one who waits is in line (joined is 1 if not before)
--- TWICE    the same messages as long as they are claimed; or the same place in line
+-- TWICE    the same messages as long as they are claimed; or the same place in line; nothing if the fetch is over
 -- COST     O(M log N), M messages claimed, put back or dropped, N there
 -- @include server_time
+-- @include recall
 -- @include put_back
 -- @include put_back_lapsed
 -- @include since
@@ -24,12 +27,16 @@
 -- @include next_look
 -- @include tell_line
 local messages, unread, claims, claimed, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local recent, older = KEYS[7], KEYS[8]
 local address, ticket, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local ttl_ms, max_age_ms, inboxes = tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
 put_back_lapsed(messages, unread, claims, claimed, dropped, now_ms)
 
+if recall(recent, older, address) then  -- this is its first sending, come late, and nobody listens
+  return {0, next_look(claims, now_ms), -1, 0}
+end
 local missed, mine = string.match(redis.call('HGET', claimed, address) or '', '^(%d+) (.*)$')
 local found = {}
 if mine then

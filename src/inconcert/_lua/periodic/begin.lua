@@ -1,19 +1,28 @@
 -- periodic/begin: begin a run if it is due.
 --
--- KEYS[1]  latest     string  request of the latest run; until the next is due
--- ARGV[1]  request    string, unique to this run
+-- KEYS[1]  latest     string  1 until the next run is due
+-- KEYS[2]  recent     hash    request -> its answer, 120 s
+-- KEYS[3]  older      hash    the same, from before; at most 120 s
+-- ARGV[1]  request    string, unique to this call
 -- ARGV[2]  period_ms  integer > 0
 -- RETURNS  0 it begins | milliseconds until it is due
--- TWICE    the same, for a period
+-- TWICE    the same, and no other run is begun, even if one is due by then
 -- COST     O(1)
-local latest = KEYS[1]
+-- @include recall
+-- @include remember
+local latest, recent, older = KEYS[1], KEYS[2], KEYS[3]
 local request, period_ms = ARGV[1], ARGV[2]
-if redis.call('SET', latest, request, 'NX', 'PX', period_ms) or redis.call('GET', latest) == request then
-  return 0
+local answer = recall(recent, older, request)
+if answer then
+  return tonumber(answer)
 end
-local left_ms = redis.call('PTTL', latest)
-if left_ms > tonumber(period_ms) then  -- the clock was set back since, or the period was longer
-  redis.call('PEXPIRE', latest, period_ms)
-  return tonumber(period_ms)
+answer = 0
+if not redis.call('SET', latest, 1, 'NX', 'PX', period_ms) then
+  local left_ms = redis.call('PTTL', latest)
+  if left_ms > tonumber(period_ms) then  -- the clock was set back since, or the period was longer
+    redis.call('PEXPIRE', latest, period_ms)
+  end
+  answer = math.max(1, math.min(left_ms, tonumber(period_ms)))
 end
-return math.max(1, left_ms)
+remember(recent, older, request, answer)
+return answer

@@ -7,14 +7,23 @@
 -- KEYS[5]  failures  hash  id -> attempts that failed
 -- KEYS[6]  crashes   hash  id -> workers that died with it
 -- KEYS[7]  line      zset  address -> ticket: those who wait for room
+-- KEYS[8]  recent    hash  request -> its answer, 120 s
+-- KEYS[9]  older     hash  the same, from before; at most 120 s
 -- ARGV[1]  inboxes   what the channel of each session's inbox begins with
+-- ARGV[2]  request   string, unique to this call
 -- RETURNS  how many were dropped; 500 if there may be more
--- TWICE    drops what is left
+-- TWICE    the same, and nothing is dropped, even if items were put in between
 -- COST     O(M log D), M dropped, D delayed items
+-- @include recall
+-- @include remember
 -- @include first_in_line
 -- @include let_in
 local bodies, queue, delayed, states, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local line, inboxes = KEYS[7], ARGV[1]
+local line, recent, older, inboxes, request = KEYS[7], KEYS[8], KEYS[9], ARGV[1], ARGV[2]
+local answer = recall(recent, older, request)
+if answer then
+  return tonumber(answer)
+end
 redis.call('ZCARD', delayed)  -- a key that is not ours stops the script before it has changed anything
 redis.call('ZCARD', line)
 local ids = redis.call('LRANGE', queue, 0, 499)
@@ -34,4 +43,5 @@ if #ids > 0 then
   end
   let_in(line, inboxes)
 end
+remember(recent, older, request, #ids)
 return #ids

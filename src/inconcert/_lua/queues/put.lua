@@ -7,16 +7,17 @@
 -- KEYS[5]   line      zset    address -> ticket: those who wait for room
 -- KEYS[6]   states    hash    id -> where it is, if not in its queue; permanent until acknowledged
 -- KEYS[7]   bell      list    at most one token
--- KEYS[8]   recent    hash    id of the first item -> 1, of what was put in of late; see remember()
--- KEYS[9]   older     hash    likewise, from before
+-- KEYS[8]   recent    hash    id of the first item -> its answer, 120 s
+-- KEYS[9]   older     hash    the same, from before; at most 120 s
+-- KEYS[10]  told      hash    session -> when it was told that there is room, if it has not come since, server ms; 60 s
 -- ARGV[1]   front     1 to the front of the queue, one after the other | 0 to its back
 -- ARGV[2]   delay_ms  integer >= 0
 -- ARGV[3]   maxsize   how many may be there that are not acknowledged; -1 for any number
--- ARGV[4]   address   of who waits for room | '' for nobody
+-- ARGV[4]   waits     1 to stand in line for room, as the id of the first item | 0
 -- ARGV[5]   inboxes   what the channel of each session's inbox begins with
 -- ARGV[6..] id, item: for each, at most 500
--- RETURNS   1 added | 0 no room, or others are before it in line; it stands in line if it has an address
--- TWICE     the same, and adds nothing, for 60 s, if fewer than 10,000 others come after it
+-- RETURNS   1 added | 0 no room | -1 there is room, but others are before it in line; it stands in line if it waits
+-- TWICE     the same, and adds nothing, even if there is room by then; if it waits, it looks again from its place
 -- COST      O(N log D), N items, D delayed items
 -- @include server_time
 -- @include recall
@@ -24,16 +25,19 @@
 -- @include ring
 -- @include put_off
 -- @include outlive
+-- @include still_ones
 -- @include first_in_line
 -- @include let_in
 local bodies, queue, delayed, dead, line = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local states, bell, recent, older = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local front, delay_ms, maxsize, address, inboxes = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local states, bell, recent, older, told = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local front, delay_ms, maxsize, waits, inboxes = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local request, count = ARGV[6], (#ARGV - 5) / 2
+local home = string.match(request, '^(.*)%.')
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
-if recall(recent, older, request) then
-  return 1
+local answer = recall(recent, older, request)
+if answer then
+  return tonumber(answer)
 end
 redis.call('LLEN', queue)  -- a key that is not ours stops the script before it has changed anything
 redis.call('LLEN', bell)
@@ -41,16 +45,23 @@ redis.call('ZCARD', delayed)
 local room
 if maxsize >= 0 then
   room = maxsize - (redis.call('HLEN', bodies) - redis.call('ZCARD', dead))
-  local first = first_in_line(line, inboxes)
-  if room < count or (first and first ~= address) then
-    if address ~= '' then
-      redis.call('ZADD', line, 'NX', string.format('%.0f', now_us), address)
+  local first = first_in_line(line, inboxes, still_ones(told, home, now_ms))
+  local must_wait = first and first ~= request
+  if room < count or must_wait then
+    answer = room > 0 and must_wait and -1 or 0
+    if waits == '1' then
+      redis.call('ZADD', line, 'NX', string.format('%.0f', now_us), request)
       outlive(line, 60000)
+    else
+      remember(recent, older, request, answer)
     end
-    if room > 0 then
+    redis.call('HDEL', told, home)  -- it has come
+    if answer == -1 then
       let_in(line, inboxes)  -- it may not have heard
+      redis.call('HSETNX', told, string.match(first, '^(.*)%.'), string.format('%.0f', now_ms))
+      outlive(told, 60000)
     end
-    return 0
+    return answer
   end
 end
 
@@ -69,7 +80,8 @@ if #ids > 0 then
 end
 remember(recent, older, request, '1')
 if maxsize >= 0 then
-  redis.call('ZREM', line, address)
+  redis.call('ZREM', line, request)
+  redis.call('HDEL', told, home)
   if room > count then
     let_in(line, inboxes)
   end

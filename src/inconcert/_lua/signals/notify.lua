@@ -9,18 +9,19 @@
 -- ARGV[2]  payload  JSON
 -- ARGV[3]  inboxes  what the channel of each session's inbox begins with
 -- RETURNS  1 done | 0 nobody waits | -1 call again
--- TWICE    1, and nobody else is woken; if nobody waited, it looks again
+-- TWICE    the same, and nobody else is woken, even if somebody has come in between; after -1 it looks again
 -- COST     O(log N), N waiters
 -- @include recall
 -- @include remember
 -- @include hand_over
 local waiters, handed, earlier, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local request, payload, inboxes = ARGV[1], ARGV[2], ARGV[3]
-if recall(recent, older, request) then
-  return 1
+local answer = recall(recent, older, request)
+if answer then
+  return tonumber(answer)
 end
-local answer = hand_over(waiters, handed, earlier, inboxes, payload)
-if answer == 1 then
-  remember(recent, older, request, 1)
+answer = hand_over(waiters, handed, earlier, inboxes, payload)
+if answer >= 0 then
+  remember(recent, older, request, answer)
 end
 return answer

@@ -13,36 +13,53 @@
 -- KEYS[11] outcomes  hash    id -> what became of a job that has children
 -- KEYS[12] news      list    ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[13] waiting   hash    queue name -> jobs of it that wait for others
+-- KEYS[14] recent    hash    request -> its answer, 120 s
+-- KEYS[15] older     hash    the same, from before; at most 120 s
 -- ARGV[1]  id        string
 -- ARGV[2]  ttl_ms    integer > 0, for how long to keep that it was cancelled
 -- ARGV[3]  inboxes   what the channel of each session's inbox begins with
+-- ARGV[4]  request   string, unique to this call
 -- RETURNS  1 it can no longer run | 2 nor can it, and others are to be told | 0 it runs: its worker is told to stop it
--- TWICE    1, or its worker is told again
+-- TWICE    the same, and nothing is changed, even if it was replayed in between
 -- COST     O(log N), N delayed jobs of the queue
+-- @include recall
+-- @include remember
 -- @include tell_watchers
 -- @include note_end
 -- @include count_waiting
 local bodies, states, dead, failures, crashes, watchers, delayed, result =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local parents, children, outcomes, news, waiting = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
-local id, ttl_ms, inboxes = ARGV[1], ARGV[2], ARGV[3]
-if redis.call('HEXISTS', bodies, id) == 0 or redis.call('ZSCORE', dead, id) then
-  return 1
+local recent, older = KEYS[14], KEYS[15]
+local id, ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local answer = recall(recent, older, request)
+if answer then
+  return tonumber(answer)
 end
+
+local function cancel()
+  if redis.call('HEXISTS', bodies, id) == 0 or redis.call('ZSCORE', dead, id) then
+    return 1
+  end
+  local state, about = string.match(redis.call('HGET', states, id) or '', '^(%S+) (.*)$')
+  if (state == 'running' or state == 'cancelling') and about ~= '' then
+    redis.call('HSET', states, id, 'cancelling ' .. about)
+    redis.call('PUBLISH', inboxes .. string.match(about, '^(.*)%.'), about .. ' ' .. id)
+    return 0
+  end
+  if state == 'waiting' then
+    count_waiting(waiting, string.match(about, '^%d+ %d+ (.*)$'), -1)
+  end
+  -- Its id stays behind in its queue: without a body, nobody runs it.
+  for _, key in ipairs({bodies, states, failures, crashes}) do
+    redis.call('HDEL', key, id)
+  end
+  redis.call('SET', result, 'cancelled ', 'PX', ttl_ms)
+  tell_watchers(watchers, inboxes, id)
+  return note_end(parents, children, outcomes, news, id, 'cancelled ') and 2 or 1
+end
+
 redis.call('ZREM', delayed, id)  -- first: it needs no memory, so a full server lets the rest pass
-local state, about = string.match(redis.call('HGET', states, id) or '', '^(%S+) (.*)$')
-if (state == 'running' or state == 'cancelling') and about ~= '' then
-  redis.call('HSET', states, id, 'cancelling ' .. about)
-  redis.call('PUBLISH', inboxes .. string.match(about, '^(.*)%.'), about .. ' ' .. id)
-  return 0
-end
-if state == 'waiting' then
-  count_waiting(waiting, string.match(about, '^%d+ %d+ (.*)$'), -1)
-end
--- Its id stays behind in its queue: without a body, nobody runs it.
-for _, key in ipairs({bodies, states, failures, crashes}) do
-  redis.call('HDEL', key, id)
-end
-redis.call('SET', result, 'cancelled ', 'PX', ttl_ms)
-tell_watchers(watchers, inboxes, id)
-return note_end(parents, children, outcomes, news, id, 'cancelled ') and 2 or 1
+answer = cancel()
+remember(recent, older, request, answer)
+return answer

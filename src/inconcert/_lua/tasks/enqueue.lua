@@ -8,21 +8,33 @@
 -- KEYS[6]   unique   hash    unique name -> id of the job that has it, and when its window ends, server ms, or 0
 -- KEYS[7]   checks   zset    unique name -> when to look whether it is still taken, server ms
 -- KEYS[8]   dead     zset    id -> when it was set aside, server ms
--- KEYS[9..] result   string  of each job, if these jobs may have been added before and ended since
+-- KEYS[9]   recent   hash    id of the first job -> its answer, 120 s
+-- KEYS[10]  older    hash    the same, from before; at most 120 s
+-- KEYS[11..] result  string  of each job, in the same order
 -- ARGV[1]   name     of the queue
 -- ARGV[2..] id, envelope, delay_ms, unique name or '', window_ms: for each job, at most 500; window_ms is 0 if the name is
 --           taken until the job has ended
 -- RETURNS   {'', other id, ...}: for each job '' if it was added, else the live job that has its unique name
--- TWICE     the same, and adds nothing, as long as the job or its result is there
+-- TWICE     the same, and adds nothing; after the first minute, as long as the job or its result is there
 -- COST      O(N log D), N jobs given, D delayed jobs of the queue
 -- @include server_time
+-- @include recall
+-- @include remember
 -- @include ring
 -- @include put_off
 -- @include named
 -- @include take_name
 -- @include drop_names
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local unique, checks, dead = KEYS[6], KEYS[7], KEYS[8]
+local unique, checks, dead, recent, older = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local answer, request = {}, ARGV[2]
+local others = recall(recent, older, request)
+if others then
+  for other in string.gmatch(others, '(%S*) ') do
+    answer[#answer + 1] = other
+  end
+  return answer
+end
 local now_ms = math.floor(server_time() / 1000)
 local enqueued = string.format('%.0f ', now_ms)
 -- Where they go is read before anything is changed: a key that is not ours stops the script here.
@@ -30,16 +42,16 @@ redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 redis.call('ZCARD', delayed)
 
-local answer, ready, names = {}, {}, 0
+local ready, names = {}, 0
+local some_have_ended = redis.call('EXISTS', unpack(KEYS, 11)) > 0
 for i = 2, #ARGV, 5 do
   local id, envelope, delay_ms, name, window_ms = unpack(ARGV, i, i + 4)
-  local result = KEYS[9 + (i - 2) / 5]
   -- Its name may be another's by now, so this comes first.
-  local was_added = result and (redis.call('HEXISTS', bodies, id) == 1 or redis.call('EXISTS', result) == 1)
+  local was_added = (name ~= '' and redis.call('HEXISTS', bodies, id) == 1)
+    or (some_have_ended and redis.call('EXISTS', KEYS[11 + (i - 2) / 5]) == 1)
   local other = not was_added and name ~= '' and named(unique, bodies, dead, name, now_ms) or nil
   answer[#answer + 1] = other or ''
-  if not other and not was_added
-    and redis.call('HSETNX', bodies, id, enqueued .. envelope) == 1 then
+  if not other and not was_added and redis.call('HSETNX', bodies, id, enqueued .. envelope) == 1 then
     if name ~= '' then
       take_name(unique, checks, id, name, window_ms, now_ms)
       names = names + 1
@@ -56,5 +68,6 @@ if #ready > 0 then
   ring(bell)
 end
 
+remember(recent, older, request, table.concat(answer, ' ') .. ' ')
 drop_names(unique, checks, bodies, dead, now_ms, names + 10)  -- more than were added, so that they do not pile up
 return answer

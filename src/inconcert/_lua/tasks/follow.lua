@@ -14,8 +14,10 @@
 -- KEYS[12]  followers  zset    'id child', all of score 0: who is to be told when the job of this id has ended
 -- KEYS[13]  outcomes   hash    id -> what became of a job that has children: 'succeeded JSON' | 'failed REASON' | 'cancelled '
 -- KEYS[14]  waiting    hash    queue name -> jobs of it that wait for others
--- KEYS[15]  result     string  of the new job
--- KEYS[16..] result    string  of each parent, in the same order
+-- KEYS[15]  recent     hash    id of the new job -> its answer, 120 s
+-- KEYS[16]  older      hash    the same, from before; at most 120 s
+-- KEYS[17]  result     string  of the new job
+-- KEYS[18..] result    string  of each parent, in the same order
 -- ARGV[1]   name       of the queue
 -- ARGV[2]   id         string
 -- ARGV[3]   envelope   JSON
@@ -24,9 +26,11 @@
 -- ARGV[6]   window_ms  integer > 0, for which the name is taken | 0: until the job has ended
 -- ARGV[7..] parents    ids, each once, 1 to 100
 -- RETURNS   {''} it was added, or set aside as a parent has not succeeded | {the live job that has its unique name}
--- TWICE     the same, and adds nothing, as long as the job or its result is there
+-- TWICE     the same, and adds nothing; after the first minute, as long as the job or its result is there
 -- COST      O(P log F), P parents, F pairs of followers
 -- @include server_time
+-- @include recall
+-- @include remember
 -- @include ring
 -- @include put_off
 -- @include bury
@@ -39,14 +43,19 @@
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, checks, dead, reasons = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local parents, children, followers, outcomes = KEYS[10], KEYS[11], KEYS[12], KEYS[13]
-local waiting, result = KEYS[14], KEYS[15]
+local waiting, recent, older, result = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local queue_name, id, envelope, delay_ms, name, window_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local now_ms = math.floor(server_time() / 1000)
+local answer = recall(recent, older, id)
+if answer then
+  return {answer}
+end
 if redis.call('HEXISTS', bodies, id) == 1 or redis.call('EXISTS', result) == 1 then
   return {''}
 end
 local other = name ~= '' and named(unique, bodies, dead, name, now_ms)
 if other then
+  remember(recent, older, id, other)
   return {other}
 end
 
@@ -55,6 +64,7 @@ redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 redis.call('ZCARD', delayed)
 redis.call('HSET', bodies, id, string.format('%.0f ', now_ms) .. envelope)
+remember(recent, older, id, '')
 if name ~= '' then
   take_name(unique, checks, id, name, window_ms, now_ms)
 end
@@ -69,7 +79,7 @@ for i = 7, #ARGV do
     pending = pending + 1
     redis.call('ZADD', followers, 0, parent .. ' ' .. id)
   else
-    local outcome = redis.call('HGET', outcomes, parent) or redis.call('GET', KEYS[9 + i])
+    local outcome = redis.call('HGET', outcomes, parent) or redis.call('GET', KEYS[11 + i])
     if is_dead then
       outcome = 'failed ' .. (redis.call('HGET', reasons, parent) or '')
     end

@@ -2,16 +2,25 @@
 --
 -- KEYS[1]  paused     set     names of queues from which nothing is claimed
 -- KEYS[2]  bell       list    at most one token; of the queue
+-- KEYS[3]  recent     hash    request -> its answer, 120 s
+-- KEYS[4]  older      hash    the same, from before; at most 120 s
 -- ARGV[1]  name       of the queue
 -- ARGV[2]  is_paused  1 | 0
+-- ARGV[3]  request    string, unique to this call
 -- RETURNS  1 that is new | 0 it was so before
--- TWICE    0
+-- TWICE    the same, and nothing is changed, even if the opposite was asked for in between
 -- COST     O(1)
 -- @include ring
-local paused, bell = KEYS[1], KEYS[2]
-if ARGV[2] == '1' then
-  return redis.call('SADD', paused, ARGV[1])
+-- @include recall
+-- @include remember
+local paused, bell, recent, older, request = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[3]
+local answer = recall(recent, older, request)
+if answer then
+  return tonumber(answer)
 end
-local is_new = redis.call('SREM', paused, ARGV[1])
-ring(bell)
-return is_new
+answer = redis.call(ARGV[2] == '1' and 'SADD' or 'SREM', paused, ARGV[1])
+remember(recent, older, request, answer)
+if ARGV[2] == '0' then
+  ring(bell)
+end
+return answer

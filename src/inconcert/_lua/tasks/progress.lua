@@ -1,16 +1,20 @@
 -- tasks/progress: say how far a job is.
 --
 -- KEYS[1]  claimed   hash    id -> 'place attempt queue-name'; of this worker
--- KEYS[2]  progress  hash    id -> how far it is, JSON
+-- KEYS[2]  progress  hash    id -> 'NUMBER JSON': how far it is
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed
 -- ARGV[3]  how_far   JSON
+-- ARGV[4]  number    integer, one more each time that this worker says how far a job is
 -- RETURNS  1 said | 0 the worker does not hold it at this place
--- TWICE    the same
+-- TWICE    the same, and nothing is changed, even if it has said more in between
 -- COST     O(1)
 local claimed, progress = KEYS[1], KEYS[2]
 if string.match(redis.call('HGET', claimed, ARGV[1]) or '', '^%d+') ~= ARGV[2] then
   return 0
 end
-redis.call('HSET', progress, ARGV[1], ARGV[3])
+local said = string.match(redis.call('HGET', progress, ARGV[1]) or '0', '^%d+')
+if tonumber(said) < tonumber(ARGV[4]) then
+  redis.call('HSET', progress, ARGV[1], ARGV[4] .. ' ' .. ARGV[3])
+end
 return 1

@@ -6,31 +6,44 @@
 -- KEYS[4]  queue     list    ids, the next one first
 -- KEYS[5]  bell      list    at most one token
 -- KEYS[6]  delayed   zset    id -> due time, server ms
+-- KEYS[7]  recent    hash    request -> its answer, 120 s
+-- KEYS[8]  older     hash    the same, from before; at most 120 s
 -- ARGV[1]  id        string
 -- ARGV[2]  delay_ms  integer >= 0; from now, or of one that waits for others from when they have succeeded
 -- ARGV[3]  name      of its queue
+-- ARGV[4]  request   string, unique to this call
 -- RETURNS  1 it is due then | 0 it is too late: it is in its queue already, runs or has ended
--- TWICE    the same, counted from the second run; 0 if it has begun since the first
+-- TWICE    the same, and nothing is changed, even if it was rescheduled in between
 -- COST     O(log N), N delayed jobs of the queue
 -- @include server_time
+-- @include recall
+-- @include remember
 -- @include ring
 -- @include put_off
 -- @include let_run
 local bodies, states, dead, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local id, delay_ms, name = ARGV[1], ARGV[2], ARGV[3]
+local recent, older = KEYS[7], KEYS[8]
+local id, delay_ms, name, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local answer = recall(recent, older, request)
+if answer then
+  return tonumber(answer)
+end
 local state = redis.call('HGET', states, id)
+local pending = string.match(state or '', '^waiting (%d+) ')
 if state == 'delayed ' .. name then
   -- All are read before one is changed: a key that is not ours stops the script here.
   redis.call('LLEN', queue)
   redis.call('LLEN', bell)
-  redis.call('ZREM', delayed, id)  -- first: it needs no memory, so a full server lets the rest pass
+end
+redis.call('ZREM', delayed, id)  -- first: it needs no memory, so a full server lets the rest pass
+answer = 1
+if state == 'delayed ' .. name then
   let_run(queue, bell, delayed, states, id, delay_ms, math.floor(server_time() / 1000), name)
-  return 1
-end
-local pending = string.match(state or '', '^waiting (%d+) ')
-if pending then
+elseif pending then
   redis.call('HSET', states, id, 'waiting ' .. pending .. ' ' .. delay_ms .. ' ' .. name)
-  return 1
+else
+  local is_queued = not state and redis.call('HEXISTS', bodies, id) == 1 and not redis.call('ZSCORE', dead, id)
+  answer = is_queued and delay_ms == '0' and 1 or 0
 end
-local is_queued = not state and redis.call('HEXISTS', bodies, id) == 1 and not redis.call('ZSCORE', dead, id)
-return is_queued and delay_ms == '0' and 1 or 0
+remember(recent, older, request, answer)
+return answer

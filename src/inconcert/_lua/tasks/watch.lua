@@ -4,7 +4,7 @@
 -- KEYS[2]  states    hash    id -> where it is, if not in its queue
 -- KEYS[3]  dead      zset    id -> when it was set aside, server ms
 -- KEYS[4]  reasons   hash    id -> why it was set aside, JSON, newline, name of its queue
--- KEYS[5]  progress  hash    id -> how far it is, JSON
+-- KEYS[5]  progress  hash    id -> 'NUMBER JSON': how far it is
 -- KEYS[6]  watchers  zset    'id address': which processes wait for its end
 -- KEYS[7]  result    string  'succeeded JSON' | 'cancelled '
 -- ARGV[1]  id        string
@@ -37,4 +37,4 @@ elseif state == 'waiting' then
 elseif state == 'queued' or about == '' then
   return {'queued', ''}
 end
-return {'running', redis.call('HGET', progress, id) or ''}
+return {'running', string.match(redis.call('HGET', progress, id) or '', '^%d+ (.*)$') or ''}

@@ -1,0 +1,688 @@
+"""A first sending may come late: after its repetition was answered, and after later calls of anybody.
+
+A call whose connection stalls is sent again on a new one.  What the old one holds may reach the server much later: a
+proxy, or a kernel that still tries, does not know that it was given up.  So each script that changes something either
+remembers what it was asked, or finds by itself that its time is over.  Here each runs, then what came later, then the
+same bytes again; and nothing is changed.
+
+A new script that changes something adds its story, or says in `BOUNDED` what its late run costs.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from inconcert import AcquireTimeout, Coordinator, JobNotFound, QueueFull
+from inconcert._core.session import Session
+from inconcert._redis.channel import Call
+from inconcert._redis.scripts import load
+from tests.support.eventually import eventually
+from tests.support.raw import raw
+
+LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
+SCRIPTS = {f"{path.parent.name}/{path.stem}": path for path in LUA.rglob("*.lua") if path.parent.name != "include"}
+
+# Commands that change nothing.
+_READS = re.compile(
+    "EXISTS|GET|GETRANGE|H(EXISTS|GET|GETALL|LEN|MGET|STRLEN)|L(INDEX|LEN|RANGE)|PTTL|PUBSUB|SDIFF|SISMEMBER|SMEMBERS"
+    "|STRLEN|TIME|Z(CARD|COUNT|LEXCOUNT|RANGE|RANGEBYLEX|RANGEBYSCORE|RANK|REVRANGE|REVRANGEBYLEX|SCAN|SCORE)"
+)
+
+# What a late run may cost, of those that need not be refused.
+BOUNDED = {
+    "barriers/renew": "a lease of one who still takes part counts from then",
+    "bells/ring": "one who sleeps looks once",
+    "chat/fetch": "it reads, and drops what is over age by now",
+    "chat/history": "likewise",
+    "claims/heartbeat": "a worker that retired is taken for alive for one lease, and holds nothing",
+    "claims/promote": "it moves what is due by now, as anybody may",
+    "elections/renew": "the lease of one who still leads counts from then",
+    "locks/acquire": "free locks are held by nobody for one ttl",
+    "mailboxes/unread": "it puts back what lapsed claims hold, as anybody may",
+    "permits/acquire": "a free permit is held by nobody for one ttl",
+    "permits/renew": "a lease that still holds counts from then",
+    "quorum/take": "the lock is held by nobody on this server for one ttl",
+    "rate_limits/take": "permits are taken that nobody uses, if they were refused before and are free by now",
+    "signals/join": "a place of nobody: what comes for it is handed to the next",
+    "tasks/pass_on": "it passes on what there is by now, as anybody may",
+    "tasks/watch": "an address of nobody, for three minutes",
+}
+
+
+def changes_something(path: Path) -> bool:
+    """Whether a script, or an include of it, has a command that is not in `_READS`."""
+    text = path.read_text("utf-8")
+    parts = [text, *((LUA / f"include/{name}.lua").read_text("utf-8") for name in re.findall(r"@include (\w+)", text))]
+    commands = re.findall(r"redis\.p?call\(\s*(?:[^,']*and )?'(\w+)'", "\n".join(parts))
+    return not all(map(_READS.fullmatch, commands))
+
+
+class Scene:
+    """A coordinator whose calls of one script are kept, to be sent once more."""
+
+    def __init__(self, concert: Coordinator) -> None:
+        self.concert = concert
+        self.session: Session = concert._access.session
+        self.calls: list[Call] = []
+
+    @asynccontextmanager
+    async def sent(self, name: str) -> AsyncGenerator[None, None]:
+        """Keep the calls of this script that begin in the body."""
+        channel = self.session.channel
+        submit = channel.submit
+
+        def keep(call: Call) -> None:
+            if call._script.name == name:
+                self.calls.append(call)
+            submit(call)
+
+        channel.submit = keep  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            channel.submit = submit  # type: ignore[method-assign]
+        await eventually(lambda: self.calls)
+
+    async def arrive(self) -> None:
+        """The first sendings of all that were kept come now."""
+        for call in self.calls:
+            await self.session.run(call._script, call.keys, *call._args)
+
+    async def everything(self) -> dict[bytes, bytes]:
+        """All keys, but for what is remembered of requests."""
+        client, namespace = raw(self.concert), self.concert._access.keys.namespace
+        keys = [key async for key in client.scan_iter(match=f"*{namespace}:*", count=1000)]
+        return {key: await client.dump(key) for key in sorted(keys) if not key.endswith((b":recent", b":older"))}
+
+
+Story = Callable[[Scene], AsyncGenerator[None, None]]
+STORIES: dict[str, list[Story]] = {}
+
+
+def late(name: str) -> Callable[[Story], Story]:
+    """Add a story, in which calls of this script are kept; they come late where it yields."""
+
+    def add(story: Story) -> Story:
+        STORIES.setdefault(name, []).append(story)
+        return story
+
+    return add
+
+
+@late("queues/purge")
+async def _items_put_in_after_a_purge_stay(scene: Scene) -> AsyncGenerator[None, None]:
+    queue = scene.concert.queue("q")
+    await queue.put("old")
+    async with scene.sent("queues/purge"):
+        assert await queue.purge() == 1
+    await queue.put_many(["new", "newer"])
+    await queue.put("later", delay=60)
+    yield
+
+
+@late("queues/put")
+async def _item_that_is_done_is_not_there_again(scene: Scene) -> AsyncGenerator[None, None]:
+    queue = scene.concert.queue("q")
+    async with scene.sent("queues/put"):
+        await queue.put("x")
+    await (await queue.get()).ack()
+    yield
+
+
+@late("queues/put")
+async def _refused_item_is_not_put_in_later(scene: Scene) -> AsyncGenerator[None, None]:
+    queue = scene.concert.queue("q", maxsize=1)
+    await queue.put("first")
+    async with scene.sent("queues/put"):
+        with pytest.raises(QueueFull):
+            await queue.put("refused")
+    await (await queue.get()).ack()
+    yield
+
+
+@late("queues/put")
+async def _put_that_gave_up_is_not_made_later(scene: Scene) -> AsyncGenerator[None, None]:
+    queue = scene.concert.queue("q", maxsize=1)
+    await queue.put("first")
+    async with scene.sent("queues/put"):
+        with pytest.raises(QueueFull):
+            await queue.put("given up", timeout=0.05)
+    await (await queue.get()).ack()
+    yield
+
+
+@late("queues/leave")
+async def _leaving_takes_no_other_out_of_line(scene: Scene) -> AsyncGenerator[None, None]:
+    queue = scene.concert.queue("q", maxsize=1)
+    await queue.put("first")
+    async with scene.sent("queues/leave"):
+        with pytest.raises(QueueFull):
+            await queue.put("given up", timeout=0.05)
+    with pytest.raises(QueueFull):
+        await queue.put("another", timeout=0.05)
+    yield
+
+
+@late("claims/ack")
+async def _item_that_came_back_is_not_ended_by_its_earlier_end(scene: Scene) -> AsyncGenerator[None, None]:
+    queue = scene.concert.queue("q")
+    await queue.put_many([1, 2])
+    async with scene.sent("claims/ack"):
+        await (await queue.get()).ack()
+    await queue.get()
+    yield
+
+
+@late("claims/nack")
+async def _item_that_is_claimed_again_is_not_given_back(scene: Scene) -> AsyncGenerator[None, None]:
+    queue = scene.concert.queue("q")
+    await queue.put("x")
+    delivery = await queue.get()
+    async with scene.sent("claims/nack"):
+        await delivery.nack()
+    await queue.get()
+    yield
+
+
+@late("claims/claim")
+async def _item_is_not_taken_by_a_claim_of_long_ago(scene: Scene) -> AsyncGenerator[None, None]:
+    queue = scene.concert.queue("q")
+    async with scene.sent("claims/claim"):
+        with pytest.raises(TimeoutError):
+            await queue.get(timeout=0)
+    with pytest.raises(TimeoutError):
+        await queue.get(timeout=0)
+    await queue.put("x")
+    yield
+
+
+@late("claims/recover")
+async def _worker_retires_once(scene: Scene) -> AsyncGenerator[None, None]:
+    async with Coordinator.from_client(scene.concert.redis, namespace=scene.concert._access.keys.namespace) as other:
+        there = Scene(other)
+        await other.queue("q").put("x")
+        await other.queue("q").get()
+        async with there.sent("claims/recover"):
+            await other._getters.close()
+        scene.calls += there.calls
+        await eventually(there.calls[0].done)
+    await scene.concert.queue("q").get()
+    yield
+
+
+@late("claims/replay")
+async def _item_set_aside_again_stays_there(scene: Scene) -> AsyncGenerator[None, None]:
+    queue = scene.concert.queue("q", max_attempts=1)
+    await queue.put("x")
+    first = await queue.get()
+    await first.nack()
+    async with scene.sent("claims/replay"):
+        await queue.replay(first.id)
+    await (await queue.get()).nack()
+    yield
+
+
+@late("claims/purge")
+async def _what_is_set_aside_after_a_purge_stays(scene: Scene) -> AsyncGenerator[None, None]:
+    queue = scene.concert.queue("q", max_attempts=1)
+    async with scene.sent("claims/purge"):
+        assert await queue.purge_dead() == 0
+    await queue.put("x")
+    await (await queue.get()).nack()
+    yield
+
+
+@late("claims/purge")
+async def _job_that_was_not_set_aside_yet_is_not_purged(scene: Scene) -> AsyncGenerator[None, None]:
+    job = await scene.concert.enqueue("no.such", [])
+    async with scene.sent("claims/purge"):
+        with pytest.raises(JobNotFound):
+            await scene.concert.tasks.purge(job.id)
+    await scene.concert.run_worker("default", burst=True)
+    yield
+
+
+@late("mailboxes/purge")
+async def _messages_sent_after_a_purge_stay(scene: Scene) -> AsyncGenerator[None, None]:
+    mailbox = scene.concert.mailbox("ann")
+    await mailbox.send("old")
+    async with scene.sent("mailboxes/purge"):
+        assert await mailbox.purge() == 1
+    await mailbox.send("new")
+    yield
+
+
+@late("mailboxes/send")
+async def _message_that_was_handled_is_not_there_again(scene: Scene) -> AsyncGenerator[None, None]:
+    mailbox = scene.concert.mailbox("ann")
+    async with scene.sent("mailboxes/send"):
+        await mailbox.send("x")
+    assert len(await mailbox.fetch()) == 1
+    assert await mailbox.unread() == 0
+    yield
+
+
+@late("mailboxes/fetch")
+async def _messages_are_not_claimed_for_a_fetch_that_was_handled(scene: Scene) -> AsyncGenerator[None, None]:
+    mailbox = scene.concert.mailbox("ann")
+    await mailbox.send("x")
+    async with scene.sent("mailboxes/fetch"):
+        assert len(await mailbox.fetch()) == 1
+    await mailbox.send("y")
+    yield
+
+
+@late("mailboxes/fetch")
+async def _messages_are_not_claimed_for_a_fetch_that_gave_up(scene: Scene) -> AsyncGenerator[None, None]:
+    mailbox = scene.concert.mailbox("ann")
+    async with scene.sent("mailboxes/fetch"):
+        assert await mailbox.fetch(timeout=0.05) == []
+    await mailbox.send("y")
+    yield
+
+
+@late("mailboxes/ack")
+async def _later_messages_are_not_acknowledged(scene: Scene) -> AsyncGenerator[None, None]:
+    mailbox = scene.concert.mailbox("ann")
+    await mailbox.send("x")
+    messages = await mailbox.fetch(ack=False)
+    async with scene.sent("mailboxes/ack"):
+        await mailbox.ack(messages)
+    await mailbox.send("y")
+    await mailbox.fetch(ack=False)
+    yield
+
+
+@late("mailboxes/withdraw")
+async def _later_fetch_keeps_what_it_has(scene: Scene) -> AsyncGenerator[None, None]:
+    mailbox = scene.concert.mailbox("ann")
+    async with scene.sent("mailboxes/withdraw"):
+        assert await mailbox.fetch(timeout=0.05) == []
+    await mailbox.send("y")
+    await mailbox.fetch(ack=False)
+    yield
+
+
+@late("tasks/enqueue")
+async def _job_that_has_run_does_not_run_again(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run", result_ttl=0)
+    async def run() -> None: ...
+
+    async with scene.sent("tasks/enqueue"):
+        await run.enqueue()
+    await scene.concert.run_worker("default", burst=True)
+    yield
+
+
+@late("tasks/enqueue")
+async def _job_refused_for_its_name_is_not_added_later(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run", result_ttl=0)
+    async def run() -> None: ...
+
+    assert (await run.options(unique="one").enqueue()).created
+    async with scene.sent("tasks/enqueue"):
+        assert not (await run.options(unique="one").enqueue()).created
+    await scene.concert.run_worker("default", burst=True)
+    yield
+
+
+@late("tasks/follow")
+async def _job_that_ran_after_another_does_not_run_again(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run", result_ttl=0)
+    async def run() -> None: ...
+
+    parent = await run.enqueue()
+    async with scene.sent("tasks/follow"):
+        await run.options(after=[parent]).enqueue()
+    await scene.concert.run_worker("default", burst=True)
+    yield
+
+
+@late("tasks/cancel")
+async def _replayed_job_is_not_cancelled(scene: Scene) -> AsyncGenerator[None, None]:
+    job = await scene.concert.enqueue("no.such", [])
+    await scene.concert.run_worker("default", burst=True)
+    async with scene.sent("tasks/cancel"):
+        assert await job.cancel()
+    await scene.concert.tasks.replay(job.id)
+    yield
+
+
+@late("tasks/reschedule")
+async def _later_time_of_a_job_stays(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run")
+    async def run() -> None: ...
+
+    job = await run.options(delay=60).enqueue()
+    async with scene.sent("tasks/reschedule"):
+        assert await job.reschedule(delay=0.5)
+    assert await job.reschedule(delay=100)
+    yield
+
+
+@late("tasks/pause")
+async def _queue_paused_after_a_resume_stays_paused(scene: Scene) -> AsyncGenerator[None, None]:
+    async with scene.sent("tasks/pause"):
+        await scene.concert.tasks.resume("q")
+    await scene.concert.tasks.pause("q")
+    yield
+
+
+@late("tasks/pause")
+async def _queue_resumed_after_a_pause_goes_on(scene: Scene) -> AsyncGenerator[None, None]:
+    async with scene.sent("tasks/pause"):
+        await scene.concert.tasks.pause("q")
+    await scene.concert.tasks.resume("q")
+    yield
+
+
+@late("tasks/free")
+async def _name_of_a_replayed_job_stays_taken(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="fails", max_attempts=1)
+    async def fails() -> None:
+        raise ValueError
+
+    job = await fails.options(unique="one", unique_until="started").enqueue()
+    async with scene.sent("tasks/free"):
+        await scene.concert.run_worker("default", burst=True)
+    await scene.concert.tasks.replay(job.id)
+    yield
+
+
+@late("tasks/progress")
+async def _progress_does_not_go_back(scene: Scene) -> AsyncGenerator[None, None]:
+    await scene.concert.enqueue("run", [])
+    async with scene.concert.consume("default") as jobs:
+        job = await anext(jobs)
+        async with scene.sent("tasks/progress"):
+            await job.progress(0.1)
+        await job.progress(0.9)
+        yield
+        await job.ack()
+
+
+@late("tasks/tick")
+async def _instant_that_was_enqueued_is_not_again(scene: Scene) -> AsyncGenerator[None, None]:
+    keys = scene.concert._enqueuing._keys
+    place = keys.queue("q")
+    places = (keys.bodies, place.queue, place.bell, keys.schedule("s"))
+    [now_ms, *_] = await scene.session.run(load("tasks/tick"), places, 3_600_000, "")
+    await raw(scene.concert).set(keys.schedule("s"), now_ms - 1000, px=3_600_000)
+    args = (3_600_000, "", now_ms - 500, "instant", "{}")
+    async with scene.sent("tasks/tick"):
+        assert (await scene.session.run(load("tasks/tick"), (*places, keys.result("instant")), *args))[2] == 1
+    await raw(scene.concert).delete(keys.bodies, place.queue, place.bell)  # it has run, and its result is not kept
+    yield
+
+
+@late("tasks/unwatch")
+async def _others_who_wait_for_a_job_stay(scene: Scene) -> AsyncGenerator[None, None]:
+    job = await scene.concert.enqueue("run", [])
+    async with scene.sent("tasks/unwatch"):
+        with pytest.raises(TimeoutError):
+            await job.result(timeout=0.05)
+    await job._look(scene.session.new_address())
+    yield
+
+
+@late("chat/create")
+async def _chat_that_all_have_left_is_not_there_again(scene: Scene) -> AsyncGenerator[None, None]:
+    chat = scene.concert.chat
+    async with scene.sent("chat/create"):
+        chat_id = await chat.create("ann", ["bob"], "hello")
+    for user in ("ann", "bob"):
+        await chat.leave(chat_id, user)
+    yield
+
+
+@late("chat/join")
+async def _one_who_has_left_does_not_join_again(scene: Scene) -> AsyncGenerator[None, None]:
+    chat = scene.concert.chat
+    chat_id = await chat.create("ann", [], "hello")
+    async with scene.sent("chat/join"):
+        await chat.join(chat_id, "bob")
+    await chat.leave(chat_id, "bob")
+    yield
+
+
+@late("chat/leave")
+async def _one_who_has_joined_again_stays(scene: Scene) -> AsyncGenerator[None, None]:
+    chat = scene.concert.chat
+    chat_id = await chat.create("ann", ["bob"], "hello")
+    async with scene.sent("chat/leave"):
+        await chat.leave(chat_id, "bob")
+    await chat.join(chat_id, "bob")
+    yield
+
+
+@late("chat/send")
+async def _message_is_not_said_again(scene: Scene) -> AsyncGenerator[None, None]:
+    chat = scene.concert.chat
+    chat_id = await chat.create("ann", [], "hello")
+    async with scene.sent("chat/send"):
+        await chat.send(chat_id, "ann", "x")
+    await chat.fetch("ann")
+    await chat.send(chat_id, "ann", "y")
+    yield
+
+
+@late("chat/ack")
+async def _read_position_does_not_go_back(scene: Scene) -> AsyncGenerator[None, None]:
+    chat = scene.concert.chat
+    chat_id = await chat.create("ann", ["bob"], "hello")
+    message_id = (await chat.send(chat_id, "ann", "x")).id
+    async with scene.sent("chat/ack"):
+        await chat.ack("bob", chat_id, message_id)
+    await chat.ack("bob", chat_id, (await chat.send(chat_id, "ann", "y")).id)
+    yield
+
+
+@late("events/set")
+async def _event_cleared_after_it_was_set_stays_cleared(scene: Scene) -> AsyncGenerator[None, None]:
+    event = scene.concert.event("e")
+    async with scene.sent("events/set"):
+        await event.set()
+    await event.clear()
+    yield
+
+
+@late("events/clear")
+async def _event_set_after_it_was_cleared_stays_set(scene: Scene) -> AsyncGenerator[None, None]:
+    event = scene.concert.event("e")
+    async with scene.sent("events/clear"):
+        await event.clear()
+    await event.set()
+    yield
+
+
+@late("latches/count_down")
+async def _latch_counts_once(scene: Scene) -> AsyncGenerator[None, None]:
+    latch = scene.concert.latch("l", 5)
+    async with scene.sent("latches/count_down"):
+        await latch.count_down()
+    await latch.count_down()
+    yield
+
+
+@late("barriers/arrive")
+async def _one_that_has_left_a_barrier_does_not_arrive_again(scene: Scene) -> AsyncGenerator[None, None]:
+    keys = scene.concert.barrier("b", 2)._terms.keys
+    async with scene.sent("barriers/arrive"):
+        await scene.session.run(load("barriers/arrive"), keys, "one.1", 2, 30_000, 1, "nowhere")
+    await scene.session.run(load("barriers/leave"), keys, "one.1")
+    yield
+
+
+@late("barriers/leave")
+async def _others_stay_in_a_round(scene: Scene) -> AsyncGenerator[None, None]:
+    keys = scene.concert.barrier("b", 2)._terms.keys
+    await scene.session.run(load("barriers/arrive"), keys, "one.1", 2, 30_000, 1, "nowhere")
+    async with scene.sent("barriers/leave"):
+        await scene.session.run(load("barriers/leave"), keys, "one.1")
+    await scene.session.run(load("barriers/arrive"), keys, "one.2", 2, 30_000, 1, "nowhere")
+    yield
+
+
+@late("barriers/abort")
+async def _round_that_begins_after_an_abort_is_not_broken(scene: Scene) -> AsyncGenerator[None, None]:
+    barrier = scene.concert.barrier("b", 2)
+    async with scene.sent("barriers/abort"):
+        await barrier.abort()
+    await scene.session.run(load("barriers/arrive"), barrier._terms.keys, "one.1", 2, 30_000, 1, "nowhere")
+    yield
+
+
+@late("index/add")
+async def _removed_document_is_not_there_again(scene: Scene) -> AsyncGenerator[None, None]:
+    index = scene.concert.index("i")
+    async with scene.sent("index/add"):
+        await index.add("d", "red apples")
+    await index.remove("d")
+    yield
+
+
+@late("index/remove")
+async def _document_added_again_stays(scene: Scene) -> AsyncGenerator[None, None]:
+    index = scene.concert.index("i")
+    await index.add("d", "red apples")
+    async with scene.sent("index/remove"):
+        await index.remove("d")
+    await index.add("d", "green apples")
+    yield
+
+
+@late("index/clear")
+async def _documents_added_after_a_clear_stay(scene: Scene) -> AsyncGenerator[None, None]:
+    index = scene.concert.index("i")
+    async with scene.sent("index/clear"):
+        await index.clear()
+    await index.add("d", "green apples")
+    yield
+
+
+@late("permits/release")
+async def _later_holder_keeps_its_lease(scene: Scene) -> AsyncGenerator[None, None]:
+    lock = scene.concert.lock("l")
+    lease = await lock.acquire()
+    async with scene.sent("permits/release"):
+        await lease.release()
+    async with lock:
+        yield
+
+
+@late("permits/release")
+async def _one_who_gave_up_takes_no_other_out_of_line(scene: Scene) -> AsyncGenerator[None, None]:
+    lock = scene.concert.lock("l")
+    async with lock:
+        async with scene.sent("permits/release"):
+            with pytest.raises(AcquireTimeout):
+                await lock.acquire(timeout=0.05)
+        yield
+
+
+@late("permits/downgrade")
+async def _writer_that_released_reads_no_more(scene: Scene) -> AsyncGenerator[None, None]:
+    write = scene.concert.rwlock("l").write()
+    lease = await write.acquire()
+    async with scene.sent("permits/downgrade"):
+        await lease.downgrade()
+    await lease.release()
+    async with write:
+        yield
+
+
+@late("elections/vacate")
+async def _later_leader_stays_proclaimed(scene: Scene) -> AsyncGenerator[None, None]:
+    election = scene.concert.election("e")
+    async with scene.sent("elections/vacate"), election:
+        await eventually(election.leader)
+    async with election:
+        await eventually(election.leader)
+        yield
+
+
+@late("quorum/release")
+async def _holder_on_one_server_keeps_it(scene: Scene) -> AsyncGenerator[None, None]:
+    [key] = scene.concert._access.keys.of("quorum", "l", "holder")
+    await scene.session.run(load("quorum/take"), (key,), "me", 30_000)
+    async with scene.sent("quorum/release"):
+        await scene.session.run(load("quorum/release"), (key,), "me")
+    await scene.session.run(load("quorum/take"), (key,), "another", 30_000)
+    yield
+
+
+@late("rate_limits/give_back")
+async def _permits_are_given_back_once(scene: Scene) -> AsyncGenerator[None, None]:
+    keys = scene.concert._access.keys.of("rate", "l", "taken", "recent", "older")
+    take, give_back = load("rate_limits/take"), load("rate_limits/give_back")
+    for request in ("first", "second", "third"):
+        await scene.session.run(take, keys, request, 1_000_000, 5_000_000, 0)
+    async with scene.sent("rate_limits/give_back"):
+        await scene.session.run(give_back, keys[:1], "third")
+    await scene.session.run(take, keys, "fourth", 1_000_000, 5_000_000, 0)
+    yield
+
+
+@late("signals/notify")
+async def _nobody_is_woken_by_what_woke_nobody(scene: Scene) -> AsyncGenerator[None, None]:
+    signal = scene.concert.signal("s")
+    async with scene.sent("signals/notify"):
+        assert not await signal.notify("old")
+    join = (f"{scene.session.id}.9999", 0, 30_000)
+    await scene.session.run(load("signals/join"), signal._keys, *join)
+    yield
+
+
+@late("signals/broadcast")
+async def _one_who_came_after_a_broadcast_waits(scene: Scene) -> AsyncGenerator[None, None]:
+    signal = scene.concert.signal("s")
+    async with scene.sent("signals/broadcast"):
+        await signal.broadcast("old")
+    join = (f"{scene.session.id}.9999", 0, 30_000)
+    await scene.session.run(load("signals/join"), signal._keys, *join)
+    yield
+
+
+@late("signals/leave")
+async def _others_stay_in_line_for_a_signal(scene: Scene) -> AsyncGenerator[None, None]:
+    signal, me, other = scene.concert.signal("s"), scene.session.new_address(), scene.session.new_address()
+    await scene.session.run(load("signals/join"), signal._keys, me, 0, 30_000)
+    async with scene.sent("signals/leave"):
+        await scene.session.run(load("signals/leave"), signal._keys[:3], me, 1, scene.session.inboxes)
+    await scene.session.run(load("signals/join"), signal._keys, other, 0, 30_000)
+    yield
+
+
+@late("periodic/begin")
+async def _run_that_is_due_is_left_to_who_asks_now(scene: Scene) -> AsyncGenerator[None, None]:
+    keys = scene.concert._access.keys.of("periodic", "p", "latest", "recent", "older")
+    async with scene.sent("periodic/begin"):
+        assert await scene.session.run(load("periodic/begin"), keys, "first", 60_000) == 0
+        assert await scene.session.run(load("periodic/begin"), keys, "second", 60_000) > 0
+    await raw(scene.concert).delete(keys[0])  # the period is over
+    yield
+
+
+@pytest.mark.parametrize(
+    "story", [story for stories in STORIES.values() for story in stories], ids=lambda story: story.__name__[1:]
+)
+async def test_late_first_sending_changes_nothing(concert: Coordinator, story: Story) -> None:
+    """See each story."""
+    scene = Scene(concert)
+    telling = story(scene)
+    await anext(telling)
+    before = await scene.everything()
+    await scene.arrive()
+    assert await scene.everything() == before
+    with pytest.raises(StopAsyncIteration):
+        await anext(telling)
+
+
+def test_every_script_that_changes_something_has_a_story() -> None:
+    """None was forgotten."""
+    changing = {name for name, path in SCRIPTS.items() if changes_something(path)}
+    assert changing == STORIES.keys() | BOUNDED.keys()
+    assert not STORIES.keys() & BOUNDED.keys()
