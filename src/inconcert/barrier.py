@@ -79,6 +79,7 @@ class Barrier:
         ttl: Seconds = BARRIER_TTL,
         timeout: Seconds | None = None,
     ) -> None:
+        self._name = name
         if type(parties) is not int or not 1 <= parties <= _MOST:
             raise ValueError(f"parties of barrier {name!r} is {parties!r}; give a whole number from 1 to {_MOST}")
         keys = access.keys.of("barrier", name, "participants", "order", "rounds", "recent", "older")
@@ -88,7 +89,7 @@ class Barrier:
         self._timeout = durations.timeout(timeout)
 
     def __repr__(self) -> str:
-        return f"<Barrier {self._terms.name!r}>"
+        return f"<Barrier {self._name!r}>"
 
     async def __aenter__(self) -> int:
         return await self.wait()

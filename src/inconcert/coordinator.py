@@ -178,6 +178,8 @@ class Coordinator(TaskCoordinator):
         self._timetable = Timetable(self._access)
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_access"):  # its arguments were refused
+            return "<Coordinator, not set up>"
         state = "closed" if self._access.opened is None else "open"
         return f"<Coordinator {self.url or ''} namespace={self._access.keys.namespace!r} {state}>"
 

@@ -61,12 +61,12 @@ class Locks(Acquirable["Leases"]):
     """
 
     def __init__(self, access: Access, *names: str, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> None:
+        super().__init__("locks", ", ".join(map(str, names)), timeout)
         if not 1 <= len(names) <= _MOST:
             raise ValueError(f"locks() is given {len(names)} names; give from 1 to {_MOST}")
         self._keys = {name: access.keys.of("lock", name, "holders", "waiters", "fence") for name in names}
         if len(self._keys) < len(names):
             raise ValueError(f"locks{names!r} has a name twice, and would wait for itself; give each name once")
-        super().__init__("locks", ", ".join(names), timeout)
         self._access = access
         self._ttl = durations.ttl(ttl)
 

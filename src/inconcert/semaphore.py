@@ -43,9 +43,9 @@ class Semaphore(Permits[Lease]):
     def __init__(
         self, access: Access, name: str, *, limit: int, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
     ) -> None:
+        super().__init__(access, "semaphore", name, limit=limit, ttl=ttl, timeout=timeout)
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= _MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"limit of semaphore {name!r} is {limit!r}; give a whole number from 1 to {_MOST}")
-        super().__init__(access, "semaphore", name, limit=limit, ttl=ttl, timeout=timeout)
 
     def _lease(self, session: Session, grant: Grant) -> Lease:
         return Lease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)

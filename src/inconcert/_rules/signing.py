@@ -36,10 +36,12 @@ class KeyRing:
     """
 
     def __init__(self, namespace: str, keys: SigningKeys | None = None, *, accept_unsigned: bool = False) -> None:
+        self._secrets: dict[str, bytes] = {}  # first, for the repr of one that is refused
         if keys is None and accept_unsigned:
             raise ValueError("accept_unsigned is set without signing_keys; give the keys, too, or neither")
         self._namespace = namespace.encode()
-        self._secrets = {} if keys is None else _checked(keys)
+        if keys is not None:
+            self._secrets = _checked(keys)
         self._signing_id = next(iter(self._secrets), None)
         self._accept_unsigned = accept_unsigned
 

@@ -110,6 +110,7 @@ class Queue:
         maxsize: int | None = None,
         delivery: Guarantee = "at_least_once",
     ) -> None:
+        self.name = name
         if order not in get_args(QueueOrder):
             raise ValueError(f"order is {order!r}; give 'fifo' or 'lifo'")
         if delivery not in get_args(Guarantee):
@@ -118,7 +119,6 @@ class Queue:
             raise ValueError(f"max_attempts is {max_attempts!r}; give a whole number from 1")
         if maxsize is not None and (type(maxsize) is not int or maxsize < 1):
             raise ValueError(f"maxsize is {maxsize!r}; give a whole number from 1, or None for no limit")
-        self.name = name
         self._access = access
         self._getters = getters
         self._keys = ItemKeys(access.keys, name)

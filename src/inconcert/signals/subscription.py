@@ -46,10 +46,10 @@ class Subscription(Generic[T_co]):
         is_pattern: bool,
         buffer: int,
     ) -> None:
+        self._title = title
         if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"buffer of a subscription is {buffer!r}; give a whole number of messages, at least 1")
         self._access = access
-        self._title = title
         self._channel = channel
         self._item = item
         self._is_pattern = is_pattern

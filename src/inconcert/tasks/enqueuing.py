@@ -52,7 +52,8 @@ class Draft:
         *,
         scheduled_at: float | None = None,
     ) -> None:
-        self.name = check_name("task", name)
+        self.name = name
+        check_name("task", name)
         self.options = options
         self.text = seal(
             Envelope(

@@ -6,6 +6,7 @@ from types import EllipsisType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from inconcert._rules.durations import Seconds
+from inconcert._rules.names import check_name
 from inconcert.tasks.arguments import Arguments
 from inconcert.tasks.enqueuing import Draft, Enqueuing
 from inconcert.tasks.job import Job
@@ -51,7 +52,8 @@ class Task(Generic[P, R]):
         defaults: Options,
         retrying: Retrying,
     ) -> None:
-        self.name = name or f"{function.__module__}.{function.__qualname__}"
+        self.name = f"{function.__module__}.{function.__qualname__}" if name is None else name
+        check_name("task", self.name)
         self.function = function
         self.defaults = defaults
         self.retrying = retrying
