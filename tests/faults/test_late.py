@@ -48,6 +48,7 @@ BOUNDED = {
     "rate_limits/take": "permits are taken that nobody uses, if they were refused before and are free by now",
     "signals/join": "a place of nobody: what comes for it is handed to the next",
     "tasks/pass_on": "it passes on what there is by now, as anybody may",
+    "tasks/sweep": "it drops names that nobody has by now, as anybody may",
     "tasks/watch": "an address of nobody, for three minutes",
 }
 
