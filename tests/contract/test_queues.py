@@ -128,6 +128,27 @@ async def test_delayed_item_joins_the_queue_when_it_is_due(
     assert await take(queue, 2) == expected
 
 
+@pytest.mark.parametrize(("order", "step"), [("fifo", 1), ("lifo", -1)])
+async def test_items_due_at_one_instant_come_in_their_order(any_concert: Coordinator, order: Any, step: int) -> None:
+    """However many digits their ids have; and so do those that are set aside at one instant, the latest first."""
+    queue, keys = any_concert.queue("q", order=order, max_attempts=1), ItemKeys(any_concert._access.keys, "q")
+    await queue.put_many(list(range(120)), delay=3600)
+    await make_all_due(any_concert, keys.only.delayed)
+    promoter = Promoter(any_concert._access.session, keys, [keys.only], to_the_front=order == "lifo")
+    await promoter.promote()
+    deliveries = [await queue.get() for _ in range(120)]
+    assert [delivery.item for delivery in deliveries] == list(range(120))[::step]
+    for delivery in deliveries:
+        await delivery.nack()
+    await make_all_due(any_concert, keys.dead)
+    assert [dead.item for dead in await queue.dead(limit=120)] == list(range(120))[::-1]
+
+
+async def make_all_due(concert: Coordinator, key: str) -> None:
+    """Give all in this sorted set the same instant, which is over."""
+    await raw(concert).zadd(key, dict.fromkeys(await raw(concert).zrange(key, 0, -1), 1))
+
+
 async def test_item_is_not_handed_out_early(any_concert: Coordinator) -> None:
     """And when it is due, it comes at once, whoever waits."""
     queue = any_concert.queue("q")

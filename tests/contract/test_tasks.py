@@ -745,6 +745,18 @@ async def test_cancelled_worker_gives_everything_back(any_concert: Coordinator) 
 # Delayed jobs.
 
 
+async def test_jobs_due_at_one_instant_run_in_their_order(any_concert: Coordinator) -> None:
+    """However many digits their ids have."""
+    task = any_concert.task(queue="q", name="t")(len)
+    jobs = await any_concert.enqueue_many([task.options(delay=3600).call([]) for _ in range(120)])
+    client: Any = any_concert.redis
+    delayed = any_concert._enqueuing._keys.queue("q").delayed
+    await client.zadd(delayed, dict.fromkeys(await client.zrange(delayed, 0, -1), 1))
+    async with any_concert.consume("q", prefetch=120) as consumer:
+        claimed = [await anext(consumer) for _ in jobs]
+    assert [job.id for job in claimed] == [job.id for job in jobs]
+
+
 async def test_delayed_job_runs_when_it_is_due_and_not_before(any_concert: Coordinator) -> None:
     """By the server's clock; one that is due earlier overtakes those that were there."""
     client: Any = any_concert.redis

@@ -79,8 +79,13 @@ class Session:
         await self.wakeups.close()
 
     def new_address(self) -> str:
-        """A name that no other waiter or holder has, in any process: `session.number`."""
-        return f"{self.id}.{next(self._numbers)}"
+        """A name that no other waiter or holder has, in any process: `session.number`.
+
+        Those of a session sort by their text as they were drawn, for the server orders what is due in one instant by
+        its name: the number has its length before it, so that 9, 10 and 11 are 19, 210 and 211.
+        """
+        number = str(next(self._numbers))
+        return f"{self.id}.{len(number):x}{number}"
 
     async def run(self, script: Script, keys: tuple[str, ...], *args: Argument) -> Reply:
         """Run a script and wait for its reply.
