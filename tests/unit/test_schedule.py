@@ -2,18 +2,20 @@
 
 import sys
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
+from functools import cache
+from itertools import islice, pairwise, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inconcert import Coordinator
 from inconcert.tasks.schedule import Missed, Schedule, Timetable, timetable
 
 HOUR = 3_600_000  # ms
+MINUTE = 60_000
 
 
 def cron(expression: str, zone: str = "UTC") -> Timetable:
@@ -69,6 +71,12 @@ def test_expression_may_have_seconds() -> None:
     ("expression", "around", "expected"),
     [
         ("30 2 * * *", "2026-03-28T12:00:00Z", ["29 03:00 CEST", "30 02:30 CEST"]),
+        ("0 30 2 * * *", "2026-03-28T12:00:00Z", ["29 03:00 CEST", "30 02:30 CEST"]),
+        ("*/20 30 2 * * *", "2026-03-28T12:00:00Z", ["29 03:00 CEST", "30 02:30 CEST"]),
+        ("15,45 2 * * *", "2026-03-28T12:00:00Z", ["29 03:00 CEST", "30 02:15 CEST"]),
+        ("0 30 2 * * *", "2026-10-24T12:00:00Z", ["25 02:30 CEST", "26 02:30 CET"]),
+        ("*/30 2 * * *", "2026-03-28T12:00:00Z", ["30 02:00 CEST", "30 02:30 CEST"]),
+        ("*/45 2 * * *", "2026-10-25T00:10:00Z", ["25 02:45 CEST", "25 02:00 CET"]),
         ("30 2 * * *", "2026-10-24T12:00:00Z", ["25 02:30 CEST", "26 02:30 CET"]),
         ("30 2 * * *", "2026-10-25T01:10:00Z", ["26 02:30 CET", "27 02:30 CET"]),
         ("0 * * * *", "2026-03-28T23:30:00Z", ["29 01:00 CET", "29 03:00 CEST"]),
@@ -83,20 +91,78 @@ def test_clocks_that_are_put_forward_or_back_neither_lose_nor_double_a_day(
     assert [local(instant, "Europe/Berlin") for instant in found] == expected
 
 
+def test_time_that_a_whole_day_passes_over_is_when_that_is_over() -> None:
+    """Samoa had no 30 December 2011; and in Beirut, where clocks are put forward at midnight, that is at one."""
+    samoa = islice(cron("30 2 * * *", "Pacific/Apia").after(ms("2011-12-29T00:00:00Z")), 4)
+    assert [local(instant, "Pacific/Apia")[:8] for instant in samoa] == ["29 02:30", "31 00:00", "31 02:30", "01 02:30"]
+    beirut = islice(cron("0 0 * * *", "Asia/Beirut").after(ms("2026-03-28T12:00:00Z")), 2)
+    assert [local(instant, "Asia/Beirut") for instant in beirut] == ["29 01:00 EEST", "30 00:00 EEST"]
+
+
+CHANGES = [
+    ("UTC", "2026-03-29T01:00:00Z"),
+    ("Europe/Berlin", "2026-03-29T01:00:00Z"),
+    ("Europe/Berlin", "2026-10-25T01:00:00Z"),
+    ("America/New_York", "2026-11-01T06:00:00Z"),
+    ("Australia/Lord_Howe", "2026-04-04T15:00:00Z"),
+    ("Australia/Lord_Howe", "2026-10-03T15:30:00Z"),
+    ("America/Sao_Paulo", "2018-02-18T02:00:00Z"),
+    ("America/Sao_Paulo", "2018-11-04T03:00:00Z"),
+    ("Asia/Beirut", "2026-03-28T22:00:00Z"),
+    ("Asia/Beirut", "2026-10-24T21:00:00Z"),
+    ("Pacific/Apia", "2011-12-30T10:00:00Z"),
+    ("Africa/Monrovia", "1972-01-07T00:44:30Z"),
+]
+seconds = st.sampled_from(["", "0 ", "*/20 ", "7,40 "])
+minutes = st.sampled_from(["*", "*/15", "0", "30", "10,50", "20-40"])
+hours = st.sampled_from(["*", "*/2", "0", "2", "0-3", "1,2,23"])
+
+
+@settings(deadline=None)
 @given(
-    start=st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1)),  # noqa: DTZ001 - made aware below
-    expression=st.sampled_from(["*/15 * * * *", "30 2 * * *", "0,30 1-3 * * *", "0 */2 * * *", "0 0 * * 0"]),
-    zone=st.sampled_from(["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC"]),
+    near=st.sampled_from(CHANGES),
+    away=st.integers(-40 * HOUR, 30 * HOUR),
+    expression=st.builds("{}{} {} * * {}".format, seconds, minutes, hours, st.sampled_from(["*", "0", "SAT"])),
 )
-def test_instants_are_the_same_wherever_one_begins(start: datetime, expression: str, zone: str) -> None:
+def test_instants_are_the_same_wherever_one_begins(near: tuple[str, str], away: int, expression: str) -> None:
     """So two processes that look at different moments agree on every one."""
+    zone, change = near
     when = cron(expression, zone)
-    first = int(start.replace(tzinfo=UTC).timestamp() * 1000)
-    run = list(islice(when.after(first), 20))
+    first = ms(change) + away
+    run = list(islice(when.after(first), 30))
     assert run == sorted(set(run))
     for earlier, later in pairwise(run):
         assert next(when.after(earlier)) == later
         assert next(when.after(later - 1)) == later
+        assert next(when.after((earlier + later) // 2)) == later
+    assert run[0] > first
+
+
+@cache
+def clocks(zone: str, start: int, end: int) -> list[tuple[int, str, int]]:
+    """What they show in each minute, and whether for the second time."""
+    minutes = range(start // MINUTE * MINUTE + MINUTE, end + 1, MINUTE)
+    times = [datetime.fromtimestamp(instant / 1000, ZoneInfo(zone)) for instant in minutes]
+    return [(instant, f"{time:%H:%M}", time.fold) for instant, time in zip(minutes, times, strict=True)]
+
+
+@settings(deadline=None)
+@given(near=st.sampled_from(CHANGES[:-1]), minute=minutes, hour=hours)
+def test_instants_are_what_clocks_show(near: tuple[str, str], minute: str, hour: str) -> None:
+    """With a star, each minute at which they show such a time; else each such time of a day once."""
+    zone, change = near
+    expression = f"{minute} {hour} * * *"
+    start = ms(change) - 26 * HOUR
+    end = start + 52 * HOUR
+    found = list(takewhile(lambda instant: instant <= end, cron(expression, zone).after(start)))
+    times = {f"{datetime.fromtimestamp(at / 1000, UTC):%H:%M}" for at in islice(cron(expression).after(-1), 1440)}
+    fitting = [(instant, fold) for instant, shown, fold in clocks(zone, start, end) if shown in times]
+    if "*" in minute + hour:
+        assert found == [instant for instant, _ in fitting]
+    else:
+        firsts = {instant for instant, fold in fitting if not fold}
+        assert firsts <= set(found)
+        assert all(instant in firsts or instant == ms(change) for instant in found)
 
 
 @pytest.mark.parametrize(

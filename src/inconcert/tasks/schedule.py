@@ -7,7 +7,7 @@ import importlib
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import takewhile
 from types import ModuleType
 from typing import Any, Literal, Protocol
@@ -27,6 +27,8 @@ Missed = Literal["skip", "once", "all"]
 _SHORTEST_PERIOD = 0.1  # seconds
 _LATE_MS = 60_000  # an instant that nobody came to for so long is missed: longer than a worker takes to restart
 _MOST_MISSED = 100  # instants that are made up for
+_SECOND = timedelta(seconds=1)
+_LONGEST_HOUR = timedelta(hours=26)  # within which clocks are put back at most once, and by less
 
 
 class Timetable(Protocol):
@@ -62,9 +64,13 @@ class Every:
 class Cron:
     """The instants of a cron expression, on the clocks of a time zone.
 
+    Where its clocks are put forward or back, Debian's cron is followed.  An expression that begins with `*` in the
+    minute or the hour means each moment at which the clocks show such a time.  Any other means a time of the day: one
+    that they pass over is when that is over, and one that comes twice is when it comes first.
+
     Attributes:
         expression: Five fields, or six with seconds first.
-        zone: The time zone. Where its clocks are put forward or back, Debian's cron is followed.
+        zone: The time zone.
     """
 
     expression: str
@@ -75,12 +81,53 @@ class Cron:
 
     def after(self, ms: int) -> Iterator[int]:
         """The instants after this one, in order."""
-        last_ms = ms
-        for instant in _cronsim().CronSim(self.expression, datetime.fromtimestamp(ms // 1000, self.zone)):
+        minute_and_hour = self.expression.split()[-5:-3]
+        is_each_time = any(field.startswith("*") for field in minute_and_hour)
+        begin = datetime.fromtimestamp(ms // 1000, UTC)
+        for instant in self._each_time(begin) if is_each_time else self._times_of_day(begin):
             instant_ms = int(instant.timestamp()) * 1000
-            if instant_ms > last_ms:  # an hour that comes twice may lead back
-                last_ms = instant_ms
+            if instant_ms > ms:
+                ms = instant_ms
                 yield instant_ms
+
+    def _each_time(self, begin: datetime) -> Iterator[datetime]:
+        # Clocks that are put back soon show an earlier time then.
+        offset = min(self._offset(begin), self._offset(begin + _LONGEST_HOUR))
+        second_times: deque[datetime] = deque()  # of those that come twice
+        for shown in self._shown(begin + offset):
+            first, second = self._instants(shown)
+            while second_times and second_times[0] <= first:
+                yield second_times.popleft()
+            if first < second:
+                second_times.append(second)
+            if first <= second:
+                yield first
+        yield from second_times
+
+    def _times_of_day(self, begin: datetime) -> Iterator[datetime]:
+        for shown in self._shown(begin + self._offset(begin)):
+            first, second = self._instants(shown)
+            yield first if first <= second else self._change_between(second, first)
+
+    def _shown(self, begin: datetime) -> Iterator[datetime]:
+        """The times that fit the expression, after this one, on clocks that are never put forward or back."""
+        return iter(_cronsim().CronSim(self.expression, begin.replace(tzinfo=None)))
+
+    def _instants(self, shown: datetime) -> tuple[datetime, datetime]:
+        """When clocks show this first, and last; the other way round if they pass it over."""
+        first, second = (shown.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        return first, second
+
+    def _offset(self, instant: datetime) -> timedelta:
+        return instant.astimezone(self.zone).utcoffset() or timedelta()
+
+    def _change_between(self, before: datetime, after: datetime) -> datetime:
+        """When the clocks are put forward."""
+        old = self._offset(before)
+        while after - before > _SECOND:
+            middle = before + (after - before) // _SECOND // 2 * _SECOND
+            before, after = (middle, after) if self._offset(middle) == old else (before, middle)
+        return after
 
 
 def timetable(expression: str | None, *, every: Seconds | None, zone: str) -> Timetable:
