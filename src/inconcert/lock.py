@@ -29,7 +29,7 @@ class Lock(Permits[Lease]):
 
     ```python
     async with concert.lock("item:42") as lease:
-        await store.write(item, fencing_token=lease.fencing_token)
+        await store(item, fencing_token=lease.fencing_token)
     ```
 
     Args:

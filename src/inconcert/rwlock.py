@@ -38,7 +38,7 @@ class RWLock:
     async with doc.read():
         ...
     async with doc.write() as lease:
-        await store.write(text, fencing_token=lease.fencing_token)
+        await store(text, fencing_token=lease.fencing_token)
     ```
 
     Args:

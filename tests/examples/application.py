@@ -15,6 +15,8 @@ from enum import Enum
 from typing import Any
 from uuid import uuid4
 
+from redis.asyncio import Redis
+
 from inconcert import Coordinator
 
 concert = Coordinator.from_env()  # each page has one of its own
@@ -34,6 +36,14 @@ class Page:
 class Article:
     id: str
     text: str
+
+
+class Timer:
+    def labels(self, name: str) -> "Timer":
+        return self
+
+    def time(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Reply:
@@ -61,9 +71,11 @@ class WebSocket:
 
 SELL = "UPDATE items SET state = 'sold', token = :token WHERE id = :id AND token < :token"
 batch = [Article("doc:3", "Fair locks"), Article("doc:4", "Unfair locks")]
+client_a, client_b, client_c = Redis(), Redis(), Redis()
 coins = 17
 database = Database()
 day = "2026-11-21"
+duration = Timer()
 giver, taker = 1, 2
 item = uuid4()
 item_id = "sword"
@@ -98,11 +110,14 @@ async def get(url: str) -> Reply:
     return Reply()
 
 
-async def handle(name: str, *args: Any, **kwargs: Any) -> None: ...
+async def handle(*args: Any, **kwargs: Any) -> None: ...
 async def import_all() -> None: ...
 async def import_row(row: int) -> None: ...
-async def load() -> str:
+async def load(item: object = None) -> str:
     return "a text"
+
+
+async def load_everything() -> None: ...
 
 
 async def load_settings() -> dict[str, Any]:
@@ -121,6 +136,7 @@ async def provider_is_up() -> bool:
     return True
 
 
+async def publish_the_last_epoch() -> None: ...
 async def read_feed() -> None: ...
 async def remove_old_carts() -> None: ...
 async def schedule(*, fencing_token: int) -> None: ...
@@ -136,8 +152,9 @@ def stem(word: str) -> str:
     return word
 
 
-async def store(text: str, *, fencing_token: int = 0) -> None: ...
+async def store(thing: object, *, fencing_token: int = 0) -> None: ...
 async def synchronise_all() -> None: ...
+async def transfer(*, fencing_tokens: Mapping[str, int]) -> None: ...
 async def undo(step: str) -> None: ...
 async def undo_import() -> None: ...
 async def work() -> None: ...
@@ -163,5 +180,5 @@ async def render(name: str) -> str:
 async def report(number: int) -> None: ...
 @concert.task()
 async def send_code(user: str) -> None: ...
-@concert.task(queue="high")
+@concert.task(queue="high", name="send_sold_email")
 async def send_sold_email(seller_id: int, item_id: str, price: float) -> None: ...

@@ -1,4 +1,4 @@
-"""The Python on the pages type-checks as a user's program would, with what it takes for granted in application.py."""
+"""The Python on the pages and in docstrings type-checks, with what it takes for granted in application.py."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from tests.support.pages import PAGES, ROOT, files, python, title
+from tests.support.pages import IMPORTS, PAGES, ROOT, SOURCES, files, python, title
 
 # Celery is not installed; the marketplace's are excerpts, which are checked where they are from.
 NOT_HERE = {"docs/how-to/coming-from.md", "docs/tutorial/marketplace.md"}
@@ -19,20 +19,14 @@ SETTINGS = {
 }
 
 
-def function(page: str) -> str:
+def function(page: str, imports: str) -> str:
     """The blocks of a page as one function, each on the lines that it has on the page."""
-    lines = [
-        "from application import *; import application",
-        "async def page() -> object:",
-        "    concert = application.concert",
-    ]
+    lines = [imports, "async def page() -> object:", "    concert = application.concert"]
     for block in python(page):
         if not block.file:
             lines += [""] * (block.line - 1 - len(lines))
-            text = block.text.replace(
-                "while True:", "while application.shop_id:"
-            )  # so that what follows is checked, too
-            lines += textwrap.indent(text, " " * 4).splitlines()
+            ends = block.text.replace("while True:", "while application.shop_id:")  # what follows is checked, too
+            lines += textwrap.indent(ends, " " * 4).splitlines()
     return "\n".join(lines)
 
 
@@ -42,11 +36,12 @@ def test_pages_type_check(tmp_path: Path) -> None:
     (tmp_path / "pages" / "shop" / "app.py").write_text("from application import concert as concert\n")
     shutil.copy(Path(__file__).parent / "application.py", tmp_path / "pages")
     names: dict[str, str] = {}
-    for page in PAGES:
+    for page in [*PAGES, *SOURCES]:
         text = page.read_text("utf-8")
         if title(page) not in NOT_HERE and python(text):
             module = tmp_path / "pages" / f"page{len(names)}.py"
-            module.write_text(function(text))
+            imports = "from application import *; import application"
+            module.write_text(function(text, f"{imports}; {IMPORTS}" if page in SOURCES else imports))
             names[str(module)] = title(page)
             for name, whole in files(text).items():
                 (tmp_path / module.stem).mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The Python of README.md and of the how-to guides runs, with what it takes for granted in application.py."""
+"""The Python on the pages and in docstrings runs, with what it takes for granted in application.py."""
 
 import ast
 import asyncio
@@ -18,7 +18,7 @@ import pytest
 
 from inconcert import Coordinator
 from tests.support.eventually import eventually
-from tests.support.pages import DOCS, PAGES, ROOT, Block, python, title
+from tests.support.pages import DOCS, IMPORTS, PAGES, ROOT, SOURCES, Block, python, title
 from tests.support.processes import Leashed
 from tests.support.servers import RealServer
 
@@ -26,7 +26,12 @@ APPLICATION = Path(__file__).parent / "application.py"
 URL, NAMESPACE = "redis://localhost:6379/0", '"shop"'  # as the pages have them; the tests put their own there
 
 # Blocks that are elsewhere: compared with an example, or without the servers they need.
-NOT_HERE = {"docs/how-to/coming-from.md", "docs/how-to/quorum-locks.md", "docs/tutorial/marketplace.md"}
+NOT_HERE = {
+    "docs/how-to/coming-from.md",
+    "docs/how-to/quorum-locks.md",
+    "docs/tutorial/marketplace.md",
+    "src/inconcert/quorum.py",
+}
 
 
 def parts(page: Path) -> list[Block]:
@@ -34,7 +39,7 @@ def parts(page: Path) -> list[Block]:
     return [block for block in python(page.read_text("utf-8")) if not block.file and "asyncio.run(" not in block.text]
 
 
-RUN = [page for page in PAGES if parts(page) and title(page) not in NOT_HERE]
+RUN = [page for page in [*PAGES, *SOURCES] if parts(page) and title(page) not in NOT_HERE]
 
 
 class OneTurn(ast.NodeTransformer):
@@ -79,8 +84,9 @@ async def somebody_in_the_chat(concert: Coordinator) -> None:
 async def other_parties(concert: Coordinator) -> None:
     """Set the event, count the latch down, and meet at the barrier, round after round."""
     await concert.event("catalogue-ready").set()
-    for _ in range(11):
-        await concert.latch("import:2026-11-21", count=12).count_down()
+    for day in ("2024-06", "2026-11-21"):
+        for _ in range(11):
+            await concert.latch(f"import:{day}", count=12).count_down()
 
     async def party() -> None:
         while True:
@@ -107,8 +113,9 @@ async def signallers(concert: Coordinator) -> None:
 
 
 async def an_enqueuer(concert: Coordinator) -> None:
-    """Enqueue by name."""
+    """Enqueue by name, and put."""
     while True:
+        await concert.queue("thumbnails").put("photos/18.jpg")
         for queue in ("high", "sms"):
             await concert.enqueue("anything", queue=queue)
         await anyio.sleep(0.02)
@@ -122,6 +129,15 @@ PARTNERS: dict[str, Callable[[Coordinator], Coroutine[Any, Any, None]]] = {
     "docs/how-to/mailboxes.md": a_sender,
     "docs/how-to/signals.md": signallers,
     "docs/how-to/tasks.md": an_enqueuer,
+    "src/inconcert/barrier.py": other_parties,
+    "src/inconcert/chat/chats.py": somebody_in_the_chat,
+    "src/inconcert/event.py": other_parties,
+    "src/inconcert/latch.py": other_parties,
+    "src/inconcert/queues/delivery.py": an_enqueuer,
+    "src/inconcert/signals/patterns.py": signallers,
+    "src/inconcert/signals/signal.py": signallers,
+    "src/inconcert/signals/subscription.py": signallers,
+    "src/inconcert/tasks/consumer.py": an_enqueuer,
 }
 
 
@@ -158,6 +174,8 @@ async def test_page_runs(page: Path, server: RealServer, namespace: str, monkeyp
     monkeypatch.setitem(sys.modules, "application", module)
     spec.loader.exec_module(module)
     names = vars(module)
+    if page in SOURCES:
+        exec(IMPORTS, names)
     is_open: Coordinator = names["concert"]
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(is_open)

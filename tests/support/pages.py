@@ -1,4 +1,4 @@
-"""What is on the pages: README.md, CHANGELOG.md and all under docs/."""
+"""What is on the pages: README.md, CHANGELOG.md and all under docs/; and the examples in docstrings."""
 
 import re
 import textwrap
@@ -7,11 +7,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DOCS", "PAGES", "ROOT", "Block", "anchors", "blocks", "files", "links", "python", "title"]
+__all__ = [
+    "DOCS",
+    "IMPORTS",
+    "PAGES",
+    "ROOT",
+    "SOURCES",
+    "Block",
+    "anchors",
+    "blocks",
+    "files",
+    "links",
+    "python",
+    "title",
+]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+SOURCES = sorted(path for path in (ROOT / "src").rglob("*.py") if "```python" in path.read_text("utf-8"))
+
+# What the examples in docstrings leave out.
+IMPORTS = (
+    "from collections.abc import AsyncGenerator; from contextlib import asynccontextmanager; from inconcert import *"
+)
 
 _FENCE = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<body>.*?)^(?P=indent)(?P=fence) *$",

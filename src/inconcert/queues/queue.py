@@ -80,7 +80,7 @@ class Queue:
 
     async for delivery in queue:
         async with delivery as item:
-            await make_thumbnail(item["image"])
+            await make_thumbnail(item)
     ```
 
     Args:
