@@ -62,7 +62,7 @@ class Coordinator(TaskCoordinator):
     ```
 
     Args:
-        url: Which server: `redis://`, `rediss://` or `unix://`.
+        url: Which server: `redis://`, `rediss://` or `unix://`; `valkey://` and `valkeys://` are the first two.
         namespace: What all keys begin with, 1 to 64 characters without space, colon or braces. Processes that are to
             meet use the same one.
         timeout: How long a call may take, reconnecting included, in seconds. Waiting in line does not count.

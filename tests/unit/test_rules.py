@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inconcert import InvalidName, InvalidPayload
+from inconcert import Coordinator, InvalidName, InvalidPayload
 from inconcert._redis.keys import Keyspace
 from inconcert._rules.backoff import backoff, retry_delay
 from inconcert._rules.durations import delay, milliseconds, timeout, ttl
@@ -131,6 +131,20 @@ def test_keys_of_one_object_share_a_slot(name: str) -> None:
 def test_good_urls_pass(url: str) -> None:
     """Plain, with secrets, with TLS, and by socket."""
     assert check_url(url) == url
+    assert "p%40ss" not in without_secrets(url)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+def test_schemes_of_valkey_are_those_of_redis(scheme: str) -> None:
+    """The driver knows only these."""
+    assert check_url(scheme.replace("redis", "valkey") + "://user:p@host/0") == f"{scheme}://user:p@host/0"
+
+
+@pytest.mark.parametrize("url", [None, b"redis://host", 6379])
+def test_url_that_is_no_string_is_refused(url: object) -> None:
+    """Such as that of an embedded server which is not started."""
+    with pytest.raises(TypeError, match="must be a string"):
+        check_url(url)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
@@ -151,8 +165,48 @@ def test_good_urls_pass(url: str) -> None:
     ],
 )
 def test_bad_url_is_refused_without_its_secret(url: str) -> None:
-    """A URL that is refused, or shown, never tells its password."""
-    assert "secret" not in without_secrets(url)
+    """A URL that is refused never tells its password."""
     with pytest.raises(ValueError, match="the URL") as caught:
         check_url(url)
     assert "secret" not in str(caught.value)
+
+
+SECRET = st.text("abc/?#@[]:%&= \n\\é", max_size=8).map("Zq7".__add__)
+STARTS = ["", "redis://", "rediss://", "valkey://", "unix://", "redis:///", "unix:///", "redis:/", "redis:", "http://"]
+USERS = ["", "user", "u%40", "user@host"]
+ENDS = [
+    "",
+    "@",
+    "@host:6379/0",
+    "@host",
+    "@/0",
+    "/0",
+    ":6379/0",
+    "@host:x",
+    "@host:99999",
+    "@[::1",
+    "@[::1]/0",
+    "@host/zero",
+    "@host/0/1",
+    "?db=1",
+    "@host?bogus=1",
+    "@host?db=x",
+    "@host?ssl_cert_reqs=none",
+    "@/run/server.sock",
+    "/run/server.sock",
+    "@ho st",
+]
+WHOLE = ["{}host/0?password={}", "{}host/0?password={}&bogus=1", "{}host/x?ssl_password={}", "{}host?pasword={}"]
+
+
+@given(st.sampled_from(STARTS), st.sampled_from(USERS), SECRET, st.sampled_from(ENDS), st.sampled_from([None, *WHOLE]))
+def test_no_url_shows_its_password(start: str, user: str, secret: str, end: str, whole: str | None) -> None:
+    """Whatever was forgotten, not escaped or put in the wrong place: in no message, no cause and no repr."""
+    url = f"{start}{user}:{secret}{end}" if whole is None else whole.format(start, secret)
+    try:
+        concert = Coordinator(url)
+    except ValueError as error:
+        shown = f"{error!r} {error.__cause__!r} {'' if error.__suppress_context__ else repr(error.__context__)}"
+    else:
+        shown = f"{concert!r} {concert.url}"
+    assert "Zq7" not in shown

@@ -10,7 +10,7 @@ from redis.backoff import NoBackoff
 from redis.maint_notifications import MaintNotificationsConfig
 
 from inconcert._redis.embedded import EmbeddedServer
-from inconcert._rules.urls import check_url, without_secrets
+from inconcert._rules.urls import check_url, option_names, without_secrets
 
 __all__ = ["Client", "ClientSource", "EmbeddedSource", "Source", "UrlSource"]
 
@@ -47,7 +47,11 @@ class UrlSource:
         try:
             self._new_client().connection_pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O: the URL's options are tried
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
-            raise ValueError(f"the URL {self.url!r} has an option that cannot be: {error}") from None
+            names = [name for name in option_names(self._url) if name in str(error)]
+            option = f"the option {names[0]!r}" if names else "an option"
+            raise ValueError(
+                f"the URL of {self.url} has {option} that cannot be; see redis-py's for what it can"
+            ) from None
 
     @property
     def url(self) -> str:
