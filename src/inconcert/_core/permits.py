@@ -228,10 +228,10 @@ class _Attempt(Call):
     def hear(self, text: str) -> None:
         if self.done():
             return
+        token, end_ms = (int(part) for part in text.split())  # first of all, for a stranger may have said it
         if self._server_ms is None:
             self._early = text
             return
-        token, end_ms = (int(part) for part in text.split())
         now = time.monotonic()
         life = (end_ms - self._server_ms) / 1000
         # It cannot last longer from now either: that bounds what a step of the server's clock can do.
