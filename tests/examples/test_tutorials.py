@@ -20,6 +20,10 @@ from tests.support.servers import RealServer
 
 FIRST_LOCK = (DOCS / "tutorial" / "first-lock.md").read_text("utf-8")
 TASKS = (DOCS / "tutorial" / "tasks.md").read_text("utf-8")
+# Instead of a second for each month: half of a report at once, and the rest when the test has seen enough.
+PACE = """if month == 6:
+            while not __import__("os").path.exists("go"):
+                await asyncio.sleep(0.01)"""
 _JOB = re.compile(r"[0-9a-f]{12}\.\d+")
 
 
@@ -100,6 +104,7 @@ class Terminal:
     def __init__(self, folder: Path, name: str, *arguments: str) -> None:
         self._output = (folder / f"{name}.log").open("w+b")
         self._read = 0
+        self._interrupted = False
         self.leashed = Leashed(
             ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(folder), sys.executable, *arguments],
             stdout=self._output,
@@ -118,10 +123,16 @@ class Terminal:
         assert new()[: len(lines)] == lines
         self._read += len(lines)
 
-    def end(self) -> None:
-        """Ctrl-C, and wait."""
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        self._interrupted = True
         self.leashed.process.send_signal(signal.SIGINT)
-        assert self.leashed.process.wait(10) == 0
+
+    def end(self) -> None:
+        """Ctrl-C, unless it ends already, and wait."""
+        if not self._interrupted:
+            self.interrupt()
+        assert self.leashed.process.wait(20) == 0
 
     def close(self) -> None:
         self.leashed.kill()
@@ -141,15 +152,23 @@ class Tutorial:
         self._http: httpx.AsyncClient | None = None
 
     def save(self, name: str, text: str) -> None:
-        """Write a file of the page, for the server of the tests; its reports take a second."""
+        """Write a file of the page, for the server and at the pace of the test."""
         for theirs, ours in {
             "redis://localhost:6379/0": self._server.url,
             '"reports"': repr(self.namespace),
-            "asyncio.sleep(1)": "asyncio.sleep(0.1)",
+            "await asyncio.sleep(1)  # reads the orders of a month": PACE,
             "every=20": "every=1",
         }.items():
             text = text.replace(theirs, ours)
         (self.folder / name).write_text(text)
+
+    def go(self) -> None:
+        """Let reports that have been begun, and all that follow, come to their end."""
+        (self.folder / "go").touch()
+
+    def halt(self) -> None:
+        """Let reports stop half-way."""
+        (self.folder / "go").unlink()
 
     async def worker(self, name: str, *options: str) -> Terminal:
         """Start a worker, and wait until it lives."""
@@ -170,7 +189,7 @@ class Tutorial:
         """Start the service."""
         socket = self.folder / "socket"
         self._start("service", "-m", "uvicorn", "web:app", "--uds", str(socket))
-        transport = httpx.AsyncHTTPTransport(uds=str(socket), retries=0)
+        transport = httpx.AsyncHTTPTransport(uds=str(socket), retries=5)
         self._http = await self._stack.enter_async_context(httpx.AsyncClient(transport=transport, timeout=20.0))
         await eventually(socket.exists)
 
@@ -238,39 +257,53 @@ async def test_tasks(tutorial: Tutorial) -> None:
 
     worker = await tutorial.worker("one")
     await tutorial.service()
-    await tutorial.follow(following("A service", "console", TASKS)[1])
+    order, look, *rest = commands(following("A service", "console", TASKS)[1])
+    await tutorial.do(*order)
+    await tutorial.do(*look)
+    tutorial.go()
+    for command in rest:
+        await tutorial.do(*command)
     await worker.shows(shown(following("A service", "text", TASKS)[0]))
     worker.end()
+    tutorial.halt()
 
     worker = await tutorial.worker("two", "--concurrency", "1")
-    _, order, cancel, ask = following("First things first", "console", TASKS)
+    _, order_all, cancel, ask = following("First things first", "console", TASKS)
     starts, *then = shown(following("First things first", "text", TASKS)[0])
-    first, *others = commands(order)
+    first, *rest = commands(order_all)
     await tutorial.do(*first)
     await worker.shows([starts])
-    for command in others:
+    for command in rest:
         await tutorial.do(*command)
     await tutorial.follow(cancel)
     await worker.shows(then)
     await tutorial.follow(ask)
 
+    stops, *then = shown(following("Later", "text", TASKS)[0])
+    worker.interrupt()
+    await worker.shows([stops])
+    tutorial.go()
+    await worker.shows(then)
     worker.end()
-    await worker.shows(shown(following("Later", "text", TASKS)[0]))
+    tutorial.halt()
     worker = await tutorial.worker("three")
     await tutorial.follow(following("Later", "console", TASKS)[0])
     worker.end()
 
     worker = await tutorial.worker("killed")
     (killed,) = tutorial.workers()
-    _, order, _, look = following("Kill a worker", "console", TASKS)
-    await tutorial.follow(order)
-    worker.close()  # before its report is done, which takes a second here
+    _, order_one, _, look_again = following("Kill a worker", "console", TASKS)
+    await tutorial.follow(order_one)
+    worker.close()
     tutorial.age(killed)
     other = await tutorial.worker("other")
-    log = shown(following("Kill a worker", "text", TASKS)[0])
-    await other.shows(log[:2])
-    await tutorial.follow(look)
-    await other.shows(log[2:])
+    dead, starts, done = shown(following("Kill a worker", "text", TASKS)[0])
+    await other.shows([dead, starts])
+    look, result = commands(look_again)
+    await tutorial.do(*look)
+    tutorial.go()
+    await tutorial.do(*result)
+    await other.shows([done])
 
     for block in following("Repair what failed", "console", TASKS):
         await tutorial.follow(block)
