@@ -5,7 +5,7 @@ round, and one message tells the others; so does whoever finds, when it renews i
 
     participants  zset  holder -> lease end, server ms
     order         zset  holder -> when it arrived
-    rounds        hash  the number of the open round, and what became of the last 100
+    rounds        hash  the number of the open round, what became of the last 100, and whether the barrier is aborted
 
 Source: docs/explanation/events.md
 """
@@ -33,7 +33,7 @@ __all__ = ["Barrier"]
 _log = logging.getLogger("inconcert")
 
 _ARRIVE, _RENEW, _LEAVE = load("barriers/arrive"), load("barriers/renew"), load("barriers/leave")
-_ABORT, _COUNT = load("barriers/abort"), load("barriers/count")
+_ABORT, _RESET, _COUNT = load("barriers/abort"), load("barriers/reset"), load("barriers/count")
 
 BARRIER_TTL = 10.0  # seconds; how long the others wait for one that died, so shorter than that of a lock
 _MOST = 10_000  # parties; a message names all of them
@@ -45,8 +45,9 @@ class Barrier:
     """Lets its parties pass when all of them have arrived, as `asyncio.Barrier` does; then the next round begins.
 
     One that leaves, by timeout or cancellation, is waited for again, and the others wait on.  One that dies breaks the
-    round: its lease lapses, and the others get `BarrierBroken`.  A broken round is over, and the next arrival begins a
-    new one, so there is nothing to reset.
+    round: its lease lapses, and the others who wait get `BarrierBroken`.  Such a round is over, and the next arrival
+    begins a new one.  `abort()` breaks the barrier itself: those who wait get `BarrierBroken`, and so does each who
+    arrives later, until somebody calls `reset()`.
 
     Use it for steps that all workers must begin together.  If not all need to wait, use `Coordinator.latch`.
 
@@ -116,7 +117,8 @@ class Barrier:
 
         Raises:
             TimeoutError: The others did not arrive in time; the round has been left.
-            BarrierBroken: A participant died, perhaps this one by the server's judgement, or the round was aborted.
+            BarrierBroken: A participant died, perhaps this one by the server's judgement; or the barrier was aborted,
+                and not reset since, or was reset during the wait.
             NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be asked; this one takes no part.
             OutcomeUnknown: The server did not answer. If the others have not passed with this one, its arrival is taken
@@ -150,17 +152,34 @@ class Barrier:
         return waiting
 
     async def abort(self) -> None:
-        """Break the open round: all who wait in it get `BarrierBroken`. Does nothing if nobody waits.
+        """Break the barrier: all who wait get `BarrierBroken`, and so does each who arrives later, until `reset()`.
+
+        The server forgets it one day after the last who was told so.
 
         Raises:
             NotConnected: The coordinator is not open.
             Unavailable: The server could not be asked; nothing was broken.
-            OutcomeUnknown: The server did not answer; the round may be broken.
+            OutcomeUnknown: The server did not answer; the barrier may be broken.
 
         Cost: 1 round trip, and 1 message to each process in which someone waits.
         """
         session = self._access.session
         await session.run(_ABORT, self._terms.keys, session.new_address(), self._terms.changes)
+
+    async def reset(self) -> None:
+        """Let a barrier that was aborted begin anew; all who wait at this moment get `BarrierBroken`.
+
+        Call it when nobody works on the aborted round any more: one that arrives after it waits in a new round.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+            Unavailable: The server could not be asked; nothing was reset.
+            OutcomeUnknown: The server did not answer; the barrier may be reset.
+
+        Cost: 1 round trip, and 1 message to each process in which someone waits.
+        """
+        session = self._access.session
+        await session.run(_RESET, self._terms.keys, session.new_address(), self._terms.changes)
 
 
 class _Terms(NamedTuple):

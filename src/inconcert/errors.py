@@ -235,18 +235,16 @@ class BarrierBroken(InconcertError, asyncio.BrokenBarrierError):
 
     Attributes:
         name: Which barrier.
-        holder: The participant whose lease has lapsed, as `session.number`; None if the round was aborted.
+        holder: The participant whose lease has lapsed, as `session.number`; None if the barrier was aborted or reset.
     """
 
     def __init__(self, name: str, holder: str | None) -> None:
-        super().__init__(
-            f"a round of barrier {name!r} was broken: "
-            + (
-                "it was aborted"
-                if holder is None
-                else f"the lease of participant {holder} lapsed, for its process died, stood still or was cut off"
-            )
-            + "; undo or repeat the work, and wait() again, which begins a new round"
-        )
+        if holder is None:
+            why = "it was aborted, or reset while others waited"
+            remedy = "wait() again after somebody has called reset()"
+        else:
+            why = f"the lease of participant {holder} lapsed, because its process died, stood still or was cut off"
+            remedy = "wait() again, which begins a new round"
+        super().__init__(f"a round of barrier {name!r} was broken: {why}; undo or repeat the work, and {remedy}")
         self.name = name
         self.holder = holder

@@ -307,9 +307,8 @@ async def test_participant_that_the_server_forgot_is_told(any_concert: Coordinat
     assert error.holder == participant.holder
 
 
-async def test_abort_breaks_the_open_round(barrier: Barrier, there: Barrier) -> None:
-    """And none that is begun later; without one it does nothing."""
-    await barrier.abort()
+async def test_abort_breaks_the_barrier_until_it_is_reset(barrier: Barrier, there: Barrier) -> None:
+    """Those who wait are told, and so is a party that is still at work, whenever it arrives."""
     tasks = [await arrive(each, number) for number, each in enumerate((barrier, there), 1)]
     await there.abort()
     for task in tasks:
@@ -317,6 +316,36 @@ async def test_abort_breaks_the_open_round(barrier: Barrier, there: Barrier) -> 
         assert isinstance(error, BarrierBroken)
         assert (error.name, error.holder) == ("epoch", None)
         assert "it was aborted" in str(error)
+    for timeout in (None, 0):
+        with pytest.raises(BarrierBroken):
+            await barrier.wait(timeout=timeout)
+    assert await barrier.n_waiting() == 0
+    await barrier.abort()
+    await barrier.reset()
+    assert sorted(await asyncio.gather(*(each.wait() for each in (barrier, there, there)))) == [0, 1, 2]
+
+
+async def test_abort_tells_those_who_come_though_nobody_waits(
+    any_concert: Coordinator, barrier: Barrier, there: Barrier
+) -> None:
+    """The first of all, and one day long after the last."""
+    await barrier.abort()
+    rounds = barrier._terms.keys[2]
+    await raw(any_concert).pexpire(rounds, 1000)
+    with pytest.raises(BarrierBroken):
+        await there.wait()
+    assert await raw(any_concert).pttl(rounds) > 86_000_000
+    assert not all_participants(there)
+
+
+async def test_reset_breaks_a_round_in_which_others_wait(barrier: Barrier, there: Barrier) -> None:
+    """As `asyncio.Barrier` does; without any it does nothing."""
+    await barrier.reset()
+    task = await arrive(there, 1)
+    await barrier.reset()
+    error = await ended(task)
+    assert isinstance(error, BarrierBroken)
+    assert error.holder is None
     assert sorted(await asyncio.gather(*(each.wait() for each in (barrier, there, there)))) == [0, 1, 2]
 
 
@@ -342,7 +371,7 @@ async def test_message_of_another_is_ignored(
 # Opening and closing.
 
 
-@pytest.mark.parametrize("verb", ["wait", "__aenter__", "n_waiting", "abort"])
+@pytest.mark.parametrize("verb", ["wait", "__aenter__", "n_waiting", "abort", "reset"])
 async def test_closed_coordinator_is_not_connected(verb: str) -> None:
     """Whatever is asked of it."""
     with pytest.raises(NotConnected):

@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator
+from inconcert import BarrierBroken, Coordinator
 from tests.support.eventually import eventually
 from tests.support.pages import DOCS, IMPORTS, PAGES, ROOT, SOURCES, Block, python, title
 from tests.support.processes import Leashed
@@ -82,15 +82,16 @@ async def somebody_in_the_chat(concert: Coordinator) -> None:
 
 
 async def other_parties(concert: Coordinator) -> None:
-    """Set the event, count the latch down, and meet at the barrier, round after round."""
+    """Set the event, count the latch down, and meet at the barrier, round after round, until it is aborted."""
     await concert.event("catalogue-ready").set()
     for day in ("2024-06", "2026-11-21"):
         for _ in range(11):
             await concert.latch(f"import:{day}", count=12).count_down()
 
     async def party() -> None:
-        while True:
-            await concert.barrier("epoch", parties=4).wait()
+        with suppress(BarrierBroken):
+            while True:
+                await concert.barrier("epoch", parties=4).wait()
 
     async with asyncio.TaskGroup() as group:
         for _ in range(3):

@@ -200,14 +200,38 @@ async def leave(bench: Bench) -> None:
 
 async def abort(bench: Bench) -> None:
     """The same, and nothing more is broken."""
-    assert [await bench.run("barriers/abort", "x", CHANGES) for _ in range(2)] == [0, 0]
     number, _ = await bench.arrive("a")
-    assert await bench.run("barriers/abort", "x", CHANGES) == 0
-    assert [await bench.run("barriers/abort", "y", CHANGES) for _ in range(2)] == [1, 1]
+    assert [await bench.run("barriers/abort", "x", CHANGES) for _ in range(2)] == [1, 1]
+    assert [await bench.run("barriers/abort", "y", CHANGES) for _ in range(2)] == [0, 0]
+    await bench.run("barriers/reset", "z", CHANGES)
     await bench.arrive("b")
-    assert await bench.run("barriers/abort", "y", CHANGES) == 1
+    assert [await bench.run("barriers/abort", request, CHANGES) for request in "xy"] == [1, 0]
     assert await bench.order() == [b"b"]
     assert await bench.run("barriers/renew", "a", number, TTL_MS, CHANGES) == number + b" aborted"
+
+
+async def reset(bench: Bench) -> None:
+    """The same; what was aborted in between stays so, and a round that was begun in between goes on."""
+    assert [await bench.run("barriers/reset", "w", CHANGES) for _ in range(2)] == [0, 0]
+    await bench.run("barriers/abort", "x", CHANGES)
+    assert [await bench.run("barriers/reset", "y", CHANGES) for _ in range(2)] == [1, 1]
+    await bench.arrive("a")
+    assert await bench.run("barriers/reset", "y", CHANGES) == 1
+    assert await bench.order() == [b"a"]
+    await bench.run("barriers/abort", "z", CHANGES)
+    assert [await bench.run("barriers/reset", request, CHANGES) for request in "wy"] == [0, 1]
+    number, outcome = await bench.arrive("b")
+    assert outcome == number + b" aborted"
+
+
+async def arrive_while_it_is_aborted(bench: Bench) -> None:
+    """The same, even if it was reset in between."""
+    await bench.run("barriers/abort", "x", CHANGES)
+    told = await bench.arrive("a")
+    assert told == [told[0], told[0] + b" aborted"]
+    await bench.run("barriers/reset", "y", CHANGES)
+    assert await bench.arrive("a") == told
+    assert await bench.order() == []
 
 
 async def count(bench: Bench) -> None:
@@ -220,6 +244,7 @@ async def count(bench: Bench) -> None:
 
 TWICE: dict[str, list[Callable[[Bench], Awaitable[None]]]] = {
     "barriers/abort": [abort],
+    "barriers/reset": [reset],
     "barriers/arrive": [
         arrive_early,
         arrive_before_the_round_has_ended,
@@ -227,6 +252,7 @@ TWICE: dict[str, list[Callable[[Bench], Awaitable[None]]]] = {
         arrive_after_leaving,
         arrive_without_waiting,
         arrive_after_a_death,
+        arrive_while_it_is_aborted,
     ],
     "barriers/count": [count],
     "barriers/leave": [leave],

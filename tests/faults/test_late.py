@@ -528,11 +528,22 @@ async def _others_stay_in_a_round(scene: Scene) -> AsyncGenerator[None, None]:
 
 
 @late("barriers/abort")
-async def _round_that_begins_after_an_abort_is_not_broken(scene: Scene) -> AsyncGenerator[None, None]:
+async def _round_that_begins_after_a_reset_is_not_broken(scene: Scene) -> AsyncGenerator[None, None]:
     barrier = scene.concert.barrier("b", 2)
     async with scene.sent("barriers/abort"):
         await barrier.abort()
+    await barrier.reset()
     await scene.session.run(load("barriers/arrive"), barrier._terms.keys, "one.1", 2, 30_000, 1, "nowhere")
+    yield
+
+
+@late("barriers/reset")
+async def _barrier_that_is_aborted_after_a_reset_stays_so(scene: Scene) -> AsyncGenerator[None, None]:
+    barrier = scene.concert.barrier("b", 2)
+    await barrier.abort()
+    async with scene.sent("barriers/reset"):
+        await barrier.reset()
+    await barrier.abort()
     yield
 
 

@@ -236,6 +236,7 @@ async def wait_for_each_other() -> None:
         as_asyncio: asyncio.BrokenBarrierError = error
         raise as_asyncio from None
     await barrier.abort()
+    await barrier.reset()
 
 
 async def lead() -> None:

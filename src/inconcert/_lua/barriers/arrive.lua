@@ -1,10 +1,12 @@
 -- barriers/arrive: take part in the open round, and end it if all are there.
 --
--- A round in which someone has died is broken first; whoever arrives then begins the next one.
+-- A round in which someone has died is broken first, and the next arrival begins a new one.  While the barrier is aborted,
+-- nobody takes part.
 --
 -- KEYS[1]  participants  zset  holder -> lease end, server ms; of the open round only
 -- KEYS[2]  order         zset  holder -> when it arrived, server us; of the open round only
--- KEYS[3]  rounds        hash  open -> the number of the open round; number -> what became of it, the last 100
+-- KEYS[3]  rounds        hash  open -> the number of the open round; aborted -> that of the aborted one, until it is reset;
+--          number -> what became of it, the last 100
 -- KEYS[4]  recent        hash  holder -> the number of its round, or 'left'; 120 s
 -- KEYS[5]  older         hash  the same, from before; at most 120 s
 -- ARGV[1]  holder   string, unique to this call
@@ -13,7 +15,7 @@
 -- ARGV[4]  waits    1, or 0 to take part only if one is the last to arrive
 -- ARGV[5]  changes  the channel on which the others listen; they hear what became of the round
 -- RETURNS  {number, ''} takes part, and the others are not there yet | {number, outcome}: 'NUMBER passed HOLDER ...' in the
---          order of arrival, or 'NUMBER broken HOLDER' | {'', ''} the others are not there, and one does not wait
+--          order of arrival, 'NUMBER broken HOLDER' or 'NUMBER aborted' | {'', ''} the others are not there, and one does not wait
 -- TWICE    the same round again, with what has become of it since; the lease counts from the first run.
 --          {'', ''} if it has left in between
 -- COST     O(log N); O(N) for the last to arrive; N participants
@@ -29,6 +31,13 @@ if round == 'left' then
   return {'', ''}
 elseif round then
   return {round, redis.call('HGET', rounds, round) or ''}
+end
+
+round = redis.call('HGET', rounds, 'aborted')
+if round then
+  outlive(rounds, 86400000)
+  remember(recent, older, holder, round)
+  return {round, redis.call('HGET', rounds, round)}
 end
 
 local now_us = server_time()

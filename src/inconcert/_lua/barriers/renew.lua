@@ -4,7 +4,8 @@
 --
 -- KEYS[1]  participants  zset  holder -> lease end, server ms; of the open round only
 -- KEYS[2]  order         zset  holder -> when it arrived, server us; of the open round only
--- KEYS[3]  rounds        hash  open -> the number of the open round; number -> what became of it, the last 100
+-- KEYS[3]  rounds        hash  open -> the number of the open round; aborted -> that of the aborted one, until it is reset;
+--          number -> what became of it, the last 100
 -- ARGV[1]  holder   string, as it has arrived
 -- ARGV[2]  round    the number of the round in which it takes part
 -- ARGV[3]  ttl_ms   integer > 0
