@@ -566,6 +566,8 @@ async def test_progress_is_seen_by_whoever_asks(any_concert: Coordinator) -> Non
             for bad in (-0.1, 1.1, math.nan):
                 with pytest.raises(ValueError, match="progress"):
                     await claimed.progress(bad)
+            with pytest.raises(TypeError, match="give a string"):
+                await claimed.progress(0.5, 7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         assert await job.progress() is None
         with pytest.raises(NotHeld):
             await claimed.progress(1)

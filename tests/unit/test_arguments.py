@@ -398,6 +398,15 @@ def test_result_that_json_cannot_hold_is_refused(value: object) -> None:
         encode_result("the result", value)
 
 
+@pytest.mark.parametrize(
+    "value", [{1: "a", "1": "b"}, [{"deep": {2.5: 0, "2.5": 0}}], {Size.LARGE: 1, "2": 2}], ids=str
+)
+def test_result_that_would_lose_an_entry_is_refused(value: object) -> None:
+    """Two keys that are different, and the same as text."""
+    with pytest.raises(InvalidPayload, match=r"the result.*two keys"):
+        encode_result("the result", value)
+
+
 def test_result_of_another_type_is_refused_where_it_is_read() -> None:
     """A release of the worker may return something else."""
     with pytest.raises(InvalidPayload, match="the result"):

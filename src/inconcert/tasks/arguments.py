@@ -107,9 +107,13 @@ def encode_result(what: str, value: object) -> bytes:
         return b"null"
     try:
         plain: JSON = msgspec.to_builtins(value, str_keys=True, enc_hook=_dump)
+        written = len(msgspec.json.encode(value, enc_hook=_dump))
     except Exception as error:  # a model's own way to JSON may raise anything
         raise InvalidPayload(f"{what} cannot be stored as JSON: {error}") from error
-    return encode(what, plain)
+    text = encode(what, plain)
+    if len(text) < written:  # the encoder writes each entry of a dictionary, also those whose keys are the same as text
+        raise InvalidPayload(f"{what} cannot be stored as JSON: two keys of a dictionary are the same as text")
+    return text
 
 
 def decode_result(what: str, text: bytes, result_type: type[T]) -> T:

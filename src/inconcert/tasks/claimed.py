@@ -214,12 +214,15 @@ class ClaimedJob(Claimed):
 
         Raises:
             ValueError: `fraction` is not from 0 to 1.
+            TypeError: `text` is not a string.
             NotHeld: It has ended, or this worker was taken for dead.
 
         Cost: 1 round trip.
         """
         if not 0 <= fraction <= 1:
             raise ValueError(f"the progress of job {self.id} is {fraction!r}; give a number from 0 to 1")
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+            raise TypeError(f"the text of the progress of job {self.id} is {text!r}; give a string")
         how_far = encode(f"the progress of job {self.id}", [float(fraction), text])
         if self._is_over or not (self._is_settled or await self._claims.progressed(self, how_far)):
             raise NotHeld("job", self.id)
