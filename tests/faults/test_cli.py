@@ -30,10 +30,16 @@ def run(url: str, namespace: str, folder: str, *args: str) -> None:
     main()
 
 
-def start(concert: Coordinator, *args: str, folder: Path = ROOT) -> Child:
+def run_as_pid_1(url: str, namespace: str, folder: str, *args: str) -> None:
+    """The same, as the command of a container."""
+    os.getpid = lambda: 1
+    run(url, namespace, folder, *args)
+
+
+def start(concert: Coordinator, *args: str, folder: Path = ROOT, how: str = "run") -> Child:
     """Run `inconcert` with these arguments."""
     assert concert.url is not None
-    return spawn(f"{HERE}:run", concert.url, concert._access.keys.namespace, str(folder), *args)
+    return spawn(f"{HERE}:{how}", concert.url, concert._access.keys.namespace, str(folder), *args)
 
 
 async def ledger_of(concert: Coordinator) -> Ledger:
@@ -86,9 +92,10 @@ async def test_second_signal_does_not_wait(concert: Coordinator, options: list[s
     assert await attempts(concert, 1) == {put: 1}
 
 
-async def test_third_signal_kills(concert: Coordinator) -> None:
-    """For a thread that nobody can stop."""
-    async with start(concert, "worker", SERVICE) as child:
+@pytest.mark.parametrize(("how", "code"), [("run", -signal.SIGTERM), ("run_as_pid_1", 128 + signal.SIGTERM)])
+async def test_third_signal_kills(concert: Coordinator, how: str, code: int) -> None:
+    """For a thread that nobody can stop; also PID 1, which no signal ends by default."""
+    async with start(concert, "worker", SERVICE, how=how) as child:
         for task in ("wait", "block"):
             await concert.enqueue(task, [30])
         await child.wait_for("started")
@@ -103,7 +110,7 @@ async def test_third_signal_kills(concert: Coordinator) -> None:
         await eventually(is_cancelled)
         assert child.is_running()
         child.signal(signal.SIGTERM)
-        assert await child.wait(timeout=5) == -signal.SIGTERM
+        assert await child.wait(timeout=5) == code
 
 
 async def test_job_that_ends_the_process_has_crashed_it(concert: Coordinator) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from types import FrameType
 
 from inconcert.coordinator import Coordinator
 
@@ -40,7 +41,7 @@ async def serve(
 
 
 def _obey_signals(stop: asyncio.Event, worker: "asyncio.Task[None]") -> None:
-    """The first one drains, the second cancels; a third ends the process, for nothing handles it."""
+    """The first one drains, the second cancels, and a third ends the process whatever it does."""
     loop = asyncio.get_running_loop()
 
     def signalled() -> None:
@@ -50,10 +51,16 @@ def _obey_signals(stop: asyncio.Event, worker: "asyncio.Task[None]") -> None:
         worker.cancel()
         for number in SIGNALS:
             loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
+            # By default no signal ends PID 1, as the command of a container is.
+            signal.signal(number, _exit if os.getpid() == 1 else signal.SIG_DFL)
 
     for number in SIGNALS:
         loop.add_signal_handler(number, signalled)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    del frame
+    os._exit(128 + number)  # as a shell says it of who was killed by this signal
 
 
 def _obey_parent(pipe: int, stop: asyncio.Event, worker: "asyncio.Task[None]") -> None:
