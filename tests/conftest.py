@@ -4,7 +4,7 @@ import asyncio
 import gc
 import re
 import secrets
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from typing import Any, cast
 
 import pytest
@@ -12,8 +12,9 @@ from fakeredis.aioredis import FakeRedis
 
 from inconcert import Coordinator
 from tests.support.eventually import eventually
-from tests.support.raw import new_client
+from tests.support.raw import close_raw, new_client
 from tests.support.servers import RealServer
+from tests.support.world import World, new_loop, world
 
 # What users store has no TTL: it is there until it is consumed, trimmed or deleted.
 PERMANENT = re.compile(
@@ -50,7 +51,7 @@ async def concert(server: RealServer, namespace: str) -> AsyncIterator[Coordinat
     """An open coordinator on a real server."""
     async with Coordinator(server.url, namespace=namespace) as opened:
         yield opened
-    await _nothing_is_left(server.url, namespace)
+    await _nothing_is_left(server.admin_url, namespace)
 
 
 @pytest.fixture(params=["real", "fakeredis"])
@@ -59,9 +60,9 @@ async def any_concert(request: pytest.FixtureRequest, server: RealServer, namesp
     if request.param == "real":
         async with Coordinator(server.url, namespace=namespace) as opened:
             yield opened
-        await _nothing_is_left(server.url, namespace)
+        await _nothing_is_left(server.admin_url, namespace)
     else:
-        client = FakeRedis()
+        client = FakeRedis(db=world().database)
         async with Coordinator.from_client(client, namespace=namespace) as opened:
             yield opened
         await client.aclose()
@@ -76,8 +77,40 @@ async def no_task_is_left() -> AsyncIterator[None]:
     """After each test its event loop runs nothing any more."""
     before = asyncio.all_tasks()
     yield
+    await close_raw()
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     assert not {task for task in left if not task.done()}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """In which world the tests run; see `tests/support/world.py`."""
+    parser.addoption("--least-rights", action="store_true", help="log in as the user that docs/how-to/deploy.md prints")
+    parser.addoption("--database", type=int, default=0, help="the number of the server's database")
+    parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Also in each process that runs tests beside others."""
+    options = config.option
+    World(least_rights=options.least_rights, database=options.database, loop=options.loop).make()
+    factory = new_loop()
+    if factory is not None:
+        config.pluginmanager.register(_Loops(factory))
+
+
+class _Loops:
+    """Where tests and fixtures run, if not on asyncio's own event loop."""
+
+    def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        self._factory = factory
+
+    def pytest_asyncio_loop_factories(self) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+        return {world().loop: self._factory}
+
+
+def pytest_report_header() -> str:
+    """Which world that is."""
+    return f"world: {world()}"
 
 
 def pytest_collection_finish() -> None:
@@ -112,7 +145,7 @@ async def _nothing_is_left(url: str, namespace: str) -> None:
                 assert await client.pttl(key) != -1, f"{name} would stay for ever"
 
         async def connections() -> bool:
-            inboxes = await client.pubsub_channels(f"{namespace}:inbox:*")
+            inboxes = await client.pubsub_channels(f"{namespace}:*:inbox:*")
             return not inboxes
 
         await eventually(connections)

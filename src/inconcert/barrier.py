@@ -84,9 +84,8 @@ class Barrier:
         if type(parties) is not int or not 1 <= parties <= _MOST:
             raise ValueError(f"parties of barrier {name!r} is {parties!r}; give a whole number from 1 to {_MOST}")
         keys = access.keys.of("barrier", name, "participants", "order", "rounds", "recent", "older")
-        (changes,) = access.keys.of("barrier", name, "changes")
         self._access = access
-        self._terms = _Terms(name, keys, changes, parties, durations.ttl(ttl))
+        self._terms = _Terms(name, keys, access.keys.channel("barrier", name), parties, durations.ttl(ttl))
         self._timeout = durations.timeout(timeout)
 
     def __repr__(self) -> str:

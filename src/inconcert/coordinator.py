@@ -169,7 +169,7 @@ class Coordinator(TaskCoordinator):
         self._source = source
         self._key_ring = key_ring
         self._timeout = _call_timeout(timeout)
-        self._access = Access(Keyspace(namespace))
+        self._access = Access(Keyspace(namespace, source.database))
         self._client: Client | None = None
         self._is_open = False
         self._set_up_tasks()

@@ -46,7 +46,7 @@ class Event:
         self._access = access
         self._name = name
         self._keys = access.keys.of("event", name, "flag", "recent", "older")
-        (self._changes,) = access.keys.of("event", name, "changes")
+        self._changes = access.keys.channel("event", name)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
 
     def __repr__(self) -> str:

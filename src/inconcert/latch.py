@@ -50,7 +50,7 @@ class Latch:
         self._access = access
         self._name = name
         self._keys = access.keys.of("latch", name, "counted", "recent", "older")
-        (self._changes,) = access.keys.of("latch", name, "changes")
+        self._changes = access.keys.channel("latch", name)
         self._count = _whole(f"count of latch {name!r}", count, least=0)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
 

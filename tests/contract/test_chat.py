@@ -22,6 +22,7 @@ from inconcert import (
 )
 from inconcert._rules.payloads import JSON
 from tests.support.eventually import eventually
+from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 NOBODY = "there is no such chat"
@@ -55,7 +56,7 @@ async def bodies(chat: Chats, user: str, **options: Any) -> list[JSON]:
 
 async def keys_of(concert: Coordinator, pattern: str) -> list[str]:
     """The keys of the test's namespace that match."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     return sorted([key.decode() async for key in client.scan_iter(f"*{concert._access.keys.namespace}:{pattern}")])
 
 
@@ -72,7 +73,7 @@ async def key_of(concert: Coordinator, chat_id: str, part: str) -> str:
 
 async def make_older(concert: Coordinator, chat_id: str, count: int, seconds: int) -> None:
     """Let the first messages of a chat have been sent earlier than they were."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     key = await key_of(concert, chat_id, "messages")
     for index in range(count):
         at_ms, _, rest = (await client.lindex(key, index)).partition(b"\n")
@@ -248,13 +249,13 @@ async def test_what_all_have_read_is_dropped(any_concert: Coordinator, chat: Cha
 
     await chat.fetch("ann")
     await chat.fetch("bob")
-    assert await any_concert.redis.llen(messages) == 5
+    assert await raw(any_concert).llen(messages) == 5
 
     await chat.ack("cy", kitchen, 2)
-    assert await any_concert.redis.llen(messages) == 3
+    assert await raw(any_concert).llen(messages) == 3
 
     await chat.leave(kitchen, "cy")
-    assert await any_concert.redis.llen(messages) == 0
+    assert await raw(any_concert).llen(messages) == 0
     assert (await chat.send(kitchen, "ann", "ids go on")).id == 6
 
 
@@ -281,7 +282,7 @@ async def test_chat_keeps_no_more_than_max_messages(any_concert: Coordinator, ch
     chat_id = await chat.create("ann", ["bob"], 1, max_messages=2)
     for number in range(2, 11):
         await chat.send(chat_id, "ann", number)
-        assert await any_concert.redis.llen(await key_of(any_concert, chat_id, "messages")) == 2
+        assert await raw(any_concert).llen(await key_of(any_concert, chat_id, "messages")) == 2
 
 
 @pytest.mark.parametrize("old", range(1, 8))
@@ -307,7 +308,7 @@ async def test_messages_over_max_age_are_dropped_by_send(any_concert: Coordinato
 
     await chat.send(chat_id, "ann", 3)
 
-    assert await any_concert.redis.llen(await key_of(any_concert, chat_id, "messages")) == 2
+    assert await raw(any_concert).llen(await key_of(any_concert, chat_id, "messages")) == 2
 
 
 async def test_messages_without_max_age_are_kept(any_concert: Coordinator, chat: Chats, kitchen: str) -> None:
@@ -321,13 +322,13 @@ async def test_quiet_chat_forgets_by_itself(any_concert: Coordinator, chat: Chat
     """With `max_age` the messages' key ends with the last message, even if nobody ever looks."""
     chat_id = await chat.create("ann", ["bob"], 1, max_age=100)
     messages = await key_of(any_concert, chat_id, "messages")
-    assert 90_000 < await any_concert.redis.pttl(messages) <= 100_000
+    assert 90_000 < await raw(any_concert).pttl(messages) <= 100_000
 
-    await any_concert.redis.pexpire(messages, 50)
+    await raw(any_concert).pexpire(messages, 50)
     await chat.send(chat_id, "ann", 2)
-    assert 90_000 < await any_concert.redis.pttl(messages) <= 100_000
+    assert 90_000 < await raw(any_concert).pttl(messages) <= 100_000
 
-    await any_concert.redis.delete(messages)  # as if its time had come
+    await raw(any_concert).delete(messages)  # as if its time had come
     [batch] = await chat.fetch("bob", ack=False)
     assert batch == Batch(chat_id, [], missed=2, last_id=2)
 

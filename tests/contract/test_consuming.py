@@ -11,6 +11,7 @@ from inconcert import Coordinator
 from inconcert.tasks.consumer import Consumer
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger
+from tests.support.raw import raw
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ async def any_concert(any_concert: Coordinator) -> AsyncIterator[Coordinator]:
 
 async def ledger_of(concert: Coordinator) -> Ledger:
     """Where the jobs are."""
-    return await read_ledger(concert.redis, concert._access.keys.namespace)
+    return await read_ledger(raw(concert), concert._access.keys.namespace)
 
 
 async def put(concert: Coordinator, count: int, *queues: str) -> None:

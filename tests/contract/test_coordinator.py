@@ -32,7 +32,7 @@ async def test_from_env_takes_redis_url(server: RealServer, monkeypatch: pytest.
     monkeypatch.setenv("REDIS_URL", server.url)
 
     async with Coordinator.from_env() as concert:
-        assert concert.url == server.url
+        assert concert.url == server.admin_url  # it never holds a user
 
 
 def test_from_env_without_a_url_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,10 +61,10 @@ def test_bad_timeout_is_refused(timeout: float) -> None:
 async def test_a_shared_client_is_left_open(server: RealServer, namespace: str) -> None:
     """Closing the coordinator gives back the connections of a user's pool, and leaves the others alone."""
     async with new_client(server.url) as client, client.pubsub() as subscription:
-        await subscription.subscribe("news")
+        await subscription.subscribe(f"{namespace}:news")
         async with Coordinator.from_client(client, namespace=namespace) as concert, concert.lock("a"):
             assert concert.redis is client
-        assert await client.publish("news", "still here") == 1
+        assert await client.publish(f"{namespace}:news", "still here") == 1
         assert [count for count, _ in client.connection_pool.get_connection_count()] == [2, 1]
 
 

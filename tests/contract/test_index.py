@@ -12,6 +12,7 @@ from inconcert import Coordinator, Hit, Index, InvalidName, InvalidPayload, toke
 from inconcert._redis.channel import Call
 from inconcert.index.query import Query
 from inconcert.index.scores import place_of, score_at
+from tests.support.raw import raw
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ async def ids(index: Index, query: str, **options: Any) -> list[str]:
 
 async def keys_of(concert: Coordinator, *, lasting: bool = True) -> set[str]:
     """The keys of the test's indexes: those without a TTL, or those with one."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     return {
         key.decode().rpartition(":")[2]
         async for key in client.scan_iter(f"*{concert._access.keys.namespace}:index:*")

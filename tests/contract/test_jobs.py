@@ -48,7 +48,7 @@ async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[C
 
 async def waiting(concert: Coordinator, job: Job, *, count: int = 1) -> None:
     """Wait until so many processes wait for a job to end."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
 
     async def found() -> bool:
         watchers: list[bytes] = await client.zrange(concert._enqueuing._keys.watchers, 0, -1)
@@ -149,7 +149,7 @@ async def test_result_is_read_as_the_type_that_is_asked_for(any_concert: Coordin
 
 async def test_waiting_for_a_result_sends_nothing(concert: Coordinator, namespace: str) -> None:
     """Whoever waits is woken by the end of the job."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     async with Coordinator.from_client(concert.redis, namespace=namespace) as worker:
         job = await concert.enqueue("t")
         async with (
@@ -187,7 +187,7 @@ async def test_a_thousand_wait_for_one_job_and_for_one_each(any_concert: Coordin
         gate.set()
         with anyio.fail_after(10):
             assert await asyncio.gather(*results) == [*range(1000), *[-1] * 1000]
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
     assert not await client.exists(any_concert._enqueuing._keys.watchers)
 
 
@@ -296,7 +296,7 @@ async def test_wait_for_a_result_is_bounded(any_concert: Coordinator) -> None:
     for timeout in (0, 0.01, timedelta(milliseconds=10)):
         with pytest.raises(TimeoutError, match="has not ended"):
             await job.result(timeout=timeout)
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
 
     async def nobody_waits() -> bool:
         return not await client.exists(any_concert._enqueuing._keys.watchers)
@@ -575,7 +575,7 @@ async def test_progress_is_seen_by_whoever_asks(any_concert: Coordinator) -> Non
 
 
 async def _keys(concert: Coordinator) -> list[bytes]:
-    client: Any = concert.redis
+    client: Any = raw(concert)
     return [key async for key in client.scan_iter(f"*{concert._access.keys.namespace}:tasks*")]
 
 
@@ -620,7 +620,7 @@ async def test_name_is_taken_until_its_job_is_done(any_concert: Coordinator, els
         again = await task.options(unique="sold:42").enqueue(4)
         assert again.created
         assert await again.result(timeout=SOON) == 4
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
     keys = any_concert._enqueuing._keys
     assert not await client.exists(keys.unique, keys.checks)
 
@@ -689,11 +689,11 @@ async def test_many_names_do_not_pile_up(any_concert: Coordinator) -> None:
         options = [task.options(unique=f"{part}:{number}", unique_for=0.001) for number in range(300)]
         return [bound.call() for bound in options]
 
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
     keys = any_concert._enqueuing._keys
     for part in range(4):
         await any_concert.enqueue_many(drafts(part))
-        await any_concert.redis.zadd(keys.checks, dict.fromkeys(await client.zrange(keys.checks, 0, -1), 1))
+        await raw(any_concert).zadd(keys.checks, dict.fromkeys(await client.zrange(keys.checks, 0, -1), 1))
         assert await client.hlen(keys.unique) <= 600
         assert await client.zcard(keys.checks) == await client.hlen(keys.unique)
 
@@ -755,7 +755,7 @@ async def test_next_attempt_comes_when_the_task_says(
         raise failure()
 
     job = await task.enqueue()
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
     async with in_background(any_concert.run_worker("q")):
         await status(any_concert, job, JobStatus.DELAYED)
         due_ms = await client.zscore(any_concert._enqueuing._keys.queue("q").delayed, job.id)
@@ -893,11 +893,11 @@ async def test_dead_are_listed_latest_first(any_concert: Coordinator) -> None:
     """With what they were, and why they are dead."""
     jobs = await bury(any_concert, count=3, queue="q")
     for place, job in enumerate(jobs):  # apart, so that their order is sure
-        await any_concert.redis.zincrby(any_concert._enqueuing._keys.dead, place, job.id)
+        await raw(any_concert).zincrby(any_concert._enqueuing._keys.dead, place, job.id)
     dead = await any_concert.tasks.dead()
     assert [one.id for one in dead] == [job.id for job in reversed(jobs)]
     [latest] = await any_concert.tasks.dead(limit=1)
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
     assert latest == dead[0]
     assert (latest.name, list(latest.args), dict(latest.kwargs), latest.queue) == ("t", [2], {"a": 1}, "q")
     assert (latest.reason, latest.attempts) == ("ValueError: no 2", 1)
@@ -913,7 +913,7 @@ async def test_dead_are_listed_latest_first(any_concert: Coordinator) -> None:
 async def test_unreadable_job_is_listed_too(any_concert: Coordinator) -> None:
     """Without its name; it cannot be edited."""
     [job] = await bury(any_concert)
-    await any_concert.redis.hset(any_concert._enqueuing._keys.bodies, job.id, "unreadable")
+    await raw(any_concert).hset(any_concert._enqueuing._keys.bodies, job.id, "unreadable")
     [dead] = await any_concert.tasks.dead()
     assert (dead.id, dead.name) == (job.id, "?")
     with pytest.raises(InvalidPayload):
@@ -945,10 +945,10 @@ async def test_replayed_job_has_its_name_again_unless_another_has_it(any_concert
     await any_concert.tasks.replay(job.id)
     assert (await any_concert.enqueue("t", unique="name")).id == other.id
     await other.cancel()
-    await any_concert.redis.hdel(any_concert._enqueuing._keys.unique, "name")
+    await raw(any_concert).hdel(any_concert._enqueuing._keys.unique, "name")
     await job.cancel()
     [job] = await bury(any_concert, unique="name")
-    await any_concert.redis.hdel(any_concert._enqueuing._keys.unique, "name")  # as an hour later
+    await raw(any_concert).hdel(any_concert._enqueuing._keys.unique, "name")  # as an hour later
     await any_concert.tasks.replay(job.id)
     duplicate = await any_concert.enqueue("t", unique="name")
     assert (duplicate.created, duplicate.id) == (False, job.id)
@@ -962,11 +962,11 @@ async def test_purged_job_is_gone(any_concert: Coordinator) -> None:
         await any_concert.tasks.purge(jobs[0].id)
     assert await jobs[0].status() is JobStatus.UNKNOWN
     keys = any_concert._enqueuing._keys
-    await any_concert.redis.zincrby(keys.dead, -60_000, jobs[1].id)
+    await raw(any_concert).zincrby(keys.dead, -60_000, jobs[1].id)
     assert await any_concert.tasks.purge_all(older_than=30) == 1
     assert [dead.id for dead in await any_concert.tasks.dead()] == [jobs[2].id]
     many: dict[str, float] = {f"many{number}": number + 1 for number in range(2200)}
-    await any_concert.redis.zadd(keys.dead, many)
+    await raw(any_concert).zadd(keys.dead, many)
     assert await any_concert.tasks.purge_all(keep=2201) == 0
     assert await any_concert.tasks.purge_all(keep=1200) == 1001  # the oldest
     assert await raw(any_concert).zrange(keys.dead, 0, 0) == [b"many1001"]
@@ -999,7 +999,7 @@ async def test_paused_queue_waits_and_others_go_on(any_concert: Coordinator) -> 
             with anyio.fail_after(SOON):
                 await any_concert.tasks.resume("q")
                 assert getattr(await waits, "id", None) == job.id
-    assert not await any_concert.redis.exists(any_concert._enqueuing._keys.paused)
+    assert not await raw(any_concert).exists(any_concert._enqueuing._keys.paused)
 
 
 async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
@@ -1010,7 +1010,7 @@ async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
     delayed = await any_concert.enqueue("t", delay=60)
     for _ in range(3):
         await any_concert.enqueue("t", queue="q", after=[delayed])
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
     keys = any_concert._enqueuing._keys
     await any_concert.tasks.pause("empty")
     async with any_concert.consume("q") as jobs:
@@ -1019,7 +1019,7 @@ async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
         await jobs.claim(1)
         [oldest] = (await ledger_of(any_concert)).ready["q"]
         seconds, _ = await client.time()
-        await any_concert.redis.hset(keys.bodies, oldest, f"{seconds - 60}000 {{}}")
+        await raw(any_concert).hset(keys.bodies, oldest, f"{seconds - 60}000 {{}}")
         stats = await any_concert.tasks.stats("q", "empty")
     queue, empty = stats.queues["q"], stats.queues["empty"]
     assert (stats.workers, stats.dead) == (1, 2)
@@ -1070,7 +1070,7 @@ async def test_waiting_jobs_are_counted_until_they_wait_no_more(any_concert: Coo
             raise ValueError
         await status(any_concert, children[1], JobStatus.FAILED)
     assert await waiting() == 0
-    assert not await any_concert.redis.exists(any_concert._enqueuing._keys.waiting)
+    assert not await raw(any_concert).exists(any_concert._enqueuing._keys.waiting)
 
 
 async def test_job_ends_promptly_for_one_who_waits(any_concert: Coordinator) -> None:

@@ -19,6 +19,7 @@ from inconcert._rules.payloads import JSON
 from inconcert.tasks.store import JobKeys
 from tests.contract.test_tasks import all_done, in_background, ledger_of, until
 from tests.support.eventually import eventually
+from tests.support.raw import raw
 
 OLD = {"old": "old secret of 16+"}
 NEW = {"new": "new secret of 16+"}
@@ -126,7 +127,7 @@ async def test_large_typed_arguments_are_refused(any_concert: Coordinator) -> No
 
 async def put_as_it_is(concert: Coordinator, job_id: str, envelope: bytes) -> None:
     """A job as another release may have written it."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     keys = JobKeys(concert._access.keys)
     await client.hset(keys.bodies, job_id, b"1700000000000 " + envelope)
     await client.rpush(keys.queue("default").queue, job_id)
@@ -168,7 +169,7 @@ async def processes(
         yield [
             await stack.enter_async_context(
                 Coordinator.from_client(
-                    concert.redis,
+                    raw(concert),
                     namespace=namespace,
                     signing_keys=own,
                     accept_unsigned=accept_unsigned and own is not None,
@@ -201,7 +202,7 @@ async def test_signed_job_runs(any_concert: Coordinator) -> None:
         await task.enqueue(1)
         await here.enqueue("t", [2])
         await here.enqueue_many([task.call(3), task.call(4)])
-        client: Any = any_concert.redis
+        client: Any = raw(any_concert)
         bodies = await client.hvals(JobKeys(here._access.keys).bodies)
         assert all(body.split(b" ")[1:3] == [b"hmac1", b"old"] for body in bodies)
         assert await run_all(there) == ([1, 2, 3, 4], [])

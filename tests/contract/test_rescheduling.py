@@ -12,6 +12,7 @@ import pytest
 from inconcert import Coordinator, JobFailed, JobStatus, NotConnected, current_job
 from tests.contract.test_tasks import asleep, in_background, ledger_of, make_due
 from tests.support.eventually import eventually
+from tests.support.raw import raw
 
 HOUR = 3600.0
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
@@ -19,7 +20,7 @@ SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
 
 async def due_in(concert: Coordinator, queue: str) -> list[float]:
     """In how many seconds the delayed jobs of a queue are due, the earliest first, by the server's clock."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     now, microseconds = await client.time()
     entries = await client.zrange(concert._enqueuing._keys.queue(queue).delayed, 0, -1, withscores=True)
     return [due_ms / 1000 - now - microseconds / 1e6 for _, due_ms in entries]

@@ -16,6 +16,7 @@ from inconcert.tasks.scheduler import Scheduler
 from inconcert.tasks.store import JobKeys
 from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger
+from tests.support.raw import raw
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def scheduling(concert: Coordinator) -> Scheduler:
 
 async def jobs_of(concert: Coordinator) -> list[str]:
     """The ids of all jobs."""
-    return (await read_ledger(concert.redis, concert._access.keys.namespace)).bodies
+    return (await read_ledger(raw(concert), concert._access.keys.namespace)).bodies
 
 
 def last_key(concert: Coordinator, number: int = 0) -> str:
@@ -65,12 +66,12 @@ def last_key(concert: Coordinator, number: int = 0) -> str:
 
 async def set_last(concert: Coordinator, seconds: float) -> None:
     """Let the last instant be so."""
-    await concert.redis.set(last_key(concert), int(seconds * 1000), px=60_000)
+    await raw(concert).set(last_key(concert), int(seconds * 1000), px=60_000)
 
 
 async def now_of(concert: Coordinator) -> float:
     """The server's clock, in seconds."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     seconds, microseconds = await client.time()
     return cast("float", seconds + microseconds / 1e6)
 
@@ -125,7 +126,7 @@ async def test_cron_expression_enqueues(any_concert: Coordinator) -> None:
 
     async with scheduling(any_concert):
         await eventually(lambda: jobs_of(any_concert))
-    [job_id] = (await read_ledger(any_concert.redis, any_concert._access.keys.namespace)).ready["reports"]
+    [job_id] = (await read_ledger(raw(any_concert), any_concert._access.keys.namespace)).ready["reports"]
     assert job_id.startswith("report@20")
 
 
@@ -150,7 +151,7 @@ async def test_new_schedule_begins_with_the_next_instant(any_concert: Coordinato
     """What was before it was there is not missed."""
     add_schedule(any_concert, [], every=86_400)
     async with scheduling(any_concert):
-        await eventually(lambda: any_concert.redis.exists(last_key(any_concert)))
+        await eventually(lambda: raw(any_concert).exists(last_key(any_concert)))
     assert await jobs_of(any_concert) == []
 
 
@@ -175,7 +176,7 @@ async def looked(concert: Coordinator) -> None:
     """Wait until a scheduler has looked: then the schedule is remembered for longer."""
 
     async def is_kept() -> bool:
-        return await concert.redis.pttl(last_key(concert)) > 60_000
+        return bool(await raw(concert).pttl(last_key(concert)) > 60_000)
 
     await eventually(is_kept)
 
@@ -193,8 +194,8 @@ async def test_schedule_is_forgotten_when_nobody_looks_for_a_month(any_concert: 
     """So one that was removed from the code leaves nothing."""
     add_schedule(any_concert, [], every=3600)
     async with scheduling(any_concert):
-        await eventually(lambda: any_concert.redis.exists(last_key(any_concert)))
-    days = await any_concert.redis.pttl(last_key(any_concert)) / 86_400_000
+        await eventually(lambda: raw(any_concert).exists(last_key(any_concert)))
+    days = await raw(any_concert).pttl(last_key(any_concert)) / 86_400_000
     assert 29 < days <= 30
 
 
@@ -234,13 +235,13 @@ async def test_tick_run_twice_adds_once(any_concert: Coordinator, tick: Tick) ->
     await asyncio.sleep(0.002)
     assert (await tick(instant, "id", "{}"))[1:] == [instant, 1]
     assert (await tick(instant, "id", "{}"))[1:] == [instant, 0]
-    await any_concert.redis.delete(JobKeys(any_concert._access.keys).bodies)
+    await raw(any_concert).delete(JobKeys(any_concert._access.keys).bodies)
     assert (await tick(instant, "id", "{}"))[1:] == [instant, 0]
 
 
 async def test_tick_adds_no_job_whose_result_is_kept(any_concert: Coordinator, tick: Tick) -> None:
     """Another schedule of the task had the same instant, and the job is done."""
-    await any_concert.redis.set(JobKeys(any_concert._access.keys).result("a"), "succeeded 1", px=60_000)
+    await raw(any_concert).set(JobKeys(any_concert._access.keys).result("a"), "succeeded 1", px=60_000)
     assert (await tick(1000, "a", "{}", 2000, "b", "{}"))[1:] == [2000, 1]
     assert await jobs_of(any_concert) == ["b"]
 
@@ -258,7 +259,7 @@ async def test_tick_adds_the_instants_after_the_last(any_concert: Coordinator, t
     """In their order; a schedule that the server forgot goes on with what it is given."""
     assert (await tick(1000, "a", "{}", 2000, "b", "{}"))[1:] == [2000, 2]
     assert (await tick(1000, "a", "{}", 2000, "b", "{}", 3000, "c", "{}"))[1:] == [3000, 1]
-    ledger = await read_ledger(any_concert.redis, any_concert._access.keys.namespace)
+    ledger = await read_ledger(raw(any_concert), any_concert._access.keys.namespace)
     assert ledger.ready == {"q": ["a", "b", "c"]}
 
 

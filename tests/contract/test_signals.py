@@ -25,7 +25,7 @@ from inconcert import (
 )
 from inconcert._rules.payloads import JSON
 from tests.support.eventually import eventually
-from tests.support.raw import raw
+from tests.support.raw import let_hear, raw
 
 PAYLOADS: list[JSON] = [None, True, 0, -1.5, "", "two words", "ä\n\0", [], [1, [2]], {}, {"version": 7, "a b": None}]
 
@@ -368,6 +368,7 @@ async def test_next_with_timeout_0_returns_what_has_come(signal: Signal) -> None
 
 async def test_pattern_hears_all_signals_whose_names_fit(any_concert: Coordinator) -> None:
     """With the name of each, those too that come later; and no others."""
+    await let_hear(any_concert, "deploy.*")
     async with any_concert.signals("deploy.*").subscribe() as subscription:
         for name in ["deploy.web", "other", "deploy.", "undeploy.web", "deploy.{a}:b\n*", "deploy.ä"]:
             await any_concert.signal(name).broadcast(name)
@@ -392,6 +393,7 @@ async def test_pattern_hears_all_signals_whose_names_fit(any_concert: Coordinato
 )
 async def test_pattern_is_a_glob(any_concert: Coordinator, pattern: str, name: str, fits: bool) -> None:
     """As the server understands it."""
+    await let_hear(any_concert, pattern)
     async with any_concert.signals(pattern).subscribe():
         assert await any_concert.signal(name).broadcast() == fits
 
@@ -401,11 +403,12 @@ async def test_characters_of_a_namespace_are_not_those_of_a_glob(any_concert: Co
     async with (
         Coordinator.from_client(any_concert.redis, namespace="a*[b]?\\") as odd,
         Coordinator.from_client(any_concert.redis, namespace="axbyz") as other,
-        odd.signals("*").subscribe() as subscription,
     ):
-        assert await other.signal("deploy").broadcast() == 0
-        assert await odd.signal("deploy").broadcast() == 1
-        assert await subscription.next() == Signalled("deploy", None)
+        await let_hear(odd, "*")
+        async with odd.signals("*").subscribe() as subscription:
+            assert await other.signal("deploy").broadcast() == 0
+            assert await odd.signal("deploy").broadcast() == 1
+            assert await subscription.next() == Signalled("deploy", None)
 
 
 async def test_message_of_another_is_ignored(

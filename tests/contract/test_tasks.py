@@ -40,7 +40,7 @@ async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[C
 
 async def ledger_of(concert: Coordinator) -> Ledger:
     """Where the jobs are."""
-    return await read_ledger(concert.redis, concert._access.keys.namespace)
+    return await read_ledger(raw(concert), concert._access.keys.namespace)
 
 
 async def until(concert: Coordinator, fact: Callable[[Ledger], object]) -> Ledger:
@@ -68,7 +68,7 @@ async def all_done(concert: Coordinator) -> None:
 async def make_due(concert: Coordinator, queue: str) -> None:
     """Let every delayed job of a queue be due now."""
     keys = concert._enqueuing._keys.queue(queue)
-    client: Any = concert.redis
+    client: Any = raw(concert)
     for job_id in await client.zrange(keys.delayed, 0, -1):
         await client.zadd(keys.delayed, {job_id: 1}, xx=True)  # one that was moved meanwhile stays away
     await client.rpush(keys.bell, 1)
@@ -205,7 +205,7 @@ async def test_every_idle_consumer_is_woken_by_a_burst(any_concert: Coordinator,
     ):
         await asleep(any_concert, count=2)
         with anyio.fail_after(1.5):
-            async with any_concert.redis.pipeline(transaction=True) as step:
+            async with raw(any_concert).pipeline(transaction=True) as step:
                 step.delete(somewhere.queue)
                 step.rpush(place.queue, *put)
                 step.rpush(place.bell, 1)
@@ -217,7 +217,7 @@ async def asleep(concert: Coordinator, *, count: int = 1) -> None:
     """Wait until so many consumers have looked once and sleep."""
 
     async def looked() -> bool:
-        client: Any = concert.redis
+        client: Any = raw(concert)
         keys = [key async for key in client.scan_iter(match=f"*{concert._access.keys.namespace}:tasks*:claimed:*")]
         return len(keys) >= count
 
@@ -238,7 +238,7 @@ async def test_done_job_leaves_its_result_for_a_time_and_nothing_else(any_concer
                 break
             await make_due(any_concert, "q")
     await until(any_concert, lambda ledger: not ledger.workers)
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
     namespace = any_concert._access.keys.namespace
     keys = [key async for key in client.scan_iter(match=f"*{namespace}:*") if b":bell:" not in key]
     kept = {key.rpartition(b"}:")[2].partition(b":")[0]: await client.pttl(key) for key in keys}
@@ -310,7 +310,7 @@ async def test_failing_job_is_tried_again_later_and_then_set_aside(any_concert: 
     attempts: list[int] = []
     delays: list[float] = []
     keys = any_concert._enqueuing._keys.queue("q")
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
     put = await any_concert.enqueue("t", queue="q", max_attempts=3)
     async with any_concert.consume("q") as jobs:
         async for job in jobs:
@@ -384,7 +384,7 @@ async def test_job_may_be_ended_by_hand(any_concert: Coordinator) -> None:
     assert ledger.delayed == {"q": [job.id]}
     assert ledger.failures == {job.id: 1}
     keys = any_concert._enqueuing._keys.queue("q")
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
     seconds, _ = await client.time()
     assert 3590 < await client.zscore(keys.delayed, job.id) / 1000 - seconds <= 3601
 
@@ -622,7 +622,7 @@ async def test_unreadable_envelope_is_set_aside_and_the_worker_goes_on(
         ran.append(number)
 
     keys = any_concert._enqueuing._keys
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
     await task.enqueue(1)
     await client.hset(keys.bodies, "bad", envelope)
     await client.rpush(keys.queue("default").queue, "bad")
@@ -759,7 +759,7 @@ async def test_jobs_due_at_one_instant_run_in_their_order(any_concert: Coordinat
 
 async def test_delayed_job_runs_when_it_is_due_and_not_before(any_concert: Coordinator) -> None:
     """By the server's clock; one that is due earlier overtakes those that were there."""
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
     keys = any_concert._enqueuing._keys.queue("q")
     ran: list[tuple[int, float]] = []
 
@@ -807,7 +807,7 @@ async def test_two_hundred_and_fifty_due_jobs_are_moved_in_order(any_concert: Co
     for number in range(250):
         await any_concert.enqueue("t", [number], queue="q", delay=3600 + number)
     keys = any_concert._enqueuing._keys.queue("q")
-    client: Any = any_concert.redis
+    client: Any = raw(any_concert)
     for place, job_id in enumerate(await client.zrange(keys.delayed, 0, -1)):
         await client.zadd(keys.delayed, {job_id: place + 1})
     async with any_concert.consume("q") as jobs:
@@ -953,7 +953,7 @@ async def test_queues_may_have_any_names(any_concert: Coordinator, name: str) ->
 
 async def test_idle_consumer_sends_less_than_two_commands_a_second(concert: Coordinator) -> None:
     """Waiting is a blocked BLPOP, a look from time to time, and the heartbeat."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
 
     async def sent() -> int:
         stats = await client.info("commandstats")  # what scripts call is in it, so only what is sent counts

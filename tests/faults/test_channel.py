@@ -292,7 +292,7 @@ async def test_callers_get_their_answers_while_connections_are_killed(own_server
 async def test_callers_get_their_answers_while_scripts_are_flushed(own_server: RealServer) -> None:
     """The server forgets the scripts, and nobody notices."""
     async with Coordinator(own_server.tcp_url) as concert, Coordinator(own_server.url) as admin:
-        async with again_and_again(admin.redis.script_flush, every=0.002) as times:
+        async with again_and_again(raw(admin).script_flush, every=0.002) as times:
             assert await load(session_of(concert), seconds=0.5) > 100
         assert times[0] > 20
 

@@ -20,6 +20,7 @@ from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
+from tests.support.raw import raw
 from tests.support.servers import RealServer, redis6_available
 
 SCRIPTS = Path(__file__).parents[2] / "src/inconcert/_lua"
@@ -40,7 +41,7 @@ async def elsewhere(server: RealServer, concert: Coordinator, namespace: str) ->
 
 async def contents(concert: Coordinator) -> dict[str, tuple[Any, bool]]:
     """Every key of the namespace but those that remember requests: what it holds, and whether it has a TTL."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     reads: dict[bytes, Callable[[bytes], Awaitable[Any]]] = {
         b"list": lambda key: client.lrange(key, 0, -1),
         b"zset": lambda key: client.zrange(key, 0, -1, withscores=True),
@@ -59,7 +60,7 @@ async def contents(concert: Coordinator) -> dict[str, tuple[Any, bool]]:
 
 async def listed(concert: Coordinator, user: str) -> list[str]:
     """The chats on a user's list."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     entries = [await client.smembers(key) for key, _ in concert.chat._places.of_lists(user)]
     return [entry.decode().split()[0] for entry in chain(*entries)]
 
@@ -146,7 +147,7 @@ async def test_late_twins_of_join_and_leave_change_nothing(chat: Chats, concert:
 
 async def test_memory_of_requests_moves_on_with_time(chat: Chats, concert: Coordinator) -> None:
     """A request is known for at least a minute: what is older makes room, and ends by itself."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     chat_id = await chat.create("ann", ["bob"], "hello")
     session, keys = concert._access.session, chat._places.of_request(chat_id, "ann")
     recent, older = keys[5:]
@@ -164,7 +165,7 @@ async def test_memory_of_requests_moves_on_with_time(chat: Chats, concert: Coord
 
 async def test_memory_of_requests_is_bounded(chat: Chats, concert: Coordinator) -> None:
     """However fast members send, it holds at most two times 10,000 of them."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     chat_id = await chat.create("ann", ["bob"], "hello")
     recent, older = chat._places.of_request(chat_id, "ann")[5:]
     await chat.send(chat_id, "ann", "x")
@@ -336,7 +337,7 @@ async def test_fetch_and_ack_are_done_whichever_reply_is_lost(chat: Chats, far: 
 
 async def test_scripts_that_the_server_forgot_are_loaded_again(concert: Coordinator, chat: Chats) -> None:
     """After SCRIPT FLUSH every verb works as before."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     chat_id = await chat.create("ann", ["bob"], "hello")
     for number in range(2, 102):
         if number % 10 == 0:
@@ -644,7 +645,7 @@ async def test_reply_to_fetch_is_bounded_in_bytes(chat: Chats, concert: Coordina
 
 async def test_fetch_in_a_thousand_chats_is_cheap(concert: Coordinator, chat: Chats) -> None:
     """One of them has news: fewer than 60 commands, those inside scripts counted; and a send costs the same for all."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
 
     async def commands(attempt: Awaitable[object]) -> int:
         await nothing_is_under_way(concert)
@@ -669,7 +670,7 @@ async def test_fetch_in_a_thousand_chats_is_cheap(concert: Coordinator, chat: Ch
 
 async def test_thousand_listeners_share_one_connection(concert: Coordinator, chat: Chats, elsewhere: Chats) -> None:
     """All of them wait without asking, and hear at once."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     users = [f"user-{number}" for number in range(1_000)]
     chat_id = await elsewhere.create("host", users, "hello")
     listeners = [chat.listen(user, ack=False) for user in users]
@@ -720,7 +721,7 @@ async def test_listener_loses_and_repeats_nothing_when_its_connections_break(
 
 async def test_listener_hears_after_its_subscription_was_killed(concert: Coordinator, chat: Chats) -> None:
     """CLIENT KILL of whoever is subscribed: what was said meanwhile comes."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     chat_id = await chat.create("ann", ["bob"], 1)
     async with aclosing(chat.listen("bob")) as news:
         await anext(news)
@@ -793,7 +794,7 @@ async def test_listener_goes_on_with_ids_that_are_given_again(
     concert: Coordinator, chat: Chats, elsewhere: Chats
 ) -> None:
     """A replica that lacks the latest messages takes over: those sent then have their ids, and are heard, too."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     chat_id = await chat.create("ann", ["bob"], 1)
     async with aclosing(chat.listen("bob")) as news:
         await anext(news)
@@ -887,7 +888,7 @@ async def test_chat_outlives_its_server(namespace: str) -> None:
 
 async def test_time_does_not_fall_when_the_clock_does(concert: Coordinator, chat: Chats) -> None:
     """The server's clock was an hour ahead and is set back: messages go on from the latest time."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     chat_id = await chat.create("ann", ["bob"], "hello")
     state = chat._places.of_chat(chat_id)[1]
     ahead = int(await client.hget(state, "at")) + 3_600_000
@@ -904,7 +905,7 @@ async def test_full_server_lets_members_read_and_leave(namespace: str) -> None:
     """Sending and joining are refused and change nothing; fetching, acknowledging and leaving work, and make room."""
     with RealServer(maxmemory="20mb", maxmemory_policy="noeviction") as small:
         async with Coordinator(small.url, namespace=namespace) as concert:
-            client: Any = concert.redis
+            client: Any = raw(concert)
             chat = concert.chat
             chat_id = await chat.create("ann", ["bob", "cy"], "hello")
             for _ in range(28):
@@ -935,7 +936,7 @@ async def test_full_server_lets_members_read_and_leave(namespace: str) -> None:
 
 async def test_foreign_data_is_left_alone(concert: Coordinator, chat: Chats) -> None:
     """A key of ours that holds something else is an error and not overwritten, and nothing is half done."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     chat_id = await chat.create("ann", [], "hello")
     before = await contents(concert)
     lists = [key for key, _ in chat._places.of_lists("bob")]

@@ -10,6 +10,7 @@ import pytest
 from inconcert import Chats, Coordinator
 from tests.support.chat_history import Event, Fetched, Joined, Left, Seen, Sent, all_violations, as_event
 from tests.support.processes import Child, spawn, tell
+from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_chat_histories"
@@ -129,10 +130,10 @@ async def test_every_member_gets_everything_whoever_is_killed(
     assert await chat.members(chat_id) == dict.fromkeys(users, last.id)
 
     keys = chat._places.of_chat(chat_id)
-    assert await concert.redis.llen(keys[2]) <= CAP
+    assert await raw(concert).llen(keys[2]) <= CAP
     for user in users:
         await chat.leave(chat_id, user)
-    client: Any = concert.redis
+    client: Any = raw(concert)
     left = [key async for key in client.scan_iter(f"*{namespace}*")]
     assert [key for key in left if not key.endswith((b":recent", b":older"))] == []
 

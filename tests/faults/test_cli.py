@@ -15,6 +15,7 @@ from inconcert.cli import main
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.processes import Child, is_alive, spawn
+from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_cli"
@@ -44,7 +45,7 @@ def start(concert: Coordinator, *args: str, folder: Path = ROOT, how: str = "run
 
 async def ledger_of(concert: Coordinator) -> Ledger:
     """Where the jobs are."""
-    return await read_ledger(concert.redis, concert._access.keys.namespace)
+    return await read_ledger(raw(concert), concert._access.keys.namespace)
 
 
 async def attempts(concert: Coordinator, count: int) -> dict[str, int]:

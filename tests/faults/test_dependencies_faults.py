@@ -16,6 +16,7 @@ from tests.faults.test_tasks_faults import LEASE, forget_all, keys_of, ledger_of
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
+from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_dependencies_faults"
@@ -39,7 +40,7 @@ async def nothing_is_kept(concert: Coordinator) -> None:
     """All jobs have ended, and it is forgotten who ran after whom."""
     await concert.run_worker("nothing", burst=True)
     keys = keys_of(concert)
-    assert not await concert.redis.exists(*keys.kin, keys.followers)
+    assert not await raw(concert).exists(*keys.kin, keys.followers)
 
 
 # Workers that die.
@@ -197,7 +198,7 @@ async def test_those_who_wait_outlast_a_server_that_was_killed(namespace: str) -
 
 async def test_ten_thousand_children_do_not_block_the_server(concert: Coordinator) -> None:
     """They are told in portions, none of which takes long, and each once."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     task = concert.task(name="t", queue="q", result_ttl=0)(len)
     parent = await concert.enqueue("t", [[]], queue="q")
     children = await concert.enqueue_many([task.options(after=[parent]).call([]) for _ in range(10_000)])

@@ -61,7 +61,7 @@ async def lead_once(url: str, namespace: str) -> None:
     """In a child: lead, and end when told to."""
     async with Coordinator(url, namespace=namespace) as concert, concert.election("scheduler"):
         tell("leads")
-        while not await concert.redis.exists(f"{namespace}:may-end"):
+        while not await raw(concert).exists(f"{namespace}:may-end"):
             await anyio.sleep(0.01)
         tell("ends", at=time.monotonic())
 

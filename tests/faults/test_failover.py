@@ -12,7 +12,7 @@ from tests.support.servers import RealServer
 async def test_who_listens_on_a_replica_is_not_served(own_server: RealServer, namespace: str) -> None:
     """Messages reach those who listen there, but do not count them; so they are passed over, and told of nothing."""
     own_server.command("CONFIG", "SET", "repl-diskless-sync-delay", "0")
-    inbox = f"{namespace}:inbox:left-behind"
+    inbox = f"{namespace}:0:inbox:left-behind"
     with RealServer() as replica:
         replica.command("REPLICAOF", "127.0.0.1", own_server.port)
         await eventually(lambda: replica.command("INFO", "replication")["master_link_status"] == "up")

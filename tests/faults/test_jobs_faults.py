@@ -51,7 +51,7 @@ async def watched(concert: Coordinator, *, count: int = 1) -> None:
     """Wait until so many jobs are waited for."""
 
     async def found() -> bool:
-        return await concert.redis.zcard(keys_of(concert).watchers) == count
+        return bool(await raw(concert).zcard(keys_of(concert).watchers) == count)
 
     await eventually(found)
 
@@ -602,7 +602,7 @@ async def test_hundred_thousand_jobs_survive_a_killed_worker(
         last = concert.tasks.job(jobs[-1].id)
 
         async def all_ended() -> bool:
-            return not await concert.redis.exists(keys_of(concert).bodies)
+            return not await raw(concert).exists(keys_of(concert).bodies)
 
         await eventually(all_ended, timeout=40)
         assert await last.status() is JobStatus.UNKNOWN  # it has ended, and its result is not kept

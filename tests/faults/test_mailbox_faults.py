@@ -109,7 +109,7 @@ async def test_next_in_line_gets_what_the_first_cannot_take(
         await in_line(concert, 2)
         getattr(child, fault)()
         if fault == "kill":
-            inboxes = f"{namespace}:inbox:*"
+            inboxes = f"{namespace}:*:inbox:*"
 
             async def one_listens() -> bool:
                 return len(await raw(concert).pubsub_channels(inboxes)) == 1
@@ -356,7 +356,7 @@ async def in_line_after_sending(concert: Coordinator, number: int) -> None:
     """Send 7 once the server knows who has gone, and return when so many are in line."""
 
     async def one_listens() -> bool:
-        return len(await raw(concert).pubsub_channels(f"{concert._access.keys.namespace}:inbox:*")) == 1
+        return len(await raw(concert).pubsub_channels(f"{concert._access.keys.namespace}:*:inbox:*")) == 1
 
     await eventually(one_listens)
     await concert.mailbox("jack451").send(7)

@@ -135,7 +135,7 @@ async def test_next_waiter_is_served_at_once_when_the_first_was_killed(
         child.kill()
 
         async def one_inbox() -> bool:
-            return len(await raw(concert).pubsub_channels(f"{namespace}:inbox:*")) == 1
+            return len(await raw(concert).pubsub_channels(f"{namespace}:*:inbox:*")) == 1
 
         await eventually(one_inbox)
         released_at = time.monotonic()
@@ -451,7 +451,7 @@ async def test_waiter_that_was_out_of_reach_at_its_turn_has_its_place_back(
         proxy.cut()
 
         async def one_inbox() -> bool:
-            return len(await raw(concert).pubsub_channels(f"{namespace}:inbox:*")) == 1
+            return len(await raw(concert).pubsub_channels(f"{namespace}:*:inbox:*")) == 1
 
         await eventually(one_inbox)
         await lease.release()
@@ -788,7 +788,7 @@ async def test_open_coordinator_is_not_opened_twice(concert: Coordinator) -> Non
 async def test_client_of_the_user_s_may_be_used_beside_it(server: RealServer, namespace: str) -> None:
     """By `redis`, the coordinator's own connections are left alone."""
     async with Coordinator(server.url, namespace=namespace) as concert:
-        assert isinstance(concert.redis, redis.asyncio.Redis)
+        assert isinstance(raw(concert), redis.asyncio.Redis)
         async with concert.lock("door") as lease:
             assert await raw(concert).zscore(concert.lock("door")._keys[0], lease.holder)
     with pytest.raises(NotConnected):

@@ -13,6 +13,7 @@ from inconcert import Coordinator
 from inconcert._redis.scripts import load
 from inconcert.queues.store import ItemKeys
 from tests.support.queues import read_places
+from tests.support.raw import raw
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 
@@ -21,7 +22,7 @@ class Scene:
     """A queue in which one is ready and one is delayed."""
 
     def __init__(self, concert: Coordinator) -> None:
-        self.client: Any = concert.redis
+        self.client: Any = raw(concert)
         self.session = concert._access.session
         self.keys = ItemKeys(concert._access.keys, "q")
         self.listeners: list[Any] = []

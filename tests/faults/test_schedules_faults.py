@@ -22,6 +22,7 @@ from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger, read_ledger_now
 from tests.support.processes import spawn
 from tests.support.proxy import Proxy
+from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_schedules_faults"
@@ -63,7 +64,7 @@ def scheduling(concert: Coordinator) -> Scheduler:
 
 async def ready(concert: Coordinator) -> list[str]:
     """The ids of the jobs in the queue, in its order."""
-    return (await read_ledger(concert.redis, concert._access.keys.namespace)).ready.get("q", [])
+    return (await read_ledger(raw(concert), concert._access.keys.namespace)).ready.get("q", [])
 
 
 async def until_ready(concert: Coordinator, count: int) -> list[str]:
@@ -98,7 +99,7 @@ async def work(url: str, namespace: str, skew: float) -> None:
         @concert.task(name="t", queue="q")
         async def run() -> None:
             job = current_job()
-            client: Any = concert.redis
+            client: Any = raw(concert)
             await client.rpush(f"{{{namespace}}}:runs", f"{job.id} {job.attempt}")
             await client.pexpire(f"{{{namespace}}}:runs", 60_000)
 
@@ -109,7 +110,7 @@ async def test_each_instant_runs_once_among_workers_whose_clocks_differ_and_whic
     server: RealServer, concert: Coordinator, namespace: str
 ) -> None:
     """None is left out and none comes twice, whoever is killed or paused when."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
 
     async def runs() -> list[str]:
         return [run.decode() for run in await client.lrange(f"{{{namespace}}}:runs", 0, -1)]
@@ -146,7 +147,7 @@ async def hold(url: str, namespace: str) -> None:
     """In a child: enqueue what is scheduled, claim it, and never end it."""
     claims_module.HEARTBEAT_LEASE = LEASE
     async with Coordinator(url, namespace=namespace) as concert:
-        client: Any = concert.redis
+        client: Any = raw(concert)
 
         @concert.cron(every=0.1, missed="all")
         @concert.task(name="t", queue="q")
@@ -170,7 +171,7 @@ async def test_scheduled_job_of_a_killed_worker_runs_elsewhere(
         seen.append((job.id, job.scheduled_at, job.attempt))
 
     async with spawn(f"{HERE}:hold", server.url, namespace) as child:
-        begun = await eventually(lambda: concert.redis.get(f"{{{namespace}}}:begun"))
+        begun = await eventually(lambda: raw(concert).get(f"{{{namespace}}}:begun"))
         child.kill()
     async with in_background(concert.run_worker("q")):
         await eventually(lambda: begun.decode() in {id_ for id_, _, _ in seen})
@@ -245,7 +246,7 @@ async def test_cancelled_at_any_await_a_scheduler_leaves_no_half_of_a_job(concer
     for number in range(1, 9):
         follow = scheduling(concert)._follow(concert._access.session, schedule)
         assert await cancel_at(number, moment, follow)
-    ledger = await read_ledger(concert.redis, concert._access.keys.namespace)
+    ledger = await read_ledger(raw(concert), concert._access.keys.namespace)
     ledger.check(put=len(ledger.bodies), done=0)
     assert are_all(ledger.ready["q"])
 
@@ -261,7 +262,7 @@ async def take_one(url: str, namespace: str) -> None:
         concert.consume("q", prefetch=3, delivery="at_most_once") as jobs,
         await anext(jobs) as job,
     ):
-        await concert.redis.set(f"{{{namespace}}}:begun", job.id, px=60_000)
+        await raw(concert).set(f"{{{namespace}}}:begun", job.id, px=60_000)
         await asyncio.sleep(60)
 
 
@@ -272,12 +273,12 @@ async def test_job_that_had_begun_is_lost_with_its_worker_and_those_ahead_are_no
     monkeypatch.setattr(claims_module, "HEARTBEAT_LEASE", LEASE)
     put = [(await concert.enqueue("t", queue="q")).id for _ in range(3)]
     async with spawn(f"{HERE}:take_one", server.url, namespace) as child:
-        begun = await eventually(lambda: concert.redis.get(f"{{{namespace}}}:begun"))
+        begun = await eventually(lambda: raw(concert).get(f"{{{namespace}}}:begun"))
         child.kill()
     assert begun.decode() == put[0]
     async with concert.consume("q", delivery="at_most_once") as jobs:
         assert [(await anext(jobs)).id for _ in range(2)] == put[1:]
-    assert (await read_ledger(concert.redis, namespace)).bodies == []
+    assert (await read_ledger(raw(concert), namespace)).bodies == []
 
 
 async def test_reply_lost_at_any_step_delivers_none_twice(concert: Coordinator, proxy: Proxy, namespace: str) -> None:
@@ -322,9 +323,9 @@ async def test_job_that_was_lost_before_it_was_handed_out_is_not_delivered(conce
     async with concert.consume("q", prefetch=2, delivery="at_most_once") as jobs:
         first = await anext(jobs)
         keys = JobKeys(concert._access.keys)
-        [worker] = (await read_ledger(concert.redis, concert._access.keys.namespace)).claimed
+        [worker] = (await read_ledger(raw(concert), concert._access.keys.namespace)).claimed
         held = keys.claimed(worker)
-        client: Any = concert.redis
+        client: Any = raw(concert)
         async with client.pipeline(transaction=True) as step:  # as recover.lua does it
             [ahead] = [key for key in await client.hkeys(held) if key != b"#"]
             step.hdel(held, ahead)
@@ -332,4 +333,4 @@ async def test_job_that_was_lost_before_it_was_handed_out_is_not_delivered(conce
             await step.execute()
         again = await anext(jobs)
         assert again.id == ahead.decode() != first.id
-    assert (await read_ledger(concert.redis, concert._access.keys.namespace)).bodies == []
+    assert (await read_ledger(raw(concert), concert._access.keys.namespace)).bodies == []

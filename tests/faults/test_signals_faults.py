@@ -61,7 +61,7 @@ async def listens(concert: Coordinator, number: int) -> None:
     """Return when so many processes have an inbox on the server."""
 
     async def so_many() -> bool:
-        return len(await raw(concert).pubsub_channels(f"{concert._access.keys.namespace}:inbox:*")) == number
+        return len(await raw(concert).pubsub_channels(f"{concert._access.keys.namespace}:*:inbox:*")) == number
 
     await eventually(so_many)
 
@@ -459,9 +459,12 @@ async def test_subscribing_without_a_server_is_unavailable(own_server: RealServe
         await eventually(is_back)
 
 
+SELF = ("&shop:0:inbox:*", "&shop:0:session:*")  # the channels that every session uses
+
+
 async def test_user_without_the_right_to_a_channel_is_told(own_server: RealServer) -> None:
     """At once, and others who listen are not disturbed; also when the right is taken away meanwhile."""
-    own_server.command("ACL", "SETUSER", "shop", "on", ">secret", "~*", "+@all", "&shop:inbox:*", "&shop:signal:a")
+    own_server.command("ACL", "SETUSER", "shop", "on", ">secret", "~*", "+@all", *SELF, "&shop:0:signal:a")
     url = own_server.tcp_url.replace("redis://", "redis://shop:secret@")
     async with Coordinator(url, namespace="shop") as concert, concert.signal("a").subscribe() as subscription:
         for _ in range(2):
@@ -469,7 +472,7 @@ async def test_user_without_the_right_to_a_channel_is_told(own_server: RealServe
                 await concert.signal("b").subscribe().__aenter__()
         assert await concert.signal("a").broadcast(7) == 1
         assert await subscription.next() == 7
-        own_server.command("ACL", "SETUSER", "shop", "resetchannels", "&shop:inbox:*")  # this cuts the connection
+        own_server.command("ACL", "SETUSER", "shop", "resetchannels", *SELF)  # this cuts the connection
         with anyio.fail_after(5), pytest.raises(Unavailable, match="refused to let us listen"):
             await subscription.next()
 

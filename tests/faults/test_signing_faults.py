@@ -10,6 +10,7 @@ from inconcert import Coordinator
 from inconcert.queues.store import ItemKeys
 from inconcert.tasks.store import JobKeys
 from tests.contract.test_tasks import in_background, until
+from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 KEYS = {"2026-11": "a secret of the service"}
@@ -65,7 +66,7 @@ async def test_tampered_job_never_runs(signing: Coordinator) -> None:
     async def task(number: int) -> None:
         ran.append(number)
 
-    client: Any = signing.redis
+    client: Any = raw(signing)
     bodies = JobKeys(signing._access.keys).bodies
     first = await task.enqueue(17)
     parts = list(tampered(await client.hget(bodies, first.id)))
@@ -90,7 +91,7 @@ async def test_signed_envelope_does_not_run_as_another_job(signing: Coordinator)
     async def task(number: int) -> None:
         ran.append(number)
 
-    client: Any = signing.redis
+    client: Any = raw(signing)
     keys = JobKeys(signing._access.keys)
     one, other = await task.enqueue(1), await task.enqueue(2)
     await client.hset(keys.bodies, other.id, await client.hget(keys.bodies, one.id))
@@ -168,7 +169,7 @@ async def test_the_same_job_may_be_put_in_again(signing: Coordinator) -> None:
     async def task(number: int) -> None:
         ran.append(number)
 
-    client: Any = signing.redis
+    client: Any = raw(signing)
     keys = JobKeys(signing._access.keys)
     job = await task.enqueue(1)
     kept = await client.hget(keys.bodies, job.id)

@@ -23,6 +23,7 @@ from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger, read_ledger_now
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
+from tests.support.raw import raw
 from tests.support.servers import Kind, RealServer, redis6_available
 
 HERE = "tests.faults.test_tasks_faults"
@@ -68,7 +69,7 @@ def keys_of(concert: Coordinator) -> JobKeys:
 
 async def ledger_of(concert: Coordinator) -> Ledger:
     """Where the jobs are, each in one place."""
-    ledger = await read_ledger(concert.redis, concert._access.keys.namespace)
+    ledger = await read_ledger(raw(concert), concert._access.keys.namespace)
     assert ledger.places() == Counter(ledger.bodies)
     return ledger
 
@@ -87,7 +88,7 @@ async def until(concert: Coordinator, fact: Callable[[Ledger], object], *, timeo
 
 async def forget_all(concert: Coordinator) -> None:
     """Delete every key of its jobs."""
-    client: Any = concert.redis
+    client: Any = raw(concert)
     if keys := [key async for key in client.scan_iter(f"*{concert._access.keys.namespace}:tasks*")]:
         await client.delete(*keys)
 
@@ -113,7 +114,7 @@ async def watch(concert: Coordinator) -> None:
 
 async def lapse(concert: Coordinator, worker: str) -> None:
     """Let a worker be taken for dead now; nobody tells it."""
-    await concert.redis.zadd(keys_of(concert).workers, {worker: 1}, xx=True)
+    await raw(concert).zadd(keys_of(concert).workers, {worker: 1}, xx=True)
 
 
 # Workers that die or stand still.
@@ -170,7 +171,7 @@ async def be_paused(url: str, namespace: str) -> None:
         del held
         async with await anext(jobs) as job:  # it goes on, as a new worker
             tell("claimed again", attempt=job.attempt)
-        await concert.redis.set("{over}", "1", px=60_000)
+        await raw(concert).set("{over}", "1", px=60_000)
         await anyio.sleep_forever()
 
 
@@ -240,7 +241,7 @@ async def test_consumer_that_was_taken_for_dead_claims_at_once_again(concert: Co
     async with concert.consume("q") as jobs:
         first = asyncio.create_task(jobs.claim(1))
         [worker] = (await until(concert, lambda ledger: ledger.workers)).workers
-        await concert.redis.zrem(keys_of(concert).workers, worker)
+        await raw(concert).zrem(keys_of(concert).workers, worker)
         with anyio.fail_after(1.5):  # the shortest sleep is 2 s
             await concert.enqueue("t", queue="q")
             await first
@@ -303,13 +304,13 @@ async def test_worker_goes_on_when_the_end_of_a_job_is_not_confirmed(server: Rea
         async def known() -> None:
             ran.append(1)
 
-        await concert.redis.set(keys_of(concert).dead, "foreign", px=60_000)
+        await raw(concert).set(keys_of(concert).dead, "foreign", px=60_000)
         await concert.enqueue("unknown", queue="q")
         await known.enqueue()
         async with in_background(concert.run_worker("q")) as worker:
             await eventually(lambda: ran)
             assert not worker.done()
-        await concert.redis.delete(keys_of(concert).dead)
+        await raw(concert).delete(keys_of(concert).dead)
 
 
 # Promoters.
@@ -319,7 +320,7 @@ async def test_due_jobs_are_moved_once_by_many_promoters(concert: Coordinator, e
     """Without a lock between them."""
     put = [(await concert.enqueue("t", queue="q", delay=3600)).id for _ in range(350)]
     place = keys_of(concert).queue("q")
-    await concert.redis.zadd(place.delayed, {id_: number + 1 for number, id_ in enumerate(put)})
+    await raw(concert).zadd(place.delayed, {id_: number + 1 for number, id_ in enumerate(put)})
     keys = (place.delayed, place.queue, place.bell, keys_of(concert).states)
     answers = await asyncio.gather(
         *(one._access.session.run(PROMOTE, keys, 0) for _ in range(5) for one in (concert, elsewhere))
@@ -353,11 +354,11 @@ async def test_foreign_key_stops_a_claim_before_it_took_anything(concert: Coordi
     put = [(await concert.enqueue("t", queue="high")).id for _ in range(8)]
     foreign = keys_of(concert).queue("low")
     for key in (foreign.queue, foreign.delayed, keys_of(concert).queue("high").bell):
-        await concert.redis.set(key, "foreign", px=60_000)
+        await raw(concert).set(key, "foreign", px=60_000)
         async with concert.consume("high", "low") as jobs:
             with pytest.raises(WrongState, match="another kind"):
                 await jobs.claim(5)
-        await concert.redis.delete(key)
+        await raw(concert).delete(key)
         ledger = await ledger_of(concert)
         assert (ledger.ready, ledger.claimed) == ({"high": put}, {})
 
@@ -366,20 +367,20 @@ async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) ->
     """One that is in no queue would never run, and keep its unique name for ever."""
     keys, place = keys_of(concert), keys_of(concert).queue("q")
     parent = await concert.enqueue("t", queue="other")
-    await concert.redis.set(keys.schedule("s"), 1, px=60_000)
+    await raw(concert).set(keys.schedule("s"), 1, px=60_000)
     tick = (keys.bodies, place.queue, place.bell, keys.schedule("s"), keys.result("scheduled"))
     options: list[dict[str, Any]] = [{}, {"delay": 1}, {"after": [parent]}]
     for key in (place.queue, place.bell, place.delayed):
-        await concert.redis.set(key, "foreign", px=60_000)
+        await raw(concert).set(key, "foreign", px=60_000)
         for more in options:
             with pytest.raises(WrongState, match="another kind"):
                 await concert.enqueue("t", queue="q", unique="one", **more)
         if key != place.delayed:
             with pytest.raises(WrongState, match="another kind"):
                 await concert._access.session.run(load("tasks/tick"), tick, 60_000, 2, "scheduled", "{}")
-        await concert.redis.delete(key)
-        assert await concert.redis.hkeys(keys.bodies) == [parent.id.encode()]
-        assert await concert.redis.exists(keys.unique, keys.checks, keys.states, keys.parents, keys.children) == 0
+        await raw(concert).delete(key)
+        assert await raw(concert).hkeys(keys.bodies) == [parent.id.encode()]
+        assert await raw(concert).exists(keys.unique, keys.checks, keys.states, keys.parents, keys.children) == 0
 
 
 async def test_foreign_key_where_a_job_is_to_go_leaves_it_where_it_is(concert: Coordinator) -> None:
@@ -387,12 +388,12 @@ async def test_foreign_key_where_a_job_is_to_go_leaves_it_where_it_is(concert: C
     place = keys_of(concert).queue("q")
 
     async def refuse(key: str, move: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        await concert.redis.set(key, "foreign", px=60_000)
-        before = await concert.redis.hgetall(keys_of(concert).states)
+        await raw(concert).set(key, "foreign", px=60_000)
+        before = await raw(concert).hgetall(keys_of(concert).states)
         with pytest.raises(WrongState, match="another kind"):
             await move()
-        assert await concert.redis.hgetall(keys_of(concert).states) == before
-        await concert.redis.delete(key)
+        assert await raw(concert).hgetall(keys_of(concert).states) == before
+        await raw(concert).delete(key)
 
     for key in (place.queue, place.bell):
         await forget_all(concert)
@@ -403,8 +404,8 @@ async def test_foreign_key_where_a_job_is_to_go_leaves_it_where_it_is(concert: C
             await dead.bury(ValueError("no"))
             await refuse(place.delayed, other.nack)
             due = await concert.enqueue("t", queue="q", delay=3600)
-            await concert.redis.zadd(place.delayed, {due.id: 1})
-            await concert.redis.delete(place.bell)
+            await raw(concert).zadd(place.delayed, {due.id: 1})
+            await raw(concert).delete(place.bell)
             await refuse(key, lambda: concert._access.session.run(PROMOTE, promote, 0))  # noqa: B023 - run at once
             await refuse(key, lambda: concert.tasks.replay(dead.id))  # noqa: B023
             await refuse(key, one.give_back)
@@ -419,11 +420,11 @@ async def test_foreign_key_keeps_the_dead_and_what_a_dead_worker_held(concert: C
     for key in (keys_of(concert).dead, keys_of(concert).queue("q").queue):
         async with concert.consume("q") as jobs:
             one, _ = await jobs.claim(2)
-            await concert.redis.set(key, "foreign", px=60_000)
+            await raw(concert).set(key, "foreign", px=60_000)
             if key == keys_of(concert).dead:
                 with pytest.raises(WrongState, match="another kind"):
                     await one.bury(ValueError("no"))
-        await concert.redis.delete(key)
+        await raw(concert).delete(key)
         [worker] = (await ledger_of(concert)).claimed
         await lapse(concert, worker)
         async with in_background(watch(concert)):
@@ -514,7 +515,7 @@ async def test_cancelled_claim_loses_no_job(concert: Coordinator, moment: Moment
     while was_under_way:
         async with concert.consume("q", prefetch=3) as jobs:
             put = [(await concert.enqueue("t", [place], queue="q")).id for place in range(5)]
-            await concert.redis.hset(keys.bodies, put[1], "unreadable")
+            await raw(concert).hset(keys.bodies, put[1], "unreadable")
             was_under_way = await cancel_at(number, moment, jobs.claim(3))
             if was_under_way:  # and otherwise the first three are claimed, and nobody has them
                 claimed = [*await jobs.claim(3), *await jobs.claim(3)]
@@ -648,7 +649,7 @@ async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str)
     """Claim, heartbeat, ack, nack and recovery work, so that workers can empty it; nothing new comes in."""
     async with Coordinator(own_server.tcp_url, namespace=namespace) as concert:
         put = [(await concert.enqueue("t", [number], queue="q")).id for number in range(8)]
-        client: Any = concert.redis
+        client: Any = raw(concert)
         own_server.command("CONFIG", "SET", "maxmemory", 1)
         with pytest.raises(Unavailable, match="OOM"):
             await concert.enqueue("t", queue="q")
@@ -696,7 +697,7 @@ async def test_full_server_lets_a_dead_worker_be_recovered_and_due_jobs_run(
             await anext(jobs)
             [worker] = (await ledger_of(concert)).workers
             await lapse(concert, worker)
-            await concert.redis.zadd(keys_of(concert).queue("q").delayed, {due.id: 1})
+            await raw(concert).zadd(keys_of(concert).queue("q").delayed, {due.id: 1})
             own_server.command("CONFIG", "SET", "maxmemory", 1)
             async with other.consume("q") as there:
                 with anyio.fail_after(8):

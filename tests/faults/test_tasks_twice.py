@@ -14,6 +14,7 @@ from inconcert._claims.keys import QueueKeys
 from inconcert._redis.scripts import load
 from inconcert.tasks.store import JobKeys
 from tests.support.ledger import Ledger, read_ledger
+from tests.support.raw import raw
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 
@@ -27,7 +28,7 @@ class Scene:
     """One worker that holds `held`, and jobs in each of the other places."""
 
     def __init__(self, concert: Coordinator) -> None:
-        self.client: Any = concert.redis
+        self.client: Any = raw(concert)
         self.keys: JobKeys = concert._enqueuing._keys
         self.place: QueueKeys = self.keys.queue("q")
         self.session = concert._access.session

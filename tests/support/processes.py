@@ -30,6 +30,8 @@ from typing import IO, Any, Self
 
 import anyio
 
+from tests.support.world import new_loop
+
 __all__ = ["Child", "Leashed", "is_alive", "process_state", "spawn", "tell"]
 
 _ROOT = Path(__file__).parents[2]
@@ -214,7 +216,8 @@ def _run(target: str, args: list[Any]) -> None:
     module, _, function = target.partition(":")
     result = getattr(importlib.import_module(module), function)(*args)
     if inspect.iscoroutine(result):
-        asyncio.run(result)
+        with asyncio.Runner(loop_factory=new_loop()) as runner:
+            runner.run(result)
 
 
 if __name__ == "__main__":

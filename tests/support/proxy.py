@@ -61,7 +61,12 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        """For clients: as the user and in the database of the server's own."""
+        if isinstance(self._upstream, int):
+            return f"redis://127.0.0.1:{self.port}/0"
+        url = urlsplit(self._upstream)
+        login, at, _ = url.netloc.rpartition("@")
+        return f"redis://{login}{at}127.0.0.1:{self.port}{url.path if url.port else '/0'}"
 
     @property
     def open(self) -> int:

@@ -16,6 +16,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.support.processes import Leashed
+from tests.support.world import world
 
 __all__ = ["Kind", "RealServer", "command", "free_port", "redis6_available"]
 
@@ -64,11 +65,22 @@ class RealServer:
 
     @property
     def url(self) -> str:
-        return f"unix://{self._user}{self.socket}"
+        """For coordinators: as the user and in the database of the tests' world."""
+        return self._unix_url(self._login, world().database)
 
     @property
     def tcp_url(self) -> str:
-        return f"redis://{self._user}127.0.0.1:{self.port}/0"
+        """For coordinators, through a proxy, or from a client that knows no sockets."""
+        return f"redis://{self._login}127.0.0.1:{self.port}/{world().database}"
+
+    @property
+    def admin_url(self) -> str:
+        """For looking at it and doing it harm: as the default user, in the same database."""
+        return self.url_of(world().database)
+
+    def url_of(self, database: int) -> str:
+        """For the default user in this database."""
+        return self._unix_url(self._default_login, database)
 
     def is_running(self) -> bool:
         return self._process is not None and self._process.is_running()
@@ -94,6 +106,8 @@ class RealServer:
         if self.kind == "valkey":
             options["enable-debug-command"] = "yes"  # Redis 6.2 has it always, and not the option
         arguments = [part for name, value in (options | self._options).items() for part in (f"--{name}", value)]
+        if user := world().user:
+            arguments += ["--user", *user]
         with log.open("ab") as output:
             self._process = Leashed(
                 [str(_binary(self.kind)), *arguments],
@@ -144,11 +158,19 @@ class RealServer:
 
     def command(self, *args: str | float | bytes) -> Any:
         """Run one command on a connection of its own, without retries; replies are str where they are text."""
-        return command(self.url, *args)
+        return command(self.admin_url, *args)
 
     @property
-    def _user(self) -> str:
+    def _default_login(self) -> str:
         return f":{self._password}@" if self._password else ""
+
+    @property
+    def _login(self) -> str:
+        login = world().login
+        return self._default_login if login is None else f"{login}@"
+
+    def _unix_url(self, login: str, database: int) -> str:
+        return f"unix://{login}{self.socket}" + (f"?db={database}" if database else "")
 
     def _running(self) -> Leashed:
         if self._process is None:

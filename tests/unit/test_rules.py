@@ -111,6 +111,17 @@ def test_two_names_never_share_a_key(one: str, other: str) -> None:
         assert not {*keys.of("lock", one, "holders", "fence")} & {*keys.of("lock", other, "holders", "fence")}
 
 
+@given(NAMES, st.integers(0, 15))
+def test_channel_names_its_namespace_and_its_database_first(name: str, database: int) -> None:
+    """So one rule of an ACL is for all of them, and those of two databases are never the same."""
+    keys = Keyspace("shop", database)
+    start = f"shop:{database}:"
+    assert keys.channel("event", name) == f"{start}event:{name}"
+    assert keys.channels("signal", name) == f"{start}signal:{name}"
+    assert keys.inboxes == f"{start}inbox:"
+    assert keys.name_in("signal", keys.channel("signal", name)) == name
+
+
 @given(NAMES)
 def test_keys_of_one_object_share_a_slot(name: str) -> None:
     """The hash tag, from the first brace to the next closing one, is the same and not empty."""

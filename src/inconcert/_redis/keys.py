@@ -5,7 +5,10 @@ Redis Cluster.  A name may hold any characters, braces too: the part after the l
 meet in one key, and the tag ends at the name's own brace at the latest, the same for all parts.  Objects that are to
 lie in one slot with others have keys `{namespace:group}:kind:name:part`.
 
-A channel is `namespace:kind:name`, with the name last, so that a user's glob for names is one for channels.
+A channel is `namespace:database:kind:name`.  The server's channels belong to no database, and a namespace is to be
+another in each: so the number is in it.  The name comes last, so that a user's glob for names is one for channels.
+
+So `{namespace:*` fits all keys, and `namespace:*` all channels: two rules of an ACL.
 """
 
 import re
@@ -15,20 +18,22 @@ from inconcert._rules.names import check_name, check_namespace
 __all__ = ["Keyspace"]
 
 
-_SPECIAL_IN_A_GLOB = re.compile(r"[*?\[\]\\^-]")
+_SPECIAL_IN_A_GLOB = re.compile(r"[*?\[\\]")
 
 
 class Keyspace:
-    """The keys of one namespace.
+    """The keys and channels of one namespace in one database.
 
     Args:
         namespace: What all keys begin with: 1 to 64 characters without space, colon or braces.
+        database: The number of the server's database.
     """
 
-    __slots__ = ("namespace",)
+    __slots__ = ("database", "namespace")
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, database: int = 0) -> None:
         self.namespace = check_namespace(namespace)
+        self.database = database
 
     def of(self, kind: str, name: str, *parts: str) -> tuple[str, ...]:
         """The keys of the parts of the object `name`, all in one slot.
@@ -74,7 +79,7 @@ class Keyspace:
 
     def channels_begin(self, kind: str) -> str:
         """What the channels of all objects of a kind begin with; the name follows."""
-        return f"{self.namespace}:{kind}:"
+        return f"{self.namespace}:{self.database}:{kind}:"
 
     def channels(self, kind: str, pattern: str) -> str:
         """The glob for the channels of all objects whose names fit `pattern`.
@@ -82,7 +87,7 @@ class Keyspace:
         Raises:
             InvalidName: `pattern` is empty, too long or no valid string.
         """
-        return f"{_SPECIAL_IN_A_GLOB.sub(_escape, self.namespace)}:{kind}:{check_name(f'pattern of {kind}', pattern)}"
+        return _SPECIAL_IN_A_GLOB.sub(_escape, self.channels_begin(kind)) + check_name(f"pattern of {kind}", pattern)
 
     def name_in(self, kind: str, channel: str) -> str:
         """The name of the object whose channel this is."""

@@ -25,6 +25,11 @@ class Source(Protocol):
         """The server's URL without secrets; None if not known."""
         ...
 
+    @property
+    def database(self) -> int:
+        """The number of the database that its connections select."""
+        ...
+
     async def open(self) -> Client:
         """Get the client ready; it need not be connected."""
         ...
@@ -45,13 +50,15 @@ class UrlSource:
         self._timeout = timeout
         self._client: Client | None = None
         try:
-            self._new_client().connection_pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O: the URL's options are tried
+            pool = self._new_client().connection_pool
+            pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O: the URL's options are tried
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             names = [name for name in option_names(self._url) if name in str(error)]
             option = f"the option {names[0]!r}" if names else "an option"
             raise ValueError(
                 f"the URL of {self.url} has {option} that cannot be; see redis-py's for what it can"
             ) from None
+        self.database = _database(pool)
 
     @property
     def url(self) -> str:
@@ -89,6 +96,7 @@ class ClientSource:
         if not isinstance(client, redis.asyncio.Redis):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"from_client() takes a redis.asyncio.Redis, and this is a {type(client).__name__}")
         self._client = client
+        self.database = _database(client.connection_pool)
 
     async def open(self) -> Client:
         return self._client
@@ -99,6 +107,8 @@ class ClientSource:
 
 class EmbeddedSource:
     """A private server, started and stopped with the coordinator."""
+
+    database = 0
 
     def __init__(self, data_dir: Path | None, *, timeout: float) -> None:
         self._server = EmbeddedServer(data_dir)
@@ -121,3 +131,9 @@ class EmbeddedSource:
                 self._client = None
         finally:
             await self._server.stop()
+
+
+def _database(pool: redis.asyncio.ConnectionPool) -> int:
+    """The number of the database that the connections of a pool select: the server's first unless another is named."""
+    options: dict[str, Any] = pool.connection_kwargs
+    return int(options.get("db") or 0)

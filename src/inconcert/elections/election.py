@@ -86,7 +86,8 @@ class Election(Permits[Term]):
         kind: str = "election",
     ) -> None:
         super().__init__(access, kind, name, limit=1, ttl=ttl, timeout=timeout)
-        self._record, self._changes = access.keys.of(kind, name, "record", "changes")
+        (self._record,) = access.keys.of(kind, name, "record")
+        self._changes = access.keys.channel(kind, name)
         self._candidate = None if candidate is None else check_name("candidate", candidate)
         self._terms_here: WeakSet[Term] = WeakSet()
 
