@@ -12,13 +12,15 @@ from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.pubsub import PubSub
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Script
+from inconcert._redis.scripts import Script, load
 from inconcert._redis.wakeups import Wakeups
 from inconcert._redis.wire import Pool
 from inconcert._rules.signing import KeyRing
-from inconcert.errors import NotConnected
+from inconcert.errors import NotConnected, Unavailable
 
 __all__ = ["Access", "Session"]
+
+_OPEN = load("sessions/open")
 
 
 class Session:
@@ -47,7 +49,9 @@ class Session:
         self.wakeups = Wakeups(pool, keys.inboxes + self.id, timeout=timeout / 2)
         self.broadcasts = PubSub(pool, timeout=timeout / 2, purpose="broadcasts")
         self.channel = Channel(pool, timeout=timeout, reconnected=self._server_was_lost)
-        self.bells = Bells(pool, self.channel, keys.of("session", self.id, "bell")[0], timeout=timeout / 2)
+        self._bell = keys.of("session", self.id, "bell")
+        self._nowhere = keys.channel("session", self.id)
+        self.bells = Bells(pool, self.channel, self._bell[0], timeout=timeout / 2)
         self.renewal = Renewal()
         self.lines = Lines(self.wakeups)
         self.key_ring = key_ring
@@ -61,6 +65,7 @@ class Session:
         """
         await self.channel.open()
         try:
+            await self._look_at_rights()
             await self.wakeups.open()
         except BaseException:
             await self.channel.close()
@@ -99,6 +104,15 @@ class Session:
         await self.channel.has_room(call)
         self.channel.submit(call)
         return await call
+
+    async def _look_at_rights(self) -> None:
+        """Find out now, and not in the middle of a script that has changed something already."""
+        reason = (await self.run(_OPEN, self._bell, self._nowhere)).decode()
+        if reason:
+            raise Unavailable(
+                f"the server does not let this user publish on {self._nowhere!r} ({reason}); "
+                "give it the channels of the whole namespace, as docs/how-to/deploy.md shows"
+            )
 
     def _server_was_lost(self, at: float) -> None:
         self.wakeups.server_was_lost(at)

@@ -196,9 +196,12 @@ class PubSub:
         topic = self._unanswered.popleft()
         if topic is None:
             return
-        _log.error("%s: the server refused to let us listen to %r: %s", self._purpose, topic.name, reply)
+        why = str(reply)
+        if reply.code == "NOPERM" and topic.verb == "PSUBSCRIBE":
+            why += f"; a pattern needs a rule of its own in the user's ACL: &{topic.name}"
+        _log.error("%s: the server refused to let us listen to %r: %s", self._purpose, topic.name, why)
         topic.is_refused = True
-        topic.abandon(Unavailable(f"the server refused to let us listen to {topic.name!r}: {reply}"))
+        topic.abandon(Unavailable(f"the server refused to let us listen to {topic.name!r}: {why}"))
 
     def _ping(self) -> None:
         delay = _PING_EVERY

@@ -26,6 +26,9 @@ local body, listeners, sender = ARGV[5], ARGV[6], ARGV[7]
 if redis.call('EXISTS', members) == 1 or recall(recent, older, chat) then
   return 1
 end
+for i = 7, #ARGV do  -- hints, which do no harm if nothing comes of them; a user who may not give them changes nothing
+  redis.call('PUBLISH', listeners .. ARGV[i], chat)
+end
 redis.call('SADD', heads, chat .. ' 1')  -- a full server refuses here, before anything is changed
 for i = 7, #KEYS do
   local done = redis.pcall('SADD', KEYS[i], chat .. ' 0')
@@ -50,7 +53,6 @@ for i = 7, #ARGV, 1000 do
   for j = i, math.min(i + 999, #ARGV) do
     rows[#rows + 1] = 0
     rows[#rows + 1] = ARGV[j]
-    redis.call('PUBLISH', listeners .. ARGV[j], chat)
   end
   redis.call('ZADD', members, unpack(rows))
 end

@@ -32,11 +32,11 @@ if by ~= '' and not redis.call('ZSCORE', members, by) then
 end
 redis.call('SISMEMBER', chats, chat)  -- a list that is none fails here, before anything is changed
 if not redis.call('ZSCORE', members, user) then
-  -- First the members: a full server refuses here, before anything is changed.
+  -- First what may be refused, before anything is changed: by a user's rights, and by a full server.
+  redis.call('PUBLISH', channel, chat)  -- a hint, which does no harm if nothing comes of it
   redis.call('ZADD', members, last, user)
   redis.call('SADD', chats, chat .. ' ' .. last)
   redis.call('HSET', state, '^' .. user, last)
-  redis.call('PUBLISH', channel, chat)
 end
 remember(recent, older, request, 1)
 return {1}

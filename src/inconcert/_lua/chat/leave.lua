@@ -32,10 +32,10 @@ local position = redis.call('ZSCORE', members, user)
 if not position then
   return not_a_member(members, user)
 end
+redis.call('PUBLISH', channel, chat)  -- before anything is changed, for a user's rights may not allow it
 -- First what frees memory: after it a full server lets the rest pass.
 redis.call('ZREM', members, user)
 redis.call('SREM', chats, chat .. ' ' .. position)
-redis.call('PUBLISH', channel, chat)
 remember(recent, older, request, 1)
 local last, history = unpack(redis.call('HMGET', state, 'last', 'history'))
 local lowest = redis.call('ZRANGE', members, 0, 0, 'WITHSCORES')

@@ -36,7 +36,8 @@ local last, last_at, max_messages, max_age_ms = unpack(
 local id = string.format('%.0f', last + 1)
 local now_ms = math.max(math.floor(server_time() / 1000), tonumber(last_at))  -- the server's clock may have been set back
 local at = string.format('%.0f', now_ms)
--- First what may be refused: by a full server, before anything is changed.
+-- First what may be refused, before anything is changed: by a user's rights, and by a full server.
+redis.call('PUBLISH', channel, chat)  -- a hint, which does no harm if nothing comes of it
 redis.call('SADD', heads, chat .. ' ' .. id)
 local length = redis.call('RPUSH', messages, at .. '\n' .. body .. '\n' .. sender)
 redis.call('SREM', heads, chat .. ' ' .. last)
@@ -50,5 +51,4 @@ if max_age_ms ~= '0' then
   drop_old(messages, now_ms - max_age_ms)
   redis.call('PEXPIRE', messages, max_age_ms)
 end
-redis.call('PUBLISH', channel, chat)
 return {1, answer}
