@@ -113,6 +113,10 @@ async def get(url: str) -> Reply:
 async def handle(*args: Any, **kwargs: Any) -> None: ...
 async def import_all() -> None: ...
 async def import_row(row: int) -> None: ...
+async def is_cancelled(order_id: str) -> bool:
+    return False
+
+
 async def load(item: object = None) -> str:
     return "a text"
 
