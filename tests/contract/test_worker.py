@@ -13,7 +13,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from inconcert import ClaimedJob, Coordinator, NotConnected
+from inconcert import ClaimedJob, Coordinator, JobStatus, NotConnected, current_job
 from inconcert._claims.keys import ACK, CLAIM
 from inconcert._redis.wire import _TransportWire  # pyright: ignore[reportPrivateUsage]
 from inconcert.tasks import worker as worker_module
@@ -503,6 +503,53 @@ async def test_middleware_may_swallow_an_error(any_concert: Coordinator) -> None
 
 
 # What is said, and what is refused.
+
+
+async def test_middleware_may_replace_the_result(any_concert: Coordinator) -> None:
+    """What it leaves in `job.result` is what others get."""
+
+    @asynccontextmanager
+    async def wrap(job: ClaimedJob) -> AsyncGenerator[None]:
+        yield
+        job.result = {"wrapped": job.result}
+
+    @any_concert.task(name="count")
+    async def count() -> int:
+        return 7
+
+    any_concert.add_middleware(wrap)
+    job = await count.enqueue()
+    await any_concert.run_worker("default", burst=True)
+    assert await job.result(timeout=5) == {"wrapped": 7}
+
+
+@pytest.mark.parametrize(
+    ("how", "attempts", "ends"),
+    [("bury", [1], "failed"), ("nack", [1, 2], "succeeded"), ("give_back", [1, 1], "succeeded")],
+)
+async def test_body_may_end_its_own_attempt(
+    any_concert: Coordinator, how: str, attempts: list[int], ends: JobStatus
+) -> None:
+    """It is set aside, has failed, or goes back uncounted; what the body returns after that is dropped."""
+    seen: list[int] = []
+
+    @any_concert.task(name="charge")
+    async def charge() -> str:
+        job = current_job()
+        seen.append(job.attempt)
+        if len(seen) == 1 and how == "bury":
+            await job.bury(ValueError("no such order"))
+        elif len(seen) == 1 and how == "nack":
+            await job.nack(delay=0)
+        elif len(seen) == 1:
+            await job.give_back()
+        return f"run {len(seen)}"
+
+    job = await charge.enqueue()
+    await any_concert.run_worker("default", burst=True)
+    assert (seen, await job.status()) == (attempts, ends)
+    if ends == "succeeded":
+        assert await job.result(timeout=5) == "run 2"
 
 
 async def test_each_attempt_has_a_line_at_its_start_and_at_its_end(
