@@ -46,10 +46,16 @@ class QueueModel(RuleBasedStateMachine):
         self.failures: dict[str, int] = {}
         self.crashes: dict[str, int] = {}
         self.workers: list[Worker] = []
+        self.numbers = 0
         self.put_so_far = self.done = 0
 
     def teardown(self) -> None:
         self.client.close()
+
+    def new_number(self, count: int = 1) -> int:
+        """One that no request or item has had, and so many more."""
+        self.numbers += count
+        return self.numbers - count + 1
 
     def run(self, script: Script, keys: tuple[str, ...], *args: object) -> Any:
         return self.client.eval(script.source, len(keys), *keys, *args)
@@ -65,15 +71,16 @@ class QueueModel(RuleBasedStateMachine):
     def put(self, count: int, is_front: bool, is_delayed: bool, room: int) -> None:
         """Some at once, into a queue that has room for so many more; -1 for any number."""
         keys, only = self.keys, self.keys.only
-        ids = [f"item{self.put_so_far + number}" for number in range(1, count + 1)]
+        first = self.new_number(count)
+        ids = [f"model.{number}" for number in range(first, first + count)]
         maxsize = -1 if room < 0 else self.live + room
         delay_ms = (self.put_so_far + 1) * 1_000_000 if is_delayed else 0  # each due after those before it
-        places = (keys.bodies, only.queue, only.delayed, keys.dead, keys.line, keys.states, only.bell, keys.recent)
+        places = (keys.bodies, only.queue, only.delayed, keys.dead, keys.line, keys.states, only.bell)
         fits = room < 0 or count <= room
         for _ in range(2):  # its reply was lost
             items = [part for id_ in ids for part in (id_, json.dumps(id_))]
-            args = (int(is_front), delay_ms, maxsize, "", INBOXES, *items)
-            assert self.run(PUT, (*places, keys.older), *args) == int(fits)
+            args = (int(is_front), delay_ms, maxsize, 0, INBOXES, *items)
+            assert self.run(PUT, (*places, *keys.requests, keys.told), *args) == int(fits)
         if not fits:
             return
         self.put_so_far += count
@@ -113,8 +120,9 @@ class QueueModel(RuleBasedStateMachine):
     def purge(self) -> None:
         keys, only = self.keys, self.keys.only
         places = (keys.bodies, only.queue, only.delayed, keys.states, keys.failures, keys.crashes, keys.line)
-        for expected in (len(self.ready) + len(self.delayed), 0):
-            assert self.run(PURGE_READY, places, INBOXES) == expected
+        request, dropped = self.new_number(), len(self.ready) + len(self.delayed)
+        for _ in range(2):
+            assert self.run(PURGE_READY, (*places, *keys.requests), INBOXES, request) == dropped
         for item in (*self.ready, *self.delayed):
             self.end(item)
         self.ready, self.delayed = [], []
@@ -260,13 +268,15 @@ class QueueModel(RuleBasedStateMachine):
     def raise_or_drop_a_dead_one(self, pick: int, is_dropped: bool) -> None:
         item, keys, only = self.dead.pop(pick % len(self.dead)), self.keys, self.keys.only
         shared = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes)
-        for expected in (1, 0):
+        request = self.new_number()
+        for _ in range(2):
             if is_dropped:
-                assert self.run(PURGE, (*shared, keys.parents, keys.news), item, 0, 0) == expected
+                places = (*shared, keys.parents, keys.news)
+                assert self.run(PURGE, (*places, *keys.requests), item, 0, 0, request) == 1
             else:
                 places = (keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, only.queue, only.bell)
-                others = (keys.unique, keys.checks, keys.outcomes)
-                assert self.run(REPLAY, (*places, *others), item, "", "") == expected
+                others = (keys.unique, keys.checks, keys.outcomes, *keys.requests)
+                assert self.run(REPLAY, (*places, *others), item, "", "", request) == 1
         if is_dropped:
             self.end(item)
         else:

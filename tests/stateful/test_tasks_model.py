@@ -54,6 +54,7 @@ class TasksModel(RuleBasedStateMachine):
         self.workers: list[Worker] = []
         self.put = 0
         self.rescheduled = 0
+        self.requests = 0
         self.ended: dict[str, str] = {}  # what became of those that succeeded or were cancelled
         self.purged: set[str] = set()
         self.cancelling: set[str] = set()
@@ -65,6 +66,11 @@ class TasksModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.client.close()
+
+    def new_request(self) -> str:
+        """One that was never made before."""
+        self.requests += 1
+        return f"request-{self.requests}"
 
     def run(self, script: Script, keys: tuple[str, ...], *args: object) -> Any:
         return self.client.eval(script.source, len(keys), *keys, *args)
@@ -78,18 +84,21 @@ class TasksModel(RuleBasedStateMachine):
     @rule(queue=queues, is_delayed=st.booleans(), name=names)
     def enqueue(self, queue: str, is_delayed: bool, name: str) -> None:
         self.put += 1
-        job, place, keys = f"job{self.put}", self.places[queue], self.keys
+        place, keys = self.places[queue], self.keys
         places = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
-        # Far enough apart for each to be due after those before it.
-        args = (queue, job, "{}", self.put * 1_000_000 if is_delayed else 0, name, 0)
         other = self.names.get(name, "")
         if not self.is_live(other):
             other = ""
-        assert self.run(ENQUEUE, places, *args) == [other.encode()]
+        job = f"job{self.put}" if not other else self.new_request()
+        # Far enough apart for each to be due after those before it.
+        args = (queue, job, "{}", self.put * 1_000_000 if is_delayed else 0, name, 0)
+        for forgets in (False, False, True):
+            if forgets and not other:
+                self.client.delete(*keys.requests)
+            assert self.run(ENQUEUE, (*places, *keys.requests, keys.result(job)), *args) == [other.encode()]
         if other:
             self.put -= 1
             return
-        assert self.run(ENQUEUE, (*places, keys.result(job)), *args) == [b""]
         self.start(job, int(is_delayed), queue)
         if name:
             self.names[name], self.name_of[job] = job, name
@@ -99,17 +108,20 @@ class TasksModel(RuleBasedStateMachine):
         """A job that runs after others, wherever these are; one of them may never have been."""
         after = list(dict.fromkeys(f"job{pick % (self.put + 1)}" for pick in parents))
         self.put += 1
-        job, place, keys = f"job{self.put}", self.places[queue], self.keys
-        results = (keys.result(id_) for id_ in (job, *after))
-        places = (
-            keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
-            keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes, keys.waiting, *results,
-        )  # fmt: skip
-        delay_ms = self.put * 1_000_000 if is_delayed else 0
+        place, keys = self.places[queue], self.keys
         other = self.names.get(name, "")
         if not self.is_live(other):
             other = ""
-        for _ in range(1 if other else 2):
+        job = f"job{self.put}" if not other else self.new_request()
+        places = (
+            keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
+            keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes, keys.waiting, *keys.requests,
+            *keys.results((job, *after)),
+        )  # fmt: skip
+        delay_ms = self.put * 1_000_000 if is_delayed else 0
+        for forgets in (False, False, True):
+            if forgets and not other:
+                self.client.delete(*keys.requests)
             assert self.run(FOLLOW, places, queue, job, "{}", delay_ms, name, 0, *after) == [other.encode()]
         if other:
             self.put -= 1
@@ -207,10 +219,12 @@ class TasksModel(RuleBasedStateMachine):
         queues |= {job: name for job, (*_, name) in self.waiting.items()}
         queue = queues.get(job, "high")
         place = self.places[queue]
-        places = (keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed)
+        places = (keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed, *keys.requests)
+        request = self.new_request()
         is_so_already = any(job in jobs for jobs in self.ready.values()) and not delay_ms and job not in self.cancelling
         for _ in range(2):
-            assert bool(self.run(RESCHEDULE, places, job, delay_ms, queue)) == (job in queues or is_so_already)
+            answer = self.run(RESCHEDULE, places, job, delay_ms, queue, request)
+            assert bool(answer) == (job in queues or is_so_already)
         if job in self.waiting:
             self.waiting[job] = (self.waiting[job][0], delay_ms, queue)
         elif job in queues:
@@ -225,12 +239,12 @@ class TasksModel(RuleBasedStateMachine):
         [queue] = [name for name, jobs in self.delayed.items() if job in jobs] or ["high"]
         places = (
             keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers,
-            self.places[queue].delayed, keys.result(job), *keys.kin, keys.waiting,
+            self.places[queue].delayed, keys.result(job), *keys.kin, keys.waiting, *keys.requests,
         )  # fmt: skip
         runs = any(job in worker.held for worker in self.workers)
-        was_waiting = self.is_live(job) and not runs
+        was_waiting, request = self.is_live(job) and not runs, self.new_request()
         for _ in range(2):
-            assert bool(self.run(CANCEL, places, job, HOUR, INBOXES)) == (not runs)
+            assert bool(self.run(CANCEL, places, job, HOUR, INBOXES, request)) == (not runs)
         if runs:
             self.cancelling.add(job)
         elif was_waiting:
@@ -385,8 +399,9 @@ class TasksModel(RuleBasedStateMachine):
         _, job, _ = self.any_job(pick, which)
         name = self.name_of.get(job, "no name")
         had_it = self.names.get(name) == job
-        for expected in (had_it, False):
-            assert self.run(FREE, (self.keys.unique, self.keys.checks), name, job) == int(expected)
+        request, keys = self.new_request(), (self.keys.unique, self.keys.checks, *self.keys.requests)
+        for _ in range(2):
+            assert self.run(FREE, keys, request, name, job) == int(had_it)
         if had_it:
             del self.names[name]
 
@@ -405,12 +420,13 @@ class TasksModel(RuleBasedStateMachine):
         place = self.places[queue]
         places = (
             keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell, keys.unique,
-            keys.checks, keys.outcomes,
+            keys.checks, keys.outcomes, *keys.requests,
         )  # fmt: skip
         if name and not self.is_live(self.names.get(name, "")):
             self.names[name] = job
-        for answer in (1, 0):
-            assert self.run(REPLAY, places, job, "", name) == answer
+        request = self.new_request()
+        for _ in range(2):
+            assert self.run(REPLAY, places, job, "", name, request) == 1
         self.ready[queue].append(job)
         self.failures.pop(job, None)
         self.crashes.pop(job, None)
@@ -420,8 +436,9 @@ class TasksModel(RuleBasedStateMachine):
     def purge(self, pick: int) -> None:
         job, keys = sorted(self.dead)[pick % len(self.dead)], self.keys
         places = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news)
-        for answer in (1, 0):
-            assert self.run(PURGE, places, job, 0, 0) == answer
+        request = self.new_request()
+        for _ in range(2):
+            assert self.run(PURGE, (*places, *keys.requests), job, 0, 0, request) == 1
         del self.dead[job]
         self.failures.pop(job, None)
         self.crashes.pop(job, None)
