@@ -502,9 +502,6 @@ async def test_middleware_may_swallow_an_error(any_concert: Coordinator) -> None
     assert seen == ["task 't' ran longer than 0.02 s"]
 
 
-# What is said, and what is refused.
-
-
 async def test_middleware_may_replace_the_result(any_concert: Coordinator) -> None:
     """What it leaves in `job.result` is what others get."""
 
@@ -550,6 +547,9 @@ async def test_body_may_end_its_own_attempt(
     assert (seen, await job.status()) == (attempts, ends)
     if ends == "succeeded":
         assert await job.result(timeout=5) == "run 2"
+
+
+# What is said, and what is refused.
 
 
 async def test_each_attempt_has_a_line_at_its_start_and_at_its_end(
