@@ -215,6 +215,11 @@ class _Participant:
         self._may_be_in = False
         self._wait = anyio.CancelScope()
 
+    @property
+    def title(self) -> str:
+        """What it is, as log lines name it."""
+        return f"participant of barrier {self._terms.name!r}"
+
     async def take_part(self) -> None:
         """Arrive, and wait until there is a result. One that is cut short leaves the round on the server, too."""
         with self._wait:

@@ -646,7 +646,7 @@ async def test_abandoned_lease_lapses(concert: Coordinator, member: Member, capl
             return await permits.holders() == [lease.holder]
 
         await eventually(others_are_gone)
-    assert "dropped without a release" in caplog.text
+    assert f"lease on {lease.kind} 'door' was dropped without a release" in caplog.text
 
 
 async def test_lease_that_is_held_is_not_taken_for_abandoned(concert: Coordinator, member: Member) -> None:

@@ -107,6 +107,11 @@ class Claims(ABC, Generic[C]):
         self._unconfirmed: list[Ended | Nack] = []  # ends that may not have reached the server
 
     @property
+    def title(self) -> str:
+        """What it is, as log lines name it."""
+        return f"worker {self.holder}"
+
+    @property
     def deadline(self) -> float:
         """When it is taken for dead unless a heartbeat is renewed, by whichever thread."""
         return max(self._deadline, self._deadline_aside)

@@ -127,6 +127,11 @@ class Held(ABC):
 
     # For what keeps it.
 
+    @property
+    def title(self) -> str:
+        """What it is, as log lines name it."""
+        return f"lease on {self.kind} {self.name!r}"
+
     def start_renewal(self) -> None:
         """Send a renewal without waiting for its reply."""
         self.renew_at = self.deadline

@@ -8,19 +8,22 @@ import asyncio
 import logging
 import time
 import weakref
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 __all__ = ["Renewable", "Renewal"]
 
 _log = logging.getLogger("inconcert")
 
-_TOGETHER = (
-    0.25  # of the time between a renewal and the deadline: whoever is due within it is renewed along with the rest
-)
+_TOGETHER = 0.25  # of the time between a renewal and the deadline: what is due within it is renewed along with the rest
 
 
 class Renewable(Protocol):
     """Something that is held for a time."""
+
+    @property
+    def title(self) -> str:
+        """What it is, as log lines name it."""
+        ...
 
     @property
     def holder(self) -> str:
@@ -52,7 +55,7 @@ class Renewal:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._kept: dict[str, weakref.ref[Renewable]] = {}
+        self._kept: dict[str, _Kept] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
         self._is_closed = False
@@ -61,7 +64,7 @@ class Renewal:
         """Keep this alive."""
         if self._is_closed:
             return
-        self._kept[lease.holder] = weakref.ref(lease)
+        self._kept[lease.holder] = _Kept(weakref.ref(lease), lease.title)
         if self._timer is None or lease.renew_at < self._wakes_at:
             self._wake_at(lease.renew_at)
 
@@ -69,12 +72,16 @@ class Renewal:
         """Leave this alone from now on."""
         self._kept.pop(lease.holder, None)
 
+    def keeps(self, holder: str) -> bool:
+        """Whether this holder was added, and neither removed nor lost."""
+        return holder in self._kept
+
     def close(self) -> list[Renewable]:
         """End, and return what is still held."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        held = [lease for reference in self._kept.values() if (lease := reference()) is not None]
+        held = [lease for kept in self._kept.values() if (lease := kept.reference()) is not None]
         self._kept.clear()
         return held
 
@@ -88,11 +95,11 @@ class Renewal:
         self._timer = None
         now = time.monotonic()
         looks: list[float] = []
-        for holder, reference in list(self._kept.items()):
+        for holder, (reference, title) in list(self._kept.items()):
             lease = reference()
             if lease is None:
                 del self._kept[holder]
-                _log.warning("the lease of holder %s was dropped without a release; it lapses by itself", holder)
+                _log.warning("the %s was dropped without a release; it lapses by itself", title)
             elif now >= lease.deadline:
                 del self._kept[holder]
                 lease.lose()
@@ -105,3 +112,10 @@ class Renewal:
                 looks.append(lease.renew_at)
         if looks:
             self._wake_at(min(looks))
+
+
+class _Kept(NamedTuple):
+    """What is kept alive, and what it is called when it is gone."""
+
+    reference: weakref.ref[Renewable]
+    title: str
