@@ -77,34 +77,29 @@ class Locks(Acquirable["Leases"]):
         return leases
 
     async def _take_at_once(self) -> "Leases | None":
-        """Take all of them in one step, if every one is free."""
+        """Take all of them in one step, if every one is free; None if not, or if the grant came too late to act on."""
         session = self._access.session
         await session.channel.has_room()
         holders = [session.new_address() for _ in self._keys]
-        while True:
-            asked_at = time.monotonic()
-            tokens = await self._ask(session, holders)
-            deadline = local_deadline(asked_at, self._ttl)
-            if not tokens:
-                return None
-            if time.monotonic() < deadline:
-                grants = [Grant(holder, token, deadline) for holder, token in zip(holders, tokens, strict=True)]
-                named = zip(self._keys, grants, strict=True)
-                return Leases({name: self._lease(session, name, grant) for name, grant in named})
-            # They were granted while we could not act on it: ask whether they still are.
-
-    async def _ask(self, session: Session, holders: list[str]) -> Reply:
-        """Run the script; whoever is cancelled meanwhile gives back what it may have been granted."""
         attempt = _Attempt(session, dict(zip(holders, self._keys.values(), strict=True)), self._ttl)
+        deadline = local_deadline(time.monotonic(), self._ttl)
         try:
             attempt.ask()
             await attempt
-            return attempt.tokens()
+            tokens = attempt.tokens()
         except BaseException:
             attempt.withdraw()
             raise
         finally:
             attempt.leave()
+        if not tokens:
+            return None
+        if time.monotonic() >= deadline:  # they were granted while we could not act on it
+            attempt.withdraw()
+            return None
+        grants = [Grant(holder, token, deadline) for holder, token in zip(holders, tokens, strict=True)]
+        named = zip(self._keys, grants, strict=True)
+        return Leases({name: self._lease(session, name, grant) for name, grant in named})
 
     def _lease(self, session: Session, name: str, grant: Grant) -> Lease:
         return Lease(session, "lock", name, keys=self._keys[name], ttl=self._ttl, grant=grant)
