@@ -14,6 +14,7 @@ from math import inf, nan
 from typing import Any, Protocol
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from inconcert import AcquireTimeout, Coordinator, InvalidName, Lease, LeaseLost, NotConnected, NotHeld
@@ -23,7 +24,9 @@ from inconcert._core.permits import Permits
 from inconcert._rules.durations import Seconds
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.proxy import Proxy
 from tests.support.raw import raw
+from tests.support.servers import RealServer
 
 
 class Make(Protocol):
@@ -93,6 +96,19 @@ def member(request: pytest.FixtureRequest) -> Member:
 def permits(any_concert: Coordinator, member: Member) -> Permits[Lease]:
     """One of them, free."""
     return member.make(any_concert, "door")
+
+
+@pytest.fixture
+def permits_here(concert: Coordinator, member: Member) -> Permits[Lease]:
+    """One of them on a real server, free."""
+    return member.make(concert, "door")
+
+
+@pytest.fixture
+async def other(concert: Coordinator, server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
+    """A second session on the same real server, as another process has it."""
+    async with Coordinator(server.url, namespace=namespace) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -463,23 +479,6 @@ async def test_lease_is_renewed_in_the_background(concert: Coordinator, member: 
         await eventually(lasts_longer)
         assert not lease.is_lost
     assert await permits.holders() == []
-
-
-async def test_handed_over_lease_is_made_a_full_one(
-    concert: Coordinator, member: Member, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It starts short, and the waiter that got it extends it."""
-    monkeypatch.setattr(permits_module, "_HANDOFF", 0.3)
-    permits = member.make(concert, "door")
-    leases = await fill(permits, member)
-    waiter = asyncio.create_task(permits.acquire())
-    await in_line(permits, 1)
-    await leases[0].release()
-    lease = await waiter
-    assert 0.1 < lease.remaining <= 0.3
-    await eventually(lambda: lease.remaining > 20)
-    for held in [*leases[1:], lease]:
-        await held.release()
 
 
 async def test_body_is_cancelled_when_its_lease_is_lost(concert: Coordinator, member: Member) -> None:
@@ -916,6 +915,138 @@ async def test_waiters_counts_those_in_line(permits: Permits[Lease], there: Perm
     await in_line(permits, 0)
     for lease in leases:
         await lease.release()
+
+
+# Handing over.
+
+
+def ends_in(server: RealServer, permits: Permits[Lease], holder: str) -> float:
+    """Seconds until the server ends a lease, asked while the event loop stands still."""
+    seconds, microseconds = (int(part) for part in server.command("TIME"))
+    end = float(server.command("ZSCORE", permits._keys[0], holder))
+    return end / 1000 - (seconds + microseconds / 1e6)
+
+
+async def wait_long(concert: Coordinator, permits: Permits[Lease]) -> None:
+    """Let all in line have joined a minute ago: the server cannot know whether they still run."""
+    waiters = permits._keys[1]
+    for place, ticket in await raw(concert).zrange(waiters, 0, -1, withscores=True):
+        await raw(concert).zadd(waiters, {place: ticket - 60_000_000})
+
+
+@pytest.mark.parametrize("waits_long", [True, False])
+async def test_lease_that_was_handed_over_lasts_its_ttl_before_the_body_runs(
+    concert: Coordinator, other: Coordinator, server: RealServer, member: Member, waits_long: bool
+) -> None:
+    """It is long at once, or its extension is on its way when the first line runs, which may block the event loop."""
+    permits = member.make(concert, "door", ttl=30)
+
+    async def enter() -> None:
+        async with permits as lease:
+            deadline = time.monotonic() + 5  # not an await: the loop stands still until the server has it
+            while ends_in(server, permits, lease.holder) < 25:
+                assert time.monotonic() < deadline, "the lease was not extended"
+
+    leases = await fill(member.make(other, "door"), member)
+    waiter = asyncio.create_task(enter())
+    await in_line(permits, 1)
+    if waits_long:
+        await wait_long(concert, permits)
+    for lease in leases:
+        await lease.release()
+    await waiter
+
+
+@pytest.mark.parametrize("awaits", [True, False])
+async def test_body_that_blocks_the_loop_after_a_hand_over_is_safe_for_its_ttl(
+    concert: Coordinator, other: Coordinator, member: Member, monkeypatch: pytest.MonkeyPatch, awaits: bool
+) -> None:
+    """It holds longer than the short lease that it began with, and is not taken for lost when the loop turns again."""
+    monkeypatch.setattr(permits_module, "_HANDOFF", 0.1)
+    permits = member.make(concert, "door", ttl=30)
+
+    async def block() -> None:
+        async with permits as lease:
+            assert lease.remaining < 0.1
+            time.sleep(0.15)
+            if awaits:
+                await anyio.lowlevel.checkpoint()
+                await anyio.lowlevel.checkpoint()
+                assert not lease.is_lost
+
+    leases = await fill(member.make(other, "door"), member)
+    waiter = asyncio.create_task(block())
+    await in_line(permits, 1)
+    await wait_long(concert, permits)
+    for lease in leases:
+        await lease.release()
+    await waiter
+
+
+async def test_permit_that_is_handed_to_nobody_is_given_back_at_once(
+    concert: Coordinator, permits_here: Permits[Lease], member: Member
+) -> None:
+    """A place was left in line by a call that came late: its process, which lives, declines."""
+    leases = await fill(permits_here, member)
+    stray = f"{leases[0].holder.partition('.')[0]}.0"
+    await raw(concert).zadd(permits_here._keys[1], {f"{member.limit}:2000:30000 {stray}": 1})
+    waiter = asyncio.create_task(permits_here.acquire())
+    await in_line(permits_here, 2)
+    with anyio.fail_after(1.5):
+        for lease in leases:
+            await lease.release()
+        await (await waiter).release()
+    assert await permits_here.waiters() == 0
+
+
+async def test_permit_that_is_held_already_is_not_declined(
+    concert: Coordinator, permits_here: Permits[Lease], member: Member
+) -> None:
+    """What was said of it may be heard twice, by a reply and by a message."""
+    lease = await permits_here.acquire()
+    end = await lease_end(concert, permits_here, lease)
+    told = f"{lease.holder} permit 1 {end:.0f} 2000 {member.limit}:2000:30000 {permits_here._keys[0]}"
+    concert._access.session.wakeups.tell(told)
+    await permits_here.holders()
+    assert await lease_end(concert, permits_here, lease) == end
+    await lease.release()
+
+
+async def test_release_takes_out_a_place_that_came_back_late(
+    any_concert: Coordinator, permits: Permits[Lease], member: Member
+) -> None:
+    """A look was held up on the way until its lease had lapsed and another held, so it stands in line again."""
+    leases = await fill(permits, member)
+    waiter = asyncio.create_task(permits.acquire())
+    await in_line(permits, 1)
+    [place] = await raw(any_concert).zrange(permits._keys[1], 0, -1)
+    await leases.pop().release()
+    handed = await waiter
+    end = await lease_end(any_concert, permits, handed)
+    await raw(any_concert).zadd(permits._keys[0], {"dead.1": end})
+    await raw(any_concert).zrem(permits._keys[0], handed.holder)
+    await raw(any_concert).zadd(permits._keys[1], {place: 1})
+    with pytest.raises(LeaseLost):
+        await handed.release()
+    assert await permits.waiters() == 0
+    for lease in leases:
+        await lease.release()
+
+
+@pytest.mark.parametrize("gives_up", ["try_acquire", "acquire"])
+async def test_one_try_ends_though_its_ttl_is_shorter_than_the_way_to_the_server(
+    server: RealServer, namespace: str, member: Member, gives_up: str
+) -> None:
+    """What it was granted has ended when it hears of it."""
+    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as concert:
+        permits = member.make(concert, "door", ttl=0.05)
+        proxy.delay(0.03)
+        with anyio.fail_after(2):
+            if gives_up == "try_acquire":
+                assert await permits.try_acquire() is None
+            else:
+                with pytest.raises(AcquireTimeout):
+                    await permits.acquire(timeout=0)
 
 
 # Opening and closing.

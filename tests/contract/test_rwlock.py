@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from inconcert import AcquireTimeout, Coordinator, InvalidName, Lease, LeaseLost, NotHeld, RWLock, WriteLease
-from inconcert._core import permits as permits_module
 from inconcert._core.permits import Permits
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
@@ -509,18 +508,3 @@ def test_times_are_checked_before_anything_is_sent() -> None:
         Coordinator().rwlock("doc", ttl=0)
     with pytest.raises(ValueError, match="timeout is"):
         Coordinator().rwlock("doc", timeout=-1)
-
-
-async def test_handed_over_reader_s_lease_is_made_a_full_one(
-    concert: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It starts short, and is extended in the background."""
-    monkeypatch.setattr(permits_module, "_HANDOFF", 0.3)
-    doc = concert.rwlock("doc")
-    writer = await doc.write().acquire()
-    [waiter] = await join(doc, doc.read())
-    await writer.release()
-    reader = await waiter
-    assert reader.remaining <= 0.3
-    await eventually(lambda: reader.remaining > 20)
-    await reader.release()

@@ -24,7 +24,7 @@ async def test_who_listens_on_a_replica_is_not_served(own_server: RealServer, na
             await subscription.subscribe(inbox)
             lock = concert.lock("door")
             lease = await lock.acquire()
-            await raw(concert).zadd(f"{{{namespace}:lock:door}}:waiters", {"1:2000:left-behind.1": 1})
+            await raw(concert).zadd(f"{{{namespace}:lock:door}}:waiters", {"1:2000:30000 left-behind.1": 1})
 
             await lease.release()
 

@@ -55,6 +55,13 @@ async def in_line(permits: Permits[Lease], number: int) -> None:
     await eventually(so_many)
 
 
+async def wait_long(concert: Coordinator, permits: Permits[Lease]) -> None:
+    """Let all in line have joined a minute ago: the server cannot know whether they still run."""
+    waiters = permits._keys[1]
+    for place, ticket in await raw(concert).zrange(waiters, 0, -1, withscores=True):
+        await raw(concert).zadd(waiters, {place: ticket - 60_000_000})
+
+
 async def is_free(permits: Permits[Lease]) -> bool:
     """Whether nobody holds it and nobody waits."""
     return await permits.holders() == [] and await permits.waiters() == 0
@@ -102,6 +109,18 @@ async def stand_in_line(url: str, namespace: str) -> None:
         async with concert.lock("door"):
             tell("held")
             await anyio.sleep_forever()
+
+
+async def stand_in_line_as_many(url: str, namespace: str, count: int) -> None:
+    """In a child: wait for the lock as so many tasks, with a short hand-off."""
+    permits_module._HANDOFF = 0.3
+
+    async def stand(number: int) -> None:
+        async with concert.lock("door"):
+            tell("held", number=number)
+
+    async with Coordinator(url, namespace=namespace) as concert:
+        await asyncio.gather(*(stand(number) for number in range(count)))
 
 
 # Processes that die or stand still.
@@ -174,6 +193,7 @@ async def test_paused_waiter_holds_up_the_line_for_the_handoff_only(
         waiter = asyncio.create_task(lock.acquire())
         await in_line(lock, 2)
         child.pause()
+        await wait_long(concert, lock)
         await lease.release()
         released_at = time.monotonic()
         lease = await waiter
@@ -182,6 +202,31 @@ async def test_paused_waiter_holds_up_the_line_for_the_handoff_only(
         await in_line(lock, 1)  # it has its place back, and nothing else
         await lease.release()
         await child.wait_for("held")
+
+
+async def test_paused_process_holds_up_the_line_once_however_many_of_it_wait(
+    concert: Coordinator, server: RealServer, namespace: str
+) -> None:
+    """Its other places are passed over with the first, and it has them back when it goes on."""
+    lock = concert.lock("door")
+    lease = await lock.acquire()
+    async with spawn(f"{HERE}:stand_in_line_as_many", server.url, namespace, 5) as child:
+        await in_line(lock, 5)
+        waiter = asyncio.create_task(lock.acquire())
+        await in_line(lock, 6)
+        child.pause()
+        await wait_long(concert, lock)
+        await lease.release()
+        released_at = time.monotonic()
+        lease = await waiter
+        assert 0.1 < time.monotonic() - released_at < 1.2  # not five times 0.3 s
+        last = asyncio.create_task(lock.acquire())
+        child.resume()
+        await in_line(lock, 6)
+        await lease.release()
+        for number in range(5):
+            assert (await child.wait_for("held"))["number"] == number
+        await (await last).release()
 
 
 async def test_paused_waiter_holds_up_those_behind_a_dead_one_no_longer(
@@ -194,11 +239,12 @@ async def test_paused_waiter_holds_up_those_behind_a_dead_one_no_longer(
         await in_line(lock, 1)
         _, waiters, _ = lock._keys
         [(_, ticket)] = await raw(concert).zrange(waiters, 0, 0, withscores=True)
-        await raw(concert).zadd(waiters, {"1:2000:dead.1": ticket + 1})
+        await raw(concert).zadd(waiters, {"1:2000:30000 dead.1": ticket + 1})
         async with Coordinator(server.url, namespace=namespace) as there:
             waiter = asyncio.create_task(there.lock("door").acquire())
             await in_line(lock, 3)
             child.pause()
+            await wait_long(concert, lock)
             await lease.release()
             with anyio.fail_after(2):
                 await (await waiter).release()

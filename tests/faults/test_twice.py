@@ -49,7 +49,7 @@ class Bench:
     async def waiters(self) -> list[tuple[str, float]]:
         """Who stands in line, with their tickets."""
         places = await raw(self.concert).zrange(self.keys[1], 0, -1, withscores=True)
-        return [(place.decode().split(":")[2], ticket) for place, ticket in places]
+        return [(place.decode().split(" ")[1], ticket) for place, ticket in places]
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ async def acquire_with_a_ticket(bench: Bench) -> None:
     ticket = (await bench.acquire(bench.me))[3]
     third = bench.concert._access.session.new_address()
     await bench.acquire(third)
-    await raw(bench.concert).zrem(bench.keys[1], f"1:2000:{bench.me}")
+    await raw(bench.concert).zrem(bench.keys[1], f"1:2000:30000 {bench.me}")
     assert [(await bench.acquire(bench.me, ticket=ticket))[3:5] for _ in range(2)] == [[ticket, 1], [ticket, 0]]
     assert [holder for holder, _ in await bench.waiters()] == [bench.me, third]
 
@@ -135,7 +135,7 @@ async def withdraw_from_the_line(bench: Bench) -> None:
     await bench.acquire(bench.other)
     await bench.acquire(bench.me)
     for _ in range(2):
-        assert (await bench.run("permits/release", bench.me, bench.inboxes, f"1:2000:{bench.me}"))[0] == 0
+        assert (await bench.run("permits/release", bench.me, bench.inboxes, f"1:2000:30000 {bench.me}"))[0] == 0
         assert await bench.waiters() == []
         assert await bench.holders() == [bench.other]
 
@@ -144,8 +144,8 @@ async def withdraw_what_was_granted(bench: Bench) -> None:
     """{1, ...} with who has it next, then {0, ...} and nobody more."""
     await bench.acquire(bench.me)
     await bench.acquire(bench.other)
-    first = await bench.run("permits/release", bench.me, bench.inboxes, f"1:2000:{bench.me}")
-    second = await bench.run("permits/release", bench.me, bench.inboxes, f"1:2000:{bench.me}")
+    first = await bench.run("permits/release", bench.me, bench.inboxes, f"1:2000:30000 {bench.me}")
+    second = await bench.run("permits/release", bench.me, bench.inboxes, f"1:2000:30000 {bench.me}")
     assert first[0] == 1
     assert [grant.decode().split()[0] for grant in first[5:]] == [bench.other]
     assert second == [0]

@@ -119,9 +119,10 @@ class Held(ABC):
         """
         if self._is_released:
             raise NotHeld(self.kind, self.name)
-        if self.is_lost:
+        if self._is_lost:
             self.let_go()
             raise self._loss()
+        # Not by the clock: after the loop stood still, the reply of a renewal may wait unread. The server knows.
         if not await self._start_release():
             raise self._loss()
 

@@ -1,6 +1,7 @@
 """What acquiring a permit returns: the right to act for a time, with a number to show to what it protects."""
 
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from inconcert._core.held import Held
@@ -11,7 +12,7 @@ from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Script, load
 from inconcert._rules.durations import milliseconds
-from inconcert.errors import InconcertError, LeaseLost
+from inconcert.errors import InconcertError, LeaseLost, OutcomeUnknown, Unavailable
 
 __all__ = ["Grant", "Lease", "Renewing"]
 
@@ -25,6 +26,8 @@ class Grant(NamedTuple):
     holder: str
     fencing_token: int
     deadline: float  # by the local monotonic clock
+    place: str = ""  # in the line, if it came from there: what may have come late is taken out along with the holder
+    is_short: bool = False  # it was handed over, and must be extended at once to last its ttl
 
 
 class Lease(Held):
@@ -41,7 +44,7 @@ class Lease(Held):
             the resource refuse a lower one than it has seen.
     """
 
-    __slots__ = ("_keys", "_session", "fencing_token")
+    __slots__ = ("_keys", "_place", "_session", "fencing_token")
 
     def __init__(
         self, session: Session, kind: str, name: str, *, keys: tuple[str, ...], ttl: float, grant: Grant
@@ -49,11 +52,37 @@ class Lease(Held):
         self.fencing_token = grant.fencing_token
         self._session = session
         self._keys = keys
+        self._place = grant.place
         super().__init__(kind, name, holder=grant.holder, ttl=ttl, deadline=grant.deadline, renewal=session.renewal)
 
     def __repr__(self) -> str:
         token = f"fencing token {self.fencing_token}"
         return f"<{type(self).__name__} on {self.kind} {self.name!r}, {token}, {self._state}>"
+
+    # For what acquires it.
+
+    async def extend(self) -> bool:
+        """Make a lease that was handed over last its ttl; return when that is on its way, or False if it was lost."""
+        renewal = self._send_renewal()
+        self._session.channel.flush()
+        if renewal.sends == 0:  # there is no connection, or it is full
+            try:
+                with suppress(Unavailable, OutcomeUnknown):
+                    await renewal
+            except BaseException:
+                self.let_go()
+                raise
+        if self.is_lost:
+            self._renewal.remove(self)
+            return False
+        return True
+
+    def lose(self) -> None:
+        super().lose()
+        # This process stood still, or was cut off: the server may have passed over everyone here who is in line.
+        self._session.lines.everyone_look(self._keys[0], time.monotonic())
+
+    # Below.
 
     def _send_renewal(self) -> Call:
         call = Renewing(self, _RENEW, self._keys[:1], self.holder, milliseconds(self._ttl))
@@ -63,7 +92,7 @@ class Lease(Held):
     def _start_release(self) -> Call:
         self._is_released = True
         self._renewal.remove(self)
-        call = _Releasing(self, self._session, self._keys)
+        call = _Releasing(self, self._session, self._keys, self._place)
         self._session.channel.submit(call)
         return call
 
@@ -104,8 +133,8 @@ class _Releasing(Parting):
 
     __slots__ = ("_lease",)
 
-    def __init__(self, lease: Lease, session: Session, keys: tuple[str, ...]) -> None:
-        super().__init__(session.lines, _RELEASE, keys, lease.holder, session.inboxes, "")
+    def __init__(self, lease: Lease, session: Session, keys: tuple[str, ...], place: str) -> None:
+        super().__init__(session.lines, _RELEASE, keys, lease.holder, session.inboxes, place)
         self._lease = lease
 
     def answered(self, reply: Reply) -> None:

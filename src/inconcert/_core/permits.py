@@ -3,8 +3,8 @@
 A holder has a permit under a lease; whoever finds none joins a line that the server keeps, and is handed a permit by
 whoever releases one.  The server's keys hold the truth; this module adds how one process waits.
 
-    holders   zset    holder -> lease end, server ms
-    waiters   zset    'limit:handoff_ms:holder' -> ticket
+    holders   zset    holder -> lease end, server ms; at .5 until one that was handed over is extended
+    waiters   zset    'limit:handoff_ms:ttl_ms holder' -> ticket
     fence     string  last fencing token
 
 Source: docs/explanation/permits.md
@@ -12,6 +12,7 @@ Source: docs/explanation/permits.md
 
 import time
 from abc import abstractmethod
+from functools import partial
 from typing import TypeVar
 
 from inconcert._core.acquiring import Acquirable
@@ -21,6 +22,7 @@ from inconcert._core.line import Parting
 from inconcert._core.session import Access, Session
 from inconcert._redis.channel import Call
 from inconcert._redis.commands import Argument
+from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
@@ -33,8 +35,9 @@ _ACQUIRE = load("permits/acquire")
 _RELEASE = load("permits/release")
 _INSPECT = load("permits/inspect")
 
-_HANDOFF = 2.0  # seconds; life of a lease that is handed over, until its holder extends it: more than a busy loop needs
+_HANDOFF = 2.0  # seconds; life of a lease that is handed to a process that may stand still, until it is extended
 _NO_WAIT, _JOIN = -1, 0  # in place of a ticket
+_PARTS = "holders", "waiters", "fence"
 
 
 LeaseT_co = TypeVar("LeaseT_co", bound=Lease, covariant=True)
@@ -66,7 +69,7 @@ class Permits(Acquirable[LeaseT_co]):
     ) -> None:
         super().__init__(kind, name, timeout)
         self._access = access
-        self._keys = access.keys.of(kind, name, "holders", "waiters", "fence")
+        self._keys = access.keys.of(kind, name, *_PARTS)
         self._ttl = durations.ttl(ttl)
         self._terms = _Terms(limit, self._ttl)
         self._mark = mark
@@ -116,7 +119,12 @@ class Permits(Acquirable[LeaseT_co]):
             if grant is None:
                 return None
             if time.monotonic() < grant.deadline:
-                return self._lease(session, grant)
+                lease = self._lease(session, grant)
+                if not grant.is_short or await lease.extend():
+                    return lease
+            elif not waits:
+                attempt.withdraw()
+                return None
             # It was granted while we could not act on it: ask whether it still is, or have our place back.
             ticket = attempt.ticket
 
@@ -129,7 +137,7 @@ class Permits(Acquirable[LeaseT_co]):
 
 
 class _Terms:
-    """What one who acquires asks for."""
+    """What a caller asks for."""
 
     __slots__ = ("handoff_ms", "limit", "ttl", "ttl_ms")
 
@@ -138,6 +146,10 @@ class _Terms:
         self.ttl = ttl
         self.ttl_ms = milliseconds(ttl)
         self.handoff_ms = milliseconds(min(ttl, _HANDOFF))
+
+    def place(self, holder: str) -> str:
+        """What stands in line for this holder."""
+        return f"{self.limit}:{self.handoff_ms}:{self.ttl_ms} {holder}"
 
 
 class _Attempt(Call):
@@ -175,6 +187,8 @@ class _Attempt(Call):
         """Ask for a permit; this is done when one is granted, or refused to one who does not wait."""
         # First of all be ready to hear of a grant: it may come through the inbox before the reply does.
         self._session.wakeups.expect(self.holder, self)
+        if self.ticket != _NO_WAIT:
+            self._session.wakeups.on_stray("permit", partial(_decline, self._session))
         self._asked_at = time.monotonic()
         self._session.channel.submit(self)
 
@@ -188,8 +202,7 @@ class _Attempt(Call):
         """Leave the line on the server, too, or give back what was granted."""
         if self.sends and not self._is_withdrawn and not self._session.channel.is_closed:
             self._is_withdrawn = True
-            session, terms = self._session, self._terms
-            place = f"{terms.limit}:{terms.handoff_ms}:{self.holder}"
+            session, place = self._session, self._terms.place(self.holder)
             session.channel.submit(Parting(session.lines, _RELEASE, self.keys, self.holder, session.inboxes, place))
 
     def leave(self) -> None:
@@ -206,7 +219,8 @@ class _Attempt(Call):
     def told(self, reply: Reply, asked_at: float) -> None:
         """Take a reply of the script, to our call or to a later look."""
         if reply[0]:
-            self._settle(Grant(self.holder, reply[0], local_deadline(asked_at, self._terms.ttl)))
+            place = self._terms.place(self.holder) if len(reply) > 1 or self._is_in_line else ""
+            self._settle(Grant(self.holder, reply[0], local_deadline(asked_at, self._terms.ttl), place))
         elif self.ticket == _NO_WAIT:
             self._settle(None)
         if len(reply) == 1:
@@ -228,18 +242,20 @@ class _Attempt(Call):
     def hear(self, text: str) -> None:
         if self.done():
             return
-        token, end_ms = (int(part) for part in text.split())  # first of all, for a stranger may have said it
+        # First of all, for a stranger may have said it.
+        token, end_ms, lease_ms = (int(part) for part in text.split(" ", 4)[1:4])
         if self._server_ms is None:
             self._early = text
             return
         now = time.monotonic()
         life = (end_ms - self._server_ms) / 1000
         # It cannot last longer from now either: that bounds what a step of the server's clock can do.
-        deadline = min(local_deadline(self._asked_at, life), local_deadline(now, self._terms.handoff_ms / 1000))
+        deadline = min(local_deadline(self._asked_at, life), local_deadline(now, lease_ms / 1000))
         if not token:  # it went to another, whose lease we wait for
             self._session.lines.look_within(self.key, self._asked_at + life - now)
         elif now < deadline:
-            self._settle(Grant(self.holder, token, deadline))
+            is_short = lease_ms < self._terms.ttl_ms
+            self._settle(Grant(self.holder, token, deadline, self._terms.place(self.holder), is_short=is_short))
         else:
             self.look()
 
@@ -279,6 +295,15 @@ class _Look(Call):
 
     def failed(self, error: InconcertError) -> None:
         """Whoever waits goes on waiting, and looks again later."""
+
+
+def _decline(session: Session, holder: str, text: str) -> None:
+    """Give a permit back, or leave the line, for a holder that nobody here waits for any more."""
+    if session.channel.is_closed or session.renewal.keeps(holder):  # held: its acquirer heard of it in another way
+        return
+    _, _, _, _, terms, key = text.split(" ", 5)
+    keys, place = Keyspace.beside(key, *_PARTS), f"{terms} {holder}"
+    session.channel.submit(Parting(session.lines, _RELEASE, keys, holder, session.inboxes, place))
 
 
 def _ask(session: Session, holder: str, terms: _Terms, ticket: int) -> tuple[Argument, ...]:

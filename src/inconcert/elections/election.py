@@ -227,8 +227,9 @@ class Election(Permits[Term]):
     def _lease(self, session: Session, grant: Grant) -> Term:
         office = Office(self._keys, self._record, self._changes, self.candidate)
         term = Term(session, self._kind, self._name, office=office, ttl=self._ttl, grant=grant)
-        # Its renewal proclaims it. Nobody waits for that: whoever asks over the same connection asks behind it.
-        term.start_renewal()
+        if not grant.is_short:  # one that was handed over is renewed at once anyway
+            # Its renewal proclaims it. Nobody waits for that: a question over the same connection comes behind it.
+            term.start_renewal()
         self._terms_here.add(term)
         return term
 

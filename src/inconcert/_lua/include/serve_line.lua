@@ -1,18 +1,22 @@
 -- Hands free permits to those at the head of the line, in its order, each judged by its own limit.
 --
 -- Whoever sits in the process of the caller (`home`) is told by the script's reply, and the others through the inbox of
--- their process, if it listens: one whose process is gone is skipped.  A grant starts with a short lease, so that one who
--- cannot act on it holds up the line for a moment only; the next in line is told when to look again.
+-- their process, if it listens: one whose process is gone is skipped.  A process that has just spoken, as the caller's has
+-- and that of a waiter who joined within the last 0.1 s, gets a full lease.  Any other may stand still by now, so it gets a
+-- short one, which it extends: one that cannot act holds up the line for a moment only.  The next in line is told when to
+-- look again.  A lease ends half a millisecond late until its holder extends it, which shows who never did: see drop_lapsed.
 -- Deals with at most 100 places; if more may enter, retry_ms is 1, for "call again", and the next in line is told so.
--- Returns {retry_ms, grant, ...}: milliseconds until the next lease may lapse, and grants as 'HOLDER TOKEN END_MS'.
+-- Returns {retry_ms, grant, ...}: milliseconds until the next lease may lapse, and grants as 'HOLDER permit TOKEN END_MS
+-- LEASE_MS TERMS HOLDERS': with the terms of the place and the key, so that a process in which nobody has that address any
+-- more can give the permit back.  With TOKEN 0 it says when to look.
 local function serve_line(holders, waiters, fence, inboxes, home, now_us)
   local now_ms = math.floor(now_us / 1000)
   local answer, is_news = {1}, false
   for number = 1, 101 do
-    local place = redis.call('ZRANGE', waiters, 0, 0)[1]
-    local limit, handoff_ms, holder, session, listens
+    local place, ticket = unpack(redis.call('ZRANGE', waiters, 0, 0, 'WITHSCORES'))
+    local terms, limit, lease_ms, ttl_ms, holder, session, listens
     if place then
-      limit, handoff_ms, holder, session = string.match(place, '^(%d+):(%d+):((.*)%.[^.]*)$')
+      terms, limit, lease_ms, ttl_ms, holder, session = string.match(place, '^((%d+):(%d+):(%d+)) ((.*)%.[^.]*)$')
       -- Asked before it is told: a message reaches those on a replica, too, who do not count.
       listens = session == home or redis.call('PUBSUB', 'NUMSUB', inboxes .. session)[2] > 0
     end
@@ -21,10 +25,15 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
       redis.call('ZREM', waiters, place)
     elseif may_enter and number <= 100 then
       redis.call('ZREM', waiters, place)
-      local ends = string.format('%.0f', now_ms + handoff_ms)
-      local grant = holder .. ' ' .. next_token(fence, now_us) .. ' ' .. ends
-      redis.call('ZADD', holders, ends, holder)
-      outlive(holders, tonumber(handoff_ms))
+      local age_us = now_us - ticket
+      if session == home or (age_us >= 0 and age_us < 100000) then
+        lease_ms = ttl_ms
+      end
+      local ends = string.format('%.0f', now_ms + lease_ms)
+      local told = ' ' .. ends .. ' ' .. lease_ms .. ' ' .. terms .. ' ' .. holders
+      local grant = holder .. ' permit ' .. next_token(fence, now_us) .. told
+      redis.call('ZADD', holders, ends .. '.5', holder)
+      outlive(holders, lease_ms + 60000)  -- longer than the lease, so that one that lapsed unextended is seen
       is_news = true
       if session == home then
         answer[#answer + 1] = grant
@@ -34,10 +43,12 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
     else
       local look_at = may_enter and now_ms or redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
       if look_at then
+        look_at = math.ceil(look_at)
         answer[1] = math.max(1, look_at - now_ms)
       end
       if is_news and place and session ~= home then
-        redis.call('PUBLISH', inboxes .. session, holder .. ' 0 ' .. look_at)
+        local told = string.format(' permit 0 %.0f 0 ', look_at) .. terms .. ' ' .. holders
+        redis.call('PUBLISH', inboxes .. session, holder .. told)
       end
       return answer
     end

@@ -1,33 +1,35 @@
 -- permits/acquire: take a permit, or join the line, or look again from one's place in it.
 --
--- KEYS[1]  holders     zset    holder -> lease end, server ms
--- KEYS[2]  waiters     zset    'limit:handoff_ms:holder' -> ticket
+-- KEYS[1]  holders     zset    holder -> lease end, server ms; at .5 until one that was handed over is extended
+-- KEYS[2]  waiters     zset    'limit:handoff_ms:ttl_ms holder' -> ticket
 -- KEYS[3]  fence       string  last fencing token
 -- ARGV[1]  holder      string  'session.number', unique to this attempt
 -- ARGV[2]  limit       integer > 0
 -- ARGV[3]  ttl_ms      integer > 0
--- ARGV[4]  handoff_ms  integer > 0, life of a lease that is handed over, until its holder extends it
+-- ARGV[4]  handoff_ms  integer > 0, life of a lease that is handed to a process that may stand still, until it extends it
 -- ARGV[5]  ticket      -1 not to wait, 0 to join the line, else the place to have back
 -- ARGV[6]  inboxes     what the channel of each session's inbox begins with
 -- RETURNS  {token} granted at once | {token or 0, retry_ms, now_ms, ticket, joined, grant, ...}: in line with that ticket
---          (joined is 1 if it was not before), and what was granted to others of this session, as 'HOLDER TOKEN END_MS'
+--          (joined is 1 if it was not before), and what was granted to others of this session, as serve_line says it
 -- TWICE    a holder stays one, with a full lease and a new, larger token; a waiter keeps its place
 -- COST     O(log N), N holders and waiters
 -- @include server_time
 -- @include next_token
 -- @include outlive
 -- @include drop_lapsed
+-- @include drop_places
 -- @include has_room
 -- @include serve_line
 local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
 local holder, limit, ttl_ms, handoff_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local ticket, inboxes = tonumber(ARGV[5]), ARGV[6]
+local home = string.match(holder, '^(.*)%.')
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
 
 local is_free = redis.call('EXISTS', holders, waiters) == 0
 if not is_free then
-  drop_lapsed(holders, now_ms)
+  drop_places(waiters, drop_lapsed(holders, now_ms), home)
   is_free = redis.call('EXISTS', waiters) == 0 and has_room(holders, limit)
 end
 if is_free then
@@ -37,7 +39,7 @@ if is_free then
   return {tonumber(token)}
 end
 
-local place = limit .. ':' .. handoff_ms .. ':' .. holder
+local place = limit .. ':' .. handoff_ms .. ':' .. ARGV[3] .. ' ' .. holder
 local is_mine = redis.call('ZSCORE', holders, holder)
 local joined = 0
 if ticket >= 0 and not is_mine then
@@ -49,7 +51,7 @@ if ticket >= 0 and not is_mine then
   ticket = redis.call('ZSCORE', waiters, place)
 end
 
-local answer = serve_line(holders, waiters, fence, inboxes, string.match(holder, '^(.*)%.'), now_us)
+local answer = serve_line(holders, waiters, fence, inboxes, home, now_us)
 is_mine = is_mine or redis.call('ZSCORE', holders, holder)
 is_free = redis.call('EXISTS', waiters) == 0 and has_room(holders, limit)
 local token = 0

@@ -1,0 +1,13 @@
+-- Takes sessions that stand still out of the line, as far as their places are among the first 1,000: each place would hold up
+-- the line as long as the first did.  A process that goes on asks again, and has its places back.  The caller's own session
+-- (`home`) does not stand still.
+local function drop_places(waiters, still, home)
+  still[home] = nil
+  if next(still) then
+    for _, place in ipairs(redis.call('ZRANGE', waiters, 0, 999)) do
+      if still[string.match(place, '^%S+ (.*)%.')] then
+        redis.call('ZREM', waiters, place)
+      end
+    end
+  end
+end
