@@ -27,7 +27,8 @@ GARBAGE = [
     b"mailbox",
     b"signal",
     b"room",
-    b"permits",
+    b"permit",
+    b"permit 1 2 3",
 ]
 
 
