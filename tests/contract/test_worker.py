@@ -388,9 +388,19 @@ async def cancel_itself() -> None:
     await future
 
 
+async def exit_a_generator() -> None:
+    """As a generator's own code may, by mistake."""
+    raise GeneratorExit
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
-    [(exit_at_once, "sys.exit(3)"), (exit_in_a_coroutine, "sys.exit('enough')"), (cancel_itself, "CancelledError")],
+    [
+        (exit_at_once, "sys.exit(3)"),
+        (exit_in_a_coroutine, "sys.exit('enough')"),
+        (cancel_itself, "CancelledError"),
+        (exit_a_generator, "GeneratorExit"),
+    ],
 )
 async def test_job_that_would_end_its_worker_has_failed(
     any_concert: Coordinator, function: Callable[[], Any], reason: str

@@ -68,7 +68,7 @@ class Scene:
             "holding": (self.claimed,),
             "nack": (
                 self.claimed, keys.failures, keys.dead, keys.reasons, place.queue, place.bell, place.delayed,
-                keys.states, keys.progress, keys.watchers, *keys.kin, keys.line,
+                keys.states, keys.progress, keys.watchers, *keys.kin, keys.line, keys.crashes,
             ),
             "outcomes": (keys.outcomes,),
             "pass_on": (
@@ -283,7 +283,7 @@ async def test_cancel_of_what_does_not_run_changes_nothing(scene: Scene, job: st
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-@pytest.mark.parametrize("verdict", ["retry", "back", "dead"])
+@pytest.mark.parametrize("verdict", ["retry", "back", "crash", "dead"])
 async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancelled: bool) -> None:
     """Whatever was to become of the job."""
     if is_cancelled:

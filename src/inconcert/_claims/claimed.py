@@ -1,6 +1,7 @@
 """Something that this process has claimed: it is ours until we end it, give it back, or are taken for dead."""
 
 import asyncio
+import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
@@ -11,19 +12,14 @@ from inconcert._claims.reason import Reason
 from inconcert._core.body import Body
 from inconcert.errors import InconcertError, NotHeld
 
-__all__ = ["Claimed", "Claimer", "Outcome", "Verdict"]
+__all__ = ["MAX_CRASHES", "Claimed", "Claimer", "Outcome", "Verdict"]
 
 _log = logging.getLogger("inconcert")
 
 _SUSPECT = 2  # workers that have died with it, as the script that claims has it, too
-_ENDS_OF_WORK = (
-    asyncio.CancelledError,
-    KeyboardInterrupt,
-    SystemExit,
-    GeneratorExit,
-)  # not the fault of what was claimed
+MAX_CRASHES = 3  # workers that may die with something before it is taken for the reason
 
-Verdict = Literal["retry", "again", "back", "dead"]
+Verdict = Literal["retry", "again", "back", "crash", "dead"]
 Outcome = Literal["running", "done", "cancelled", "lost"] | Verdict
 
 
@@ -50,6 +46,9 @@ class Claimed(ABC):
 
     Leaving the body of its `async with` acknowledges it; an exception in the body counts as a failed attempt and is not
     passed on; a cancelled body gives it back.  The body is cancelled if the worker is taken for dead.
+
+    What is no `Exception` is passed on, and counted unless it came from outside.  `KeyboardInterrupt` and `SystemExit`
+    end the program, so they count as a death of the worker.
 
     Args:
         kind: What it is, such as `job`.
@@ -110,7 +109,7 @@ class Claimed(ABC):
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         was_stopped = self._leave(error)
-        if error is not None and not isinstance(error, _ENDS_OF_WORK):
+        if error is not None and not was_stopped and not _is_from_outside(error):
             _log.error("%r failed", self, exc_info=error)
         try:
             if not self._is_over:  # else it was lost, or ended by hand in the body
@@ -207,9 +206,11 @@ class Claimed(ABC):
         del was_stopped
         if error is None:
             return self._succeed()
-        if isinstance(error, _ENDS_OF_WORK):
+        if _is_from_outside(error):
             return self.give_back()
-        return self._fail(error)  # also what is no Exception, such as a panic of an extension: it would come for ever
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            return self._crash(error)
+        return self._fail(_as_failure(error))
 
     @abstractmethod
     async def _succeed(self) -> None:
@@ -218,6 +219,13 @@ class Claimed(ABC):
     @abstractmethod
     async def _fail(self, error: BaseException | None) -> None:
         """Count a failed attempt, and let it be tried again or set it aside."""
+
+    async def _crash(self, error: BaseException) -> None:
+        """Count that a worker ends with it, and give it back, or set it aside if that were too many."""
+        if self.attempt - self._failures >= MAX_CRASHES:
+            await self._end("dead", reason=Reason.of(error, self.attempt).stored())
+        else:
+            await self._end("crash")
 
     async def _settle(self) -> bool:
         """Acknowledge it before it is handed out; returns whether that is sure."""
@@ -245,3 +253,29 @@ class Claimed(ABC):
             raise NotHeld(self._kind, self.id)
         self._is_over = True
         self._outcome = outcome
+
+
+def _is_from_outside(error: BaseException) -> bool:
+    """Whether a body was ended with this, and has not raised it by itself.
+
+    The current task was cancelled, or an async generator was closed while it yielded from the body: then the error was
+    raised nowhere else than in that generator.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    if isinstance(error, GeneratorExit):
+        traceback = error.__traceback__
+        while traceback is not None and traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        return traceback is None or bool(traceback.tb_frame.f_code.co_flags & inspect.CO_ASYNC_GENERATOR)
+    return False
+
+
+def _as_failure(error: BaseException) -> BaseException:
+    """What an attempt has failed with: what ends a coroutine when it comes from outside is no reason to try no more."""
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        failure = RuntimeError(f"it raised {type(error).__name__}, and nobody had ended it")
+        failure.__cause__ = error
+        return failure
+    return error

@@ -315,7 +315,7 @@ class Claims(ABC, Generic[C]):
         self._let_go(claimed)
         keys, queue = self._keys, self._by_name[claimed.source]
         places = (self._claimed, keys.failures, keys.dead, keys.reasons, queue.queue, queue.bell, queue.delayed)
-        others = (keys.states, keys.progress, keys.watchers, *keys.kin, keys.line)
+        others = (keys.states, keys.progress, keys.watchers, *keys.kin, keys.line, keys.crashes)
         args = (
             claimed.id, claimed.place, verdict, milliseconds(delay), reason, queue.name, self._session.inboxes,
         )  # fmt: skip

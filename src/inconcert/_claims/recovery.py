@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import anyio
 
+from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.keys import HOLDING, RECOVER, ClaimKeys, QueueKeys
 from inconcert._core.session import Session
 from inconcert._redis.channel import Call
@@ -13,8 +14,6 @@ from inconcert.errors import InconcertError
 __all__ = ["Reaper", "put_all_back"]
 
 _log = logging.getLogger("inconcert")
-
-_MAX_CRASHES = 3  # workers that may die with something before it is taken for the reason
 
 
 class Reaper:
@@ -58,7 +57,7 @@ class Reaper:
         keys = self._keys
         names = await self._session.run(HOLDING, (keys.claimed(worker),))
         queues = [keys.queue(name.decode()) for name in names]
-        call = _recover(self._session.inboxes, keys, worker, queues, max_crashes=_MAX_CRASHES)
+        call = _recover(self._session.inboxes, keys, worker, queues, max_crashes=MAX_CRASHES)
         self._session.channel.submit(call)
         back, dead, others_are_to_be_told = await call
         if others_are_to_be_told:

@@ -178,6 +178,8 @@ class Worker:
                 job.result = await _in_time(job, call)
         except SystemExit as error:
             raise RuntimeError(f"it called sys.exit({error.code!r}), which a job cannot") from error
+        except GeneratorExit as error:
+            raise RuntimeError("it raised GeneratorExit, and nobody had closed it") from error
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():

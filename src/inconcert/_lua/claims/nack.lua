@@ -15,10 +15,11 @@
 -- KEYS[13] outcomes  hash  id -> what became of a job that has children
 -- KEYS[14] news      list  ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[15] line      zset  address -> ticket: those who wait for room to put something in
+-- KEYS[16] crashes   hash  id -> workers that died with it
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed
 -- ARGV[3]  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
---          no attempt | 'dead' it gave up
+--          no attempt | 'crash' its worker ends with it: it comes at once | 'dead' it gave up
 -- ARGV[4]  delay_ms  integer >= 0, before a retry
 -- ARGV[5]  reason    JSON, of the dead
 -- ARGV[6]  name      of the queue
@@ -38,7 +39,7 @@
 local claimed, failures, dead, reasons, queue, bell, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local states, progress, watchers = KEYS[8], KEYS[9], KEYS[10]
-local parents, children, outcomes, news, line = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
+local parents, children, outcomes, news, line, crashes = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 local id, place, verdict, delay_ms, reason = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local name, inboxes = ARGV[6], ARGV[7]
 local claim = redis.call('HGET', claimed, id)
@@ -57,7 +58,9 @@ local now_ms = math.floor(server_time() / 1000)
 redis.call('HDEL', claimed, id)  -- first: it frees memory, so a full server lets the rest pass
 redis.call('HDEL', progress, id)
 local is_cancelled = string.sub(redis.call('HGET', states, id) or '', 1, 10) == 'cancelling'
-if verdict ~= 'back' then
+if verdict == 'crash' then
+  redis.call('HINCRBY', crashes, id, 1)
+elseif verdict ~= 'back' then
   redis.call('HINCRBY', failures, id, 1)
 end
 if verdict == 'dead' then
