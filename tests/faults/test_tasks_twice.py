@@ -482,10 +482,10 @@ async def test_second_watch_answers_the_same(scene: Scene, address: str) -> None
 async def test_second_look_at_the_dead_is_the_same(scene: Scene) -> None:
     """The latest, or one."""
     for job in ("", "dead"):
-        first = await scene.run("dead", job, 10)
-        assert (first[0], first[2]) == (b"dead", f"{REASON}\nq".encode())
-        assert await scene.run("dead", job, 10) == first
-    assert await scene.run("dead", "held", 10) == []
+        first = await scene.run("dead", job, 0, 10)
+        assert (first[0], first[1], first[3]) == (0, b"dead", f"{REASON}\nq".encode())
+        assert await scene.run("dead", job, 0, 10) == first
+    assert await scene.run("dead", "held", 0, 10) == [0]
 
 
 async def test_second_stats_are_the_same(scene: Scene) -> None:

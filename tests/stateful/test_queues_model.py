@@ -307,7 +307,7 @@ class QueueModel(RuleBasedStateMachine):
     def what_is_said_of_it_is_so(self) -> None:
         keys, only = self.keys, self.keys.only
         ready, delayed, claimed, dead, _, *shown = self.run(
-            LOOK, (keys.bodies, only.queue, only.delayed, keys.dead), 1000
+            LOOK, (keys.bodies, only.queue, only.delayed, keys.dead), 0, 1000
         )
         held = sum(len(worker.held) for worker in self.workers)
         assert (ready, delayed, claimed, dead) == (len(self.ready), len(self.delayed), held, len(self.dead))

@@ -36,6 +36,7 @@ Ending = Callable[[], Awaitable[None]]
 
 _A_MOMENT = 0.05  # seconds after which a lapse can be seen
 _MOST = 500  # in one claim or one acknowledgement, so that no script takes long
+_MOST_BYTES = 2**20  # of results in one acknowledgement, likewise; a claim stops there, too
 
 
 class Row(NamedTuple):
@@ -157,8 +158,9 @@ class Claims(ABC, Generic[C]):
         next_ms, now_ms, *parts = answer
         rows = [Row(*row) for row in zip(*[iter(parts)] * 7, strict=True)]
         opened = await self._open(rows, now_ms)
-        self._policy.took(order, count, [row.queue.decode() for row in rows])
-        self._is_behind = len(rows) == count
+        is_cut = bool(rows) and next_ms == 0  # perhaps they were too large for one reply, and no queue was seen empty
+        self._policy.took(order, len(rows) if is_cut else count, [row.queue.decode() for row in rows])
+        self._is_behind = len(rows) == count or is_cut
         self._number += 1  # only now, for opening them may be cancelled, too
         if len(opened) < len(rows):
             next_ms = 0  # the others have ended, and more may lie behind them
@@ -326,12 +328,23 @@ class Claims(ABC, Generic[C]):
     def _acknowledge(self) -> None:
         """One script for all that ended in this turn of the loop."""
         while self._ended:
-            batch, self._ended = self._ended[:_MOST], self._ended[_MOST:]
+            count = _how_many(self._ended)
+            batch, self._ended = self._ended[:count], self._ended[count:]
             call = Ack(self, self._session.inboxes, self._keys, batch)
             try:
                 self._session.channel.submit(call)
             except InconcertError as error:
                 call.failed(error)
+
+
+def _how_many(ended: list[Ended]) -> int:
+    """How many of these go in one script: with 1 MiB of results it has enough."""
+    size = 0
+    for count, end in enumerate(ended[:_MOST]):
+        if size >= _MOST_BYTES:
+            return count
+        size += len(end.result)
+    return min(len(ended), _MOST)
 
 
 async def _if_held(ending: Ending) -> None:

@@ -126,6 +126,8 @@ class _Getting(Consuming[Delivery]):
         if self._terms.delivery == "at_most_once" and self._getters:
             await settle(deliveries)
         self._hand_out(deliveries)
+        if deliveries and due_in == 0:  # they were too large for one reply, or more is due: that is for the next claim
+            return False
         none = TimeoutError(f"queue {self._terms.name!r} has no item now; wait for one with timeout=")
         self._fail([getter for getter in asked if not getter.waits], none)
         return 0 < len(self._getters) == sum(getter.waits for getter in self._getters) and len(deliveries) < wanted

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Self, get_args
 
 from inconcert._claims.consuming import Guarantee
-from inconcert._claims.keys import DEAD, PURGE, REPLAY
+from inconcert._claims.dead import DeadRow, read_dead
+from inconcert._claims.keys import PURGE, REPLAY
 from inconcert._claims.reason import Reason
 from inconcert._core.session import Access
 from inconcert._redis.replies import Reply
@@ -240,10 +241,17 @@ class Queue:
         Raises:
             ValueError: `limit` is out of its range.
 
-        Cost: 1 round trip.
+        Cost: 1 round trip, and 1 for each further MiB.
         """
-        _, _, _, _, _, *rows = await self._look(_checked(limit))
-        return [self._read(id_, body) for id_, body in zip(*[iter(rows)] * 2, strict=True)]
+        if type(limit) is not int or not 1 <= limit <= 1000:
+            raise ValueError(f"limit is {limit!r}; give a whole number from 1 to 1,000")
+        shown: list[tuple[bytes, bytes]] = []
+        has_more = True
+        while has_more:
+            ready, _, _, _, _, *flat = await self._look(len(shown), limit - len(shown))
+            shown += zip(*[iter(flat)] * 2, strict=True)
+            has_more = bool(flat) and len(shown) < min(limit, ready)
+        return [self._read(id_, body) for id_, body in shown]
 
     async def purge(self) -> int:
         """Drop all items that nobody has claimed, delayed ones too; returns how many.
@@ -270,11 +278,10 @@ class Queue:
         Raises:
             ValueError: `limit` is out of its range.
 
-        Cost: 1 round trip.
+        Cost: 1 round trip, and 1 for each further MiB.
         """
-        keys, session = self._keys, self._access.session
-        rows = await session.run(DEAD, (keys.dead, keys.reasons, keys.bodies), "", _checked(limit))
-        return [self._dead_item(*row) for row in zip(*[iter(rows)] * 4, strict=True)]
+        rows = await read_dead(self._access.session, self._keys, limit)
+        return [self._dead_item(row) for row in rows]
 
     async def replay(self, item_id: str) -> None:
         """Put an item that was set aside at the back of the queue, as if it were new, under its old id.
@@ -325,10 +332,10 @@ class Queue:
 
     # Below.
 
-    async def _look(self, limit: int = 0) -> Reply:
+    async def _look(self, passed_over: int = 0, limit: int = 0) -> Reply:
         keys = self._keys
         places = (keys.bodies, keys.only.queue, keys.only.delayed, keys.dead)
-        return await self._access.session.run(LOOK, places, limit)
+        return await self._access.session.run(LOOK, places, passed_over, limit)
 
     def _read(self, item_id: bytes, body: bytes) -> JSON:
         try:
@@ -336,13 +343,6 @@ class Queue:
         except InvalidPayload:
             return None
 
-    def _dead_item(self, item_id: bytes, died_ms: bytes, reason: bytes, body: bytes) -> DeadItem:
-        why = Reason.read(reason)
-        item = self._read(item_id, body)
-        return DeadItem(item_id.decode(), item, why.reason, why.attempts, float(died_ms) / 1000, why.traceback)
-
-
-def _checked(limit: int) -> int:
-    if type(limit) is not int or not 1 <= limit <= 1000:
-        raise ValueError(f"limit is {limit!r}; give a whole number from 1 to 1,000")
-    return limit
+    def _dead_item(self, row: DeadRow) -> DeadItem:
+        why, item = Reason.read(row.reason), self._read(row.id, row.body)
+        return DeadItem(row.id.decode(), item, why.reason, why.attempts, float(row.died_ms) / 1000, why.traceback)

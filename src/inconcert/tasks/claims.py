@@ -37,7 +37,9 @@ class JobClaims(Claims[ClaimedJob]):
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
         """What became of the jobs of these ids, which a job runs after; empty for one that is not known."""
-        found: list[bytes] = await self._session.run(OUTCOMES, (self._keys.outcomes,), *ids)
+        found: list[bytes] = []
+        while len(found) < len(ids):  # in portions of 1 MiB
+            found += await self._session.run(OUTCOMES, (self._keys.outcomes,), *ids[len(found) :])
         return found
 
     def hear(self, text: str) -> None:

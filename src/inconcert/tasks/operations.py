@@ -7,7 +7,8 @@ from typing import cast
 
 import msgspec
 
-from inconcert._claims.keys import DEAD, PURGE, REPLAY, split_body
+from inconcert._claims.dead import DeadRow, read_dead, read_one_dead
+from inconcert._claims.keys import PURGE, REPLAY, split_body
 from inconcert._claims.reason import Reason
 from inconcert._core.session import Access
 from inconcert._rules import durations
@@ -168,14 +169,10 @@ class Tasks:
         Raises:
             ValueError: `limit` is out of its range.
 
-        Cost: 1 round trip.
+        Cost: 1 round trip, and 1 for each further MiB.
         """
-        if type(limit) is not int or not 1 <= limit <= 1000:
-            raise ValueError(f"limit is {limit!r}; give a whole number from 1 to 1,000")
-        keys = self._keys
         session = self._access.session
-        rows = await session.run(DEAD, (keys.dead, keys.reasons, keys.bodies), "", limit)
-        return [_dead_job(session.key_ring, *row) for row in zip(*[iter(rows)] * 4, strict=True)]
+        return [_dead_job(session.key_ring, row) for row in await read_dead(session, self._keys, limit)]
 
     async def replay(
         self,
@@ -206,12 +203,12 @@ class Tasks:
         """
         keys = self._keys
         session = self._access.session
-        row = await session.run(DEAD, (keys.dead, keys.reasons, keys.bodies), check_id(job_id), 1)
-        if not row:
+        row = await read_one_dead(session, keys, check_id(job_id))
+        if row is None:
             raise JobNotFound(job_id, among_the_dead=True)
         envelope = b""
         try:
-            old = open_envelope(session.key_ring.verify(JOB, job_id, split_body(row[3])[1]))
+            old = open_envelope(session.key_ring.verify(JOB, job_id, split_body(row.body)[1]))
         except InvalidPayload:
             if args is not None or kwargs is not None:
                 raise
@@ -223,7 +220,7 @@ class Tasks:
                 kwargs=old.kwargs if kwargs is None else kwargs,
             )
             envelope = session.key_ring.sign(JOB, job_id, seal(changed))
-        place = keys.queue(queue or _dead_job(session.key_ring, *row).queue)
+        place = keys.queue(queue or _dead_job(session.key_ring, row).queue)
         places = (keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell)
         others = (keys.unique, keys.checks, keys.outcomes, *keys.requests)
         if not await session.run(REPLAY, (*places, *others), job_id, envelope, old.unique, session.new_address()):
@@ -296,20 +293,20 @@ class Tasks:
         return dropped
 
 
-def _dead_job(key_ring: KeyRing, job_id: bytes, died_ms: bytes, reason: bytes, body: bytes) -> DeadJob:
+def _dead_job(key_ring: KeyRing, row: DeadRow) -> DeadJob:
     try:
-        envelope = open_envelope(key_ring.verify(JOB, job_id.decode(), split_body(body)[1]))
+        envelope = open_envelope(key_ring.verify(JOB, row.id.decode(), split_body(row.body)[1]))
     except InvalidPayload:
         envelope = Envelope("?")
-    why = Reason.read(reason)
+    why = Reason.read(row.reason)
     return DeadJob(
-        id=job_id.decode(),
+        id=row.id.decode(),
         name=envelope.name,
         args=cast("Sequence[JSON]", envelope.args),
         kwargs=cast("Mapping[str, JSON]", envelope.kwargs),
-        queue=reason.partition(b"\n")[2].decode(),
+        queue=row.reason.partition(b"\n")[2].decode(),
         reason=why.reason,
         traceback=why.traceback,
         attempts=why.attempts,
-        died_at=float(died_ms) / 1000,
+        died_at=float(row.died_ms) / 1000,
     )

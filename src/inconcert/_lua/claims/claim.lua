@@ -12,7 +12,7 @@
 -- KEYS[9..]  queue     list, then its bell (list) and delayed (zset), for each queue, the most urgent first
 -- ARGV[1]    worker    string
 -- ARGV[2]    number    integer, one more with each claim of this worker
--- ARGV[3]    count     integer from 1 to 500
+-- ARGV[3]    count     integer from 1 to 500; fewer are claimed if they have 1 MiB
 -- ARGV[4]    suspects  1 or 0: how many jobs it may take with which two workers have died
 -- ARGV[5..]  name      of each queue, in the same order
 -- RETURNS    {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, ...}: milliseconds until
@@ -66,26 +66,31 @@ if last_number == number then
   end
 else
   local most = math.ceil(3000 / (#KEYS - 8))  -- ids to look at in each queue: about 1,000 in all of them together
+  local bytes, step = 0, 1  -- of all that is claimed; ids to look at in one go, each of which may have 1 MiB
   for i = 9, #KEYS, 3 do
-    local left, popped = {}, 0
-    while #ids < count and ready[i] > 0 and popped < most do
-      local found = redis.call('LPOP', KEYS[i], count - #ids)
+    local left, popped, too_much = {}, 0, 0
+    while #ids < count and bytes < 1048576 and ready[i] > 0 and popped < most do
+      local found = redis.call('LPOP', KEYS[i], math.min(step, count - #ids))
+      step = math.min(step * 2, 16)
       for n, text in ipairs(redis.call('HMGET', bodies, unpack(found))) do
         local is_suspect = some_crashed and tonumber(redis.call('HGET', crashes, found[n]) or 0) >= 2
-        if text and is_suspect and suspects == 0 then
+        if text and bytes >= 1048576 then
+          left[#left + 1], too_much = found[n], too_much + 1  -- for the next claim
+        elseif text and is_suspect and suspects == 0 then
           left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
         elseif text then  -- else it was cancelled
-          suspects = suspects - (is_suspect and 1 or 0)
+          suspects, bytes = suspects - (is_suspect and 1 or 0), bytes + #text
           ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
             found[n], text, number * 1000 + #ids + 1, ARGV[5 + (i - 9) / 3]
         end
       end
       ready[i], popped = ready[i] - #found, popped + #found
     end
-    if #ids < count and ready[i] > 0 and #left == 0 then
-      next_ms = 0  -- so many were cancelled that the rest is for the next claim
+    ready[i] = ready[i] + too_much
+    if #ids < count and ready[i] > 0 and (#left == 0 or bytes >= 1048576) then
+      next_ms = 0  -- so many were cancelled, or they are so large, that the rest is for the next claim
     end
-    if #ids < count and ready[i] > 0 and #left > 0 then
+    if #ids < count and ready[i] > 0 and #left > 0 and bytes < 1048576 then
       redis.call('RPUSH', KEYS[i], unpack(left))  -- so many that others hide behind them, and nobody is woken for these
       ready[i] = 0
     else

@@ -4,23 +4,26 @@
 -- KEYS[2]  reasons  hash    id -> why it was set aside, JSON, newline, name of its queue
 -- KEYS[3]  bodies   hash    id -> 'enqueued_ms envelope'
 -- ARGV[1]  id       string, of the one to look at; '' for the latest
--- ARGV[2]  limit    integer from 1 to 1,000
--- RETURNS  {id, died_ms, reason, body, ...}
+-- ARGV[2]  from     integer >= 0: how many of the latest to pass over
+-- ARGV[3]  limit    integer from 1 to 1,000; fewer are answered if they have 1 MiB
+-- RETURNS  {more, id, died_ms, reason, body, ...}: 1 if there are more, up to the limit
 -- TWICE    the same; nothing is changed
 -- COST     O(log N + M), N dead jobs, M answered
 local dead, reasons, bodies = KEYS[1], KEYS[2], KEYS[3]
-local answer = {}
-local found = {ARGV[1], redis.call('ZSCORE', dead, ARGV[1])}
+local found = {ARGV[1], redis.call('ZSCORE', dead, ARGV[1]) or nil}
 if ARGV[1] == '' then
-  found = redis.call('ZREVRANGE', dead, 0, ARGV[2] - 1, 'WITHSCORES')
+  found = redis.call('ZREVRANGE', dead, ARGV[2], ARGV[2] + ARGV[3] - 1, 'WITHSCORES')
 end
-for i = 1, #found, 2 do
-  local id, died_ms = found[i], found[i + 1]
-  if died_ms then
-    answer[#answer + 1] = id
-    answer[#answer + 1] = died_ms
-    answer[#answer + 1] = redis.call('HGET', reasons, id) or ''
-    answer[#answer + 1] = redis.call('HGET', bodies, id) or ''
+local answer, bytes = {0}, 0
+for i = 1, #found - 1, 2 do
+  if bytes >= 1048576 then
+    answer[1] = 1
+    break
+  end
+  local reason, body = redis.call('HGET', reasons, found[i]) or '', redis.call('HGET', bodies, found[i]) or ''
+  bytes = bytes + #reason + #body
+  for _, part in ipairs({found[i], found[i + 1], reason, body}) do
+    answer[#answer + 1] = part
   end
 end
 return answer

@@ -1,0 +1,157 @@
+"""No reply has much more than 1 MiB, whatever was asked for: the rest comes by further calls, and nothing is left out.
+
+A large reply would hold up the server, and on a slow link the heartbeats and renewals behind it.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from inconcert import Coordinator
+from inconcert._redis.channel import Call
+
+LARGE = "x" * 700_000  # two of them have more than 1 MiB
+MOST = 2_200_000  # bytes: of one that is the last to fit, of one before it, and of what is said of them
+NUMBER = 6
+
+
+@pytest.fixture
+async def measured(concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Coordinator]:
+    """A coordinator none of whose calls is answered with more."""
+    sizes: dict[str, int] = {}
+    answered = Call.answered
+
+    def measure(call: Call, reply: Any) -> None:
+        name = call._script.name
+        sizes[name] = max(sizes.get(name, 0), _size(reply))
+        answered(call, reply)
+
+    monkeypatch.setattr(Call, "answered", measure)
+    yield concert
+    assert {name: size for name, size in sizes.items() if size > MOST} == {}
+
+
+async def test_jobs_are_claimed_in_portions(measured: Coordinator) -> None:
+    """All of them, in their order, and none is left behind."""
+    jobs = [await measured.enqueue("large", [LARGE]) for _ in range(NUMBER)]
+    small = await measured.enqueue("small", [])
+    async with measured.consume("default", prefetch=100) as claimed:
+        got = [await anext(claimed) for _ in range(NUMBER + 1)]
+    assert [job.id for job in got] == [*(job.id for job in jobs), small.id]
+
+
+async def test_worker_runs_all_large_jobs_before_its_burst_ends(measured: Coordinator) -> None:
+    """What a claim left behind is for the next."""
+    ran: list[int] = []
+
+    @measured.task(name="large")
+    async def large(number: int, text: str) -> str:
+        ran.append(number)
+        return text  # and so are their results acknowledged
+
+    jobs = [await large.enqueue(number, LARGE) for number in range(NUMBER)]
+    await measured.run_worker("default", concurrency=100, burst=True)
+    assert sorted(ran) == [*range(NUMBER)]
+    assert [len(await job.result()) for job in jobs] == [len(LARGE)] * NUMBER  # type: ignore[arg-type]
+
+
+async def test_items_are_claimed_in_portions(measured: Coordinator) -> None:
+    """Also for those who do not wait."""
+    queue = measured.queue("q")
+    for number in range(NUMBER):
+        await queue.put([number, LARGE])
+    got: list[Any] = []
+
+    async def get() -> None:
+        got.append((await queue.get(timeout=0)).item[0])  # type: ignore[index]
+
+    async with anyio.create_task_group() as getting:
+        for _ in range(NUMBER):
+            getting.start_soon(get)
+    assert got == [*range(NUMBER)]
+
+
+async def test_items_are_shown_in_portions(measured: Coordinator) -> None:
+    """Those that come next, and those that were set aside."""
+    queue = measured.queue("q", max_attempts=1)
+    for number in range(NUMBER):
+        await queue.put([number, LARGE])
+    shown: list[Any] = await queue.peek(limit=NUMBER - 1)
+    assert [item[0] for item in shown] == [*range(NUMBER - 1)]
+    assert len(await queue.peek(limit=1000)) == NUMBER
+    for _ in range(NUMBER):
+        await (await queue.get()).nack()
+    dead: list[Any] = [each.item for each in await queue.dead(limit=NUMBER)]
+    assert sorted(item[0] for item in dead) == [*range(NUMBER)]
+    assert len(await queue.dead(limit=NUMBER - 1)) == NUMBER - 1
+
+
+async def test_dead_jobs_are_shown_in_portions(measured: Coordinator) -> None:
+    """All that were asked for."""
+    jobs = [await measured.enqueue("unknown", [LARGE]) for _ in range(NUMBER)]
+    await measured.run_worker("default", burst=True)
+    assert {dead.id for dead in await measured.tasks.dead(limit=1000)} == {job.id for job in jobs}
+
+
+async def test_results_of_parents_come_in_portions(measured: Coordinator) -> None:
+    """All, in their order."""
+    parents = [await measured.enqueue("parent", []) for _ in range(NUMBER)]
+    child = await measured.enqueue("child", [], after=parents)
+    results: list[Any] = []
+    async with measured.consume("default") as jobs:
+        for number in range(NUMBER):
+            async with await anext(jobs) as job:
+                job.result = [number, LARGE]
+        async with await anext(jobs) as job:
+            results += await job.parent_results()
+    assert (job.id, [result[0] for result in results]) == (child.id, [*range(NUMBER)])
+
+
+async def test_messages_come_in_portions(measured: Coordinator) -> None:
+    """Of a mailbox as many as fit; of a chat all, also if small ones lie before large ones."""
+    mailbox = measured.mailbox("ann")
+    for number in range(NUMBER):
+        await mailbox.send([number, LARGE])
+    fetched: list[Any] = []
+    while messages := await mailbox.fetch(limit=1000):
+        fetched += messages
+    assert [message.body[0] for message in fetched] == [*range(NUMBER)]
+
+    chat_id = await measured.chat.create("ann", ["bob"], "hello")
+    bodies = [*("x" * 20), *([LARGE] * NUMBER)]
+    for body in bodies:
+        await measured.chat.send(chat_id, "ann", body)
+    assert [message.body for message in await measured.chat.history(chat_id, "bob", limit=1000)][1:] == bodies
+    [batch] = await measured.chat.fetch("bob", limit=1000)
+    assert [message.body for message in batch.messages][1:] == bodies
+
+
+async def test_large_results_are_acknowledged_in_portions(measured: Coordinator, monkeypatch: Any) -> None:
+    """Those of all jobs that end in one turn; small ones go together."""
+    packed: list[int] = []
+    submit = measured._access.session.channel.submit
+
+    def keep(call: Call) -> None:
+        if call._script.name == "claims/ack":
+            packed.append(len(call.packed))
+        submit(call)
+
+    monkeypatch.setattr(measured._access.session.channel, "submit", keep)
+    for _ in range(NUMBER):
+        await measured.enqueue("large", [])
+    async with measured.consume("default", prefetch=NUMBER) as jobs:
+        claimed = [await anext(jobs) for _ in range(NUMBER)]
+        for job in claimed:
+            job.result = LARGE
+        async with anyio.create_task_group() as ending:
+            for job in claimed:
+                ending.start_soon(job.ack)
+    assert max(packed) < MOST
+
+
+def _size(reply: Any) -> int:
+    if isinstance(reply, list):
+        return sum(map(_size, reply))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return len(reply) if isinstance(reply, bytes) else 8
