@@ -25,9 +25,9 @@ from tests.support.raw import raw
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 SCRIPTS = {f"{path.parent.name}/{path.stem}": path for path in LUA.rglob("*.lua") if path.parent.name != "include"}
 
-# Commands that change nothing.
+# Commands that change no key.
 _READS = re.compile(
-    "EXISTS|GET|GETRANGE|H(EXISTS|GET|GETALL|LEN|MGET|STRLEN)|L(INDEX|LEN|RANGE)|PTTL|PUBSUB|SDIFF|SISMEMBER|SMEMBERS"
+    "EXISTS|GET|GETRANGE|H(EXISTS|GET|GETALL|LEN|MGET|STRLEN)|L(INDEX|LEN|RANGE)|PTTL|PUBLISH|PUBSUB|SDIFF|SISMEMBER|SMEMBERS"
     "|STRLEN|TIME|Z(CARD|COUNT|LEXCOUNT|RANGE|RANGEBYLEX|RANGEBYSCORE|RANK|REVRANGE|REVRANGEBYLEX|SCAN|SCORE)"
 )
 
