@@ -1,16 +1,22 @@
 """A rate limiter: so many permits in a time, among all processes on one server.
 
-The server keeps one instant for each limiter: when all permits will be back.  To take some moves it further away.  One
-who would have to wait is told at once for how long: a place in time instead of a place in line.
+The server keeps one instant for each limiter: when all permits will be back.  To grant some moves it further away.  It
+also keeps a line of those who wait.  Each of them knows when its turn comes at the latest, and asks then; the script
+that is asked serves the line, and tells whoever is the first in it when to ask.  So a place that is given back is used
+by the next, and nobody polls.
 
 Source: docs/explanation/rate-limits.md
 """
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from inconcert._core.session import Access, Session
 from inconcert._redis.channel import Call
+from inconcert._redis.commands import Argument
+from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
@@ -19,10 +25,14 @@ from inconcert.errors import AcquireTimeout, InconcertError
 
 __all__ = ["RateDecision", "RateLimiter"]
 
+_KEYS = ("state", "line", "recent", "older")
+_GRANTED, _IN_LINE = 1, 2  # what the script answers that takes
+
 _TAKE, _GIVE_BACK = load("rate_limits/take"), load("rate_limits/give_back")
 
 _SECOND = 1_000_000  # microseconds, in which all is counted: a server's clock has no finer ones
 _LONGEST = 10 * 365 * 24 * 3600 * _SECOND  # of any wait; an instant that far away is still a whole number in Lua
+_ASK_BEFORE = 0.0025  # seconds; half of what the server looks ahead: it is asked in time, and the answer is not "wait"
 _FASTEST = 100_000  # permits per second; a permit is a whole number of microseconds, so more would be far off
 
 
@@ -78,7 +88,7 @@ class RateLimiter:
     def __init__(self, access: Access, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> None:
         self._access = access
         self._name = name
-        self._keys = access.keys.of("rate_limiter", name, "taken", "recent", "older")
+        self._keys = access.keys.of("rate_limiter", name, *_KEYS)
         period_us = round(durations.period(period) * _SECOND)
         _whole(f"limit of rate limiter {name!r}", limit, most=period_us * _FASTEST // _SECOND)
         self._interval_us = -(-period_us // limit)  # rounded up: never more than asked for
@@ -112,8 +122,7 @@ class RateLimiter:
     async def acquire(self, *, timeout: Seconds | None = None, cost: int = 1) -> None:
         """Take permits, and return when they may be used.
 
-        One who is cancelled while it waits gives them back. Others who wait keep their times, so its own is given to
-        somebody else only if all who came later have given back, too; else it passes unused.
+        A caller that is cancelled while it waits leaves the line, and all behind it move up.
 
         Args:
             timeout: Longest wait for them in seconds; None for ever, 0 for not at all.
@@ -123,10 +132,10 @@ class RateLimiter:
             AcquireTimeout: The wait would be longer, which is known at once; nothing was taken.
             ValueError: `cost` or `timeout` is out of range.
             NotConnected: The coordinator is not open, or was closed meanwhile.
-            Unavailable: The server could not be asked; nothing was taken.
+            Unavailable: The server could not be asked, now or when the turn came; nothing was taken.
             OutcomeUnknown: The server did not answer; what it may have taken comes back with time.
 
-        Cost: 1 round trip, and 0 while waiting.
+        Cost: 1 round trip. After a wait 1 more, or a message; 0 while waiting.
         """
         seconds = durations.timeout(timeout)
         is_granted, wait_us, _ = await self._take(cost, _LONGEST if seconds is None else int(seconds * _SECOND))
@@ -137,7 +146,8 @@ class RateLimiter:
         _whole("cost", cost, most=self._burst)
         session = self._access.session
         await session.channel.has_room()
-        turn = _Turn(session, self._keys, cost * self._interval_us, self._burst * self._interval_us, longest_us)
+        terms = _Terms(cost * self._interval_us, self._burst * self._interval_us, longest_us)
+        turn = _Turn(session, self._keys, terms)
         try:
             turn.begin()
             return await turn
@@ -148,49 +158,136 @@ class RateLimiter:
             turn.end()
 
 
+class _Terms(NamedTuple):
+    """What one who takes permits wants, in microseconds."""
+
+    cost: int
+    burst: int
+    longest: int
+
+
 class _Turn(Call):
     """A call for permits; its result is there when they may be used, or were refused."""
 
-    __slots__ = ("_request", "_session", "_timer")
+    __slots__ = ("_is_granted", "_must_look", "_request", "_session", "_terms", "_ticket", "_timer")
 
-    def __init__(self, session: Session, keys: tuple[str, ...], cost_us: int, burst_us: int, longest_us: int) -> None:
+    def __init__(self, session: Session, keys: tuple[str, ...], terms: _Terms) -> None:
         self._session = session
+        self._terms = terms
         self._request = session.new_address()
+        self._ticket = 0
         self._timer: asyncio.TimerHandle | None = None
-        super().__init__(_TAKE, keys, (self._request, cost_us, burst_us, longest_us))
+        self._is_granted = False
+        self._must_look = False
+        super().__init__(_TAKE, keys, (self._request, *terms, 0, session.inboxes))
 
     def begin(self) -> None:
-        self._session.wakeups.expect(self._request, self)  # to hear when the coordinator closes
+        wakeups = self._session.wakeups
+        wakeups.expect(self._request, self)
+        wakeups.on_stray("limiter", partial(_leave, self._session))
         self._session.channel.submit(self)
 
     def give_back(self) -> None:
-        if self.sends and not self._session.channel.is_closed:
-            self._session.channel.submit(Call(_GIVE_BACK, self.keys[:1], (self._request,), must_run=True))
+        if self.sends:
+            _give_back(self._session, self.keys, self._request, self._terms.cost, self._terms.burst)
 
     def end(self) -> None:
         self._session.wakeups.forget(self._request)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._set_timer(None)
 
     # What it is told.
 
     def answered(self, reply: Reply) -> None:
-        is_granted, wait_us, _ = reply
-        if is_granted and wait_us and not self.done():  # counted from here, which is after the server has counted it
-            self._timer = self._session.loop.call_later(wait_us / _SECOND, super().answered, reply)
+        """Take the reply to our call, or to a later question."""
+        if self.done() or self._is_granted:
+            return
+        outcome, wait_us, *_ = reply
+        if outcome == _IN_LINE:
+            self._ticket = reply[3]
+            self._wait(wait_us)
+        elif outcome == _GRANTED:
+            self._use(reply)
         else:
             super().answered(reply)
+        if self._must_look:
+            self._must_look = False
+            self.look()
 
     def hear(self, text: str) -> None:
-        """Nobody writes to it."""
+        """The line has moved: 'limiter GRANTED WAIT_US COST_US BURST_US', and the key of the line."""
+        if not self.done() and not self._is_granted:
+            _, is_granted, wait_us, *_ = text.split(" ", 3)
+            if is_granted == "1":
+                self._use((_GRANTED, int(wait_us), 0))
+            else:
+                self._wait(int(wait_us))
 
     def look(self) -> None:
-        """There is nothing to look for: its time is known."""
+        """Ask whether its time has come, and for its place in the line."""
+        if self.done() or self._is_granted:
+            return
+        if self._ticket:
+            args = (self._request, *self._terms, self._ticket, self._session.inboxes)
+            self._session.channel.submit(_Question(self, self.keys, args))
+        else:
+            self._must_look = True
 
     def abandon(self, error: InconcertError) -> None:
         if not self.done():  # else its permits are about to be used
             self.give_back()
             self.failed(error)
+
+    # Below.
+
+    def _wait(self, wait_us: int) -> None:
+        """Ask again after this time, so that the answer is there when it is over."""
+        self._set_timer(self._session.loop.call_later(max(0.0, wait_us / _SECOND - _ASK_BEFORE), self.look))
+
+    def _use(self, grant: Reply) -> None:
+        """The permits may be used after a time, counted from here, which is after the server has counted it."""
+        self._is_granted = True
+        _, wait_us, *_ = grant
+        if wait_us:
+            self._set_timer(self._session.loop.call_later(wait_us / _SECOND, super().answered, grant))
+        else:
+            super().answered(grant)
+
+    def _set_timer(self, timer: asyncio.TimerHandle | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = timer
+
+
+class _Question(Call):
+    """One in line asks whether its time has come."""
+
+    __slots__ = ("_turn",)
+
+    def __init__(self, turn: _Turn, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
+        super().__init__(_TAKE, keys, args)
+        self._turn = turn
+
+    @property
+    def is_wanted(self) -> bool:
+        return not self._turn.done()
+
+    def answered(self, reply: Reply) -> None:
+        self._turn.answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        self._turn.failed(error)
+
+
+def _give_back(session: Session, keys: tuple[str, ...], request: str, cost_us: Argument, burst_us: Argument) -> None:
+    if not session.channel.is_closed:
+        args = (request, cost_us, burst_us, session.inboxes)
+        session.channel.submit(Call(_GIVE_BACK, keys, args, must_run=True))
+
+
+def _leave(session: Session, address: str, text: str) -> None:
+    """Give back for one who waits no more, and is in line all the same."""
+    _, _, _, cost_us, burst_us, line = text.split(" ", 5)
+    _give_back(session, Keyspace.beside(line, *_KEYS), address, cost_us, burst_us)
 
 
 def _whole(what: str, value: int, *, most: int) -> int:

@@ -18,6 +18,7 @@ from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer
+from tests.support.simulation import World, run
 
 Flow = Callable[[RateLimiter], Coroutine[object, object, object]]
 
@@ -32,10 +33,10 @@ def slow(concert: Coordinator, name: str = "api") -> RateLimiter:
 
 async def taken(concert: Coordinator, limiter: RateLimiter) -> int:
     """How many permits are not back, or promised to someone."""
-    seconds, microseconds = await raw(concert).time()
-    last = await raw(concert).zrange(limiter._keys[0], -1, -1, withscores=True)
-    full_us = max(0.0, last[0][1] - seconds * 1_000_000 - microseconds) if last else 0.0
-    return math.ceil(full_us / limiter._interval_us)
+    now: tuple[int, int] = await raw(concert).time()
+    text: bytes = await raw(concert).get(limiter._keys[0]) or b"0 0"
+    end, queued = map(int, text.split())
+    return math.ceil((max(0, end - now[0] * 1_000_000 - now[1]) + queued) / limiter._interval_us)
 
 
 async def becomes(concert: Coordinator, limiter: RateLimiter, number: int) -> None:
@@ -87,16 +88,101 @@ async def test_processes_share_one_limit(server: RealServer, namespace: str) -> 
     assert all(at - began >= (number - 10) * 0.005 for number, at in enumerate(times, 1))
 
 
-async def test_place_of_a_killed_process_passes_unused(
+async def test_place_of_a_killed_process_is_used_by_the_next(
     concert: Coordinator, server: RealServer, namespace: str
 ) -> None:
-    """Nobody gives it back: whoever comes later waits as if it were used."""
+    """Nobody gives it back: whoever comes finds that its process is gone."""
     limiter = slow(concert)
     await limiter.acquire(cost=80)
     async with spawn(f"{HERE}:wait_long", server.url, namespace) as child:
         await becomes(concert, limiter, 130)
+        assert not await limiter.try_acquire()
         child.kill()
-    assert 29_000 < (await limiter.try_acquire()).retry_after <= 31_000
+        await eventually(limiter.try_acquire)
+    assert await taken(concert, limiter) == 81
+
+
+async def test_process_that_stands_still_wastes_its_own_place_and_no_other(
+    concert: Coordinator, server: RealServer, namespace: str
+) -> None:
+    """Those behind it ask when their time has come, and find it before them: its permit passes unused."""
+    limiter = slow(concert)
+    await limiter.acquire(cost=80)
+    async with spawn(f"{HERE}:wait_long", server.url, namespace) as child:
+        await becomes(concert, limiter, 130)
+        child.pause()
+        waiter = asyncio.create_task(limiter.acquire(cost=5))
+        await becomes(concert, limiter, 135)
+        await raw(concert).set(limiter._keys[0], "1 55000000000", keepttl=True)  # as if all were back
+        assert await limiter.try_acquire()
+        with anyio.fail_after(5):
+            await waiter
+    assert await taken(concert, limiter) == 56
+
+
+async def test_waiter_that_nobody_knows_any_more_does_not_stay_in_line(concert: Coordinator) -> None:
+    """Its process gives back for it."""
+    limiter = slow(concert)
+    await limiter.acquire(cost=100)
+    waiter = asyncio.create_task(limiter.acquire())
+    await becomes(concert, limiter, 101)
+    stray = f"{concert._access.session.id}.999 1000000000 100000000000"
+    await raw(concert).zadd(limiter._keys[1], {stray: 1})
+    await raw(concert).set(limiter._keys[0], "1 2000000000", keepttl=True)  # all are back
+    assert await limiter.try_acquire()
+    with anyio.fail_after(5):
+        await waiter
+    await becomes(concert, limiter, 2)
+
+
+def test_callers_who_give_up_leave_their_places_to_those_behind_them() -> None:
+    """What is let through beside a line that those who give up leave at once: as much, but for a tenth."""
+    through = {"here": 0, "reference": 0}
+    limit, per_second, patience, seconds = 20, 45, 1.0, 10
+
+    async def call(acquire: Callable[[], Coroutine[Any, Any, object]], whose: str) -> None:
+        with anyio.move_on_after(patience):
+            await acquire()
+            through[whose] += 1
+
+    async def story(world: World) -> None:
+        processes = [await world.process(name) for name in ("ann", "bob")]
+        bucket = Bucket(limit, burst=5)
+        ended_at = world.now() + seconds
+        while world.now() < ended_at:
+            process = world.random.choice(processes)
+            limiter = process.concert.rate_limiter("calls", limit, 1.0, burst=5)
+            process.start(call(limiter.acquire, "here"))
+            process.start(call(bucket.acquire, "reference"))
+            await anyio.sleep(world.random.expovariate(per_second))
+        await anyio.sleep(2 * patience)
+
+    run(story, seed=1)
+    assert through["reference"] > 0.9 * limit * seconds
+    assert through["here"] > 0.9 * through["reference"]
+
+
+class Bucket:
+    """A bucket of tokens with a line, in one process."""
+
+    def __init__(self, limit: int, burst: int) -> None:
+        self.limit = limit
+        self.burst = burst
+        self.tokens = float(burst)
+        self.seen_at = time.monotonic()
+        self.line = anyio.Lock()
+
+    async def acquire(self) -> None:
+        """Wait in line for a token, and leave the line when cancelled."""
+        async with self.line:
+            now = time.monotonic()
+            self.tokens = min(self.burst, self.tokens + (now - self.seen_at) * self.limit)
+            self.seen_at = now
+            if self.tokens < 1:
+                await anyio.sleep((1 - self.tokens) / self.limit)
+                self.tokens += (time.monotonic() - self.seen_at) * self.limit
+                self.seen_at = time.monotonic()
+            self.tokens -= 1
 
 
 # Links and servers.
@@ -125,16 +211,38 @@ async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, l
         assert number > 4
 
 
-async def test_wait_needs_no_connection(server: RealServer, namespace: str) -> None:
-    """Its time is known: it ends on time, however long the server is away."""
+async def test_wait_outlasts_a_lost_connection(server: RealServer, namespace: str) -> None:
+    """One whose time comes meanwhile is served when the server is there again, and in its order."""
     async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as concert:
+        limiter = concert.rate_limiter("calls", 5, 1.0, burst=1)
+        await limiter.acquire()
+        order: list[int] = []
+
+        async def wait(number: int) -> None:
+            await limiter.acquire()
+            order.append(number)
+
+        waiters = [asyncio.create_task(wait(number)) for number in range(3)]
+        await becomes(concert, limiter, 4)
+        proxy.refuse()
+        proxy.cut()
+        await anyio.sleep(0.3)  # so that the first one's time has come
+        await proxy.heal()
+        with anyio.fail_after(5):
+            await asyncio.gather(*waiters)
+        assert order == [0, 1, 2]
+
+
+async def test_wait_ends_with_an_error_when_the_server_stays_away(server: RealServer, namespace: str) -> None:
+    """When its time has come, and then the time that any call may take."""
+    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace, timeout=0.3) as concert:
         limiter = concert.rate_limiter("calls", 10, 1.0, burst=1)
         await limiter.acquire()
         waiter = asyncio.create_task(limiter.acquire())
         await becomes(concert, limiter, 2)
         proxy.refuse()
         proxy.cut()
-        with anyio.fail_after(3):
+        with anyio.fail_after(5), pytest.raises((Unavailable, OutcomeUnknown)):
             await waiter
         await proxy.heal()
 
@@ -222,11 +330,9 @@ async def test_cancelled_at_any_await_takes_nothing(
         limiter = concert.rate_limiter(f"calls {number}", 1, 1000.0, burst=5)
         if flow is wait_for_it:
             await limiter.acquire(cost=5)
-            end = (await raw(concert).zrange(limiter._keys[0], -1, -1, withscores=True))[0][1]
             seconds, microseconds = await raw(concert).time()
-            left = end - seconds * 1_000_000 - microseconds - 30_000  # so the wait for all five is 30 ms
-            for request, score in await raw(concert).zrange(limiter._keys[0], 0, -1, withscores=True):
-                await raw(concert).zadd(limiter._keys[0], {request: score - left})
+            end = seconds * 1_000_000 + microseconds + 30_000  # so the wait for all five is 30 ms
+            await raw(concert).set(limiter._keys[0], f"{end} 0", keepttl=True)
         has_taken = False
 
         async def use(limiter: RateLimiter = limiter) -> None:
@@ -263,50 +369,75 @@ async def test_permits_that_may_be_used_just_when_the_coordinator_closes_are_not
     assert await taken(concert, slow(concert)) == 5
 
 
-# A script whose reply was lost is sent again.
+# A script whose reply was lost is sent again, and the first sending may come late.
+
+
+SECOND = 1_000_000
+BURST = 100 * SECOND
+TAKE, GIVE_BACK = load("rate_limits/take"), load("rate_limits/give_back")
+
+
+async def take(concert: Coordinator, request: str, seconds: int, longest: int = 0) -> list[int]:
+    """Run the script that takes permits which come back in so many seconds."""
+    session = concert._access.session
+    args = (f"{session.id}.{request}", seconds * SECOND, BURST, longest * SECOND, 0, session.inboxes)
+    reply: list[int] = await session.run(TAKE, slow(concert)._keys, *args)
+    return reply
+
+
+async def give_back(concert: Coordinator, request: str, seconds: int) -> int:
+    """Run the script that gives them back."""
+    session = concert._access.session
+    args = (f"{session.id}.{request}", seconds * SECOND, BURST, session.inboxes)
+    reply: int = await session.run(GIVE_BACK, slow(concert)._keys, *args)
+    return reply
 
 
 async def test_take_answers_a_second_run_as_its_header_says(any_concert: Coordinator) -> None:
-    """What is left of the same wait, whatever was taken since; one that was refused may be taken then."""
-    keys = slow(any_concert)._keys
-    session = any_concert._access.session
-    take = load("rate_limits/take")
-    second = 1_000_000
-    assert await session.run(take, keys, "a.1", 100 * second, 100 * second, 0) == [1, 0, 100 * second]
-    first = await session.run(take, keys, "a.2", 50 * second, 100 * second, 60 * second)
-    await session.run(take, keys, "a.3", 50 * second, 100 * second, 1000 * second)
-    again = await session.run(take, keys, "a.2", 50 * second, 100 * second, 60 * second)
-    assert first[0] == again[0] == 1
-    assert 40 * second < again[1] <= first[1] <= 50 * second
-    assert 190 * second < again[2] <= 200 * second
+    """The same place in the line, or the grant; one that was refused may be taken then."""
+    assert await take(any_concert, "1", 100) == [1, 0, BURST]
+    assert (await take(any_concert, "1", 100))[:2] == [1, 0]
+    first = await take(any_concert, "2", 50, 60)
+    await take(any_concert, "3", 50, 1000)
+    again = await take(any_concert, "2", 50, 60)
+    assert first[0] == again[0] == 2
+    assert first[3] == again[3]
+    assert 40 * SECOND < again[1] <= first[1] <= 50 * SECOND
+    assert 190 * SECOND < again[2] <= 200 * SECOND
     for _ in range(2):
-        assert (await session.run(take, keys, "a.4", 50 * second, 100 * second, 0))[0] == 0
+        assert (await take(any_concert, "4", 50))[0] == 0
+    assert await raw(any_concert).zcard(slow(any_concert)._keys[1]) == 2
 
 
 async def test_give_back_answers_a_second_run_as_its_header_says(any_concert: Coordinator) -> None:
-    """0, and what was taken in between stays taken."""
-    keys = slow(any_concert)._keys
-    session = any_concert._access.session
-    take, give_back = load("rate_limits/take"), load("rate_limits/give_back")
-    await session.run(take, keys, "a.1", 10_000_000, 100_000_000, 0)
-    await session.run(take, keys, "a.2", 10_000_000, 100_000_000, 0)
-    assert await session.run(give_back, keys[:1], "a.2") == 1
-    await session.run(take, keys, "a.3", 10_000_000, 100_000_000, 0)
-    assert await session.run(give_back, keys[:1], "a.2") == 0
-    reply = await session.run(take, keys, "a.4", 10_000_000, 100_000_000, 0)
-    assert 29_000_000 < reply[2] <= 30_000_000
+    """0, and what was taken in between stays taken: of what was granted, and of what was waited for."""
+    await take(any_concert, "1", 100)
+    await take(any_concert, "2", 10, 1000)
+    for request, seconds, left in (("2", 10, 100), ("1", 100, 10)):
+        assert await give_back(any_concert, request, seconds) == 1
+        await take(any_concert, f"9{request}", 10, 1000)
+        assert await give_back(any_concert, request, seconds) == 0
+        full_us = (await take(any_concert, "5", 100))[2]
+        assert (left + 9) * SECOND < full_us <= (left + 10) * SECOND
 
 
-async def test_what_stands_for_all_before_it_is_not_given_back(any_concert: Coordinator) -> None:
-    """Of what was taken at once only the latest can be: what was there before it is known, and nothing earlier."""
-    keys = slow(any_concert)._keys
-    session = any_concert._access.session
-    take, give_back = load("rate_limits/take"), load("rate_limits/give_back")
-    for request in ("a.1", "a.2", "a.3"):
-        await session.run(take, keys, request, 10_000_000, 100_000_000, 0)
-    assert [await session.run(give_back, keys[:1], request) for request in ("a.3", "a.2", "a.1")] == [1, 0, 0]
-    reply = await session.run(take, keys, "a.4", 10_000_000, 100_000_000, 0)
-    assert 29_000_000 < reply[2] <= 30_000_000
+async def test_what_was_granted_counts_again_in_any_order(any_concert: Coordinator) -> None:
+    """But for what is back by itself meanwhile."""
+    for request in ("1", "2", "3"):
+        await take(any_concert, request, 30)
+    for request in ("2", "3", "1"):
+        assert await give_back(any_concert, request, 30) == 1
+    assert (await take(any_concert, "4", 100, 1))[0] in (1, 2)
+
+
+async def test_call_that_comes_after_it_was_given_up_takes_nothing(any_concert: Coordinator) -> None:
+    """Its first sending was under way in a connection that was given up."""
+    assert await give_back(any_concert, "1", 10) == 0
+    assert await take(any_concert, "1", 10, 1000) == [0, 0, 0]
+    await take(any_concert, "2", 100)
+    assert await give_back(any_concert, "3", 10) == 0
+    assert (await take(any_concert, "3", 10, 1000))[0] == 0
+    assert not await raw(any_concert).exists(slow(any_concert)._keys[1])
 
 
 def test_every_script_is_run_twice() -> None:

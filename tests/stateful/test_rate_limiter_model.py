@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from fakeredis.aioredis import FakeRedis
@@ -16,6 +17,8 @@ from inconcert._redis.scripts import load
 TAKE, GIVE_BACK = load("rate_limits/take"), load("rate_limits/give_back")
 BEGAN = 1_800_000_000_000_000  # microseconds; its digits are those of the years to come
 LONGEST = 10**13
+INTERVAL = 10_000
+AHEAD = 5_000  # how early one in line is granted its permits, to be used when their time has come
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +30,16 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """The script of an earlier step is run a second time."""
+class Ask:
+    """Somebody from an earlier step asks again, from its place in the line or because the reply was lost."""
 
     which: int
+    has_ticket: bool
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
-    """Somebody does not use what was taken in an earlier step."""
+class GiveUp:
+    """Somebody from an earlier step leaves the line, or does not use what was granted."""
 
     which: int
 
@@ -47,60 +51,112 @@ class Pass:
     microseconds: int
 
 
-Step = Take | Again | GiveBack | Pass
+Step = Take | Ask | GiveUp | Pass
 
 
-@dataclass(slots=True)
-class Taken:
-    """What is known of one who took permits."""
+@dataclass(slots=True, eq=False)
+class Caller:
+    """What is known of one who came for permits, and was not refused."""
 
     request: str
-    cost: int
-    at: int  # from when on they may be used
-    end: int  # when all that were taken up to it are back
+    cost: int  # microseconds, in which these permits come back
+    ticket: int = 0
+    at: int | None = None  # from when on they may be used; None while in line
+    end: int = 0  # when all that were granted up to it are back
+    has_given_up: bool = False
 
 
 @dataclass(slots=True)
 class Model:
-    """The generic cell rate algorithm, in its plainest form."""
+    """The generic cell rate algorithm with a line before it, in its plainest form."""
 
-    interval: int
-    burst: int
+    burst: int  # microseconds
     now: int = BEGAN
-    takers: list[Taken] = field(default_factory=list[Taken])
-    given_back: set[str] = field(default_factory=set[str])
+    end: int = 0  # when all that were granted are back
+    line: list[Caller] = field(default_factory=list[Caller])
+    granted: list[Caller] = field(default_factory=list[Caller])
+    callers: list[Caller] = field(default_factory=list[Caller])
 
     @property
-    def full_at(self) -> int:
-        return max([self.now, *(each.end for each in self.takers if each.request not in self.given_back)])
+    def free(self) -> int:
+        return max(self.end - self.now, 0)
 
-    def taker(self, which: int) -> Taken | None:
-        return self.takers[which % len(self.takers)] if self.takers else None
+    @property
+    def full(self) -> int:
+        return self.free + sum(each.cost for each in self.line)
+
+    def wait(self, cost: int) -> int:
+        return max(0, self.free + cost - self.burst)
+
+    def grant(self, caller: Caller) -> None:
+        caller.at = self.now + self.wait(caller.cost)
+        self.end = caller.end = self.now + self.free + caller.cost
+        self.granted.append(caller)
+
+    def serve(self) -> None:
+        while self.line and self.wait(self.line[0].cost) <= AHEAD:
+            self.grant(self.line.pop(0))
 
     def take(self, request: str, cost: int, longest: int) -> list[int]:
-        end = self.full_at + cost * self.interval
-        wait = max(0, end - self.burst * self.interval - self.now)
-        if wait <= longest:
-            self.takers.append(Taken(request, cost, self.now + wait, end))
-        return [int(wait <= longest), wait, self.full_at - self.now]
+        self.serve()
+        wait = max(0, self.full + cost - self.burst)
+        if not self.line and wait <= min(longest, AHEAD):
+            caller = Caller(request, cost)
+            self.grant(caller)
+        elif wait > longest:
+            return [0, wait, self.full]
+        else:
+            caller = Caller(request, cost, max(self.now, self.line[-1].ticket + 1 if self.line else 0))
+            self.line.append(caller)
+        self.callers.append(caller)
+        return self.answer(caller)
+
+    def answer(self, caller: Caller) -> list[int]:
+        if caller.has_given_up:
+            return [0, 0, self.full]
+        if caller.at is not None:
+            return [1, max(0, caller.at - self.now), self.full]
+        first = self.wait(self.line[0].cost)
+        wait = first if caller is self.line[0] else max(first, self.full - self.burst)
+        return [2, wait, self.full, caller.ticket]
+
+    def give_up(self, caller: Caller) -> bool:
+        back = 0
+        has_left = caller in self.line
+        if has_left:
+            self.line.remove(caller)
+        elif not caller.has_given_up and caller.end > self.now:
+            if caller.end == self.end:
+                back = caller.cost
+            elif self.end - self.burst <= self.now:
+                back = min(caller.cost, caller.end - self.now)
+        caller.has_given_up = True
+        self.end -= back
+        if has_left or back:
+            self.serve()
+        return has_left or back > 0
 
     def check(self) -> None:
         """In no time span are more permits used than may be; and those who wait are served in their order."""
-        used = [each for each in self.takers if each.request not in self.given_back]
-        assert sorted(each.at for each in used) == [each.at for each in used]
-        for first in range(len(used)):
-            count = 0
-            for each in used[first:]:
-                count += each.cost
-                assert (count - self.burst) * self.interval <= each.at - used[first].at
+        used = [each for each in self.granted if not each.has_given_up]
+        waited = [each.ticket for each in self.granted if each.ticket]
+        assert waited == sorted(waited)
+        assert all(each.ticket >= max(waited, default=0) for each in self.line)
+        times = [(each.at or 0, each.cost) for each in used]
+        assert times == sorted(times, key=lambda time_and_cost: time_and_cost[0])
+        for first, (began, _) in enumerate(times):
+            cost = 0
+            for at, each in times[first:]:
+                cost += each
+                assert cost - self.burst <= at - began
 
 
 steps: st.SearchStrategy[list[Step]] = st.lists(
     st.one_of(
-        st.builds(Take, st.integers(1, 4), st.sampled_from([0, 0, 1500, LONGEST, LONGEST])),
-        st.builds(Again, st.integers(0, 30)),
-        st.builds(GiveBack, st.integers(0, 30)),
-        st.builds(Pass, st.sampled_from([1, 999, 1000, 1001, 2500, 10_000, 90_000_000])),
+        st.builds(Take, st.integers(1, 4), st.sampled_from([0, 0, 15_000, LONGEST, LONGEST])),
+        st.builds(Ask, st.integers(0, 30), st.booleans()),
+        st.builds(GiveUp, st.integers(0, 30)),
+        st.builds(Pass, st.sampled_from([1, 4999, 5001, 9_999, 10_000, 25_000, 100_000, 90_000_000])),
     ),
     max_size=30,
 )
@@ -118,36 +174,42 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 @given(steps=steps, burst=st.integers(4, 6))
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_server_agrees_with_the_model(clock: list[int], steps: list[Step], burst: int) -> None:
-    """Whatever is taken, given back and sent again, and whenever."""
+    """Whatever is taken, waited for, given back and sent again, and whenever."""
     clock[0] = BEGAN
-    asyncio.run(play(clock, steps, Model(interval=1000, burst=burst)))
+    asyncio.run(play(clock, steps, Model(burst=burst * INTERVAL)))
 
 
 async def play(clock: list[int], steps: list[Step], model: Model) -> None:
     """Take the steps on both sides."""
     client = FakeRedis()
     async with Coordinator.from_client(client) as concert:
-        keys = concert.rate_limiter("api", 1000, 1.0, burst=model.burst)._keys
+        keys = concert.rate_limiter("api", 100, 1.0, burst=model.burst // INTERVAL)._keys
         session = concert._access.session
-        burst_us = model.burst * model.interval
+
+        async def take(request: str, cost: int, longest: int, ticket: int) -> Any:
+            return await session.run(TAKE, keys, request, cost, model.burst, longest, ticket, session.inboxes)
+
+        def caller(which: int) -> Caller | None:
+            return model.callers[which % len(model.callers)] if model.callers else None
+
         for number, step in enumerate(steps):
             match step:
                 case Take(cost, longest):
-                    reply = await session.run(TAKE, keys, f"me.{number}", cost * model.interval, burst_us, longest)
-                    assert reply == model.take(f"me.{number}", cost, longest)
-                case Again(which) if taker := model.taker(which):
-                    if model.now < taker.at + 50_000_000:  # while the server remembers
-                        reply = await session.run(TAKE, keys, taker.request, taker.cost * model.interval, burst_us, 0)
-                        assert reply == [1, max(0, taker.at - model.now), model.full_at - model.now]
-                case GiveBack(which) if taker := model.taker(which):
-                    was_given_back = await session.run(GIVE_BACK, keys[:1], taker.request)
-                    may_be = taker.request not in model.given_back
-                    assert (may_be and model.now < taker.at) <= was_given_back <= may_be
-                    model.given_back |= {taker.request} if was_given_back else set()
+                    request = f"{session.id}.{1000 + number}"
+                    reply = await take(request, cost * INTERVAL, longest, 0)
+                    assert reply == model.take(request, cost * INTERVAL, longest)
+                case Ask(which, has_ticket) if one := caller(which):
+                    if one in model.line or model.now < (one.at or 0) + 50_000_000:  # while the server remembers
+                        model.serve()
+                        reply = await take(one.request, one.cost, 0, one.ticket if has_ticket else 0)
+                        assert reply == model.answer(one)
+                case GiveUp(which) if one := caller(which):
+                    reply = await session.run(GIVE_BACK, keys, one.request, one.cost, model.burst, session.inboxes)
+                    assert reply == model.give_up(one)
                 case Pass(microseconds):
                     model.now += microseconds
                     clock[0] = model.now
-                case _:  # nobody has taken any
+                case _:  # nobody has come
                     pass
-        model.check()
+            model.check()
     await client.aclose()

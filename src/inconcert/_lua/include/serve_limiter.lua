@@ -1,0 +1,33 @@
+-- Grants permits to those in a limiter's line whose time is at most 5 ms away, 100 of them at most, and tells each; drops those
+-- whose session is gone; and tells whoever is the first then, and was not (`led` was), when to ask. `asker` hears it by the
+-- reply. Answers the limiter's end, what those in line want, and who is the first.
+local function serve_limiter(line, recent, older, inboxes, asker, led, end_us, queued_us, now_us)
+  local listens = {[string.match(asker, '^(.*)%.')] = true}
+  for served = 0, 100 do
+    local place = redis.call('ZRANGE', line, 0, 0)[1]
+    if not place then
+      return end_us, 0
+    end
+    local request, session, cost_us, burst_us = string.match(place, '^((.*)%.%d+) (%d+) (%d+)$')
+    if listens[session] == nil then
+      listens[session] = redis.call('PUBSUB', 'NUMSUB', inboxes .. session)[2] > 0
+    end
+    if listens[session] then
+      local later_us = math.max(end_us, now_us) + cost_us
+      local wait_us = math.max(0, later_us - burst_us - now_us)
+      local is_granted = wait_us <= 5000 and served < 100
+      if request ~= asker and (is_granted or place ~= led) then
+        redis.call('PUBLISH', inboxes .. session, string.format('%s limiter %d %.0f %s %s %s',
+          request, is_granted and 1 or 0, wait_us, cost_us, burst_us, line))
+      end
+      if not is_granted then
+        return end_us, queued_us, place
+      end
+      end_us = later_us
+      remember(recent, older, request, string.format('%.0f', end_us))
+    end
+    redis.call('ZREM', line, place)
+    queued_us = queued_us - cost_us
+  end
+  return end_us, queued_us, redis.call('ZRANGE', line, 0, 0)[1]
+end
