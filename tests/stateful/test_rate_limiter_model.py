@@ -76,6 +76,20 @@ class Model:
     line: list[Caller] = field(default_factory=list[Caller])
     granted: list[Caller] = field(default_factory=list[Caller])
     callers: list[Caller] = field(default_factory=list[Caller])
+    kept_until: int = BEGAN  # without anybody who asks a line lives for a minute longer than it would need
+
+    def lapse(self) -> None:
+        if self.now > self.kept_until:
+            self.callers = [each for each in self.callers if each not in self.line]
+            self.line = []
+
+    def keep(self, before: tuple[int, int]) -> None:
+        if before != self.state:
+            self.kept_until = self.now + self.full + 60_002_000
+
+    @property
+    def state(self) -> tuple[int, int]:
+        return self.end, sum(each.cost for each in self.line)
 
     @property
     def free(self) -> int:
@@ -193,6 +207,8 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
             return model.callers[which % len(model.callers)] if model.callers else None
 
         for number, step in enumerate(steps):
+            model.lapse()
+            before = model.state
             match step:
                 case Take(cost, longest):
                     request = f"{session.id}.{1000 + number}"
@@ -211,5 +227,6 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
                     clock[0] = model.now
                 case _:  # nobody has come
                     pass
+            model.keep(before)
             model.check()
     await client.aclose()
