@@ -12,7 +12,8 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, JobStatus
+from inconcert import ClaimedJob, Coordinator, JobStatus
+from inconcert.tasks.consumer import Consumer
 from tests.contract.test_tasks import make_due
 from tests.support.servers import RealServer
 
@@ -266,8 +267,10 @@ async def test_generator_exit_of_a_body_inside_a_wrapper_is_a_failed_attempt(wor
         assert (await work.counts()).failures == 1
 
 
-def test_job_that_interrupts_its_worker_is_set_aside(server: RealServer, namespace: str) -> None:
-    """It ends three workers, and the job behind it runs."""
+def test_job_that_interrupts_its_worker_is_set_aside(
+    server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends three workers, each of which claims nothing more, and the job behind it runs."""
     concert = Coordinator(server.url, namespace=namespace)
     ran: list[str] = []
 
@@ -292,8 +295,18 @@ def test_job_that_interrupts_its_worker_is_set_aside(server: RealServer, namespa
             return await concert.tasks.job(dead.id).status()
 
     asyncio.run(put())
+    claims = 0
+    claim = Consumer.claim
+
+    async def counted(consumer: Consumer, count: int) -> list[ClaimedJob]:
+        nonlocal claims
+        claims += 1
+        return await claim(consumer, count)
+
+    monkeypatch.setattr(Consumer, "claim", counted)
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
             asyncio.run(run())
+    assert claims == 0  # the first of a burst does not wait, and is no such claim
     assert asyncio.run(run()) is JobStatus.FAILED
     assert ran == ["bad", "bad", "bad", "good"]

@@ -139,8 +139,12 @@ class Worker:
             async with job:
                 try:
                     await self._run_body(job)
-                finally:
-                    self._free_a_place()  # so that the next claim goes out along with the acknowledgement
+                except (KeyboardInterrupt, SystemExit):  # the program ends, and claims nothing more
+                    raise
+                except BaseException:
+                    self._free_a_place()
+                    raise
+                self._free_a_place()  # so that the next claim goes out along with the acknowledgement
         _log.info("%r of queue %r: %s after %.3f s", job, job.queue, job.outcome, time.monotonic() - started_at)
 
     async def _run_body(self, job: ClaimedJob) -> None:
