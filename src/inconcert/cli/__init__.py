@@ -12,5 +12,6 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "typer":
             raise
-        sys.exit("inconcert: the command line needs typer; run  pip install 'inconcert[cli]'")
+        print("inconcert: the command line needs typer; run  pip install 'inconcert[cli]'", file=sys.stderr)  # noqa: T201
+        sys.exit(2)  # as for all that ends the same way each time
     app()

@@ -113,6 +113,8 @@ def health(
     state: dict[str, object] = {"status": "ok"}
     try:
         state |= asyncio.run(_claim_nothing(concert, names, timeout))
+    except ImportError as error:  # an extra is missing
+        _refuse(str(error))
     except TimeoutError:
         state = {"status": "failed", "error": f"no answer in {timeout:g} s"}
     except InconcertError as error:
@@ -170,6 +172,8 @@ def _run(work: Coroutine[object, object, None], *, uvloop: bool) -> None:
                 _log.critical("a job has ended this process with %r; that counts as a crash", error)
                 logging.shutdown()
                 os._exit(_FAILED)  # giving it back would not count, so it would end one process after the other
+    except ImportError as error:  # an extra is missing
+        _refuse(str(error))
     except InconcertError as error:
         typer.echo(f"inconcert: {error}", err=True)
         sys.exit(_FAILED)
