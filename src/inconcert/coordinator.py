@@ -1,16 +1,18 @@
 """What users open: one object that owns the connection pool and the background work, and makes every primitive."""
 
+import asyncio
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from inconcert._claims.consuming import Guarantee
 from inconcert._core.completion import to_the_end
 from inconcert._core.session import Access, Session
+from inconcert._redis.clients import Client
 from inconcert._redis.keys import Keyspace
-from inconcert._redis.sources import Client, ClientSource, EmbeddedSource, Source, UrlSource
+from inconcert._redis.sources import ClientSource, EmbeddedSource, Source, UrlSource
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.signing import KeyRing, SigningKeys, read_signing_keys
@@ -44,6 +46,9 @@ _DEFAULT_NAMESPACE = "inconcert"
 _DEFAULT_TIMEOUT = (
     10.0  # seconds; time for one lost connection to be noticed and replaced, and the call to be sent again
 )
+
+
+_of_parents: list[object] = []
 
 
 class Coordinator(TaskCoordinator):
@@ -171,7 +176,8 @@ class Coordinator(TaskCoordinator):
         self._timeout = _call_timeout(timeout)
         self._access = Access(Keyspace(namespace, source.database))
         self._client: Client | None = None
-        self._is_open = False
+        self._state: Literal["closed", "opening", "open", "closing"] = "closed"
+        self._process = 0  # the one in which it was opened last
         self._set_up_tasks()
         self._chat = Chats(self._access)
         self._getters = Getters(self._access)
@@ -180,13 +186,18 @@ class Coordinator(TaskCoordinator):
     def __repr__(self) -> str:
         if not hasattr(self, "_access"):  # its arguments were refused
             return "<Coordinator, not set up>"
-        state = "closed" if self._access.opened is None else "open"
-        return f"<Coordinator {self.url or ''} namespace={self._access.keys.namespace!r} {state}>"
+        return f"<Coordinator {self.url or ''} namespace={self._access.keys.namespace!r} {self._state}>"
 
     async def __aenter__(self) -> Self:
-        if self._is_open:
-            raise RuntimeError(f"{self!r} is open already; open a coordinator once per process")
-        self._is_open = True
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError(f"{self!r} needs asyncio, and no event loop of it runs here: not under trio") from None
+        if self._state != "closed" and self._process != os.getpid():
+            self._leave_to_parent()
+        if self._state != "closed":
+            raise RuntimeError(f"{self!r} cannot be opened twice; open it once, when the process starts, and share it")
+        self._state, self._process = "opening", os.getpid()
         try:
             self._client = await self._source.open()
             pool = self._client.connection_pool
@@ -196,6 +207,7 @@ class Coordinator(TaskCoordinator):
             await to_the_end(self._close(None))
             raise
         self._access.opened = session
+        self._state = "open"
         self._timetable.start()
         return self
 
@@ -205,6 +217,7 @@ class Coordinator(TaskCoordinator):
         if self._timetable.runs_here:  # closing would wait for the function, and the function for closing
             raise RuntimeError(f"{self!r} cannot be closed by a function of its own every(); close it from outside")
         session, self._access.opened = self._access.opened, None
+        self._state = "closing"
         await to_the_end(self._close(session))
 
     async def _close(self, session: Session | None) -> None:
@@ -218,7 +231,16 @@ class Coordinator(TaskCoordinator):
                 await self._source.close()
             finally:
                 self._client = None
-                self._is_open = False
+                self._state = "closed"
+
+    def _leave_to_parent(self) -> None:
+        """Forget what was opened in the process of which this one is a fork: sockets and a loop that are not ours."""
+        source = self._source.in_child()
+        left = self._access.opened, self._client, self._source, self._timetable.forget(), self._getters.forget()
+        _of_parents.append(left)  # to the end of this process, for finalizers would reach into what both have
+        self._access.opened = self._client = None
+        self._source = source
+        self._state = "closed"
 
     @property
     def redis(self) -> Client:

@@ -80,6 +80,11 @@ class Timetable:
                 task.cancel()
             _, tasks = await asyncio.wait(tasks, timeout=_TELL_AGAIN)
 
+    def forget(self) -> object:
+        """Leave all to the process of which this one is a fork, and return it."""
+        left, self._tasks = self._tasks, None
+        return left
+
 
 class _Entry:
     """One periodic function."""

@@ -78,7 +78,7 @@ async def test_what_is_no_client_is_refused() -> None:
 
 async def test_opening_twice_is_refused_and_harms_nothing(concert: Coordinator) -> None:
     """The second opening raises, and the first goes on."""
-    with pytest.raises(RuntimeError, match="open already"):
+    with pytest.raises(RuntimeError, match=r"open> cannot be opened twice; open it once"):
         async with concert:
             pass
 

@@ -16,12 +16,22 @@ from typing import Any
 import anyio
 import pytest
 import redis
+from redis.asyncio import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from inconcert import Coordinator, InconcertError, LeaseLost, NotConnected, OutcomeUnknown, Unavailable, WrongState
+from inconcert import (
+    Coordinator,
+    InconcertError,
+    LeaseLost,
+    NotConnected,
+    OutcomeUnknown,
+    QuorumLock,
+    Unavailable,
+    WrongState,
+)
 from inconcert._core.session import Session
 from inconcert._redis import channel as channel_module
 from inconcert._redis import pubsub as pubsub_module
@@ -698,9 +708,15 @@ async def test_user_s_client_is_not_closed(server: RealServer) -> None:
 
 
 def test_something_else_than_a_client_is_refused() -> None:
-    """A blocking client above all."""
-    with pytest.raises(TypeError, match=r"takes a redis\.asyncio\.Redis, and this is a Redis"):
+    """A blocking client above all, whose class has the same name."""
+    with pytest.raises(
+        TypeError, match=r"takes a redis\.asyncio\.Redis, and this is a Redis of redis, the synchronous one"
+    ):
         Coordinator.from_client(redis.Redis())  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"each server needs a redis\.asyncio\.Redis, .*, the synchronous one"):
+        QuorumLock([redis.Redis()] * 3, "door")  # type: ignore[list-item] # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="RedisCluster; Redis Cluster is not supported yet"):
+        Coordinator.from_client(RedisCluster(host="localhost"))  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 async def test_connection_is_encrypted_when_the_url_says_so(server: RealServer, namespace: str, tmp_path: Path) -> None:

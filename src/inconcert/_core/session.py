@@ -9,6 +9,7 @@ from inconcert._core.renewal import Renewal
 from inconcert._redis.bells import Bells
 from inconcert._redis.channel import Call, Channel
 from inconcert._redis.commands import Argument
+from inconcert._redis.greeting import Greeting
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.pubsub import PubSub
 from inconcert._redis.replies import Reply
@@ -65,6 +66,7 @@ class Session:
         """
         await self.channel.open()
         try:
+            await Greeting(self.channel).check()
             await self._look_at_rights()
             await self.wakeups.open()
         except BaseException:

@@ -14,6 +14,7 @@ import redis.asyncio
 import redis.asyncio.connection
 import redis.exceptions
 
+from inconcert._redis.clients import Client, check_client
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import ErrorReply, Reply, error_for
 from inconcert._redis.scripts import Script
@@ -21,7 +22,6 @@ from inconcert.errors import OutcomeUnknown, Unavailable
 
 __all__ = ["Answer", "Client", "Peer"]
 
-Client = redis.asyncio.Redis
 Connection = redis.asyncio.connection.AbstractConnection
 Undo = Callable[[], bytes | None]
 
@@ -48,9 +48,7 @@ class Peer:
     """
 
     def __init__(self, client: Client, *, timeout: float) -> None:
-        if not isinstance(client, redis.asyncio.Redis):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"each server needs a redis.asyncio.Redis, and this is a {type(client).__name__}")
-        self._pool = client.connection_pool
+        self._pool = check_client("each server needs", client).connection_pool
         self._timeout = timeout
         self.title = _title(self._pool)
 

@@ -9,12 +9,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.maint_notifications import MaintNotificationsConfig
 
+from inconcert._redis.clients import Client, check_client
 from inconcert._redis.embedded import EmbeddedServer
 from inconcert._rules.urls import check_url, option_names, without_secrets
 
-__all__ = ["Client", "ClientSource", "EmbeddedSource", "Source", "UrlSource"]
-
-Client = redis.asyncio.Redis
+__all__ = ["ClientSource", "EmbeddedSource", "Source", "UrlSource"]
 
 
 class Source(Protocol):
@@ -36,6 +35,14 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """Close what was opened here, and nothing else."""
+
+    def in_child(self) -> "Source":
+        """The same for a process that was forked while this was open, where nothing of this may be touched.
+
+        Raises:
+            RuntimeError: There is none.
+        """
+        ...
 
 
 class UrlSource:
@@ -73,6 +80,9 @@ class UrlSource:
             await self._client.aclose()
             self._client = None
 
+    def in_child(self) -> "UrlSource":
+        return UrlSource(self._url, timeout=self._timeout)
+
     def _new_client(self) -> Client:
         client: Client = cast("Any", redis.asyncio.Redis).from_url(  # its type hint is incomplete
             self._url,
@@ -93,9 +103,7 @@ class ClientSource:
     url = None
 
     def __init__(self, client: Client) -> None:
-        if not isinstance(client, redis.asyncio.Redis):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"from_client() takes a redis.asyncio.Redis, and this is a {type(client).__name__}")
-        self._client = client
+        self._client = check_client("from_client() takes", client)
         self.database = _database(client.connection_pool)
 
     async def open(self) -> Client:
@@ -103,6 +111,12 @@ class ClientSource:
 
     async def close(self) -> None:
         """Nothing is ours."""
+
+    def in_child(self) -> "ClientSource":
+        raise RuntimeError(
+            "the coordinator was opened on a client of the process of which this one is a fork; "
+            "make a client and a coordinator here"
+        )
 
 
 class EmbeddedSource:
@@ -131,6 +145,11 @@ class EmbeddedSource:
                 self._client = None
         finally:
             await self._server.stop()
+
+    def in_child(self) -> "EmbeddedSource":
+        raise RuntimeError(
+            "the embedded server belongs to the process of which this one is a fork; connect to its url here"
+        )
 
 
 def _database(pool: redis.asyncio.ConnectionPool) -> int:

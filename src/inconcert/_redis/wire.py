@@ -19,6 +19,7 @@ import redis.asyncio
 import redis.asyncio.connection
 import redis.exceptions
 
+from inconcert._redis.failures import cannot_connect
 from inconcert._redis.replies import ErrorReply, Reply
 from inconcert.errors import Unavailable
 
@@ -101,10 +102,8 @@ async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
     except BaseException as error:
         with anyio.CancelScope(shield=True):
             await _give_back(connection, pool)
-        if isinstance(error, TimeoutError | redis.exceptions.TimeoutError):
-            raise Unavailable(f"the server did not answer within {timeout:g} s") from error
-        if isinstance(error, Exception):  # also what redis-py lets slip when a transport dies (AttributeError)
-            raise Unavailable(f"the server could not be reached: {error}") from error
+        if isinstance(error, Exception):
+            raise cannot_connect(error, connection, timeout=timeout) from error
         raise
 
 

@@ -46,6 +46,11 @@ class Getters:
             _, getting = self._open.popitem()
             await getting.close()
 
+    def forget(self) -> object:
+        """Leave all to the process of which this one is a fork, and return it."""
+        left, self._open = self._open, {}
+        return left
+
 
 class _Getting(Consuming[Delivery]):
     """Those who wait for items of one queue, on the same terms."""

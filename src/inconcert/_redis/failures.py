@@ -1,0 +1,76 @@
+"""Why a connection could not be made, said so that its reader knows what to change."""
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import redis.asyncio.connection
+import redis.exceptions
+
+from inconcert.errors import Unavailable
+
+__all__ = ["cannot_connect"]
+
+Connection = redis.asyncio.connection.AbstractConnection
+
+_NO_PASSWORD = ("Authentication required", "HELLO must be called with the client already authenticated")
+
+
+def cannot_connect(error: Exception, connection: Connection, *, timeout: float) -> Unavailable:
+    """What to raise in place of an error that the driver raised while it connected or logged in.
+
+    Args:
+        error: What it raised; also what it lets slip when a transport dies (AttributeError).
+        connection: The one that it tried to make.
+        timeout: How long it was given, in seconds.
+    """
+    return Unavailable(_why(error, connection, timeout))
+
+
+def _why(error: Exception, connection: Connection, timeout: float) -> str:
+    is_tls = isinstance(connection, redis.asyncio.connection.SSLConnection)
+    text = str(error).rstrip(".")
+    match error:
+        case TimeoutError() | redis.exceptions.TimeoutError():
+            hint = "; if it does not speak TLS on this port, write redis:// instead of rediss://" if is_tls else ""
+            return f"the server did not answer within {timeout:g} s{hint}"
+        case redis.exceptions.AuthenticationError() | redis.exceptions.ResponseError():
+            return f"the server refused the connection: {text}{_remedy(error)}"
+        case _ if missing := [path for path in _files(connection) if not Path(path).exists()]:
+            return f"the files for TLS cannot be read: there is no {', no '.join(missing)}"
+        case _:
+            return f"the server could not be reached: {text}{_hint(error, is_tls=is_tls)}"
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        return "; give the user this right with ACL SETUSER"
+    if not isinstance(error, redis.exceptions.AuthenticationError):
+        return ""
+    if str(error).startswith(_NO_PASSWORD):
+        return "; it wants a password: write redis://user:password@host:6379/0"
+    return "; check the user name and the password"
+
+
+def _hint(error: Exception, *, is_tls: bool) -> str:
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
+        return ""
+    if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
+        return "; if it does not speak TLS on this port, write redis:// instead of rediss://"
+    if not is_tls and "closed" in str(error):
+        return "; if it expects TLS on this port, write rediss:// instead of redis://"
+    return ""
+
+
+def _files(connection: Connection) -> Iterator[str]:
+    context = getattr(connection, "ssl_context", None)
+    for name in "ca_certs", "ca_path", "certfile", "keyfile":
+        path = getattr(context, name, None)
+        if path:
+            yield path
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
