@@ -42,7 +42,7 @@ class Session:
     """
 
     def __init__(self, pool: Pool, keys: Keyspace, key_ring: KeyRing, *, timeout: float) -> None:
-        self.id = secrets.token_hex(6)
+        self.id = secrets.token_hex(8)
         self.loop = asyncio.get_running_loop()
         self.inboxes = keys.inboxes
         self.pool = pool
