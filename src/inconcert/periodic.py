@@ -121,8 +121,10 @@ class _Entry:
             await self._turn()
             try:
                 await self._function()
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the next run is not to suffer
-                if isinstance(error, Exception) or not task.cancelling():  # else it does as it was told
+            except (KeyboardInterrupt, SystemExit):  # the program ends
+                raise
+            except BaseException as error:  # noqa: BLE001 - the next run is not to suffer
+                if not isinstance(error, asyncio.CancelledError) or not task.cancelling():  # else it was told to
                     _log.exception("periodic function %r failed; it runs again when it is due", self.name)
             if task.cancelling():  # whatever the function has made of it
                 raise asyncio.CancelledError

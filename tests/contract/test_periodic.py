@@ -124,7 +124,11 @@ async def test_late_run_comes_at_once_and_missed_ones_are_left_out(any_concert: 
     assert starts[2] - starts[1] > 0.07
 
 
-@pytest.mark.parametrize("error", [RuntimeError("mine"), asyncio.CancelledError()])
+class Panic(BaseException):
+    """What an extension may raise, and is no Exception."""
+
+
+@pytest.mark.parametrize("error", [RuntimeError("mine"), asyncio.CancelledError(), GeneratorExit(), Panic()])
 async def test_exception_is_logged_and_the_next_run_comes(
     any_concert: Coordinator, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
