@@ -17,6 +17,7 @@ from inconcert._claims.keys import HEARTBEAT, PROMOTE, QueueKeys
 from inconcert._claims.promoter import Promoter
 from inconcert._redis.scripts import load
 from inconcert.tasks import claims as claims_module
+from inconcert.tasks.relay import pass_on
 from inconcert.tasks.store import JobKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
@@ -432,6 +433,44 @@ async def test_foreign_key_keeps_the_dead_and_what_a_dead_worker_held(concert: C
         assert ledger.ready == {"q": put}
 
 
+@pytest.mark.usefixtures("short_lease")
+async def test_dead_workers_that_cannot_be_recovered_hide_no_others(concert: Coordinator) -> None:
+    """However many died before; and what one of these held of another queue is not held up, either."""
+    keys, client = keys_of(concert), raw(concert)
+    put = await concert.enqueue("t", queue="high")
+    held = {f"dead.{number}": {f"low{number}": "1001 1 low"} for number in range(25)}
+    held["dead.99"] = {put.id: "1001 1 high", "low99": "1002 1 low"}
+    await client.delete(keys.queue("high").queue)
+    await client.set(keys.queue("low").queue, "foreign")
+    for number, (worker, jobs) in enumerate(held.items()):
+        await client.hset(keys.bodies, mapping=dict.fromkeys(jobs, "1 {}"))
+        await client.hset(keys.claimed(worker), mapping=jobs)
+        await client.zadd(keys.workers, {worker: number + 1})
+    async with in_background(watch(concert)):
+        await until(concert, lambda ledger: ledger.ready.get("high") == [put.id])
+        await client.delete(keys.queue("low").queue)
+        ledger = await until(concert, lambda ledger: not ledger.claimed)
+    assert len(ledger.ready["low"]) == len(held)
+
+
+async def test_foreign_key_of_a_queue_holds_up_no_children_in_others(concert: Coordinator) -> None:
+    """They run when their parent has succeeded; those of that queue, however many, when the key is gone."""
+    keys, client = keys_of(concert), raw(concert)
+    parent = await concert.enqueue("t", queue="q")
+    stuck = [(await concert.enqueue("t", queue="low", after=[parent])).id for _ in range(150)]
+    free = await concert.enqueue("t", queue="high", after=[parent])
+    await client.set(keys.queue("low").queue, "foreign")
+    async with concert.consume("q") as jobs, await anext(jobs):
+        pass
+    async with concert.consume("high") as jobs:
+        await concert.tasks.job(parent.id).result()
+        await pass_on(concert._access.session, keys)
+        assert (await anext(jobs)).id == free.id
+    await client.delete(keys.queue("low").queue)
+    await pass_on(concert._access.session, keys)
+    assert sorted((await ledger_of(concert)).ready["low"]) == stuck
+
+
 # Replies that are lost.
 
 
@@ -668,7 +707,7 @@ async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str)
             jobs._opened._claims.start_renewal()
             await until(concert, lambda ledger: ledger.workers)
             session = concert._access.session
-            assert (await session.run(HEARTBEAT, keys_of(concert).life, worker, 10_000, 0))[0] == 1
+            assert (await session.run(HEARTBEAT, keys_of(concert).life, worker, 10_000, 0, 0))[0] == 1
             assert await client.zscore(keys_of(concert).workers, worker) >= ended
             assert [job.is_over for job in claimed] == [True] * 4 + [False] * 2
         ledger = await until(concert, lambda ledger: not ledger.claimed)

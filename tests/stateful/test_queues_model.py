@@ -139,7 +139,7 @@ class QueueModel(RuleBasedStateMachine):
     def begin(self) -> None:
         worker = Worker(f"session.{len(self.workers)}")
         self.workers.append(worker)
-        assert self.run(HEARTBEAT, self.keys.life, worker.name, HOUR, 1)[0] == 1
+        assert self.run(HEARTBEAT, self.keys.life, worker.name, HOUR, 1, 0)[0] == 1
 
     def is_suspect(self, item: str) -> bool:
         return self.crashes.get(item, 0) >= 2

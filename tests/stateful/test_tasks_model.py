@@ -158,7 +158,7 @@ class TasksModel(RuleBasedStateMachine):
         while more:
             queues = [self.places[name] for name in names]
             parts = [part for place in queues for part in (place.queue, place.bell, place.delayed)]
-            more, *found = self.run(PASS_ON, (*places, *parts), INBOXES, *names)
+            more, _, *found = self.run(PASS_ON, (*places, *parts), INBOXES, *names)
             if found:
                 names = [name.decode() for name in found]
         while self.news:
@@ -271,7 +271,7 @@ class TasksModel(RuleBasedStateMachine):
         assert self.heartbeat(worker, is_new=True)
 
     def heartbeat(self, worker: Worker, *, is_new: bool = False) -> bool:
-        alive, _, _, *dead = self.run(HEARTBEAT, self.keys.life, worker.name, 3_600_000, int(is_new))
+        alive, _, _, *dead = self.run(HEARTBEAT, self.keys.life, worker.name, 3_600_000, int(is_new), 0)
         assert set(dead) <= {other.name.encode() for other in self.workers if not other.is_alive}
         return bool(alive)
 

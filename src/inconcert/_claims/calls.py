@@ -55,8 +55,9 @@ class Heartbeat(Call):
 
     overtakes = True
 
-    def __init__(self, life: Life, keys: ClaimKeys, *, is_new: bool) -> None:
-        super().__init__(HEARTBEAT, keys.life, (life.holder, milliseconds(life.lease), int(is_new)))
+    def __init__(self, life: Life, keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> None:
+        args = (life.holder, milliseconds(life.lease), int(is_new), passed_over)
+        super().__init__(HEARTBEAT, keys.life, args)
         self._life = life
         self._asked_at = time.monotonic()
 

@@ -36,6 +36,7 @@ Ending = Callable[[], Awaitable[None]]
 
 _A_MOMENT = 0.05  # seconds after which a lapse can be seen
 _MOST = 500  # in one claim or one acknowledgement, so that no script takes long
+_MOST_DEAD = 10  # workers that one heartbeat is told of
 _MOST_BYTES = 2**20  # of results in one acknowledgement, likewise; a claim stops there, too
 
 
@@ -100,6 +101,7 @@ class Claims(ABC, Generic[C]):
             keys.clock,
         )
         self._by_name = {queue.name: queue for queue in queues}
+        self._passed_over = 0  # of the dead, with the next heartbeat
         self._number = 1
         self._is_behind = False  # whether the last claim brought all that it asked for, so there may be more
         self._held: dict[str, C] = {}
@@ -220,7 +222,7 @@ class Claims(ABC, Generic[C]):
     def start_renewal(self) -> None:
         """Send a heartbeat."""
         self.renew_at = self.deadline
-        self._session.channel.submit(Heartbeat(self, self._keys, is_new=False))
+        self._session.channel.submit(Heartbeat(self, self._keys, passed_over=self._passed_over))
 
     def lose(self) -> None:
         """Stop everything: another worker may be given it."""
@@ -249,6 +251,8 @@ class Claims(ABC, Generic[C]):
         else:
             self._session.renewal.remove(self)
             self.lose()
+        # Those that cannot be recovered, for a key in their way is not ours, are not to hide the others.
+        self._passed_over = self._passed_over + len(dead) if len(dead) == _MOST_DEAD else 0
         self._on_dead([worker.decode() for worker in dead])
         if has_news:
             self.on_news()
@@ -270,7 +274,7 @@ class Claims(ABC, Generic[C]):
             OutcomeUnknown: One was sent, and not answered.
         """
         asked_at = time.monotonic()
-        is_alive, *_ = connection.run(HEARTBEAT, self._keys.life, self.holder, milliseconds(self.lease), 0)
+        is_alive, *_ = connection.run(HEARTBEAT, self._keys.life, self.holder, milliseconds(self.lease), 0, 0)
         self._deadline_aside = local_deadline(asked_at, self.lease) if is_alive else 0.0
         return bool(is_alive)
 

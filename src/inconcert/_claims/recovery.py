@@ -9,7 +9,7 @@ from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.keys import HOLDING, RECOVER, ClaimKeys, QueueKeys
 from inconcert._core.session import Session
 from inconcert._redis.channel import Call
-from inconcert.errors import InconcertError
+from inconcert.errors import InconcertError, WrongState
 
 __all__ = ["Reaper", "put_all_back"]
 
@@ -56,14 +56,19 @@ class Reaper:
     async def _recover(self, worker: str) -> None:
         keys = self._keys
         names = await self._session.run(HOLDING, (keys.claimed(worker),))
-        queues = [keys.queue(name.decode()) for name in names]
-        call = _recover(self._session.inboxes, keys, worker, queues, max_crashes=MAX_CRASHES)
-        self._session.channel.submit(call)
-        back, dead, others_are_to_be_told = await call
-        if others_are_to_be_told:
-            self._on_news()
-        if back > 0 or dead > 0:
-            _log.warning("worker %s is dead: of what it holds %d go back, %d are set aside", worker, back, dead)
+        # Each queue by itself: one of which a key is not ours does not hold up the others.
+        for queues in [[keys.queue(name.decode())] for name in names] or [[]]:
+            call = _recover(self._session.inboxes, keys, worker, queues, max_crashes=MAX_CRASHES)
+            self._session.channel.submit(call)
+            try:
+                back, dead, others_are_to_be_told = await call
+            except WrongState as error:
+                _log.warning("what dead worker %s holds cannot be recovered yet: %s", worker, error)
+                continue
+            if others_are_to_be_told:
+                self._on_news()
+            if back > 0 or dead > 0:
+                _log.warning("worker %s is dead: of what it holds %d go back, %d are set aside", worker, back, dead)
 
 
 def put_all_back(session: Session, keys: ClaimKeys, worker: str, queues: list[QueueKeys]) -> None:

@@ -17,7 +17,7 @@ async def pass_on(session: Session, keys: JobKeys) -> None:
     """Tell all who wait for jobs that have ended, in portions.
 
     Any number may do so at once.  A script can only use keys that it is given, so it answers of which queues it needs
-    them, and is called again.
+    them, and is called again.  A queue of which a key holds something that is not ours holds up its own jobs only.
 
     Raises:
         Unavailable: Something is left; the next heartbeat of any worker finds it.
@@ -39,12 +39,15 @@ async def pass_on(session: Session, keys: JobKeys) -> None:
         keys.waiting,
     )
     names: list[str] = []
-    more = 1
-    while more:
+    left, stuck, found = 1, 0, list[bytes]()
+    while found or left > stuck:
         queues = [keys.queue(name) for name in names]
         parts = (key for queue in queues for key in (queue.queue, queue.bell, queue.delayed))
-        more, *found = await session.run(PASS_ON, (*places, *parts), session.inboxes, *names)
-        names = [name.decode() for name in found] or names
+        left, more_stuck, *found = await session.run(PASS_ON, (*places, *parts), session.inboxes, *names)
+        stuck += more_stuck
+        names += [name.decode() for name in found]
+    if stuck:
+        _log.warning("%d jobs cannot run yet, for a key of their queue holds something else; delete it", left)
 
 
 class Relay:

@@ -6,6 +6,7 @@
 -- ARGV[1]  worker       string, unique to this opening of a consumer
 -- ARGV[2]  ttl_ms       integer > 0
 -- ARGV[3]  is_new       1 to begin, 0 to go on
+-- ARGV[4]  from         integer >= 0: how many of the dead to pass over, which may be such as cannot be recovered
 -- RETURNS  {alive, next_ms, news, worker, ...}: 0 if it was taken for dead before; milliseconds until another may be; 1 if
 --          there are news to be passed on; up to 10 workers that are dead and whose jobs are to be recovered
 -- TWICE    the same, counted from the second run
@@ -22,6 +23,6 @@ if is_new == '1' or (ends and tonumber(ends) > at_ms) then
   redis.call('ZADD', workers, at_ms + ttl_ms, worker)
   alive = 1
 end
-local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', at_ms, 'LIMIT', 0, 10)
+local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', at_ms, 'LIMIT', ARGV[4], 10)
 local nearest = redis.call('ZRANGEBYSCORE', workers, '(' .. at_ms, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 return {alive, nearest and nearest - at_ms or ttl_ms, redis.call('EXISTS', news), unpack(dead)}

@@ -14,7 +14,8 @@
 -- KEYS[12..] queue      list, then its bell (list) and delayed (zset), for each queue
 -- ARGV[1]    inboxes    what the channel of each session's inbox begins with
 -- ARGV[2..]  name       of each queue, in the same order
--- RETURNS    {more, queue-name, ...}: whether to call again, and the queues whose keys are needed then
+-- RETURNS    {left, stuck, queue-name, ...}: how many news there are now; how many of those looked at are put at their end, for
+--            a key of their queue is not ours; and the queues whose keys are needed to go on
 -- TWICE      goes on with what is left: each job is told of each parent once
 -- COST       O(M log F), F pairs of followers; M, of those told and let go, is 200 at most
 -- @include server_time
@@ -32,20 +33,25 @@ local watchers, parents, children, followers, outcomes = KEYS[6], KEYS[7], KEYS[
 local waiting, inboxes = KEYS[11], ARGV[1]
 local now_ms = math.floor(server_time() / 1000)
 
--- All queues are read before one is changed: a key that is not ours stops the script here.
+-- All queues are read before one is changed.  One of which a key is not ours holds up its own jobs, and no others.
 local place = {}
 for i = 2, #ARGV do
   local first = 12 + (i - 2) * 3
   place[ARGV[i]] = first
-  redis.call('LLEN', KEYS[first])
-  redis.call('LLEN', KEYS[first + 1])
-  redis.call('ZCARD', KEYS[first + 2])
+  for key = first, first + 2 do
+    if type(redis.pcall(key == first + 2 and 'ZCARD' or 'LLEN', KEYS[key])) ~= 'number' then
+      place[ARGV[i]] = 0
+    end
+  end
 end
 
-local kept, names, seen = {}, {}, {}
+local kept, stuck, names, seen = {}, {}, {}, {}
 local function start(id, delay_ms, name)
   local first = place[name]
-  if first then
+  if first == 0 then
+    stuck[#stuck + 1] = id
+    return
+  elseif first then
     count_waiting(waiting, name, -1)
     let_run(KEYS[first], KEYS[first + 1], KEYS[first + 2], states, id, delay_ms, now_ms, name)
     return
@@ -104,4 +110,7 @@ end
 for i = #kept, 1, -1 do
   redis.call('LPUSH', news, kept[i])
 end
-return {redis.call('EXISTS', news), unpack(names)}
+if #stuck > 0 then
+  redis.call('RPUSH', news, unpack(stuck))
+end
+return {redis.call('LLEN', news), #stuck, unpack(names)}
