@@ -628,13 +628,15 @@ async def _holder_on_one_server_keeps_it(scene: Scene) -> AsyncGenerator[None, N
 
 @late("rate_limits/give_back")
 async def _permits_are_given_back_once(scene: Scene) -> AsyncGenerator[None, None]:
-    keys = scene.concert._access.keys.of("rate", "l", "taken", "recent", "older")
-    take, give_back = load("rate_limits/take"), load("rate_limits/give_back")
-    for request in ("first", "second", "third"):
-        await scene.session.run(take, keys, request, 1_000_000, 5_000_000, 0)
+    keys = scene.concert._access.keys.of("rate", "l", "state", "line", "recent", "older")
+    run, new_address, inboxes = scene.session.run, scene.session.new_address, scene.session.inboxes
+    first, second, third = new_address(), new_address(), new_address()
+    cost = (1_000_000, 5_000_000)
+    for request in (first, second):
+        await run(load("rate_limits/take"), keys, request, *cost, 0, 0, inboxes)
     async with scene.sent("rate_limits/give_back"):
-        await scene.session.run(give_back, keys[:1], "third")
-    await scene.session.run(take, keys, "fourth", 1_000_000, 5_000_000, 0)
+        assert await run(load("rate_limits/give_back"), keys, second, *cost, inboxes) == 1
+    await run(load("rate_limits/take"), keys, third, *cost, 0, 0, inboxes)
     yield
 
 
