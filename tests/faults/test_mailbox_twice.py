@@ -72,12 +72,29 @@ async def test_second_send_adds_nothing(bench: Bench) -> None:
 
 
 async def test_second_send_past_the_dead_finds_one_who_waits(bench: Bench) -> None:
-    """A hundred are dropped in one step."""
-    await raw(bench.concert).zadd(bench.mailbox._keys[5], {f"gone.{number}": number for number in range(150)})
+    """A thousand are dropped in one step."""
+    await raw(bench.concert).zadd(bench.mailbox._keys[5], {f"gone.{number}": number for number in range(1500)})
     await bench.fetch(bench.me, ticket=0)
     assert [await bench.send("request", "1") for _ in range(3)] == [1, 0, 0]
     assert await bench.run("unread", 0) == 1
     assert await raw(bench.concert).zrange(bench.mailbox._keys[5], 0, -1) == [bench.me.encode()]
+
+
+async def test_line_of_one_process_that_stands_still_hides_no_other(bench: Bench) -> None:
+    """However many of it are first in line: the next process is told to look in 2 s."""
+    client, waiters = raw(bench.concert), bench.mailbox._keys[5]
+    await client.zadd(waiters, {f"still.{number}": number for number in range(250)})
+    await client.zadd(waiters, {"other.1": 1000})
+    pubsub = client.pubsub()
+    await pubsub.subscribe(f"{bench.inboxes}still", f"{bench.inboxes}other")
+    assert await bench.send("request", "1") == 0
+    heard: list[bytes] = []
+    while len(heard) < 2:
+        if (message := await pubsub.get_message(timeout=5)) and message["type"] == "message":
+            heard.append(message["data"])
+    await pubsub.aclose()
+    await client.delete(waiters)
+    assert [text.rpartition(b" ")[0] for text in heard] == [b"still.0 mailbox 0", b"other.1 mailbox 2000"]
 
 
 async def test_second_fetch_has_the_same_messages(bench: Bench) -> None:

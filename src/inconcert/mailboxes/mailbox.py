@@ -205,7 +205,7 @@ class Mailbox:
         caps = (self._max_messages, self._max_age_ms)
         request = session.new_address()
         while await session.run(_SEND, self._keys, request, *caps, session.inboxes, *bodies):
-            pass  # the first hundred in line were dead
+            pass  # the first thousand in line were dead
 
     def _ack(self, messages: Iterable[MailboxMessage]) -> list[Call]:
         claims: dict[str, dict[int, None]] = {}

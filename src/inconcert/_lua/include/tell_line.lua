@@ -2,30 +2,37 @@
 -- the others, should that one stand still; if there are none, when the next claim may lapse.
 -- It says 'ADDRESS mailbox MS KEY', with the key of the line, so that a process in which nobody has that address any more
 -- can take it out.  Those whose process is gone are dropped.
--- Deals with the first 100 in line; returns 1, for "call again", if all were dropped.
+-- Deals with the first 100 in line, and with up to 900 more while these are all of one process, which may stand still, or gone;
+-- returns 1, for "call again", if all were dropped.
 local function tell_line(unread, claims, waiters, inboxes, now_ms)
-  local line = redis.call('ZRANGE', waiters, 0, 99)
-  if #line == 0 then
-    return 0
-  end
   local ms, next_ms = 0, 2000
   if redis.call('EXISTS', unread) == 0 then
     ms = next_look(claims, now_ms)
     next_ms = ms
   end
-  local listens, is_told = {}, false
-  for _, address in ipairs(line) do
-    local session = string.match(address, '^(.*)%.')
-    if listens[session] == nil then
-      listens[session] = redis.call('PUBSUB', 'NUMSUB', inboxes .. session)[2] > 0
-      if listens[session] then
-        redis.call('PUBLISH', inboxes .. session, address .. ' mailbox ' .. string.format('%.0f ', ms) .. waiters)
-        ms, is_told = next_ms, true
+  local listens, gone, told, seen = {}, {}, 0, 0
+  while seen % 100 == 0 and seen < 1000 and told < 2 do
+    local line = redis.call('ZRANGE', waiters, seen, seen + 99)
+    if #line == 0 then
+      break
+    end
+    seen = seen + #line
+    for _, address in ipairs(line) do
+      local session = string.match(address, '^(.*)%.')
+      if listens[session] == nil then
+        listens[session] = redis.call('PUBSUB', 'NUMSUB', inboxes .. session)[2] > 0
+        if listens[session] then
+          redis.call('PUBLISH', inboxes .. session, address .. ' mailbox ' .. string.format('%.0f ', ms) .. waiters)
+          ms, told = next_ms, told + 1
+        end
+      end
+      if not listens[session] then
+        gone[#gone + 1] = address
       end
     end
-    if not listens[session] then
-      redis.call('ZREM', waiters, address)
-    end
   end
-  return #line == 100 and not is_told and 1 or 0
+  if #gone > 0 then
+    redis.call('ZREM', waiters, unpack(gone))
+  end
+  return seen == 1000 and told == 0 and 1 or 0
 end
