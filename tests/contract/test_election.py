@@ -5,7 +5,7 @@ import gc
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import anyio
@@ -397,6 +397,28 @@ async def test_who_does_not_lead_cannot_resign(election: Election, there: Electi
     async with there:
         assert not await election.resign()
         assert await election.leader() == "bob"
+
+
+async def test_resign_waits_for_a_body_that_has_gone_on_in_another_task(election: Election) -> None:
+    """Nobody is cancelled, because the task that entered has ended; the office is kept until the body is left."""
+
+    async def body() -> AsyncGenerator[Term, None]:
+        async with election as term:
+            yield term
+
+    part = body()
+    term = await asyncio.create_task(_next(part))
+    resigning = asyncio.create_task(election.resign())
+    await asyncio.sleep(0)
+    assert term.leads
+    assert not resigning.done()
+    await asyncio.create_task(part.aclose())
+    assert await resigning
+    assert await election.leader() is None
+
+
+async def _next(part: AsyncGenerator[Term, None]) -> Term:
+    return await anext(part)
 
 
 async def test_resigning_without_a_body_gives_the_office_back(election: Election) -> None:
