@@ -425,6 +425,21 @@ async def test_message_of_another_is_ignored(
         assert "'hello'" in caplog.text
 
 
+async def test_subscription_is_entered_once_at_a_time(any_concert: Coordinator, signal: Signal) -> None:
+    """Also while the server has not confirmed yet; afterwards nobody listens any more."""
+    subscription = signal.subscribe()
+    first = asyncio.create_task(subscription.__aenter__())
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="is entered already"):
+        await subscription.__aenter__()
+    await first
+    await subscription.__aexit__()
+    assert not any_concert._access.session.broadcasts._channels
+    async with subscription:
+        await signal.broadcast(7)
+        assert await subscription.next(timeout=5) == 7
+
+
 async def test_subscription_is_entered_before_it_is_read(signal: Signal) -> None:
     """And once at a time; later again."""
     subscription = signal.subscribe()

@@ -71,7 +71,12 @@ class Subscription(Generic[T_co]):
         if self._listening is not None:
             raise RuntimeError(f"{self!r} is entered already; make another with subscribe()")
         listening = Listening(self._access.session, self._channel, is_pattern=self._is_pattern, buffer=self._buffer)
-        self._listening = await listening.__aenter__()
+        self._listening = listening  # before it waits: nobody else may enter meanwhile
+        try:
+            await listening.__aenter__()
+        except BaseException:
+            self._listening = None
+            raise
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
