@@ -98,6 +98,8 @@ class InvalidPayload(InconcertError, ValueError):
 class AcquireTimeout(InconcertError, TimeoutError):
     """A permit was not granted in time; the waiter has left the line.
 
+    Its `__cause__` is None if others held it. Otherwise that says that the server did not answer.
+
     Attributes:
         kind: What was not granted, such as `lock`.
         name: Which one.
@@ -105,8 +107,12 @@ class AcquireTimeout(InconcertError, TimeoutError):
         retry_after: After how many seconds a rate limiter would have granted it; None for all else.
     """
 
-    def __init__(self, kind: str, name: str, timeout: float, *, retry_after: float | None = None) -> None:
+    def __init__(
+        self, kind: str, name: str, timeout: float, *, retry_after: float | None = None, why: str = ""
+    ) -> None:
         or_else = "look at holders() to see who has it" if retry_after is None else f"come back in {retry_after:g} s"
+        if why:
+            or_else = f"look at the server: {why}"
         super().__init__(
             f"{kind} {name!r} was not granted within {timeout:g} s; wait longer with timeout=, or {or_else}"
         )

@@ -76,6 +76,9 @@ class Locks(Acquirable["Leases"]):
             leases = await self._take_in_turn()
         return leases
 
+    def _trouble(self, since: float) -> InconcertError | None:
+        return self._access.session.channel.trouble(since)
+
     async def _take_at_once(self) -> "Leases | None":
         """Take all of them in one step, if every one is free; None if not, or if the grant came too late to act on."""
         session = self._access.session

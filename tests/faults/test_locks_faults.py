@@ -2,11 +2,21 @@
 
 import asyncio
 import random
+from collections.abc import Awaitable
 
 import anyio
 import pytest
 
-from inconcert import Coordinator, Lease, LeaseLost, Leases, NotConnected
+from inconcert import (
+    AcquireTimeout,
+    Coordinator,
+    Lease,
+    LeaseLost,
+    Leases,
+    NotConnected,
+    OutcomeUnknown,
+    Unavailable,
+)
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
@@ -231,4 +241,64 @@ async def test_release_that_cannot_be_confirmed_is_no_error_of_the_body(own_serv
         with anyio.fail_after(0.3 + 1.0):
             async with concert.locks(*"abcdef", ttl=20):
                 proxy.mute()
+        await proxy.heal()
+
+
+# A server that is away or mute, for callers with little time.
+
+
+def acquire(concert: Coordinator, kind: str, timeout: float) -> Awaitable[object]:
+    """Acquire it in this time."""
+    match kind:
+        case "locks":
+            return concert.locks("a", "b").acquire(timeout=timeout)
+        case "write":
+            return concert.rwlock("a").write().acquire(timeout=timeout)
+        case "semaphore":
+            return concert.semaphore("a", limit=2).acquire(timeout=timeout)
+        case _:
+            return concert.lock("a").acquire(timeout=timeout)
+
+
+@pytest.mark.parametrize("kind", ["lock", "semaphore", "write", "locks"])
+async def test_server_that_is_away_is_not_taken_for_a_holder(own_server: RealServer, kind: str) -> None:
+    """Those who wait for less than a call may take are told so, too."""
+    async with Coordinator(own_server.url) as concert:
+        own_server.kill()
+        await eventually(lambda: concert._access.session.channel._wire is None)
+        with pytest.raises(Unavailable, match=r"was not acquired within 0\.3 s: the server is away \(.+\)"):
+            await acquire(concert, kind, 0.3)
+
+
+@pytest.mark.parametrize("kind", ["lock", "locks"])
+async def test_server_that_says_nothing_is_not_taken_for_a_holder(own_server: RealServer, kind: str) -> None:
+    """The message does not send its reader to the holders."""
+    async with Coordinator(own_server.url) as concert:
+        await acquire(concert, kind, 1)
+        own_server.pause()
+        with pytest.raises(
+            AcquireTimeout, match=r"look at the server: the server has not answered for 0\.3 s"
+        ) as caught:
+            await acquire(concert, kind, 0.3)
+        assert isinstance(caught.value.__cause__, OutcomeUnknown)
+        own_server.resume()
+
+
+async def test_connection_that_is_cut_for_a_moment_is_no_server_that_is_away(
+    server: RealServer, namespace: str
+) -> None:
+    """Who waits for another when the time is up is told that."""
+    async with (
+        Proxy(server.tcp_url) as proxy,
+        Coordinator(server.url, namespace=namespace) as there,
+        Coordinator(proxy.url, namespace=namespace) as concert,
+        there.lock("a"),
+    ):
+        waiting = asyncio.create_task(concert.lock("a").acquire(timeout=0.4))
+        await in_line(there, "a", 1)
+        proxy.refuse()
+        proxy.cut()
+        with pytest.raises(AcquireTimeout, match="holders") as caught:
+            await waiting
+        assert caught.value.__cause__ is None
         await proxy.heal()

@@ -12,7 +12,7 @@ import anyio
 from inconcert._core.entry import Entry, Exits, looked_up
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
-from inconcert.errors import AcquireTimeout
+from inconcert.errors import AcquireTimeout, InconcertError, Unavailable
 
 __all__ = ["Acquirable", "Enterable"]
 
@@ -78,15 +78,17 @@ class Acquirable(ABC, Generic[HeldT_co]):
             timeout: Longest wait in seconds; None for ever, 0 tries once. By default the object's own.
 
         Raises:
-            AcquireTimeout: It was not free in time; the line has been left.
+            AcquireTimeout: It was not free in time, or the server did not answer in this time, as `__cause__` and the
+                message tell; the line has been left.
             NotConnected: The coordinator is not open, or was closed meanwhile.
-            Unavailable: The server could not be asked; nothing was acquired.
+            Unavailable: The server could not be asked, or is away when the time is up; nothing was acquired.
             OutcomeUnknown: The server did not answer; what it may have granted is given back or lapses.
 
         Cost: 1 round trip when it is free. Else 1 to join the line, 0 while waiting, 1 message to wake.
         """
         seconds = self._timeout if timeout is ... else durations.timeout(timeout)
         held: HeldT_co | None = None
+        began = asyncio.get_running_loop().time()
         if seconds is None:
             held = await self._take(waits=True)
         elif seconds == 0:
@@ -95,7 +97,7 @@ class Acquirable(ABC, Generic[HeldT_co]):
             with anyio.move_on_after(seconds):
                 held = await self._take(waits=True)
         if held is None:
-            raise AcquireTimeout(self._kind, self._name, seconds or 0.0)
+            raise self._not_acquired(seconds or 0.0, self._trouble(began))
         return held
 
     async def try_acquire(self) -> HeldT_co | None:
@@ -114,6 +116,22 @@ class Acquirable(ABC, Generic[HeldT_co]):
         return await self._take(waits=False)
 
     # Below.
+
+    def _trouble(self, since: float) -> InconcertError | None:
+        """What has kept the server from answering since this time, by the loop's clock; None if that is not known."""
+        del since
+        return None
+
+    def _not_acquired(self, seconds: float, trouble: InconcertError | None) -> InconcertError:
+        error: InconcertError
+        if isinstance(trouble, Unavailable):
+            error = Unavailable(
+                f"{self._kind} {self._name!r} was not acquired within {seconds:g} s: {trouble}; try again"
+            )
+        else:
+            error = AcquireTimeout(self._kind, self._name, seconds, why=str(trouble or ""))
+        error.__cause__ = trouble
+        return error
 
     async def _enter(self, entry: Entry | None) -> HeldT_co:
         held = await self.acquire()

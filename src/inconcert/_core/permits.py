@@ -128,6 +128,9 @@ class Permits(Acquirable[LeaseT_co]):
             # It was granted while we could not act on it: ask whether it still is, or have our place back.
             ticket = attempt.ticket
 
+    def _trouble(self, since: float) -> InconcertError | None:
+        return self._access.session.channel.trouble(since)
+
     @abstractmethod
     def _lease(self, session: Session, grant: Grant) -> LeaseT_co:
         """What was granted, for its holder."""

@@ -41,6 +41,7 @@ _LARGE = 16 * 2**10  # bytes; a call of more is held back while others are under
 _WINDOW = 512 * 2**10  # bytes under way beyond which no large call is written; 10 MB/s over a round trip of 50 ms
 _ENOUGH = 16  # calls to write before the turn is over, so that the server works on them while we prepare the next
 _UNUSUAL = (ErrorReply, hiredis.PushNotification)
+_A_MOMENT = 1.0  # seconds that a lost connection may take to come back before the server counts as away
 _LAST_WORDS = 2.0  # seconds that closing waits for what is under way, such as releases
 
 
@@ -220,6 +221,20 @@ class Channel:
     def is_full(self) -> bool:
         """Whether `has_room` would wait."""
         return self._has_more_than(_MOST_BYTES)
+
+    def trouble(self, since: float) -> InconcertError | None:
+        """What has kept the server from answering anything since this time, by the loop's clock; None if nothing has.
+
+        `Unavailable` if it is known to be away, `OutcomeUnknown` if it says nothing.
+        """
+        wire, lost_at = self._wire, self._lost_at
+        if wire is None and lost_at is not None:
+            if since < lost_at and self._loop.time() < lost_at + _A_MOMENT:
+                return None  # it may be back at once
+            return Unavailable(f"the server is away ({self._link.last_error}); try again when it is back")
+        if wire is not None and self._unanswered and wire.alive_at() <= since:
+            return OutcomeUnknown(f"the server has not answered for {self._loop.time() - since:.2g} s")
+        return None
 
     # What the link tells us.
 
