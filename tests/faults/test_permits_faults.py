@@ -826,7 +826,7 @@ async def test_coordinator_may_be_opened_again(server: RealServer, namespace: st
 
 async def test_open_coordinator_is_not_opened_twice(concert: Coordinator) -> None:
     """It says so, and goes on working."""
-    with pytest.raises(RuntimeError, match="open already"):
+    with pytest.raises(RuntimeError, match="cannot be opened twice"):
         await concert.__aenter__()
     await visit(concert.lock("door"))
 
