@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Delivery, NotConnected, NotHeld, QueueCounts, QueueFull, Unavailable
+from inconcert._redis.channel import Call
 from inconcert.queues.store import ItemKeys
 from inconcert.tasks.store import JobKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
@@ -351,6 +352,31 @@ async def test_cancelled_at_any_await_an_item_is_put_got_and_done_or_not(concert
         await queue.purge()
         number += 1
     assert number > 6
+
+
+async def test_closing_while_a_worker_begins_leaves_none(
+    concert: Coordinator, elsewhere: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heartbeat that begins its life is under way, and its end follows."""
+    calls: list[Call] = []
+    channel = elsewhere._access.session.channel
+    submit = channel.submit
+
+    def keep(call: Call) -> None:
+        submit(call)
+        calls.append(call)
+
+    monkeypatch.setattr(channel, "submit", keep)
+    getting = asyncio.create_task(elsewhere.queue("q").get())
+    while not calls:
+        await asyncio.sleep(0)
+    channel.flush()
+    await elsewhere._getters.close()
+    with pytest.raises(NotConnected):
+        await getting
+    await eventually(calls[-1].done)
+    assert [call._script.name for call in calls] == ["claims/heartbeat", "claims/recover"]
+    assert await raw(concert).exists(ItemKeys(concert._access.keys, "q").workers) == 0
 
 
 async def until_given_back(concert: Coordinator) -> list[Any]:

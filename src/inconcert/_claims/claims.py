@@ -126,9 +126,9 @@ class Claims(ABC, Generic[C]):
         try:
             self._session.channel.submit(call)
             await call
-        except BaseException:  # then nobody has this life, and its heartbeat must not go on
-            self._session.renewal.remove(self)
-            self.lose()
+        except BaseException:  # then nobody has this life, which may have begun on the server
+            with suppress(NotConnected):
+                self.retire()
             raise
         return self
 
