@@ -92,7 +92,7 @@ class InvalidName(InconcertError, ValueError):
 
 
 class InvalidPayload(InconcertError, ValueError):
-    """A value has no way through JSON, would arrive as another, or is larger than the limit; nothing was sent."""
+    """A value has no way through JSON, would arrive as another, or is too large or too deep; nothing was sent."""
 
 
 class AcquireTimeout(InconcertError, TimeoutError):

@@ -338,6 +338,24 @@ async def test_quiet_chat_forgets_by_itself(any_concert: Coordinator, chat: Chat
     assert await bodies(chat, "bob") == [3]
 
 
+@pytest.mark.parametrize("body", [b"v1.2.3", b"[" * 2000 + b"]" * 2000], ids=["no JSON", "too deep"])
+async def test_message_that_cannot_be_read_is_passed_over_and_counted(
+    any_concert: Coordinator, chat: Chats, kitchen: str, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has sent it by `send()`: it keeps no reader from the rest, nor from the other chats."""
+    other = await chat.create("eve", ["bob"], "hi")
+    await chat.send(kitchen, "ann", "important")
+    messages = await key_of(any_concert, kitchen, "messages")
+    await raw(any_concert).lset(messages, 0, b"1800000000000\n" + body + b"\nann")
+    batches = {batch.chat_id: batch for batch in await chat.fetch("bob")}
+    assert [message.body for message in batches[kitchen].messages] == ["important"]
+    assert (batches[kitchen].missed, batches[kitchen].last_id) == (1, 2)
+    assert [message.body for message in batches[other].messages] == ["hi"]
+    assert await chat.fetch("bob") == []
+    assert [message.body for message in await chat.history(kitchen, "cy")] == ["important"]
+    assert "is passed over, for it cannot be read" in caplog.text
+
+
 # Members.
 
 

@@ -150,6 +150,25 @@ async def test_large_messages_come_in_parts(mailbox: Mailbox) -> None:
     assert [len(await mailbox.fetch(limit=100)) for _ in range(6)] == [3, 3, 1, 1, 0, 0]
 
 
+@pytest.mark.parametrize("body", [b"v1.2.3", b"[" * 2000 + b"]" * 2000], ids=["no JSON", "too deep"])
+async def test_message_that_cannot_be_read_is_dropped_and_told(
+    any_concert: Coordinator, mailbox: Mailbox, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has sent it by `send()`: it does not keep the reader from the others, and does not come back."""
+    await mailbox.send_many([1, 2, 3])
+    ids = await raw(any_concert).hkeys(mailbox._keys[0])
+    await raw(any_concert).hset(mailbox._keys[0], min(ids, key=int), body)
+    [message] = await mailbox.fetch(limit=2)
+    assert (message.body, message.missed) == (2, 1)
+    assert "is dropped, for it cannot be read" in caplog.text
+    await raw(any_concert).hset(mailbox._keys[0], max(ids, key=int), body)
+    waiting = asyncio.create_task(mailbox.fetch(limit=1, timeout=None))
+    await in_line(any_concert, mailbox, 1)
+    await mailbox.send(4)
+    assert bodies(await waiting) == [4]
+    assert await stored(any_concert, mailbox) == []
+
+
 # Claims.
 
 

@@ -418,11 +418,13 @@ async def test_message_of_another_is_ignored(
     async with signal.subscribe() as subscription:
         [waiter] = await waiting(any_concert, signal)
         with caplog.at_level(logging.WARNING):
-            await raw(any_concert).publish(signal._channel, "hello")
+            for foreign in ("hello", f"{10**16} 0 v1.2.3", f"{10**16} 0 " + "[" * 2000 + "]" * 2000):
+                await raw(any_concert).publish(signal._channel, foreign)
             await signal.broadcast(7)
             assert await subscription.next() == 7
             assert await waiter == 7
         assert "'hello'" in caplog.text
+        assert "v1.2.3" in caplog.text
 
 
 async def test_subscription_is_entered_once_at_a_time(any_concert: Coordinator, signal: Signal) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -94,6 +95,39 @@ def test_large_payload_is_refused() -> None:
     assert encode("a message", "x" * (2**20 - 2))
     with pytest.raises(InvalidPayload, match="1048577 bytes"):
         encode("a message", "x" * (2**20 - 1))
+
+
+def nested(levels: int, *, wide: int = 1) -> JSON:
+    """Lists in lists, each of so many that are the same."""
+    value: JSON = 1
+    for _ in range(levels):
+        value = [value] * wide
+    return value
+
+
+def test_payload_is_nested_100_levels_at_most() -> None:
+    """In lists and dictionaries: every reader can decode what a sender could encode, however deep its stack is."""
+    for deepest, deeper in ((nested(100), nested(101)), ({"a": nested(99)}, {"a": nested(100)})):
+        assert decode(encode("a message", deepest)) == deepest
+        with pytest.raises(InvalidPayload, match="more than 100 levels"):
+            encode("a message", deeper)
+
+
+def test_payload_that_holds_itself_is_refused() -> None:
+    """And one that would have very many values, before they are counted."""
+    circle: list[Any] = []
+    circle.append(circle)
+    with pytest.raises(InvalidPayload, match="more than 100 levels"):
+        encode("a message", circle)
+    with pytest.raises(InvalidPayload, match="more than 1048576 values"):
+        encode("a message", nested(60, wide=2))
+
+
+@pytest.mark.parametrize("text", [b"", b"v1.2.3", b'"\xff"', b"[" * 2000 + b"]" * 2000], ids=repr)
+def test_text_that_is_no_payload_is_one_kind_of_error(text: bytes) -> None:
+    """Whatever the decoder raises."""
+    with pytest.raises(ValueError, match="no JSON value, or nested too deeply"):
+        decode(text)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 513, "é" * 257, "\ud800", 7, None, b"bytes"], ids=repr)

@@ -1,7 +1,7 @@
 """Values on their way to and from Redis: JSON, exactly, and not too large."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ __all__ = ["JSON", "decode", "encode"]
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 
 _SCALARS = (str, int, type(None))  # bool is an int
+_DEEPEST = 100  # lists and dictionaries in each other; a decoder needs a level of the stack for each
 _LARGEST = 2**20  # bytes; a larger thing belongs into a store of its own, with its address as the payload
 
 
@@ -24,7 +25,7 @@ def encode(what: str, value: JSON, *, inside: msgspec.Struct | None = None) -> b
         inside: A record of ours that holds the value, to be encoded with it.
 
     Raises:
-        InvalidPayload: It holds something else, or is larger than 1 MiB.
+        InvalidPayload: It holds something else, is nested more than 100 levels deep, or is larger than 1 MiB.
     """
     try:
         _check(value)
@@ -39,25 +40,43 @@ def encode(what: str, value: JSON, *, inside: msgspec.Struct | None = None) -> b
 
 
 def decode(text: bytes | str) -> JSON:
-    """The value that was encoded."""
-    value: JSON = msgspec.json.decode(text)
+    """The value that was encoded.
+
+    Raises:
+        ValueError: It is no JSON, or nested too deeply to be read here: nobody has sent it by `encode`.
+    """
+    try:
+        value: JSON = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise ValueError(f"this is no JSON value, or nested too deeply: {error}") from error
     return value
 
 
 def _check(value: object) -> None:
-    """Refuse what the encoder would change: it writes NaN as null, bytes as base64 text, and keys as strings."""
-    if isinstance(value, _SCALARS):
-        return
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"JSON has no {value!r}")
-    elif isinstance(value, list | tuple):
-        for item in value:  # pyright: ignore[reportUnknownVariableType]
-            _check(item)  # pyright: ignore[reportUnknownArgumentType]
-    elif isinstance(value, dict):
-        for key, item in value.items():  # pyright: ignore[reportUnknownVariableType]
+    """Refuse what the encoder would change: it writes NaN as null, bytes as base64 text, and keys as strings.
+
+    And what is nested so deeply that a reader whose stack is deeper than ours could not decode it.
+    """
+    level: list[object] = [value]
+    for _ in range(_DEEPEST + 1):
+        level = [inner for each in level if not isinstance(each, _SCALARS) for inner in _inside(each)]
+        if not level:
+            return
+        if len(level) > _LARGEST:
+            raise ValueError(f"it has more than {_LARGEST} values")
+    raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, list | tuple):
+        return value  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, dict):
+        for key in value:  # pyright: ignore[reportUnknownVariableType]
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} is no string")
-            _check(item)  # pyright: ignore[reportUnknownArgumentType]
-    else:
+        return value.values()  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(value, float):
         raise TypeError(f"JSON has no {type(value).__name__}")
+    if not math.isfinite(value):
+        raise ValueError(f"JSON has no {value!r}")
+    return ()

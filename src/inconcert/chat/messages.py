@@ -124,7 +124,7 @@ class Messages(Asking):
             reply = await session.run(_HISTORY, keys, user, end, wanted)
             check(reply, chat_id)
             _, end, first, *texts = reply
-            found += read_messages(first, texts)
+            found += read_messages(chat_id, first, texts)
             wanted = end - first - len(texts) if texts else 0
         return found
 

@@ -1,5 +1,6 @@
 """What a user gets of a chat, and how far one fetch, or one look at its history, has come."""
 
+import logging
 from dataclasses import dataclass, field
 
 from inconcert._redis.channel import Call
@@ -8,6 +9,8 @@ from inconcert._redis.scripts import load
 from inconcert._rules.payloads import JSON, decode
 
 __all__ = ["PAGE", "Batch", "Message", "Reading", "read_messages"]
+
+_log = logging.getLogger("inconcert")
 
 _FETCH = load("chat/fetch")
 
@@ -38,7 +41,7 @@ class Batch:
     Attributes:
         chat_id: Which chat.
         messages: The messages, oldest first; empty only if all that was new has been dropped.
-        missed: How many messages were dropped before this user read them.
+        missed: How many messages were dropped before this user read them, or cannot be read.
         last_id: What to acknowledge when this batch has been handled.
     """
 
@@ -93,17 +96,27 @@ class Reading:
         if self.end < 0:
             self.end = last
         self.at = first + len(texts) - 1
-        self.missed += missed
-        self.messages += read_messages(first, texts)
+        readable = read_messages(self.chat_id, first, texts)
+        self.missed += missed + len(texts) - len(readable)
+        self.messages += readable
 
     def batch(self) -> Batch:
         """What the user gets."""
         return Batch(self.chat_id, self.messages, self.missed, self.at)
 
 
-def read_messages(first: int, texts: list[bytes]) -> list[Message]:
-    """The messages of these texts, the first of which has this id."""
-    return [_message(number, text) for number, text in enumerate(texts, first)]
+def read_messages(chat_id: str, first: int, texts: list[bytes]) -> list[Message]:
+    """The messages of these texts, the first of which has this id, but for those that cannot be read.
+
+    Nobody has sent these by `Chats.send`, and no member can keep another from reading the rest.
+    """
+    found: list[Message] = []
+    for number, text in enumerate(texts, first):
+        try:
+            found.append(_message(number, text))
+        except ValueError as error:
+            _log.error("message %d of chat %r is passed over, for it cannot be read: %s", number, chat_id, error)
+    return found
 
 
 def _message(number: int, text: bytes) -> Message:

@@ -7,8 +7,9 @@ others: they look a moment later, and when the next claim may have lapsed.  One 
 the same, is taken out by its process when it is told.
 """
 
+import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from inconcert._core.session import Session
@@ -26,6 +27,8 @@ _FETCH, _WITHDRAW = load("mailboxes/fetch"), load("mailboxes/withdraw")
 
 # Of a mailbox, as far as fetches use them.
 KEYS = ("messages", "unread", "claims", "claimed", "dropped", "waiters", "recent", "older")
+
+_log = logging.getLogger("inconcert")
 
 _NO_WAIT, _JOIN = -1, 0  # in place of a ticket
 _NO_ANSWER = 5.0  # seconds after which to look again when a look was not answered
@@ -93,8 +96,11 @@ class Fetching(Call):
         self._asked_at = time.monotonic()
         self._session.channel.submit(self)
 
-    def take(self) -> list[MailboxMessage]:
+    def take(self) -> tuple[list[MailboxMessage], list[int]]:
         """The messages, which are now the caller's; none if there is no reply yet. It waits no more.
+
+        And the ids of those that cannot be read, which nobody has sent by `Mailbox.send`: to be acknowledged, so that
+        they do not come again and again. They count as missed.
 
         Raises:
             Unavailable: The server could not be asked.
@@ -102,18 +108,31 @@ class Fetching(Call):
             NotConnected: The coordinator was closed.
         """
         if not self.done():
-            return []
-        missed, *flat = self.result()
+            return [], []
+        dropped, *flat = self.result()
         if self._sent_away is not None:  # just when they had come; they are back in the mailbox
             raise self._sent_away.with_traceback(None)  # many raise this one
         self._end()
         found: list[MailboxMessage] = []
+        unreadable: list[int] = []
         for id_, message in zip(flat[::2], flat[1::2], strict=True):
             lapses, _, body = message.partition(b" ")
             number = int(id_)
-            found.append(MailboxMessage(number, number / 1e6, decode(body), int(lapses) + 1, missed, self._address))
-            missed = 0
-        return found
+            try:
+                value = decode(body)
+            except ValueError as error:
+                _log.error("message %d on %r is dropped, for it cannot be read: %s", number, self.key, error)
+                unreadable.append(number)
+            else:
+                found.append(MailboxMessage(number, number / 1e6, value, int(lapses) + 1, 0, self._address))
+        if found:
+            found[0] = replace(found[0], missed=dropped + len(unreadable))
+        return found, unreadable
+
+    @property
+    def claim(self) -> str:
+        """What its messages are acknowledged by."""
+        return self._address
 
     def withdraw(self) -> None:
         """Wait no more, and give back what was claimed, unless it was taken."""

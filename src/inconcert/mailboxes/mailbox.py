@@ -12,7 +12,7 @@ Source: docs/explanation/mailboxes.md
 import asyncio
 from collections.abc import Iterable
 
-from inconcert._core.session import Access
+from inconcert._core.session import Access, Session
 from inconcert._redis.channel import Call
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
@@ -152,14 +152,13 @@ class Mailbox:
         terms = (whole("limit", limit, most=_MOST_AT_ONCE), self._ttl_ms, self._max_age_ms)
         seconds = durations.timeout(timeout)
         session = self._access.session
-        await session.channel.has_room()
-        fetching = Fetching(session, self._keys[: len(KEYS)], terms, waits=seconds != 0)
-        try:
-            fetching.ask()
-            await asyncio.wait([fetching], timeout=seconds or None)
-            messages = fetching.take()
-        finally:
-            fetching.withdraw()
+        until = None if seconds is None else session.loop.time() + seconds
+        messages: list[MailboxMessage] = []
+        must_look = True
+        while must_look:
+            messages, unreadable = await self._fetch(session, terms, seconds)
+            must_look = not messages and unreadable > 0
+            seconds = None if until is None else max(0.0, until - session.loop.time())
         if ack:  # without an await, so that no cancellation can come between the acknowledgement and the caller
             self._ack(messages)
         return messages
@@ -200,6 +199,22 @@ class Mailbox:
 
     # Below.
 
+    async def _fetch(
+        self, session: Session, terms: tuple[int, int, int], seconds: float | None
+    ) -> tuple[list[MailboxMessage], int]:
+        """Fetch once; and how many messages there were that cannot be read, which are dropped."""
+        await session.channel.has_room()
+        fetching = Fetching(session, self._keys[: len(KEYS)], terms, waits=seconds != 0)
+        try:
+            fetching.ask()
+            await asyncio.wait([fetching], timeout=seconds or None)
+            messages, unreadable = fetching.take()
+        finally:
+            fetching.withdraw()
+        if unreadable:
+            self._submit_ack(session, fetching.claim, unreadable)
+        return messages, len(unreadable)
+
     async def _send(self, bodies: list[bytes]) -> None:
         session = self._access.session
         caps = (self._max_messages, self._max_age_ms)
@@ -212,7 +227,9 @@ class Mailbox:
         for message in messages:
             claims.setdefault(message.claim, {})[message.id] = None
         session = self._access.session
-        calls = [Call(_ACK, (*self._keys[:4], *self._requests), (claim, *ids)) for claim, ids in claims.items()]
-        for call in calls:
-            session.channel.submit(call)
-        return calls
+        return [self._submit_ack(session, claim, ids) for claim, ids in claims.items()]
+
+    def _submit_ack(self, session: Session, claim: str, ids: Iterable[int]) -> Call:
+        call = Call(_ACK, (*self._keys[:4], *self._requests), (claim, *ids))
+        session.channel.submit(call)
+        return call

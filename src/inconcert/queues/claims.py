@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-import msgspec
-
 from inconcert._claims.claims import Claims, Ending, Row
 from inconcert._claims.consuming import Guarantee
 from inconcert._claims.keys import split_body
@@ -103,5 +101,5 @@ def read_item(key_ring: KeyRing, queue: str, item_id: str, body: bytes) -> JSON:
     text = key_ring.verify(item_of(queue), item_id, split_body(body)[1])
     try:
         return decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise InvalidPayload(f"item {item_id} cannot be read: {error}") from error

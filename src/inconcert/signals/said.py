@@ -2,7 +2,10 @@
 
 import logging
 import re
+from contextlib import suppress
 from typing import NamedTuple
+
+from inconcert._rules.payloads import JSON, decode
 
 __all__ = ["Said", "read"]
 
@@ -17,12 +20,14 @@ class Said(NamedTuple):
     at: int  # the server's clock, in microseconds
     is_all: bool  # whether nobody had been notified before and may not have heard of it yet
     payload: bytes
+    value: JSON  # what the payload is
 
 
 def read(text: bytes) -> Said | None:
     """Read a message; None if it is not one of ours, for anyone may publish on a channel."""
     found = _FORM.fullmatch(text)
-    if found is None:
-        _log.warning("a message on the channel of a signal is ignored, for no broadcast() sent it: %r", text[:80])
-        return None
-    return Said(int(found[1]), found[2] == b"0", found[3])
+    if found is not None:
+        with suppress(ValueError):
+            return Said(int(found[1]), found[2] == b"0", found[3], decode(found[3]))
+    _log.warning("a message on the channel of a signal is ignored, for no broadcast() sent it: %r", text[:80])
+    return None

@@ -9,7 +9,7 @@ from inconcert._core.listening import Gap, Listening
 from inconcert._core.session import Access
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
-from inconcert._rules.payloads import JSON, decode
+from inconcert._rules.payloads import JSON
 from inconcert.signals.said import read
 
 __all__ = ["Subscription"]
@@ -113,5 +113,5 @@ class Subscription(Generic[T_co]):
                     return heard
                 said = read(heard.text)
                 if said is not None:
-                    return self._item(heard.channel, decode(said.payload))
+                    return self._item(heard.channel, said.value)
         raise TimeoutError(f"{self._title} was not broadcast within {seconds:g} s; wait longer with timeout=")
