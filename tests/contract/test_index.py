@@ -393,7 +393,7 @@ async def test_bad_input_is_refused(index: Index, any_concert: Coordinator) -> N
     for number in (math.nan, 1.1e150, -(10**400)):
         with pytest.raises(ValueError, match="from -1e150 to 1e150"):
             await index.add("a", "x", scores={"n": number})
-    with pytest.raises(InvalidPayload, match="1,048,577 characters"):
+    with pytest.raises(InvalidPayload, match="more than 1,048,576 characters"):
         await index.add("a", "x" * (2**20 + 1))
     with pytest.raises(InvalidPayload, match="100,001 words"):
         await index.add("a", "x " * 100_001)
@@ -421,6 +421,28 @@ async def test_document_may_have_three_thousand_words(concert: Coordinator) -> N
     assert await ids(index, "w2999") == []
     assert len(await index.suggest("w", limit=1000)) == 1000
     assert await index.remove("a")
+
+
+async def test_beginning_of_very_many_words_is_refused(concert: Coordinator) -> None:
+    """Each would be a search of its own; beside another word it is none, and may be the beginning of any number."""
+    index = concert.index("articles")
+    await index.add("a", " ".join(f"w{number}" for number in range(1_100)))
+    with pytest.raises(
+        ValueError, match="1,000 words or more of index 'articles' begin with 'w'; give more"
+    ):
+        await index.search("w*")
+    assert await ids(index, "w1*") == ["a"]
+    assert await ids(index, "w* w7") == ["a"]
+
+
+async def test_text_is_measured_by_what_its_characters_stand_for() -> None:
+    """Before it is read: to read the longest text of characters that stand for 18 others would take seconds."""
+    index = Coordinator().index("articles", tokenizer=lambda text: pytest.fail(f"read {len(text)} characters"))
+    for text in ("\ufdfa" * 2**20, "\ufdfa" * 60_000, "x" * (2**20 + 1)):
+        with pytest.raises(InvalidPayload, match="more than 1,048,576 characters, those counted that one stands for"):
+            await index.add("a", text)
+    with pytest.raises(pytest.fail.Exception, match="read 58000 characters"):
+        await index.add("a", "\ufdfa" * 58_000)
 
 
 # Suggesting.

@@ -8,7 +8,7 @@ from inconcert.errors import InvalidPayload
 from inconcert.index.query import as_text
 from inconcert.index.ranking import lack_of
 from inconcert.index.scores import scores_as_text
-from inconcert.index.words import Reader
+from inconcert.index.words import Reader, is_longer
 
 __all__ = ["facts_of"]
 
@@ -31,8 +31,10 @@ def facts_of(title: str, text: str, scores: Mapping[str, float], reader: Reader)
         InvalidName: The name of a score is none.
         InvalidPayload: The text is too long, or has too many words.
     """
-    if len(text) > _LONGEST_TEXT:
-        raise InvalidPayload(f"{title} has {len(text):,} characters; add it in parts of up to {_LONGEST_TEXT:,}")
+    if is_longer(text, _LONGEST_TEXT):
+        raise InvalidPayload(
+            f"{title} has more than {_LONGEST_TEXT:,} characters, those counted that one stands for; add it in parts"
+        )
     words = reader.words(text)
     if len(words) > _MOST_WORDS:
         raise InvalidPayload(f"{title} has {len(words):,} words; add it in parts of up to {_MOST_WORDS:,}")

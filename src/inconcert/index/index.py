@@ -96,7 +96,8 @@ class Index:
 
         Args:
             document_id: Which document: a name of your choice.
-            text: What it can be found by, at most 1,048,576 characters with 100,000 words, 3,000 of them different.
+            text: What it can be found by, at most 1,048,576 characters with 100,000 words, 3,000 of them different. One
+                that stands for several, such as `ﬁ`, counts as these.
             scores: What it can be ranked by: name -> a number from -1e150 to 1e150, at most 50. A name has no spaces.
 
         Raises:
@@ -158,7 +159,8 @@ class Index:
 
         A term is a word, a `"phrase"`, or the beginning of a word with `*` after it.  With `-` before it, a document
         must not match it; one term at least must be without.  The beginning of a word ranks nothing, unless there is no
-        word or phrase beside it: then a document ranks by that word of it which says most.
+        word or phrase beside it: then a document ranks by that word of it which says most, and fewer than 1,000 words
+        may begin so.
 
         Args:
             query: Such as `redis locks -java "hand over" pre*`.
@@ -171,7 +173,8 @@ class Index:
             The hits. Those of one rank are in the order of their ids, so that each page follows the one before it.
 
         Raises:
-            ValueError: The query cannot be read, or has nothing to look for; or a number is out of range.
+            ValueError: The query cannot be read, has nothing to look for, or is nothing but the beginning of 1,000 words
+                or more; or a number is out of range.
             InvalidName: The name of a score is none.
 
         Cost: 2 round trips, and 1 for each further 1,000 documents that must be read: some hundred where one word is
@@ -216,17 +219,20 @@ class Index:
 
     # Below.
 
-    async def _some_with(self, prefix: str, after: str = "") -> dict[str, int]:
-        """The next words by the alphabet that begin so, with how many documents have each."""
+    async def _some_with(self, prefix: str) -> dict[str, int]:
+        """The first words by the alphabet that begin so, with how many documents have each."""
         _, words, postings, _, _, alphabet, *_ = self._keys
-        flat = await self._access.session.run(_LIST, (alphabet, words, postings), prefix, after)
+        flat = await self._access.session.run(_LIST, (alphabet, words, postings), prefix)
         return {word.decode(): count for word, count in zip(flat[::2], flat[1::2], strict=True)}
 
     async def _all_with(self, prefix: str) -> list[str]:
-        """All words that begin so."""
-        found = [*(page := await self._some_with(prefix))]
-        while len(page) == _PAGE:
-            found += (page := await self._some_with(prefix, found[-1]))
+        """All words that begin so; each is a search of its own."""
+        found = [*await self._some_with(prefix)]
+        if len(found) == _PAGE:
+            raise ValueError(
+                f"{_PAGE:,} words or more of index {self._name!r} begin with {prefix!r}; "
+                "give more of the word, or another word beside it"
+            )
         return found
 
     async def _run(self, searches: list[Search]) -> Ranks:

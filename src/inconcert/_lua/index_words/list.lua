@@ -4,15 +4,13 @@
 -- KEYS[2]  words     hash  word -> its number
 -- KEYS[3]  postings  zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + lack
 -- ARGV[1]  prefix    string, not empty
--- ARGV[2]  after     the word after which to begin; '' for the first
 -- RETURNS  word, count, ...: at most 1,000 words, in the order of their bytes
 -- TWICE    the same; nothing is changed
 -- COST     O(M log N), M words answered, N words of all documents
 local sorted, words, postings = KEYS[1], KEYS[2], KEYS[3]
-local prefix, after = ARGV[1], ARGV[2]
-local from = after == '' and '[' .. prefix or '(' .. after
+local prefix = ARGV[1]
 local answer = {}
-for _, word in ipairs(redis.call('ZRANGEBYLEX', sorted, from, '(' .. prefix .. '\255', 'LIMIT', 0, 1000)) do
+for _, word in ipairs(redis.call('ZRANGEBYLEX', sorted, '[' .. prefix, '(' .. prefix .. '\255', 'LIMIT', 0, 1000)) do
   local low = redis.call('HGET', words, word) * 1048576
   answer[#answer + 1] = word
   answer[#answer + 1] = redis.call(
