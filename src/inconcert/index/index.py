@@ -173,8 +173,8 @@ class Index:
             The hits. Those of one rank are in the order of their ids, so that each page follows the one before it.
 
         Raises:
-            ValueError: The query cannot be read, has nothing to look for, or is only the beginning of 1,000 words or more;
-                or a number is out of range.
+            ValueError: The query cannot be read, has nothing to look for, or is only the beginning of 1,000 words or
+                more; or a number is out of range.
             InvalidName: The name of a score is none.
 
         Cost: 2 round trips, and 1 for each further 1,000 documents that must be read: some hundred where one word is
