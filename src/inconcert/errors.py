@@ -149,7 +149,10 @@ class UnknownTask(InconcertError):
     """No task of this name is registered with the coordinator."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no task {name!r} is registered; import the module that defines it before the worker starts")
+        super().__init__(
+            f"no task {name!r} is registered; import the module that defines it before the worker starts, by the "
+            "name that it has where jobs are enqueued"
+        )
         self.name = name
 
 

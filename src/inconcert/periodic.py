@@ -22,6 +22,7 @@ from inconcert._core.session import Access
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
+from inconcert._rules.functions import name_of
 from inconcert.elections.election import Election
 from inconcert.errors import NotConnected
 
@@ -96,7 +97,7 @@ class _Entry:
             inspect.signature(function).bind()
         except TypeError as error:
             raise TypeError(f"{function!r} cannot be called without arguments: {error}") from error
-        self.name = f"{function.__module__}.{function.__qualname__}" if name is None else name
+        self.name = name_of(function) if name is None else name
         self._access = access
         self._function = function
         self._period_ms = milliseconds(durations.period(period))

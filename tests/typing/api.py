@@ -341,9 +341,19 @@ async def book(item: UUID, price: Decimal, *, at: datetime | None = None) -> Non
     """A task with typed arguments."""
 
 
+@concert.task
+async def book_plainly(item: UUID) -> int:
+    """A task without options."""
+    return item.int
+
+
 async def enqueue_typed() -> None:
     """Arguments are what the function takes; keys are given by id, as text or bytes."""
     await book.enqueue(UUID(int=7), Decimal("9.50"), at=datetime.now(UTC))
+    await book_plainly.enqueue(UUID(int=7))
+    assert_type(await book_plainly(UUID(int=7)), int)
+    await book_plainly.enqueue("7")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    concert.task("high")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     await book.enqueue("7", Decimal("9.50"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await book.enqueue(UUID(int=7), price="9.50")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     keys = {"2026-11": "a secret of 16 bytes or more"}

@@ -21,6 +21,13 @@ __all__ = ["Arguments", "decode_result", "encode_result"]
 
 T = TypeVar("T")
 
+_REFUSALS = (
+    msgspec.MsgspecError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)  # also of a model's own methods
 _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 _NAMED = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
@@ -36,7 +43,8 @@ class Arguments:
 
 
     Raises:
-        TypeError: An annotation cannot be resolved, or two types in it look the same in JSON.
+        TypeError: An annotation cannot be resolved, two types in it look the same in JSON, or JSON has no way to the
+            type of a parameter without default.
     """
 
     def __init__(self, task: str, function: Callable[..., object]) -> None:
@@ -48,6 +56,8 @@ class Arguments:
         self._other_positional = self._other_named = _Converter("", Any)  # never used: bind() refuses what has no place
         for name, parameter in self._signature.parameters.items():
             converter = _Converter(f"argument {name!r} of task {task!r}", hints.get(name, Any))
+            if parameter.default is inspect.Parameter.empty and parameter.kind in _POSITIONAL | _NAMED:
+                converter.check()
             if parameter.kind in _POSITIONAL:
                 self._positional.append(converter)
             if parameter.kind in _NAMED:
@@ -134,10 +144,11 @@ class _Converter:
         TypeError: There is none for this type.
     """
 
-    __slots__ = ("_decoder", "_what")
+    __slots__ = ("_decoder", "_type", "_what")
 
     def __init__(self, what: str, value_type: Any) -> None:  # noqa: ANN401
         self._what = what
+        self._type = value_type
         self._decoder: msgspec.json.Decoder[Any] | None = None
         if value_type is not Any and value_type is not object:
             try:
@@ -145,15 +156,26 @@ class _Converter:
             except (TypeError, ValueError) as error:
                 raise TypeError(f"{what} has no way through JSON: {error}") from error
 
+    def check(self) -> None:
+        """Raise TypeError if no value of the type can be sent."""
+        info = None if self._decoder is None else msgspec.inspect.type_info(self._type)
+        if isinstance(info, msgspec.inspect.CustomType) and not hasattr(info.cls, "model_validate_json"):
+            raise TypeError(
+                f"{self._what} has no way through JSON: it is of type {info.cls.__name__}; send what it can be made of"
+            )
+
     def to_json(self, value: object) -> JSON:
         if self._decoder is None:
             return cast("JSON", value)  # as it is: the encoder would turn bytes, dates and dataclasses into JSON
         try:
             text = msgspec.json.encode(value, enc_hook=_dump)
+        except _REFUSALS as error:
+            raise InvalidPayload(f"{self._what} cannot be sent as JSON: {error}") from error
+        try:
             arrives = self._decoder.decode(text)
             nothing_is_lost = _is_same(value, arrives)
-        except (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
-            raise InvalidPayload(f"{self._what} cannot be sent as JSON: {error}") from error
+        except _REFUSALS as error:
+            raise InvalidPayload(f"{self._what} does not fit its annotation: {error}") from error
         if not nothing_is_lost:
             raise InvalidPayload(
                 f"{self._what} would arrive as {reprlib.repr(arrives)}, but is {reprlib.repr(value)}; "
@@ -166,7 +188,7 @@ class _Converter:
             return value
         try:
             return self._decoder.decode(msgspec.json.encode(value))
-        except (msgspec.MsgspecError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        except _REFUSALS as error:
             raise InvalidPayload(f"{self._what} does not fit its annotation: {error}") from error
 
 

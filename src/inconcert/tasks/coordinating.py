@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import ParamSpec, TypeVar, get_args
+from typing import ParamSpec, TypeVar, get_args, overload
 
 from inconcert._claims.consuming import Guarantee
 from inconcert._core.session import Access
@@ -48,8 +48,14 @@ class TaskCoordinator:
         """What operators do with tasks: look, replay, purge, pause. See `Tasks`."""
         return self._tasks
 
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
     def task(
         self,
+        function: None = None,
+        /,
         *,
         queue: str = DEFAULT_QUEUE,
         name: str | None = None,
@@ -59,12 +65,29 @@ class TaskCoordinator:
         time_limit: Seconds | None = None,
         retry_on: tuple[type[Exception], ...] = (Exception,),
         backoff: Backoff | None = None,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
-        """Register a function, so that workers can run it: `@concert.task(queue="high")`. See `Task`.
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(
+        self,
+        function: Callable[..., object] | None = None,
+        /,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        name: str | None = None,
+        max_attempts: int = MAX_ATTEMPTS,
+        result_ttl: Seconds = RESULT_TTL,
+        expires: Seconds | None = None,
+        time_limit: Seconds | None = None,
+        retry_on: tuple[type[Exception], ...] = (Exception,),
+        backoff: Backoff | None = None,
+    ) -> object:
+        """Register a function for workers to run: `@concert.task` or `@concert.task(queue="high")`. See `Task`.
 
         Args:
+            function: A coroutine function, or a plain one, which runs in a thread.
             queue: Where its jobs go, unless told otherwise.
-            name: What workers know it by; by default its module and qualified name.
+            name: What workers know it by; by default its module and qualified name. Of a script that is run, the module
+                is what others import it as.
             max_attempts: How many attempts may fail before a job is set aside.
             result_ttl: How long the result of a job is kept, in seconds; 0 keeps none.
             expires: After how many seconds a job is not started any more, but set aside; None for never.
@@ -75,7 +98,8 @@ class TaskCoordinator:
                 2 s, 4 s ... up to 5 min, each within 25 % of that.
 
         Raises:
-            TypeError: An annotation cannot be resolved, or has no way through JSON.
+            TypeError: It is a generator function, a class, or nothing that can be called; or an annotation cannot be
+                resolved, or has no way through JSON.
             ValueError: A task of this name is registered already, or a number is out of its range.
             InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
@@ -84,10 +108,10 @@ class TaskCoordinator:
         )
         retrying = Retrying(retry_on, backoff)
 
-        def register(function: Callable[P, R]) -> Task[P, R]:
+        def register(function: Callable[..., object]) -> Task[..., object]:
             return self._registry.register(function, name=name, defaults=defaults, retrying=retrying)
 
-        return register
+        return register if function is None else register(function)
 
     def cron(
         self, expression: str | None = None, *, every: Seconds | None = None, tz: str = "UTC", missed: Missed = "once"

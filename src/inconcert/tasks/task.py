@@ -6,6 +6,7 @@ from types import EllipsisType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from inconcert._rules.durations import Seconds
+from inconcert._rules.functions import name_of
 from inconcert._rules.names import check_name
 from inconcert.tasks.arguments import Arguments
 from inconcert.tasks.enqueuing import Draft, Enqueuing
@@ -35,7 +36,8 @@ class Task(Generic[P, R]):
     ```
 
     Attributes:
-        name: By default the function's module and qualified name. Renaming it strands the jobs of the old name.
+        name: By default the function's module and qualified name. Renaming it strands the jobs of the old name. Of a
+            script that is run, the module is what others import it as, not `__main__`.
         function: What was decorated; plain functions run in a thread.
         arguments: How its arguments are converted to JSON and back.
         defaults: The options of its jobs.
@@ -52,7 +54,8 @@ class Task(Generic[P, R]):
         defaults: Options,
         retrying: Retrying,
     ) -> None:
-        self.name = f"{function.__module__}.{function.__qualname__}" if name is None else name
+        _check(function)
+        self.name = name_of(function) if name is None else name
         check_name("task", self.name)
         self.function = function
         self.defaults = defaults
@@ -160,3 +163,13 @@ class Bound(Generic[P]):
         """As `Task.call`, with the options given."""
         values, named = self._task.arguments.to_json(args, kwargs)
         return Draft(self._task.name, values, named, self._options)
+
+
+def _check(function: object) -> None:
+    """Raise TypeError if this can be no task."""
+    if isinstance(function, Task):
+        raise TypeError(f"{function!r} is a task already; put one @concert.task on a function")
+    if inspect.isclass(function) or not callable(function):
+        raise TypeError(f"{function!r} is not a function; put @concert.task on a function, and options into task(...)")
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise TypeError(f"{function!r} is a generator function; a task returns once, so let it return a list")

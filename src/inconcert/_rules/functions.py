@@ -1,0 +1,23 @@
+"""What a function is called in all processes that import it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["name_of"]
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Its module and qualified name; of a script that runs here, the module is what others import it as."""
+    return f"{_module_of(function)}.{function.__qualname__}"
+
+
+def _module_of(function: Callable[..., object]) -> str:
+    name = function.__module__
+    if name not in {"__main__", "__mp_main__"}:  # the second in a child of multiprocessing
+        return name
+    script = sys.modules[name]
+    if script.__spec__ is not None:  # python -m
+        return script.__spec__.name
+    path: str | None = getattr(script, "__file__", None)
+    return name if path is None else Path(path).stem  # a shell and a notebook have no file
