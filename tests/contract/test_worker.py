@@ -103,6 +103,30 @@ async def test_stopped_worker_lets_running_jobs_end_and_claims_no_more(any_conce
     assert ledger.ready == {"default": put[2:]}
 
 
+@pytest.mark.parametrize("how", ["stop", "cancel"])
+async def test_plain_function_that_ends_while_the_worker_ends_is_done(any_concert: Coordinator, how: str) -> None:
+    """Its thread is waited for anyway, so what it did counts, and its result is kept."""
+    stop, started, may_end = asyncio.Event(), threading.Event(), threading.Event()
+
+    @any_concert.task(name="t")
+    def task() -> str:
+        started.set()
+        may_end.wait(SOON)
+        return "done"
+
+    job = await task.enqueue()
+    worker = asyncio.create_task(any_concert.run_worker("default", stop=stop, grace=0))
+    await eventually(started.is_set)
+    if how == "stop":
+        stop.set()
+    else:
+        worker.cancel()
+    asyncio.get_running_loop().call_later(0.1, may_end.set)
+    await asyncio.wait([worker])
+    assert await job.result(timeout=0) == "done"
+    (await ledger_of(any_concert)).check(put=1, done=1)
+
+
 async def test_what_outlasts_the_grace_goes_back_uncounted(any_concert: Coordinator) -> None:
     """It is cancelled, and the call returns as after any other end."""
     stop, stopped = asyncio.Event(), list[int]()
@@ -582,7 +606,48 @@ async def test_each_attempt_has_a_line_at_its_start_and_at_its_end(
             if put.id in record.getMessage() and record.levelname == "INFO"
         ]
         assert start == f"<ClaimedJob {put.id} 'mail.sold' attempt 1> of queue 'high' starts"
-        assert end.startswith(f"<ClaimedJob {put.id} 'mail.sold' attempt 1> of queue 'high': {outcome} after 0.")
+        assert end.startswith(f"<ClaimedJob {put.id} 'mail.sold' attempt 1> of queue 'high': {outcome}, it took 0.")
+
+
+@pytest.mark.parametrize("how", ["stop", "cancel"])
+async def test_job_that_goes_back_has_a_line_at_its_end(
+    any_concert: Coordinator, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """Of a worker that was told to stop, or cancelled."""
+    started, stop = asyncio.Event(), asyncio.Event()
+
+    @any_concert.task(name="t")
+    async def task() -> None:
+        started.set()
+        await anyio.sleep_forever()
+
+    await task.enqueue()
+    with caplog.at_level(logging.INFO, "inconcert.tasks"):
+        async with in_background(any_concert.run_worker("default", stop=stop, grace=0)) as worker:
+            await started.wait()
+            if how == "stop":
+                stop.set()
+                await worker
+    assert [text for text in caplog.messages if " 't' attempt 1> of queue 'default': back, it took 0." in text]
+
+
+@pytest.mark.parametrize(
+    ("queues", "is_odd"),
+    [(("high", "low"), False), (("high",), False), (("high", "low", "bulk"), False), (("hihg", "low"), True)],
+    ids=str,
+)
+async def test_worker_says_what_it_serves(
+    any_concert: Coordinator, caplog: pytest.LogCaptureFixture, queues: tuple[str, ...], is_odd: bool
+) -> None:
+    """And warns of a queue that no task has, if tasks have one that it does not serve."""
+    for queue in ("high", "low"):
+        any_concert.task(name=queue, queue=queue)(print)
+    with caplog.at_level(logging.INFO, "inconcert.tasks"):
+        await any_concert.run_worker(*queues, burst=True)
+    assert f"the worker begins: queues {', '.join(queues)}; tasks: 2; jobs at once: 100" in caplog.messages
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    expected = "no task has queue hihg, and this worker does not serve queue high; is a name misspelt?"
+    assert warnings == [expected] * is_odd
 
 
 async def test_bad_numbers_of_a_worker_are_refused() -> None:

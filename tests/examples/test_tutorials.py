@@ -33,6 +33,7 @@ def alike(text: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(,\d{3}|Z)", "INSTANT", text)
     text = re.sub(r"(?<=token )\d+", "TOKEN", text)
     text = re.sub(r"\d+(\.\d+)?(?= s\b)", "SECONDS", text)
+    text = re.sub(r"tasks: \d+; jobs at once: \d+", "tasks: N; jobs at once: N", text)
     return re.sub(r"month \d+", "month N", text)
 
 
@@ -171,9 +172,10 @@ class Tutorial:
         (self.folder / "go").unlink()
 
     async def worker(self, name: str, *options: str) -> Terminal:
-        """Start a worker, and wait until it lives."""
+        """Start a worker, and wait until it says what it serves, and lives."""
         before = self.workers()
         terminal = self._start(name, "-m", "inconcert", "worker", "tasks:concert", "--queues", "high,low", *options)
+        await terminal.shows(shown(following("Two tasks", "text", TASKS)[0]))
         await eventually(lambda: self.workers() - before, timeout=20.0)
         return terminal
 

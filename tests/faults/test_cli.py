@@ -70,6 +70,7 @@ async def test_first_signal_drains(concert: Coordinator, number: int) -> None:
         child.signal(number)
         assert await child.wait() == 0
         assert "Traceback" not in child.errors()
+        assert f"<ClaimedJob {put[1]} 'wait' attempt 1> of queue 'default': back, it took 0." in child.errors()
     ledger = await ledger_of(concert)
     ledger.check(put=3, done=1)
     assert ledger.ready == {"default": put[1:]}
@@ -84,7 +85,7 @@ async def test_second_signal_does_not_wait(concert: Coordinator, options: list[s
         put = (await concert.enqueue("wait", [60])).id
         await child.wait_for("started")
         child.signal(signal.SIGTERM)
-        await eventually(lambda: "have 60 s to end" in child.errors())
+        await eventually(lambda: "with 60 s to end" in child.errors())
         child.signal(signal.SIGTERM)
         assert await child.wait(timeout=5) == 0
         assert "Traceback" not in child.errors()
@@ -112,6 +113,17 @@ async def test_third_signal_kills(concert: Coordinator, how: str, code: int) -> 
         assert child.is_running()
         child.signal(signal.SIGTERM)
         assert await child.wait(timeout=5) == code
+
+
+async def test_idle_worker_ends_at_once_while_the_server_is_away(own_server: RealServer) -> None:
+    """It has nothing to give back, so it waits for no answer."""
+    async with Coordinator(own_server.tcp_url, namespace="idle") as concert, start(concert, "worker", SERVICE) as child:
+        await concert.enqueue("wait", [0])
+        await eventually(lambda: ": done, it took" in child.errors())
+        own_server.kill()
+        await eventually(lambda: "command channel: connection lost" in child.errors())
+        child.signal(signal.SIGTERM)
+        assert await child.wait(timeout=5) == 0
 
 
 async def test_job_that_ends_the_process_has_crashed_it(concert: Coordinator) -> None:
@@ -192,9 +204,10 @@ async def test_changed_code_is_loaded(concert: Coordinator, tmp_path: Path) -> N
         await eventually(lambda: "waits for a change" in child.errors())
         module.write_text(code.replace("VERSION", "new"))
         await child.wait_for("new")
-        drains = child.errors().count("have 60 s to end")
+        assert "to end" not in child.errors()  # what ran went back at once
+        assert ": back, it took" in child.errors()
         child.signal(signal.SIGTERM)
-        await eventually(lambda: child.errors().count("have 60 s to end") > drains)
+        await eventually(lambda: "with 60 s to end" in child.errors())
         child.signal(signal.SIGTERM)
         assert await child.wait(timeout=5) == 0
     assert (await ledger_of(concert)).failures == {}

@@ -75,9 +75,10 @@ def _obey_parent(pipe: int, stop: asyncio.Event, worker: "asyncio.Task[None]") -
 
     def told() -> None:
         orders = os.read(pipe, 64)
-        stop.set()
         if NOW in orders:
             worker.cancel()
+        else:
+            stop.set()
         if not orders:
             loop.remove_reader(pipe)
 

@@ -56,6 +56,9 @@ class Consumer:
         delivery: `at_least_once`, or `at_most_once`: a job counts as done when it is handed out, and never comes back,
             whatever becomes of it.
 
+    Attributes:
+        queues: As they were given.
+
     Raises:
         ValueError: No queue, the same twice, or an argument out of its range.
         InvalidName: The name of a queue is empty or longer than 512 bytes.
@@ -78,6 +81,7 @@ class Consumer:
             raise ValueError(f"delivery is {delivery!r}; give 'at_least_once' or 'at_most_once'")
         if type(prefetch) is not int or not 1 <= prefetch <= 500:
             raise ValueError(f"prefetch is {prefetch!r}; give a whole number from 1 to 500")
+        self.queues = queues
         self._access = access
         self._keys = JobKeys(access.keys)
         self._queues = [self._keys.queue(name) for name in queues]

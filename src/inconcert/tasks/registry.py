@@ -59,6 +59,14 @@ class Registry:
         task.arguments.to_json((), {})  # as it is to be called
         self.schedules.append(schedule)
 
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def queues(self) -> set[str]:
+        """Where the jobs of all these go, unless told otherwise."""
+        return {task.defaults.queue for task in self._tasks.values()}
+
     def find(self, name: str) -> Task[Any, Any]:
         """The task of this name.
 

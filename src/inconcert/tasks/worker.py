@@ -77,6 +77,7 @@ class Worker:
         Raises:
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
+        self._say_what_it_serves()
         async with self._consumer:
             draining = asyncio.create_task(self._drain())
             try:
@@ -91,7 +92,8 @@ class Worker:
         """Once it is to stop, claim no more, and cancel what still runs after the grace."""
         await self._stop.wait()
         self._consumer.stop()
-        _log.info("the worker stops: its %d running jobs have %g s to end", self._places - self._free, self._grace)
+        _log.info("the worker stops: jobs that still run: %d, with %g s to end", self._places - self._free, self._grace)
+        self._claim_no_more()
         await anyio.sleep(self._grace)
         await self._stop_running()
 
@@ -109,7 +111,7 @@ class Worker:
                 await self._freed.wait()
             may_be_over = self._burst and not self._running
             count = min(self._free, self._portion)
-            jobs = await (self._consumer.try_claim(count) if may_be_over else self._claim(count))
+            jobs = await self._claim(count, wait=not may_be_over)
             if may_be_over and not jobs:
                 break
             self._free -= len(jobs)
@@ -118,24 +120,40 @@ class Worker:
                 self._running.add(task)
                 task.add_done_callback(self._ended)
 
-    async def _claim(self, count: int) -> list[ClaimedJob]:
+    async def _claim(self, count: int, *, wait: bool) -> list[ClaimedJob]:
         with anyio.CancelScope() as self._wait:  # what a cancelled claim took, the next one is given
-            return await self._consumer.claim(count)
+            return await (self._consumer.claim(count) if wait else self._consumer.try_claim(count))
         return []
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a job was not run to its end", exc_info=error)
-        if self._burst and not self._running:
+        self._claim_no_more()
+
+    def _claim_no_more(self) -> None:
+        """Cancel the claim that is under way, once nothing runs to be waited for: what it took goes back at the end."""
+        if (self._burst or self._stop.is_set()) and not self._running:
             self._wait.cancel()
+
+    def _say_what_it_serves(self) -> None:
+        served, known = set(self._consumer.queues), self._registry.queues
+        queues, tasks = ", ".join(self._consumer.queues), len(self._registry)
+        _log.info("the worker begins: queues %s; tasks: %d; jobs at once: %d", queues, tasks, self._places)
+        if served - known and known - served:
+            _log.warning(
+                "no task has queue %s, and this worker does not serve queue %s; is a name misspelt?",
+                ", ".join(sorted(served - known)),
+                ", ".join(sorted(known - served)),
+            )
 
     async def _run(self, job: ClaimedJob) -> None:
         started_at = time.monotonic()
         _log.info("%r of queue %r starts", job, job.queue)
-        if job.is_over:  # lost before it began
-            self._free_a_place()
-        else:
+        try:
+            if job.is_over:  # lost before it began
+                self._free_a_place()
+                return
             async with job:
                 try:
                     await self._run_body(job)
@@ -145,7 +163,9 @@ class Worker:
                     self._free_a_place()
                     raise
                 self._free_a_place()  # so that the next claim goes out along with the acknowledgement
-        _log.info("%r of queue %r: %s after %.3f s", job, job.queue, job.outcome, time.monotonic() - started_at)
+        finally:
+            seconds = time.monotonic() - started_at
+            _log.info("%r of queue %r: %s, it took %.3f s", job, job.queue, job.outcome, seconds)
 
     async def _run_body(self, job: ClaimedJob) -> None:
         if job.is_cancelled:  # before it began
@@ -168,7 +188,7 @@ class Worker:
             return None
         job.retrying = task.retrying
         call = partial(task.function, *args, **kwargs)
-        return call if task.is_async else partial(self._call_in_thread, call)
+        return call if task.is_async else partial(self._call_in_thread, job, call)
 
     async def _attempt(self, job: ClaimedJob, call: Callable[[], Awaitable[object]]) -> None:
         """Call the function in its middlewares.  What would end the worker, or look like its end, is a failure."""
@@ -190,13 +210,18 @@ class Worker:
                 raise
             raise RuntimeError("it raised CancelledError, and nobody had cancelled it") from error
 
-    async def _call_in_thread(self, call: Callable[[], object]) -> object:
+    async def _call_in_thread(self, job: ClaimedJob, call: Callable[[], object]) -> object:
         ended: list[tuple[object, BaseException | None]] = []
 
         async def run() -> None:
             ended.append(await anyio.to_thread.run_sync(_outcome, call, limiter=self._threads))
 
-        await to_the_end(run())  # nobody can stop a thread: as long as it runs, so does the job
+        try:
+            await to_the_end(run())  # nobody can stop a thread: as long as it runs, so does the job
+        except asyncio.CancelledError:
+            if job.is_cancelled or job.is_over:
+                raise
+            # The worker ends, and has waited for it: what it did counts.
         [(result, error)] = ended
         if error is not None:
             raise error
