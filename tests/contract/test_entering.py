@@ -107,6 +107,9 @@ async def door(request: pytest.FixtureRequest, any_concert: Coordinator) -> Asyn
     door = Door(shared, partial(kind.holders, shared, any_concert))
     yield door
     await eventually(door.is_free)
+    await eventually(
+        lambda: not [task for task in asyncio.all_tasks() if "async_generator_athrow" in repr(task.get_coro())]
+    )
     assert door.object._entered == []
     await eventually(lambda: not majority._under_way)
 

@@ -143,6 +143,11 @@ async def elsewhere(work: Awaitable[Any]) -> Any:
     return await asyncio.create_task(run())
 
 
+def closing() -> "list[asyncio.Task[Any]]":
+    """Where the event loop closes generators."""
+    return [task for task in asyncio.all_tasks() if "async_generator_athrow" in repr(task.get_coro())]
+
+
 async def close_it(stay: AsyncGenerator[object, None]) -> None:
     """As a fixture or a response is closed: by another task."""
     await anext(stay)
@@ -182,6 +187,7 @@ async def test_generator_ends_what_it_is_in(
     await leave(story.stay(any_concert))
     gc.collect()
     await eventually(partial(story.is_over, any_concert))
+    await eventually(lambda: not closing())
     assert complaints == []
 
 
