@@ -311,6 +311,23 @@ async def test_wait_for_a_result_is_bounded(any_concert: Coordinator) -> None:
             await job.cancel(timeout=bad)
 
 
+async def test_names_end_with_the_last_window(any_concert: Coordinator) -> None:
+    """By themselves, unless a job has its name until it has ended: that is kept without end."""
+    keys, client = any_concert._enqueuing._keys, raw(any_concert)
+
+    async def lives() -> list[int]:
+        return [await client.pttl(key) for key in (keys.unique, keys.checks)]
+
+    for name, window in (("short", 60), ("long", 3600), ("short too", 60)):
+        await any_concert.enqueue("t", unique=name, unique_for=window)
+    assert all(3_590_000 < life <= 3_600_000 for life in await lives())
+    assert not (await any_concert.enqueue("t", unique="short", unique_for=60)).created
+    await any_concert.enqueue("t", unique="until done")
+    assert await lives() == [-1, -1]
+    await any_concert.enqueue("t", unique="another", unique_for=60)
+    assert await lives() == [-1, -1]
+
+
 async def test_names_that_are_free_are_dropped_by_a_consumer(any_concert: Coordinator) -> None:
     """All of them, without another enqueue; one that is taken stays."""
     keys, client = any_concert._enqueuing._keys, raw(any_concert)
@@ -691,10 +708,11 @@ async def test_many_names_do_not_pile_up(any_concert: Coordinator) -> None:
 
     client: Any = raw(any_concert)
     keys = any_concert._enqueuing._keys
+    await any_concert.enqueue("t", unique="until it has ended")
     for part in range(4):
         await any_concert.enqueue_many(drafts(part))
         await raw(any_concert).zadd(keys.checks, dict.fromkeys(await client.zrange(keys.checks, 0, -1), 1))
-        assert await client.hlen(keys.unique) <= 600
+        assert await client.hlen(keys.unique) <= 601
         assert await client.zcard(keys.checks) == await client.hlen(keys.unique)
 
 
