@@ -15,6 +15,7 @@ import pytest
 from inconcert import ClaimedJob, Coordinator, JobStatus
 from inconcert.tasks.consumer import Consumer
 from tests.contract.test_tasks import make_due
+from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 
@@ -60,7 +61,7 @@ class Jobs:
 
     async def numbers(self) -> tuple[int, int]:
         """Failures, and crashes."""
-        redis: Any = self.concert.redis
+        redis = raw(self.concert)
         failures, crashes = [await redis.hvals(key) for key in (self.keys.failures, self.keys.crashes)]
         return sum(map(int, failures)), sum(map(int, crashes))
 

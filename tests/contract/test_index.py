@@ -427,9 +427,7 @@ async def test_beginning_of_very_many_words_is_refused(concert: Coordinator) -> 
     """Each would be a search of its own; beside another word it is none, and may be the beginning of any number."""
     index = concert.index("articles")
     await index.add("a", " ".join(f"w{number}" for number in range(1_100)))
-    with pytest.raises(
-        ValueError, match="1,000 words or more of index 'articles' begin with 'w'; give more"
-    ):
+    with pytest.raises(ValueError, match="1,000 words or more of index 'articles' begin with 'w'; give more"):
         await index.search("w*")
     assert await ids(index, "w1*") == ["a"]
     assert await ids(index, "w* w7") == ["a"]

@@ -15,7 +15,7 @@ import pytest
 
 from inconcert import ClaimedJob, Coordinator, JobStatus, current_job
 from tests.support.eventually import eventually
-from tests.support.raw import raw
+from tests.support.raw import let_hear, raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ async def nobody_leads(concert: Coordinator) -> bool:
 
 async def subscribe(concert: Coordinator) -> AsyncGenerator[object, None]:
     """Hear a signal, and a pattern."""
+    await let_hear(concert, "s*")
     async with concert.signal("s").subscribe() as one, concert.signals("s*").subscribe():
         await concert.signal("s").broadcast("hello")
         async for payload in one:

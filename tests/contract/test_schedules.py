@@ -267,7 +267,7 @@ async def test_tick_forgets_a_last_instant_that_has_not_come(any_concert: Coordi
     """The one that was seen, and no other: another worker may have gone on from now already."""
     now_ms, *_ = await tick()
     ahead = now_ms + 86_400_000
-    await any_concert.redis.set(JobKeys(any_concert._access.keys).schedule("s"), ahead)
+    await raw(any_concert).set(JobKeys(any_concert._access.keys).schedule("s"), ahead)
     assert (await tick(void_ms=ahead + 1))[1:] == [ahead, 0]
     again_ms, last_ms, _ = await tick(void_ms=ahead)
     assert last_ms == again_ms

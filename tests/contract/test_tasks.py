@@ -749,7 +749,7 @@ async def test_jobs_due_at_one_instant_run_in_their_order(any_concert: Coordinat
     """However many digits their ids have."""
     task = any_concert.task(queue="q", name="t")(len)
     jobs = await any_concert.enqueue_many([task.options(delay=3600).call([]) for _ in range(120)])
-    client: Any = any_concert.redis
+    client = raw(any_concert)
     delayed = any_concert._enqueuing._keys.queue("q").delayed
     await client.zadd(delayed, dict.fromkeys(await client.zrange(delayed, 0, -1), 1))
     async with any_concert.consume("q", prefetch=120) as consumer:

@@ -250,10 +250,10 @@ class _Side(asyncio.Protocol):
         return self._transport
 
     def reset(self) -> None:
-        with suppress(OSError):  # closed already
-            self.transport.get_extra_info("socket").setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-            )
+        connection = self.transport.get_extra_info("socket")
+        if connection is not None:  # not closed already, as uvloop says it
+            with suppress(OSError):  # nor as asyncio does
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
 
