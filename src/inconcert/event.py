@@ -1,5 +1,6 @@
 """An event: a flag that many wait for, among all processes on one server."""
 
+import time
 from typing import Literal
 
 import anyio
@@ -15,6 +16,7 @@ __all__ = ["Event"]
 _SET, _CLEAR, _LOOK = load("events/set"), load("events/clear"), load("events/look")
 
 EVENT_TTL = 86_400.0  # seconds; a day
+_LATEST = 1.0  # seconds; a time that is said is no later than ours, but for what two clocks differ while one waits
 
 
 class Event:
@@ -113,13 +115,16 @@ class Event:
 
     async def _becomes_set(self) -> Literal[True]:
         async with Listening(self._access.session, self._changes) as listening:
+            asked_at = time.monotonic()
             is_set, looked_at = await self._look()
             while not is_set:
                 heard = await listening.next()
                 said_at = heard.number if isinstance(heard, Heard) else None
-                if said_at is not None and said_at > looked_at:
+                latest = looked_at + (time.monotonic() - asked_at + _LATEST) * 1_000_000
+                if said_at is not None and looked_at < said_at < latest:
                     return True
                 # Something was missed, or this was said before we looked and may not be so any more, or by a stranger.
+                asked_at = time.monotonic()
                 is_set, looked_at = await self._look()
         return True
 

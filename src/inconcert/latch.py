@@ -100,7 +100,7 @@ class Latch:
             Unavailable: The server could not be asked.
             OutcomeUnknown: The server did not answer.
 
-        Cost: 1 round trip if it is open. Else 3, or 2 if another waits in this process; 0 while waiting.
+        Cost: 1 round trip if it is open. Otherwise 4, or 3 if another waits in this process; 0 while waiting.
         """
         seconds = durations.timeout(timeout)
         with anyio.move_on_after(seconds or None):
@@ -118,7 +118,8 @@ class Latch:
             while left:
                 heard = await listening.next()
                 counted = heard.number if isinstance(heard, Heard) else None
-                left = await self.remaining() if counted is None else self._left(counted)
+                if counted is None or not self._left(counted):  # a stranger may have said it
+                    left = await self.remaining()
         return True
 
     def _left(self, counted: int) -> int:

@@ -162,7 +162,7 @@ async def count_down_soon(latch: Latch) -> None:
     await latch.count_down()
 
 
-@pytest.mark.parametrize("text", [b"", b"hello", b"-1", b"\xff", b"9" * 5000], ids=lambda text: repr(text[:5]))
+@pytest.mark.parametrize("text", [b"", b"hello", b"-1", b"\xff", b"1000", b"9" * 5000], ids=lambda text: repr(text[:5]))
 async def test_message_of_another_is_ignored(any_concert: Coordinator, latch: Latch, there: Latch, text: bytes) -> None:
     """Whoever publishes on the channel by hand opens nothing, and disturbs nobody."""
     waiter = asyncio.create_task(there.wait())
