@@ -204,7 +204,9 @@ async def test_different_names_do_not_meet(any_concert: Coordinator) -> None:
         assert not await any_concert.event(name).is_set()
 
 
-@pytest.mark.parametrize("text", [b"", b"hello", b"-1", b"\xff", b"9" * 17, b"9" * 5000], ids=lambda text: f"{len(text)} bytes")
+@pytest.mark.parametrize(
+    "text", [b"", b"hello", b"-1", b"\xff", b"9" * 17, b"9" * 5000], ids=lambda it: f"{len(it)} bytes"
+)
 async def test_message_of_another_is_ignored(any_concert: Coordinator, event: Event, there: Event, text: bytes) -> None:
     """Whoever publishes on the channel by hand wakes nobody, and disturbs nobody."""
     waiter = asyncio.create_task(there.wait())
