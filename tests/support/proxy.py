@@ -249,6 +249,11 @@ class _Side(asyncio.Protocol):
         assert self._transport is not None
         return self._transport
 
+    def write(self, data: bytes) -> None:
+        """Send it, if the peer is still there."""
+        with suppress(RuntimeError):  # of uvloop, where asyncio drops what it can send to nobody
+            self.transport.write(data)
+
     def reset(self) -> None:
         connection = self.transport.get_extra_info("socket")
         if connection is not None:  # not closed already, as uvloop says it
@@ -309,7 +314,7 @@ class _Link:
             if not data:
                 return
             await self._carry("to_server", self._client, data)
-            self._server.transport.write(data)
+            self._server.write(data)
 
     async def _pass_replies(self) -> None:
         while True:
@@ -326,10 +331,10 @@ class _Link:
             passing = len(ends) if allowance is None else allowance.take(len(ends))
             self._network.replies += passing
             if allowance is None or allowance.left > 0:
-                self._client.transport.write(data)
+                self._client.write(data)
                 continue
             whole = ends[passing - 1] if passing else 0
-            self._client.transport.write(data[:whole])
+            self._client.write(data[:whole])
             if whole < len(data) or not allowance.lose_next:
                 self._spend(allowance)
 
