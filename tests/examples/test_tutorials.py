@@ -146,7 +146,8 @@ class Tutorial:
     def __init__(self, server: RealServer, namespace: str, folder: Path, stack: AsyncExitStack) -> None:
         self.folder = folder
         self.namespace = namespace
-        self._workers = f"{{{namespace}:tasks}}:workers"
+        self._workers = f"{{{namespace}:tasks}}:workers"  # those that hold something
+        self._idle = f"{{{namespace}:tasks}}:idle"
         self._server = server
         self._stack = stack
         self._jobs: dict[str, str] = {}  # ids on the page -> ids here
@@ -181,7 +182,7 @@ class Tutorial:
 
     def workers(self) -> set[str]:
         """All that live, or have died unnoticed."""
-        return set(self._server.command("ZRANGE", self._workers, 0, -1))
+        return {worker for key in (self._workers, self._idle) for worker in self._server.command("ZRANGE", key, 0, -1)}
 
     def age(self, worker: str) -> None:
         """Let the heartbeat of a killed worker have been missing for long."""

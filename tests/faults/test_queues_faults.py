@@ -80,9 +80,10 @@ async def in_background(coroutine: Coroutine[Any, Any, object]) -> "AsyncGenerat
 
 async def lapse(concert: Coordinator) -> None:
     """Let all who have items of the queue be taken for dead now; nobody tells them."""
-    workers = ItemKeys(concert._access.keys, "q").workers
-    for worker in await raw(concert).zrange(workers, 0, -1):
-        await raw(concert).zadd(workers, {worker: 1}, xx=True)
+    keys = ItemKeys(concert._access.keys, "q")
+    for key in (keys.workers, keys.idle):
+        for worker in await raw(concert).zrange(key, 0, -1):
+            await raw(concert).zadd(key, {worker: 1}, xx=True)
 
 
 async def forget_all(concert: Coordinator) -> None:
@@ -376,7 +377,8 @@ async def test_closing_while_a_worker_begins_leaves_none(
         await getting
     await eventually(calls[-1].done)
     assert [call._script.name for call in calls] == ["claims/heartbeat", "claims/recover"]
-    assert await raw(concert).exists(ItemKeys(concert._access.keys, "q").workers) == 0
+    keys = ItemKeys(concert._access.keys, "q")
+    assert await raw(concert).exists(keys.workers, keys.idle) == 0
 
 
 async def until_given_back(concert: Coordinator) -> list[Any]:

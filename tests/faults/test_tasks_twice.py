@@ -48,7 +48,8 @@ class Scene:
         parts: dict[str, tuple[str, ...]] = {
             "ack": (
                 keys.bodies, self.claimed, keys.failures, keys.crashes, keys.states, keys.progress, keys.watchers,
-                keys.unique, keys.checks, keys.finished, *keys.kin, keys.line, result,
+                keys.unique, keys.checks, keys.finished, *keys.kin, keys.line, keys.workers,
+                keys.idle, result,
             ),
             "cancel": (
                 keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers, place.delayed, result,
@@ -57,7 +58,7 @@ class Scene:
             "cancelling": (keys.states,),
             "claim": (
                 keys.bodies, keys.workers, self.claimed, keys.failures, keys.crashes, keys.states, keys.paused,
-                keys.clock, place.queue, place.bell, place.delayed,
+                keys.clock, keys.idle, place.queue, place.bell, place.delayed,
             ),
             "dead": (keys.dead, keys.reasons, keys.bodies),
             "enqueue": (
@@ -69,6 +70,7 @@ class Scene:
             "nack": (
                 self.claimed, keys.failures, keys.dead, keys.reasons, place.queue, place.bell, place.delayed,
                 keys.states, keys.progress, keys.watchers, *keys.kin, keys.line, keys.crashes,
+                keys.workers, keys.idle,
             ),
             "outcomes": (keys.outcomes,),
             "pass_on": (
@@ -84,7 +86,7 @@ class Scene:
             ),
             "recover": (
                 keys.workers, self.claimed, keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress,
-                keys.watchers, *keys.kin, keys.line, keys.clock, place.queue, place.bell,
+                keys.watchers, *keys.kin, keys.line, keys.clock, keys.idle, place.queue, place.bell,
             ),
             "replay": (
                 keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell,
@@ -96,7 +98,7 @@ class Scene:
             "running": (self.claimed,),
             "stats": (
                 keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, keys.waiting, keys.clock,
-                place.queue, place.delayed,
+                keys.idle, place.queue, place.delayed,
             ),
             "tick": (keys.bodies, place.queue, place.bell, keys.schedule("s"), result),
             "unwatch": (keys.watchers,),
@@ -145,7 +147,7 @@ async def scene(any_concert: Coordinator) -> Scene:
     await made.run("heartbeat", WORKER, 60_000, 1, 0)
     await made.enqueue(("dead", 0, ""))
     assert await made.claim(1) == [b"dead"]
-    assert await made.run("nack", "dead", 1001, "dead", 0, REASON, "q", made.inboxes) == 1
+    assert await made.run("nack", "dead", 1001, "dead", 0, REASON, "q", made.inboxes, WORKER) == 1
     await made.enqueue(("held", 0, "name"))
     assert await made.claim(2) == [b"held"]
     await made.enqueue(*((f"ready{number}", 0, "") for number in (1, 2, 3)))
@@ -159,7 +161,7 @@ async def test_all_who_wait_are_told_however_many(scene: Scene) -> None:
     watchers = scene.keys.watchers
     await scene.client.zadd(watchers, {f"held 0{number}.1": 0 for number in range(2500)})
     await scene.client.zadd(watchers, {"heldon 1.1": 0, "ready1 1.1": 0})
-    assert await scene.run("ack", scene.inboxes, "held", 2001, "succeeded 1", 0, "") == [1]
+    assert await scene.run("ack", scene.inboxes, WORKER, "held", 2001, "succeeded 1", 0, "") == [1]
     assert await scene.client.zrange(watchers, 0, -1) == [b"heldon 1.1", b"ready1 1.1"]
     assert await scene.client.pttl(scene.keys.result("held")) > 0
 
@@ -233,10 +235,10 @@ async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
 
 async def test_second_ack_changes_nothing(scene: Scene) -> None:
     """The result stays that of the first, and the job is counted once."""
-    assert await scene.run("ack", scene.inboxes, *ACK) == [1]
+    assert await scene.run("ack", scene.inboxes, WORKER, *ACK) == [1]
     before = await scene.ledger()
     assert before.results == {"held": "succeeded 1"}
-    assert await scene.run("ack", scene.inboxes, "held", 2001, "succeeded 2", HOUR, "name") == [0]
+    assert await scene.run("ack", scene.inboxes, WORKER, "held", 2001, "succeeded 2", HOUR, "name") == [0]
     assert await scene.ledger() == before
     assert await scene.client.hgetall(scene.keys.finished) == {b"q": b"1"}
     assert not await scene.client.exists(scene.keys.unique, scene.keys.checks)
@@ -245,8 +247,8 @@ async def test_second_ack_changes_nothing(scene: Scene) -> None:
 async def test_ack_from_another_place_changes_nothing(scene: Scene) -> None:
     """That of an earlier claim of the same job."""
     before = await scene.ledger()
-    assert await scene.run("ack", scene.inboxes, "held", 1001, "succeeded 1", HOUR, "name") == [0]
-    assert await scene.run("nack", "held", 1001, "back", 0, "", "q", scene.inboxes) == 0
+    assert await scene.run("ack", scene.inboxes, WORKER, "held", 1001, "succeeded 1", HOUR, "name") == [0]
+    assert await scene.run("nack", "held", 1001, "back", 0, "", "q", scene.inboxes, WORKER) == 0
     assert await scene.run("progress", "held", 1001, "[0.5]", 1) == 0
     assert await scene.ledger() == before
 
@@ -288,7 +290,7 @@ async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancel
     """Whatever was to become of the job."""
     if is_cancelled:
         await scene.run("cancel", "held", HOUR, scene.inboxes)
-    args = ("held", 2001, verdict, HOUR, REASON, "q", scene.inboxes)
+    args = ("held", 2001, verdict, HOUR, REASON, "q", scene.inboxes, WORKER)
     assert await scene.run("nack", *args) == 1
     before = await scene.ledger()
     assert await scene.run("nack", *args) == 0
@@ -315,10 +317,10 @@ async def test_second_claim_answers_with_the_same_jobs(scene: Scene) -> None:
     assert first[3::7] == [b"ready1", b"ready2"]
     again = await scene.run("claim", WORKER, 3, 3, 1, "q")
     assert again[3:] == first[3:]
-    assert await scene.run("ack", scene.inboxes, "ready1", 3001, "", 0, "", job="ready1") == [1]
+    assert await scene.run("ack", scene.inboxes, WORKER, "ready1", 3001, "", 0, "", job="ready1") == [1]
     assert (await scene.run("claim", WORKER, 3, 2, 1, "q"))[3:] == first[10:]
     assert (await scene.ledger()).ready == {"q": ["ready3"]}
-    assert await scene.run("ack", scene.inboxes, "ready2", 3002, "", 0, "", job="ready2") == [1]
+    assert await scene.run("ack", scene.inboxes, WORKER, "ready2", 3002, "", 0, "", job="ready2") == [1]
 
 
 async def test_claim_passes_over_what_was_cancelled(scene: Scene) -> None:
@@ -456,7 +458,7 @@ async def test_second_recovery_counts_no_second_crash(scene: Scene) -> None:
 @pytest.mark.parametrize("address", ["", "session.2"])
 async def test_second_watch_answers_the_same(scene: Scene, address: str) -> None:
     """Wherever the job is; and whoever waits for it waits once."""
-    await scene.run("ack", scene.inboxes, *ACK)
+    await scene.run("ack", scene.inboxes, WORKER, *ACK)
     await scene.run("cancel", "ready3", HOUR, scene.inboxes, job="ready3")
     await scene.claim(3)
     await scene.run("progress", "ready1", 3001, "[0.5]", 1)
@@ -539,7 +541,7 @@ async def test_second_follow_counts_no_parent_twice(scene: Scene) -> None:
     assert (await scene.ledger()).states["child"] == "waiting 2 0 q"
     await follow(scene, "orphan", "held", "dead")
     assert "orphan" in (await scene.ledger()).dead
-    assert await scene.run("ack", scene.inboxes, *ACK) == [2]
+    assert await scene.run("ack", scene.inboxes, WORKER, *ACK) == [2]
     await follow(scene, "late", "held")
     assert (await scene.ledger()).ready["q"][-1] == "late"
     counts = {b"held": b"3", b"ready1": b"1", b"dead": b"1"}
@@ -551,7 +553,7 @@ async def test_second_pass_on_tells_nobody_twice(scene: Scene) -> None:
     for job in ("first", "second"):
         await follow(scene, job, "held", "ready1")
     await follow(scene, "third", "held", delay_ms=HOUR)
-    assert await scene.run("ack", scene.inboxes, *ACK) == [2]
+    assert await scene.run("ack", scene.inboxes, WORKER, *ACK) == [2]
     keys, place = scene.keys, scene.place
     for names, answer in (((), [1, 0, b"q"]), (("q",), [0, 0]), (("q",), [0, 0])):
         places = (
@@ -576,7 +578,7 @@ async def test_end_of_a_parent_is_news_once(scene: Scene) -> None:
     assert await scene.run("cancel", "ready1", HOUR, scene.inboxes, job="ready1") == 2
     assert await scene.run("cancel", "ready1", HOUR, scene.inboxes, job="ready1") == 2
     assert await scene.run("cancel", "ready1", HOUR, scene.inboxes, job="ready1", request="another") == 1
-    nack = ("held", 2001, "dead", 0, REASON, "q", scene.inboxes)
+    nack = ("held", 2001, "dead", 0, REASON, "q", scene.inboxes, WORKER)
     assert [await scene.run("nack", *nack) for _ in range(2)] == [2, 0]
     assert await scene.client.lrange(scene.keys.news, 0, -1) == [b"ready1", b"held"]
     assert (await scene.run("heartbeat", WORKER, 60_000, 0, 0))[2] == 1
@@ -589,7 +591,7 @@ async def test_end_of_a_parent_is_news_once(scene: Scene) -> None:
 async def test_child_goes_on_waiting_for_a_parent_that_was_replayed_before_it_was_told(scene: Scene) -> None:
     """The parent has not failed any more."""
     await follow(scene, "child", "held")
-    await scene.run("nack", "held", 2001, "dead", 0, REASON, "q", scene.inboxes)
+    await scene.run("nack", "held", 2001, "dead", 0, REASON, "q", scene.inboxes, WORKER)
     assert await scene.run("replay", "held", "", "") == 1
     assert await scene.run("pass_on", scene.inboxes, "q") == [0, 0]
     assert (await scene.ledger()).waiting == ["child"]
@@ -608,7 +610,7 @@ async def test_crash_that_sets_a_parent_aside_is_news(scene: Scene) -> None:
 async def test_pass_on_goes_round_a_key_that_is_not_ours(scene: Scene) -> None:
     """The job is put at the end of the news, and goes on when the key is gone."""
     await follow(scene, "child", "held")
-    assert await scene.run("ack", scene.inboxes, *ACK) == [2]
+    assert await scene.run("ack", scene.inboxes, WORKER, *ACK) == [2]
     await scene.client.set("mine", "x")
     keys = scene.keys
     places = (

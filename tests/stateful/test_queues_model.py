@@ -153,11 +153,11 @@ class QueueModel(RuleBasedStateMachine):
     def claim_as(self, worker: Worker, count: int) -> None:
         keys, only = self.keys, self.keys.only
         claimed = keys.claimed(worker.name)
-        places = (keys.bodies, keys.workers, claimed, keys.failures, keys.crashes, keys.states, keys.paused, keys.clock)
+        places = (keys.bodies, keys.workers, claimed, keys.failures, keys.crashes, keys.states, keys.paused)
         suspects = int(not any(map(self.is_suspect, worker.held)))
         args = (worker.name, worker.number + 1, count, suspects, "")
         if not worker.is_alive:
-            assert self.run(CLAIM, (*places, only.queue, only.bell, only.delayed), *args) == [0]
+            assert self.run(CLAIM, (*places, keys.clock, keys.idle, only.queue, only.bell, only.delayed), *args) == [0]
             return
         self.client.lpop(only.bell)  # as BLPOP does for one who sleeps
         worker.number += 1
@@ -177,7 +177,9 @@ class QueueModel(RuleBasedStateMachine):
             (item, worker.held[item], 1 + self.failures.get(item, 0) + self.crashes.get(item, 0)) for item in taken
         ]
         for _ in range(2):  # the second for a lost reply
-            _, _, _, *parts = self.run(CLAIM, (*places, only.queue, only.bell, only.delayed), *args)
+            _, _, _, *parts = self.run(
+                CLAIM, (*places, keys.clock, keys.idle, only.queue, only.bell, only.delayed), *args
+            )
             rows = list(zip(*[iter(parts)] * 7, strict=True))
             assert [(row[0].decode(), int(row[2]), int(row[3])) for row in rows] == expected
 
@@ -188,10 +190,11 @@ class QueueModel(RuleBasedStateMachine):
         places = (
             keys.bodies, keys.claimed(worker.name), keys.failures, keys.crashes, keys.states, keys.progress,
             keys.watchers, keys.unique, keys.checks, keys.finished, *keys.kin, keys.line,
+            keys.workers, keys.idle,
         )  # fmt: skip
         is_held = item in worker.held and not is_late
         for expected in (int(is_held), 0):
-            assert self.run(ACK, places, INBOXES, item, at + is_late, "", 0, "") == [expected]
+            assert self.run(ACK, places, INBOXES, worker.name, item, at + is_late, "", 0, "") == [expected]
         if is_held:
             del worker.held[item]
             self.end(item)
@@ -202,11 +205,11 @@ class QueueModel(RuleBasedStateMachine):
         item, at = self.any_item(worker, which)
         places = (
             keys.claimed(worker.name), keys.failures, keys.dead, keys.reasons, only.queue, only.bell, only.delayed,
-            keys.states, keys.progress, keys.watchers, *keys.kin, keys.line,
+            keys.states, keys.progress, keys.watchers, *keys.kin, keys.line, keys.crashes, keys.workers, keys.idle,
         )  # fmt: skip
         is_held = item in worker.held and not is_late
         for expected in (int(is_held), 0):
-            args = (item, at + is_late, verdict, 10**12, "{}", "", INBOXES)
+            args = (item, at + is_late, verdict, 10**12, "{}", "", INBOXES, worker.name)
             assert self.run(NACK, places, *args) == expected
         if not is_held:
             return
@@ -229,7 +232,7 @@ class QueueModel(RuleBasedStateMachine):
         """And are found: what they had is at the front, in its old order, or dead with the third crash."""
         worker = self.any_worker(pick)
         worker.is_alive = False
-        self.client.zadd(self.keys.workers, {worker.name: 1}, xx=True)
+        self.client.zadd(self.keys.workers if worker.held else self.keys.idle, {worker.name: 1}, xx=True)
         back: list[str] = []
         buried: list[str] = []
         for item in worker.held:
@@ -259,7 +262,7 @@ class QueueModel(RuleBasedStateMachine):
         keys, only = self.keys, self.keys.only
         places = (
             keys.workers, keys.claimed(worker.name), keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress,
-            keys.watchers, *keys.kin, keys.line, keys.clock, only.queue, only.bell,
+            keys.watchers, *keys.kin, keys.line, keys.clock, keys.idle, only.queue, only.bell,
         )  # fmt: skip
         return self.run(RECOVER, places, worker.name, max_crashes, "{}", INBOXES, "")
 
@@ -301,6 +304,11 @@ class QueueModel(RuleBasedStateMachine):
         assert len(client.hkeys(keys.bodies)) == self.live + len(self.dead) == self.put_so_far - self.done
         assert {id_.decode(): int(count) for id_, count in client.hgetall(keys.failures).items()} == self.failures
         assert {id_.decode(): int(count) for id_, count in client.hgetall(keys.crashes).items()} == self.crashes
+        holding = {worker.name for worker in self.workers if worker.held}
+        assert set(ids(client.zrange(keys.workers, 0, -1))) == holding
+        assert all(client.ttl(keys.claimed(name)) == -1 for name in holding)
+        others = [key for key in client.keys("*:claimed:*") if key.decode().rpartition("claimed:")[2] not in holding]
+        assert all(client.ttl(key) > 0 for key in (*others, *client.keys("*:idle")))
         assert not client.exists(keys.finished, keys.watchers, keys.unique, keys.news, keys.line)
 
     @invariant()

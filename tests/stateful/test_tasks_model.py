@@ -332,8 +332,10 @@ class TasksModel(RuleBasedStateMachine):
             part for name in names for place in [self.places[name]] for part in (place.queue, place.bell, place.delayed)
         ]
         claimed = keys.claimed(worker.name)
-        shared = (keys.bodies, keys.workers, claimed, keys.failures, keys.crashes, keys.states, keys.paused, keys.clock)
-        status, *answer = self.run(CLAIM, (*shared, *parts), worker.name, number, count, count, *names)
+        shared = (keys.bodies, keys.workers, claimed, keys.failures, keys.crashes, keys.states, keys.paused)
+        status, *answer = self.run(
+            CLAIM, (*shared, self.keys.clock, self.keys.idle, *parts), worker.name, number, count, count, *names
+        )
         if not status:
             return None
         rows = zip(*[iter(answer[2:])] * 7, strict=True)
@@ -352,9 +354,9 @@ class TasksModel(RuleBasedStateMachine):
         keys = (
             shared.bodies, shared.claimed(worker.name), shared.failures, shared.crashes, shared.states,
             shared.progress, shared.watchers, shared.unique, shared.checks, shared.finished, *shared.kin, shared.line,
-            shared.result(job),
+            shared.workers, shared.idle, shared.result(job),
         )  # fmt: skip
-        args = (INBOXES, job, at, how, HOUR, self.name_of.get(job, ""))
+        args = (INBOXES, worker.name, job, at, how, HOUR, self.name_of.get(job, ""))
         held = not is_late and job in worker.held
         assert (self.run(ACK, keys, *args) != [0]) == held
         assert self.run(ACK, keys, *args) == [0]
@@ -373,9 +375,9 @@ class TasksModel(RuleBasedStateMachine):
         keys = (
             shared.claimed(worker.name), shared.failures, shared.dead, shared.reasons,
             place.queue, place.bell, place.delayed, shared.states, shared.progress, shared.watchers,
-            *shared.kin, shared.line,
+            *shared.kin, shared.line, shared.crashes, shared.workers, shared.idle,
         )  # fmt: skip
-        args = (job, at, verdict, 10**12, "{}", queue, INBOXES)
+        args = (job, at, verdict, 10**12, "{}", queue, INBOXES, worker.name)
         held = not is_late and job in worker.held
         assert bool(self.run(NACK, keys, *args)) == held
         assert self.run(NACK, keys, *args) == 0
@@ -450,7 +452,7 @@ class TasksModel(RuleBasedStateMachine):
     def lapse(self, pick: int) -> None:
         worker = self.any_worker(pick)
         worker.is_alive = False
-        self.client.zadd(self.keys.workers, {worker.name: 1}, xx=True)
+        self.client.zadd(self.keys.workers if worker.held else self.keys.idle, {worker.name: 1}, xx=True)
 
     @rule(pick=picks)
     def recover(self, pick: int) -> None:
@@ -489,7 +491,7 @@ class TasksModel(RuleBasedStateMachine):
         keys = self.keys
         shared = (
             keys.workers, claimed, keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress, keys.watchers,
-            *keys.kin, keys.line, keys.clock,
+            *keys.kin, keys.line, keys.clock, keys.idle,
         )  # fmt: skip
         return self.run(RECOVER, (*shared, *parts), worker.name, max_crashes, "{}", INBOXES, *names)
 

@@ -117,6 +117,6 @@ def _ledger(prefix: str, rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger
         states=found.get("states", {}),
         failures=counts("failures"),
         crashes=counts("crashes"),
-        workers=found.get("workers", []),
+        workers=[*found.get("workers", []), *found.get("idle", [])],
         results={id_: text for id_, [text] in of("result").items()},
     )

@@ -88,11 +88,12 @@ class Ack(Call):
     def __init__(self, life: Life, inboxes: str, keys: ClaimKeys, batch: list[Ended]) -> None:
         places = (keys.bodies, keys.claimed(life.holder), keys.failures, keys.crashes, keys.states, keys.progress)
         others = (keys.watchers, keys.unique, keys.checks, keys.finished, *keys.kin, keys.line)
-        args: list[Argument] = [inboxes]
+        lives = (keys.workers, keys.idle)
+        args: list[Argument] = [inboxes, life.holder]
         for claimed, result, ttl_ms, _, _ in batch:
             args += (claimed.id, claimed.place, result, ttl_ms, claimed.unique)
         results = keys.results(ended.claimed.id for ended in batch)
-        super().__init__(ACK, (*places, *others, *results), tuple(args), must_run=True)
+        super().__init__(ACK, (*places, *others, *lives, *results), tuple(args), must_run=True)
         self._life = life
         self._batch = batch
 

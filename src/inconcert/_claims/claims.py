@@ -99,6 +99,7 @@ class Claims(ABC, Generic[C]):
             keys.states,
             keys.paused,
             keys.clock,
+            keys.idle,
         )
         self._by_name = {queue.name: queue for queue in queues}
         self._passed_over = 0  # of the dead, with the next heartbeat
@@ -321,9 +322,19 @@ class Claims(ABC, Generic[C]):
         self._let_go(claimed)
         keys, queue = self._keys, self._by_name[claimed.source]
         places = (self._claimed, keys.failures, keys.dead, keys.reasons, queue.queue, queue.bell, queue.delayed)
-        others = (keys.states, keys.progress, keys.watchers, *keys.kin, keys.line, keys.crashes)
+        others = (
+            keys.states,
+            keys.progress,
+            keys.watchers,
+            *keys.kin,
+            keys.line,
+            keys.crashes,
+            keys.workers,
+            keys.idle,
+        )
         args = (
             claimed.id, claimed.place, verdict, milliseconds(delay), reason, queue.name, self._session.inboxes,
+            self.holder,
         )  # fmt: skip
         call = Nack(self, (*places, *others), args)
         self._session.channel.submit(call)

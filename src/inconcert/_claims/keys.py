@@ -6,7 +6,8 @@
     delayed      zset    id -> due time, server ms
     states       hash    id -> where it is, if not in its queue: 'delayed QUEUE', 'running WORKER', 'cancelling WORKER';
                          'cancelling ' of one that came back to its queue, and is to be ended instead of claimed
-    workers      zset    worker -> when it is taken for dead, ms by the lease clock
+    workers      zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold something
+    idle         zset    the same of those that hold nothing, so that nothing of them stays if they are killed; 1 h
     clock        string  'AT SEEN': the lease clock, and the server's at the last look
     claimed:ID   hash    id -> 'place attempt queue-name', of one worker; places rise as they are claimed
     failures     hash    id -> attempts that failed
@@ -87,6 +88,7 @@ class ClaimKeys(ABC):
         "dead",
         "failures",
         "finished",
+        "idle",
         "line",
         "news",
         "older",
@@ -107,7 +109,7 @@ class ClaimKeys(ABC):
         self.bodies, self.states, self.workers, self.failures, self.crashes = parts(
             "bodies", "states", "workers", "failures", "crashes"
         )
-        self.dead, self.reasons, self.line, self.clock = parts("dead", "reasons", "line", "clock")
+        self.dead, self.reasons, self.line, self.clock, self.idle = parts("dead", "reasons", "line", "clock", "idle")
         self.parents, self.children, self.outcomes, self.news = parts("parents", "children", "outcomes", "news")
         self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")
         self.finished, self.paused = parts("finished", "paused")
@@ -119,9 +121,9 @@ class ClaimKeys(ABC):
         return self.parents, self.children, self.outcomes, self.news
 
     @property
-    def life(self) -> tuple[str, str, str]:
+    def life(self) -> tuple[str, str, str, str]:
         """What a heartbeat needs."""
-        return self.workers, self.news, self.clock
+        return self.workers, self.news, self.clock, self.idle
 
     @property
     def requests(self) -> tuple[str, str]:

@@ -92,6 +92,7 @@ def _recover(inboxes: str, keys: ClaimKeys, worker: str, queues: list[QueueKeys]
             *keys.kin,
             keys.line,
             keys.clock,
+            keys.idle,
             *places,
         ),
         (worker, max_crashes, f"{max_crashes} workers died with it", inboxes, *(queue.name for queue in queues)),

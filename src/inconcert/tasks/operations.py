@@ -131,8 +131,8 @@ class Tasks:
         keys = self._keys
         parts = [part for name in queues for place in [keys.queue(name)] for part in (place.queue, place.delayed)]
         running = await self._running()
-        shared = (keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, keys.waiting, keys.clock)
-        workers, dead, *rows = await self._access.session.run(STATS, (*shared, *parts), *queues)
+        shared = (keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, keys.waiting)
+        workers, dead, *rows = await self._access.session.run(STATS, (*shared, keys.clock, keys.idle, *parts), *queues)
         found: dict[str, QueueStats] = {}
         for name, row in zip(queues, zip(*[iter(rows)] * 6, strict=True), strict=True):
             ready, delayed, waiting, oldest_ms, is_paused, finished = row

@@ -15,13 +15,17 @@
 -- KEYS[13]   outcomes  hash    id -> what became of a job that has children
 -- KEYS[14]   news      list    ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[15]   line      zset    address -> ticket: those who wait for room to put something in
--- KEYS[16..] result    string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[16]   workers   zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold something
+-- KEYS[17]   idle      zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing; 1 h
+-- KEYS[18..] result    string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]    inboxes   what the channel of each session's inbox begins with
--- ARGV[2..]  id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is kept for
+-- ARGV[2]    worker    string
+-- ARGV[3..]  id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is kept for
 --            ttl_ms, and at least for 60 s if somebody waits for it
 -- RETURNS    {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told
 -- TWICE      0 for each: it is done already
 -- COST       O(N), N jobs given
+-- @include fall_idle
 -- @include tell_watchers
 -- @include note_end
 -- @include first_in_line
@@ -29,13 +33,13 @@
 local bodies, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local states, progress, watchers, unique, checks, finished = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local parents, children, outcomes, news, line = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
-local inboxes = ARGV[1]
+local workers, idle, inboxes, worker = KEYS[16], KEYS[17], ARGV[1], ARGV[2]
 local given, done, ids, answer, counts = {}, {}, {}, {}, {}
-for i = 2, #ARGV, 5 do
+for i = 3, #ARGV, 5 do
   given[#given + 1] = ARGV[i]
 end
 for n, claim in ipairs(redis.call('HMGET', claimed, unpack(given))) do
-  local i = 5 * n - 3
+  local i = 5 * n - 2
   local place, queue_name = string.match(claim or '', '^(%d+) %d+ (.*)$')
   local is_held = place == ARGV[i + 1]
   answer[n] = is_held and 1 or 0
@@ -53,6 +57,7 @@ for _, key in ipairs({claimed, bodies, failures, crashes, states, progress}) do 
     redis.call('HDEL', key, unpack(ids))
   end
 end
+fall_idle(workers, idle, claimed, worker)
 for queue_name, count in pairs(counts) do
   if queue_name ~= '' then
     redis.call('HINCRBY', finished, queue_name, count)
@@ -68,14 +73,14 @@ for _, i in ipairs(done) do
     ttl_ms = 60000
   end
   if ttl_ms > 0 and result ~= '' then
-    redis.call('SET', KEYS[16 + (i - 2) / 5], result, 'PX', ttl_ms)
+    redis.call('SET', KEYS[18 + (i - 3) / 5], result, 'PX', ttl_ms)
   end
   if name ~= '' and redis.call('HGET', unique, name) == id .. ' 0' then
     redis.call('HDEL', unique, name)
     redis.call('ZREM', checks, name)
   end
   if some_are_related and note_end(parents, children, outcomes, news, id, result ~= '' and result or 'succeeded null') then
-    answer[1 + (i - 2) / 5] = 2
+    answer[1 + (i - 3) / 5] = 2
   end
 end
 return answer

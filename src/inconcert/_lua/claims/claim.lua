@@ -1,7 +1,7 @@
 -- claims/claim: take jobs, or items, from the queues, in their order, for a worker.
 --
 -- KEYS[1]    bodies    hash    id -> 'enqueued_ms envelope'
--- KEYS[2]    workers   zset    worker -> when it is taken for dead, ms by the lease clock
+-- KEYS[2]    workers   zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold something
 -- KEYS[3]    claimed   hash    id -> 'place attempt queue-name', and '#' -> 'number id ...' of the last claim; of this
 --            worker; the places rise from job to job
 -- KEYS[4]    failures  hash    id -> attempts that failed
@@ -9,7 +9,8 @@
 -- KEYS[6]    states    hash    id -> where it is, if not in its queue
 -- KEYS[7]    paused    set     names of queues from which nothing is claimed
 -- KEYS[8]    clock     string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
--- KEYS[9..]  queue     list, then its bell (list) and delayed (zset), for each queue, the most urgent first
+-- KEYS[9]    idle      zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing; 1 h
+-- KEYS[10..] queue     list, then its bell (list) and delayed (zset), for each queue, the most urgent first
 -- ARGV[1]    worker    string
 -- ARGV[2]    number    integer, one more with each claim of this worker
 -- ARGV[3]    count     integer from 1 to 500; fewer are claimed if they have 1 MiB
@@ -25,10 +26,12 @@
 -- @include server_time
 -- @include ring
 local bodies, workers, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local states, paused, clock = KEYS[6], KEYS[7], KEYS[8]
+local states, paused, clock, idle = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local worker, number, count, suspects = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker)
+local is_idle = not ends
+ends = ends or redis.call('ZSCORE', idle, worker)
 local at_ms = string.match(redis.call('GET', clock) or '0 ', '^(%S+) ')
 if not ends or tonumber(ends) <= tonumber(at_ms) then
   return {0}
@@ -43,10 +46,10 @@ end
 local ready, next_ms = {}, -1
 local some_are_paused = redis.call('EXISTS', paused) == 1
 local some_failed, some_crashed = redis.call('EXISTS', failures) == 1, redis.call('EXISTS', crashes) == 1
-for i = 9, #KEYS, 3 do
+for i = 10, #KEYS, 3 do
   ready[i] = redis.call('LLEN', KEYS[i])
   redis.call('LLEN', KEYS[i + 1])
-  if some_are_paused and redis.call('SISMEMBER', paused, ARGV[5 + (i - 9) / 3]) == 1 then
+  if some_are_paused and redis.call('SISMEMBER', paused, ARGV[5 + (i - 10) / 3]) == 1 then
     ready[i] = 0
   end
   local due = redis.call('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')[2]
@@ -65,9 +68,9 @@ if last_number == number then
     end
   end
 else
-  local most = math.ceil(3000 / (#KEYS - 8))  -- ids to look at in each queue: about 1,000 in all of them together
+  local most = math.ceil(3000 / (#KEYS - 9))  -- ids to look at in each queue: about 1,000 in all of them together
   local bytes, step = 0, 1  -- of all that is claimed; ids to look at in one go, each of which may have 1 MiB
-  for i = 9, #KEYS, 3 do
+  for i = 10, #KEYS, 3 do
     local left, popped, too_much = {}, 0, 0
     while #ids < count and bytes < 1048576 and ready[i] > 0 and popped < most do
       local found = redis.call('LPOP', KEYS[i], math.min(step, count - #ids))
@@ -81,7 +84,7 @@ else
         elseif text then  -- else it was cancelled
           suspects, bytes = suspects - (is_suspect and 1 or 0), bytes + #text
           ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
-            found[n], text, number * 1000 + #ids + 1, ARGV[5 + (i - 9) / 3]
+            found[n], text, number * 1000 + #ids + 1, ARGV[5 + (i - 10) / 3]
         end
       end
       ready[i], popped = ready[i] - #found, popped + #found
@@ -124,7 +127,14 @@ if last_number < number then
   if #running > 0 then
     redis.call('HSET', states, unpack(running))
   end
-  for i = 9, #KEYS, 3 do
+  if is_idle and #running > 0 then
+    redis.call('ZREM', idle, worker)
+    redis.call('ZADD', workers, ends, worker)
+    redis.call('PERSIST', claimed)
+  elseif is_idle then
+    redis.call('PEXPIRE', claimed, 3600000)
+  end
+  for i = 10, #KEYS, 3 do
     if ready[i] > 0 then
       ring(KEYS[i + 1])  -- work is left behind: the next idle consumer wakes, one after the other
     end

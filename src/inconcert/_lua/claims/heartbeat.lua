@@ -1,8 +1,9 @@
 -- claims/heartbeat: say that a worker lives, and learn which do not.
 --
--- KEYS[1]  workers      zset    worker -> when it is taken for dead, ms by the lease clock
+-- KEYS[1]  workers      zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold something
 -- KEYS[2]  news         list    ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[3]  clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms; 1 h
+-- KEYS[4]  idle         zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing; 1 h
 -- ARGV[1]  worker       string, unique to this opening of a consumer
 -- ARGV[2]  ttl_ms       integer > 0
 -- ARGV[3]  is_new       1 to begin, 0 to go on
@@ -13,14 +14,18 @@
 -- COST     O(log N), N workers
 -- @include server_time
 -- @include lease_clock
-local workers, news, clock = KEYS[1], KEYS[2], KEYS[3]
+local workers, news, clock, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local worker, ttl_ms, is_new = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local at_ms = lease_clock(clock, workers, ttl_ms, math.floor(server_time() / 1000))
 local ends = redis.call('ZSCORE', workers, worker)
+local place = ends and workers or idle
+ends = ends or redis.call('ZSCORE', idle, worker)
+redis.call('ZREMRANGEBYSCORE', idle, '-inf', at_ms)  -- what holds nothing needs no recovery
 local alive = 0
 if is_new == '1' or (ends and tonumber(ends) > at_ms) then
-  redis.call('ZREM', workers, worker)  -- first: it frees memory, so a full server lets the other pass
-  redis.call('ZADD', workers, at_ms + ttl_ms, worker)
+  redis.call('ZREM', place, worker)  -- first: it frees memory, so a full server lets the other pass
+  redis.call('ZADD', place, at_ms + ttl_ms, worker)
+  redis.call('PEXPIRE', idle, 3600000)
   alive = 1
 end
 local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', at_ms, 'LIMIT', ARGV[4], 10)

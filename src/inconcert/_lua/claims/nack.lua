@@ -16,6 +16,8 @@
 -- KEYS[14] news      list  ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[15] line      zset  address -> ticket: those who wait for room to put something in
 -- KEYS[16] crashes   hash  id -> workers that died with it
+-- KEYS[17] workers   zset  worker -> when it is taken for dead, ms by the lease clock; of those that hold something
+-- KEYS[18] idle      zset  worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing; 1 h
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed
 -- ARGV[3]  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
@@ -24,6 +26,7 @@
 -- ARGV[5]  reason    JSON, of the dead
 -- ARGV[6]  name      of the queue
 -- ARGV[7]  inboxes   what the channel of each session's inbox begins with
+-- ARGV[8]  worker    string
 -- RETURNS  1 done | 2 done, and others are to be told | 0 the worker does not hold it at this place
 -- TWICE    0: it is not held any more
 -- COST     O(log N), N jobs delayed or dead
@@ -31,6 +34,7 @@
 -- @include ring
 -- @include put_off
 -- @include bury
+-- @include fall_idle
 -- @include tell_watchers
 -- @include note_end
 -- @include give_back
@@ -41,7 +45,7 @@ local claimed, failures, dead, reasons, queue, bell, delayed =
 local states, progress, watchers = KEYS[8], KEYS[9], KEYS[10]
 local parents, children, outcomes, news, line, crashes = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 local id, place, verdict, delay_ms, reason = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
-local name, inboxes = ARGV[6], ARGV[7]
+local workers, idle, name, inboxes, worker = KEYS[17], KEYS[18], ARGV[6], ARGV[7], ARGV[8]
 local claim = redis.call('HGET', claimed, id)
 if not claim or string.match(claim, '^%d+') ~= place then
   return 0
@@ -57,6 +61,7 @@ end
 local now_ms = math.floor(server_time() / 1000)
 redis.call('HDEL', claimed, id)  -- first: it frees memory, so a full server lets the rest pass
 redis.call('HDEL', progress, id)
+fall_idle(workers, idle, claimed, worker)
 local is_cancelled = string.sub(redis.call('HGET', states, id) or '', 1, 10) == 'cancelling'
 if verdict == 'crash' then
   redis.call('HINCRBY', crashes, id, 1)

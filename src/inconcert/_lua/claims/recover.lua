@@ -1,6 +1,6 @@
 -- claims/recover: give what a worker holds that is dead, or retires, back to the front of its queues.
 --
--- KEYS[1]    workers      zset    worker -> when it is taken for dead, ms by the lease clock
+-- KEYS[1]    workers      zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold something
 -- KEYS[2]    claimed      hash    id -> 'place attempt queue-name'; of that worker
 -- KEYS[3]    crashes      hash    id -> workers that died with it
 -- KEYS[4]    dead         zset    id -> when it was set aside, server ms
@@ -14,7 +14,8 @@
 -- KEYS[12]   news         list    ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[13]   line         zset    address -> ticket: those who wait for room to put something in
 -- KEYS[14]   clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
--- KEYS[15..] queue        list, then its bell (list), for each queue from which it has claimed
+-- KEYS[15]   idle         zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing
+-- KEYS[16..] queue        list, then its bell (list), for each queue from which it has claimed
 -- ARGV[1]    worker       string
 -- ARGV[2]    max_crashes  integer > 0: a job that killed so many workers is set aside | 0: the worker retires, no crash
 -- ARGV[3]    why          those are set aside: text that JSON has as it is
@@ -35,22 +36,22 @@
 local workers, claimed, crashes, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local states, progress, watchers = KEYS[6], KEYS[7], KEYS[8]
 local parents, children, outcomes, news, line = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
-local clock = KEYS[14]
+local clock, idle = KEYS[14], KEYS[15]
 local worker, max_crashes, why, inboxes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local now_ms = math.floor(server_time() / 1000)
-local ends = redis.call('ZSCORE', workers, worker)
+local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', idle, worker)
 local at_ms = string.match(redis.call('GET', clock) or '0 ', '^(%S+) ')
 if max_crashes > 0 and ends and tonumber(ends) > tonumber(at_ms) then
   return {-1, 0, 0}
 end
 -- Where they may go is read before anything is changed: a key that is not ours stops the script here.
 redis.call('ZCARD', dead)
-for i = 15, #KEYS do
+for i = 16, #KEYS do
   redis.call('LLEN', KEYS[i])
 end
 local place = {}
 for i = 5, #ARGV do
-  place[ARGV[i]] = 15 + (i - 5) * 2
+  place[ARGV[i]] = 16 + (i - 5) * 2
 end
 
 redis.call('HDEL', claimed, '#')
@@ -87,5 +88,6 @@ if buried > 0 then
 end
 if redis.call('EXISTS', claimed) == 0 then
   redis.call('ZREM', workers, worker)
+  redis.call('ZREM', idle, worker)
 end
 return {back, buried, told}

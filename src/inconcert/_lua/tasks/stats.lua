@@ -1,13 +1,14 @@
 -- tasks/stats: how much work there is, and where.
 --
 -- KEYS[1]    bodies    hash  id -> 'enqueued_ms envelope'
--- KEYS[2]    workers   zset  worker -> when it is taken for dead, ms by the lease clock
+-- KEYS[2]    workers   zset  worker -> when it is taken for dead, ms by the lease clock; of those that hold something
 -- KEYS[3]    dead      zset  id -> when it was set aside, server ms
 -- KEYS[4]    paused    set   names of queues from which nothing is claimed
 -- KEYS[5]    finished  hash  queue name -> jobs that have succeeded or were cancelled
 -- KEYS[6]    waiting   hash  queue name -> jobs of it that wait for others
 -- KEYS[7]    clock     string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
--- KEYS[8..]  queue     list, then its delayed (zset), for each queue
+-- KEYS[8]    idle      zset  worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing
+-- KEYS[9..]  queue     list, then its delayed (zset), for each queue
 -- ARGV[1..]  name      of each queue, in the same order
 -- RETURNS    {workers, dead, ready, delayed, waiting, oldest_ms, is_paused, finished, ...}: how many workers live
 --            and how many jobs are dead; then for each queue the jobs in it, how long the first has been there since it
@@ -16,13 +17,17 @@
 -- COST       O(Q), Q queues
 -- @include server_time
 local bodies, workers, dead, paused, finished, waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local clock = KEYS[7]
+local clock, idle = KEYS[7], KEYS[8]
 local now_ms = math.floor(server_time() / 1000)
 local at_ms, seen_ms = string.match(redis.call('GET', clock) or '0 0', '^(%S+) (%S+)$')
 at_ms = at_ms + math.max(0, now_ms - seen_ms)  -- nobody may be left to look
-local answer = {redis.call('ZCOUNT', workers, string.format('(%.0f', at_ms), '+inf'), redis.call('ZCARD', dead)}
+local alive = 0
+for _, key in ipairs({workers, idle}) do
+  alive = alive + redis.call('ZCOUNT', key, string.format('(%.0f', at_ms), '+inf')
+end
+local answer = {alive, redis.call('ZCARD', dead)}
 for i = 1, #ARGV do
-  local queue, delayed = KEYS[6 + 2 * i], KEYS[7 + 2 * i]
+  local queue, delayed = KEYS[7 + 2 * i], KEYS[8 + 2 * i]
   local enqueued_ms
   for _, id in ipairs(redis.call('LRANGE', queue, 0, 99)) do  -- those without a body were cancelled
     enqueued_ms = enqueued_ms or string.match(redis.call('HGET', bodies, id) or '', '^%d+')

@@ -1,0 +1,13 @@
+-- Notes that a worker may hold nothing any more: then it is among the idle, of whom nothing stays that has no TTL.
+local function fall_idle(workers, idle, claimed, worker)
+  if redis.call('HLEN', claimed) > redis.call('HEXISTS', claimed, '#') then
+    return
+  end
+  redis.call('PEXPIRE', claimed, 3600000)
+  local ends = redis.call('ZSCORE', workers, worker)
+  if ends then
+    redis.call('ZREM', workers, worker)
+    redis.call('ZADD', idle, ends, worker)
+    redis.call('PEXPIRE', idle, 3600000)
+  end
+end
