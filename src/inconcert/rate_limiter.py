@@ -9,6 +9,7 @@ Source: docs/explanation/rate-limits.md
 """
 
 import asyncio
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -247,8 +248,12 @@ class _Turn(Call):
         """The permits may be used after a time, counted from here, which is after the server has counted it."""
         self._is_granted = True
         _, wait_us, *_ = grant
-        if wait_us:
-            self._set_timer(self._session.loop.call_later(wait_us / _SECOND, super().answered, grant))
+        self._use_at(time.monotonic() + wait_us / _SECOND, grant)
+
+    def _use_at(self, at: float, grant: Reply) -> None:
+        early = at - time.monotonic()
+        if early > 0:  # also when the timer has fired: those of uvloop count in milliseconds
+            self._set_timer(self._session.loop.call_later(early, self._use_at, at, grant))
         else:
             super().answered(grant)
 
