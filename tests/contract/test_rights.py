@@ -27,9 +27,8 @@ def test_documented_user_has_no_right_that_is_not_used() -> None:
     used = {word.lower() for word in re.findall(r"'([A-Z]{2,})'", code)}
     commands = {rule[1:].replace("pubsub|numsub", "pubsub") for rule in documented_rules() if rule.startswith("+")}
 
-    assert commands - SENT - used == set()
-    assert SENT - commands == set()
-    assert used - commands <= ARGUMENTS
+    assert commands - SENT - used == set(), "take these out of the user in docs/how-to/deploy.md"
+    assert (SENT | used) - commands - ARGUMENTS == set(), "add these to the user in docs/how-to/deploy.md"
 
 
 def as_user(server: RealServer, *rules: str) -> str:
