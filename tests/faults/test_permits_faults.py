@@ -457,6 +457,28 @@ async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, l
         assert number > 5, proxy.replies - seen
 
 
+async def test_message_that_is_missed_before_the_reply_is_not_missed_for_good(
+    server: RealServer, namespace: str
+) -> None:
+    """The process was passed over while it listened to nothing, and hears that it is in line only afterwards."""
+    async with (
+        Proxy(server.tcp_url) as proxy,
+        Coordinator(server.url, namespace=namespace) as there,
+        Coordinator(proxy.url, namespace=namespace) as concert,
+    ):
+        held = await there.lock("door", ttl=30).acquire()
+        proxy.hold_replies()
+        waiter = asyncio.create_task(concert.lock("door").acquire())
+        await in_line(there.lock("door"), 1)
+        await raw(there).delete(there.lock("door")._keys[1])
+        concert._access.session.wakeups.missed()
+        proxy.release_replies()
+        await in_line(there.lock("door"), 1)
+        await held.release()
+        with anyio.fail_after(5):
+            await (await waiter).release()
+
+
 async def flow(lock: Permits[Lease], other: Permits[Lease]) -> list[int]:
     """Take it free, wait for it, hand it to the other process and within one's own; return all tokens in order."""
     tokens: list[int] = []

@@ -164,6 +164,7 @@ class _Attempt(Call):
         "_grant",
         "_is_in_line",
         "_is_withdrawn",
+        "_must_look",
         "_sent_away",
         "_server_ms",
         "_session",
@@ -183,6 +184,7 @@ class _Attempt(Call):
         self._early: str | None = None
         self._grant: Grant | None = None
         self._is_in_line = False
+        self._must_look = False
         self._is_withdrawn = False
         self._sent_away: InconcertError | None = None
 
@@ -241,6 +243,9 @@ class _Attempt(Call):
         early, self._early = self._early, None
         if early is not None:
             self.hear(early)
+        if self._must_look:
+            self._must_look = False
+            self.look()
 
     def hear(self, text: str) -> None:
         if self.done():
@@ -263,8 +268,11 @@ class _Attempt(Call):
             self.look()
 
     def look(self) -> bool:
-        if not self._is_in_line or self.done():
+        if self.done():
             return False
+        if not self._is_in_line:
+            self._must_look = True  # the reply under way may be from before what was missed
+            return True
         self._session.channel.submit(_Look(self, self.keys, _ask(self._session, self.holder, self._terms, self.ticket)))
         return True
 
