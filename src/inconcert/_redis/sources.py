@@ -63,7 +63,7 @@ class UrlSource:
             names = [name for name in option_names(self._url) if name in str(error)]
             option = f"the option {names[0]!r}" if names else "an option"
             raise ValueError(
-                f"the URL of {self.url} has {option} that cannot be; see redis-py's for what it can"
+                f"the URL of {self.url} has {option} that redis-py does not take, or not with this value"
             ) from None
         self.database = _database(pool)
 
