@@ -12,7 +12,7 @@ PEERS := arq docket saq streaq taskiq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format types docs pytest bench clean
+.PHONY: help demo test lint format types docs pytest worlds bench clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ help: ## list the verbs
 demo: $(VENV)/.demo ## run the example service, with a server of its own
 	$(BIN)/python -m examples.marketplace.demo
 
-test: lint types docs pytest ## everything that must hold before a change goes in
+test: lint types docs worlds pytest ## everything that must hold before a change goes in
 
 lint: $(VENV)/.dev ## style and formatting
 	$(BIN)/ruff check .
@@ -39,6 +39,12 @@ docs: $(VENV)/.dev ## build the site into site/; a warning is an error
 
 pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
+
+# What fakeredis shows does not depend on them.
+worlds: $(VENV)/.dev ## contract and fault tests on uvloop; the first also as the user of least rights, in another database
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" --loop uvloop tests/faults
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" --loop uvloop \
+	  --least-rights --database 5 tests/contract
 
 bench: $(VENV)/.bench $(PEERS:%=$(VENV)/peers/%/.installed) ## measure beside the peers; BENCH="locks" to choose
 	@for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py || exit 1; done

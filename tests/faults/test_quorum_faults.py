@@ -250,7 +250,7 @@ async def test_majority_gone_is_told_with_names_and_reasons(
     for server in gone:
         server.kill() if fault == "dead" else server.pause()
     quorum = QuorumLock(clients[:3], "door", namespace=namespace, server_timeout=0.3)
-    why = "Connect call failed" if fault == "dead" else "no answer within 0.3 s"
+    why = "Error 111" if fault == "dead" else "no answer within 0.3 s"
 
     for ask in (quorum.acquire, quorum.try_acquire, quorum.locked):
         started = time.monotonic()
