@@ -16,7 +16,7 @@ __all__ = ["Event"]
 _SET, _CLEAR, _LOOK = load("events/set"), load("events/clear"), load("events/look")
 
 EVENT_TTL = 86_400.0  # seconds; a day
-_LATEST = 1.0  # seconds; a time that is said is no later than ours, but for what two clocks differ while one waits
+_LATEST = 1.0  # seconds that the server's clock may gain on ours in a wait; otherwise no time that is said is later
 
 
 class Event:

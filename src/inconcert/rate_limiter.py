@@ -2,7 +2,7 @@
 
 The server keeps one instant for each limiter: when all permits will be back.  To grant some moves it further away.  It
 also keeps a line of those who wait.  Each of them knows when its turn comes at the latest, and asks then; the script
-that is asked serves the line, and tells whoever is the first in it when to ask.  So a place that is given back is used
+that is asked serves the line, and tells the first in it when to ask.  So a place that is given back is used
 by the next, and nobody polls.
 
 Source: docs/explanation/rate-limits.md
@@ -160,7 +160,7 @@ class RateLimiter:
 
 
 class _Terms(NamedTuple):
-    """What one who takes permits wants, in microseconds."""
+    """What a caller wants, in microseconds."""
 
     cost: int
     burst: int
@@ -290,7 +290,7 @@ def _give_back(session: Session, keys: tuple[str, ...], request: str, cost_us: A
 
 
 def _leave(session: Session, address: str, text: str) -> None:
-    """Give back for one who waits no more, and is in line all the same."""
+    """Give back for a caller that waits no more, and is in line all the same."""
     _, _, _, cost_us, burst_us, line = text.split(" ", 5)
     _give_back(session, Keyspace.beside(line, *_KEYS), address, cost_us, burst_us)
 

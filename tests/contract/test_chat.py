@@ -353,7 +353,7 @@ async def test_message_that_cannot_be_read_is_passed_over_and_counted(
     assert [message.body for message in batches[other].messages] == ["hi"]
     assert await chat.fetch("bob") == []
     assert [message.body for message in await chat.history(kitchen, "cy")] == ["important"]
-    assert "is passed over, for it cannot be read" in caplog.text
+    assert "is passed over, because it cannot be read" in caplog.text
 
 
 # Members.

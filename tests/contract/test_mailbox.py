@@ -160,7 +160,7 @@ async def test_message_that_cannot_be_read_is_dropped_and_told(
     await raw(any_concert).hset(mailbox._keys[0], min(ids, key=int), body)
     [message] = await mailbox.fetch(limit=2)
     assert (message.body, message.missed) == (2, 1)
-    assert "is dropped, for it cannot be read" in caplog.text
+    assert "is dropped, because it cannot be read" in caplog.text
     await raw(any_concert).hset(mailbox._keys[0], max(ids, key=int), body)
     waiting = asyncio.create_task(mailbox.fetch(limit=1, timeout=None))
     await in_line(any_concert, mailbox, 1)

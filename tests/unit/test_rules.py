@@ -126,7 +126,7 @@ def test_payload_that_holds_itself_is_refused() -> None:
 @pytest.mark.parametrize("text", [b"", b"v1.2.3", b'"\xff"', b"[" * 2000 + b"]" * 2000], ids=repr)
 def test_text_that_is_no_payload_is_one_kind_of_error(text: bytes) -> None:
     """Whatever the decoder raises."""
-    with pytest.raises(ValueError, match="no JSON value, or nested too deeply"):
+    with pytest.raises(ValueError, match="not a JSON value, or nested too deeply"):
         decode(text)
 
 

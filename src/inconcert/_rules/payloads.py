@@ -43,12 +43,12 @@ def decode(text: bytes | str) -> JSON:
     """The value that was encoded.
 
     Raises:
-        ValueError: It is no JSON, or nested too deeply to be read here: nobody has sent it by `encode`.
+        ValueError: It is not JSON, or nested too deeply to be read here: nobody has sent it by `encode`.
     """
     try:
         value: JSON = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-        raise ValueError(f"this is no JSON value, or nested too deeply: {error}") from error
+        raise ValueError(f"this is not a JSON value, or nested too deeply: {error}") from error
     return value
 
 

@@ -115,7 +115,7 @@ def read_messages(chat_id: str, first: int, texts: list[bytes]) -> list[Message]
         try:
             found.append(_message(number, text))
         except ValueError as error:
-            _log.error("message %d of chat %r is passed over, for it cannot be read: %s", number, chat_id, error)
+            _log.error("message %d of chat %r is passed over, because it cannot be read: %s", number, chat_id, error)
     return found
 
 

@@ -121,7 +121,7 @@ class Fetching(Call):
             try:
                 value = decode(body)
             except ValueError as error:
-                _log.error("message %d on %r is dropped, for it cannot be read: %s", number, self.key, error)
+                _log.error("message %d on %r is dropped, because it cannot be read: %s", number, self.key, error)
                 unreadable.append(number)
             else:
                 found.append(MailboxMessage(number, number / 1e6, value, int(lapses) + 1, 0, self._address))

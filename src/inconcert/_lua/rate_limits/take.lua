@@ -66,7 +66,7 @@ local free_us = math.max(end_us, now_us) - now_us  -- until all are back, but fo
 if outcome ~= 2 then
   return {outcome, math.max(0, wait_us), free_us + queued_us}
 end
--- The first is told exactly when its time comes. Whoever is behind it hears from it, and asks by itself when all those in line
+-- The first is told exactly when its time comes. A waiter behind it hears from it, and asks by itself when all those in line
 -- would have been served, should the first be dead.
 first = redis.call('ZRANGE', line, 0, 0)[1]
 local its_cost_us, its_burst_us = string.match(first, ' (%d+) (%d+)$')
