@@ -87,7 +87,11 @@ class ChatModel(RuleBasedStateMachine):
         for chat_id, room in self.rooms.items():
             for user in room.members:
                 await self.chat.leave(chat_id, user)
-        left = [key async for key in self.redis.scan_iter("*chat-model:*")]
+        left = [
+            key
+            async for key in self.redis.scan_iter("*chat-model:*")
+            if not key.endswith((b":recent", b":older"))  # what remembers requests lapses by itself
+        ]
         for concert in self.concerts:
             await concert.__aexit__(None, None, None)
         await self.redis.aclose()
