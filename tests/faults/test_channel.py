@@ -239,7 +239,7 @@ async def test_half_open_inbox_is_noticed(server: RealServer, namespace: str, mo
     async with (
         Proxy(server.tcp_url) as proxy,
         Coordinator(server.url, namespace=namespace) as there,
-        Coordinator(proxy.url, namespace=namespace, timeout=0.4) as concert,
+        Coordinator(proxy.url, namespace=namespace, timeout=1.0) as concert,
     ):
         lease = await there.lock("door", ttl=30).acquire()
         waiter = asyncio.create_task(concert.lock("door", ttl=30).acquire())
