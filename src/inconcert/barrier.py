@@ -21,7 +21,7 @@ import anyio
 from inconcert._core.held import local_deadline
 from inconcert._core.listening import Heard, Listening
 from inconcert._core.session import Access, Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules import durations

@@ -4,7 +4,7 @@ import anyio
 
 from inconcert._core.listening import Heard, Listening
 from inconcert._core.session import Access
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds

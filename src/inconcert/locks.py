@@ -13,7 +13,7 @@ from inconcert._core.held import local_deadline
 from inconcert._core.lease import Grant, Lease
 from inconcert._core.line import Parting
 from inconcert._core.session import Access, Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules import durations

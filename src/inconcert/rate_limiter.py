@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from inconcert._core.session import Access, Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply

@@ -9,7 +9,7 @@ import pytest
 
 import inconcert.index.search as searching
 from inconcert import Coordinator, Hit, Index, InvalidName, InvalidPayload, tokenize
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert.index.query import Query
 from inconcert.index.scores import place_of, score_at
 from tests.support.raw import raw

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, InvalidName, InvalidPayload, Mailbox, MailboxMessage, NotConnected
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._rules.payloads import JSON
 from tests.support.eventually import eventually
 from tests.support.raw import raw

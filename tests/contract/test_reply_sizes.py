@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 
 LARGE = "x" * 700_000  # two of them have more than 1 MiB
 MOST = 2_200_000  # bytes: of one that is the last to fit, of one before it, and of what is said of them

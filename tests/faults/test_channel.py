@@ -35,7 +35,7 @@ from inconcert import (
 from inconcert._core.session import Session
 from inconcert._redis import channel as channel_module
 from inconcert._redis import pubsub as pubsub_module
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.scripts import Script
 from inconcert._redis.wire import _TransportWire
 from tests.support.cancelling import MOMENTS, Moment, cancel_at

@@ -17,7 +17,7 @@ import pytest
 
 from inconcert import AcquireTimeout, Coordinator, JobNotFound, QueueFull
 from inconcert._core.session import Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from tests.support.eventually import eventually
 from tests.support.raw import raw

@@ -9,7 +9,7 @@ import pytest
 
 from inconcert import Coordinator, Unavailable
 from inconcert._redis import channel as channel_module
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.scripts import Script
 from tests.faults.test_channel import ECHO, KEY, echo, session_of
 from tests.support.eventually import eventually

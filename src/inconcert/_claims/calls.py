@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from inconcert._claims.claimed import Claimed
 from inconcert._claims.keys import ACK, HEARTBEAT, NACK, ClaimKeys
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._rules.durations import milliseconds

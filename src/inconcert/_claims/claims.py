@@ -21,7 +21,7 @@ from inconcert._claims.recovery import put_all_back
 from inconcert._core.held import local_deadline
 from inconcert._core.session import Session
 from inconcert._redis.blocking import BlockingConnection
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotConnected, NotHeld

@@ -8,7 +8,7 @@ import anyio
 from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.keys import HOLDING, RECOVER, ClaimKeys, QueueKeys
 from inconcert._core.session import Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert.errors import InconcertError, WrongState
 
 __all__ = ["Reaper", "put_all_back"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from inconcert._core.held import Held
 from inconcert._core.line import Parting
 from inconcert._core.session import Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Script, load

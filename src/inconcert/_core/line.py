@@ -8,7 +8,7 @@ import asyncio
 import time
 from typing import Protocol
 
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Script

@@ -20,7 +20,7 @@ from inconcert._core.held import local_deadline
 from inconcert._core.lease import Grant, Lease
 from inconcert._core.line import Parting
 from inconcert._core.session import Access, Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply

@@ -7,7 +7,8 @@ import secrets
 from inconcert._core.line import Lines
 from inconcert._core.renewal import Renewal
 from inconcert._redis.bells import Bells
-from inconcert._redis.channel import Call, Channel
+from inconcert._redis.call import Call
+from inconcert._redis.channel import Channel
 from inconcert._redis.commands import Argument
 from inconcert._redis.greeting import Greeting
 from inconcert._redis.keys import Keyspace

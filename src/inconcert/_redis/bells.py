@@ -9,7 +9,8 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from inconcert._redis.channel import Call, Channel
+from inconcert._redis.call import Call
+from inconcert._redis.channel import Channel
 from inconcert._redis.commands import pack
 from inconcert._redis.link import Link
 from inconcert._redis.replies import ErrorReply, Reply

@@ -17,20 +17,21 @@ Source: docs/explanation/command-channel.md
 import asyncio
 import itertools
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 
 import anyio
 import hiredis
 
-from inconcert._redis.commands import Argument
+from inconcert._redis.call import Call
+from inconcert._redis.held_back import HeldBack
 from inconcert._redis.link import Link
 from inconcert._redis.replies import ErrorReply, Reply, error_for, is_passing
-from inconcert._redis.scripts import Script, loaded
+from inconcert._redis.scripts import loaded
 from inconcert._redis.wire import Pool, Wire
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 
-__all__ = ["Call", "Channel"]
+__all__ = ["Channel"]
 
 _log = logging.getLogger("inconcert")
 
@@ -43,70 +44,6 @@ _ENOUGH = 16  # calls to write before the turn is over, so that the server works
 _UNUSUAL = (ErrorReply, hiredis.PushNotification)
 _A_MOMENT = 1.0  # seconds that a lost connection may take to come back before the server counts as away
 _LAST_WORDS = 2.0  # seconds that closing waits for what is under way, such as releases
-
-
-class Call(asyncio.Future[Reply]):
-    """One command on its way, and the future of its reply.
-
-    Whoever awaits it may be cancelled at any time.  A subclass may override `answered` to hear of the reply even then.
-
-    Attributes:
-        keys: The script's keys.
-        must_run: Whether the command is sent even if its caller was cancelled: true of those that tidy up.
-        overtakes: Whether it may pass calls that are held back, whatever they are about: true of those that keep alive.
-        sends: How often it was written; more than once means that an earlier reply was lost.
-    """
-
-    __slots__ = ("_args", "_script", "give_up_at", "keys", "must_run", "packed", "sends", "sent_at")
-
-    overtakes = False
-
-    def __init__(
-        self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...], *, must_run: bool = False
-    ) -> None:
-        super().__init__()
-        self.packed = script.pack(keys, args)
-        self.must_run = must_run
-        self.sends = 0
-        self.sent_at = self.give_up_at = 0.0
-        self._script = script
-        self.keys = keys
-        self._args = args
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether there is still a reason to send it."""
-        return self.must_run or not self.done()
-
-    @property
-    def key(self) -> str:
-        """The first of its keys."""
-        return self.keys[0]
-
-    @property
-    def tags(self) -> set[str]:
-        """What it is about: the hash tags of its keys."""
-        return {key.partition("}")[0] for key in self.keys}
-
-    @property
-    def title(self) -> str:
-        """What is called, for messages."""
-        return f"{self._script.name} on {self.keys[0]!r}"
-
-    def answered(self, reply: Reply) -> None:
-        """Take the reply."""
-        if not self.done():
-            self.set_result(reply)
-
-    def failed(self, error: InconcertError) -> None:
-        """Take the error that stands for a reply."""
-        if not self.done():
-            self.set_exception(error)
-            self.exception()  # asyncio is not to warn of it when nobody awaits this call
-
-    def carry_source(self) -> None:
-        """From now on carry the script's source along: the server does not know it."""
-        self.packed = self._script.pack_with_source(self.keys, self._args)
 
 
 class Channel:
@@ -130,7 +67,7 @@ class Channel:
         self._lost_at: float | None = None
         self._unsent: deque[Call] = deque()
         self._has_large = False  # whether any of these is
-        self._held_back = _HeldBack()
+        self._held_back = HeldBack()
         self._unanswered: deque[Call | None] = deque()  # None: a reply that nobody waits for
         self._bytes = 0  # of all calls in all three
         self._flush_is_due = False
@@ -438,51 +375,3 @@ class _Waiting(asyncio.Future[None]):
         """Let them look again."""
         if not self.done():
             self.set_result(None)
-
-
-class _HeldBack:
-    """Large calls that are not to be written yet, and small ones that must not pass them, in their order.
-
-    Attributes:
-        calls: They.
-        bytes: Of all of them.
-    """
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.calls: deque[Call] = deque()
-        self._tags: Counter[str] = Counter()
-
-    def is_in_front_of(self, call: Call) -> bool:
-        """Whether one of them is about the same, so that this call must not pass."""
-        return bool(self.calls) and not call.overtakes and not self._tags.keys().isdisjoint(call.tags)
-
-    def append(self, call: Call) -> None:
-        self.calls.append(call)
-        self._count(call, 1)
-
-    def popleft(self) -> Call:
-        call = self.calls.popleft()
-        self._count(call, -1)
-        return call
-
-    def take_all(self) -> list[Call]:
-        """Let go of all."""
-        return [self.popleft() for _ in range(len(self.calls))]
-
-    def take_late(self, now: float) -> list[Call]:
-        """Let go of those whose time is up."""
-        late: list[Call] = []
-        for call in self.take_all():
-            if now >= call.give_up_at:
-                late.append(call)
-            else:
-                self.append(call)
-        return late
-
-    def _count(self, call: Call, by: int) -> None:
-        self.bytes += by * len(call.packed)
-        for tag in call.tags:
-            self._tags[tag] += by
-            if not self._tags[tag]:
-                del self._tags[tag]

@@ -6,7 +6,8 @@ them at once.  `HELLO` is allowed to every user, and costs nothing beside what o
 
 from typing import cast
 
-from inconcert._redis.channel import Call, Channel
+from inconcert._redis.call import Call
+from inconcert._redis.channel import Channel
 from inconcert._redis.commands import pack
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Script

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from inconcert._core.session import Access, Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert.chat.places import Places
 from inconcert.errors import ChatNotFound, NotAMember

@@ -5,7 +5,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from inconcert._core.session import Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert.chat.asking import together
 from inconcert.chat.places import Places

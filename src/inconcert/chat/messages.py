@@ -2,7 +2,7 @@
 
 import sys
 
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass, field
 
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules.payloads import JSON, decode

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 from inconcert._core.lease import Grant, Lease, Renewing
 from inconcert._core.session import Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import LeaseLost

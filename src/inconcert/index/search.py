@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert.index.query import Query

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from inconcert._core.session import Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterable
 
 from inconcert._core.session import Access, Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 from inconcert._core.session import Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.keys import Keyspace
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.payloads import JSON, encode

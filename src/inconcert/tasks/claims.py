@@ -5,7 +5,7 @@ from functools import partial
 
 from inconcert._claims.claims import Claims, Ending, Row
 from inconcert._claims.keys import split_body
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert.errors import InvalidPayload, JobExpired
 from inconcert.tasks.claimed import ClaimedJob

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from inconcert._core.session import Access, Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Script

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import anyio
 
 from inconcert._core.session import Session
-from inconcert._redis.channel import Call
+from inconcert._redis.call import Call
 from inconcert.errors import InconcertError
 from inconcert.tasks.store import UNWATCH
 
