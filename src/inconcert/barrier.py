@@ -46,7 +46,7 @@ class Barrier:
 
     One that leaves, by timeout or cancellation, is waited for again, and the others wait on.  One that dies breaks the
     round: its lease lapses, and the others who wait get `BarrierBroken`.  Such a round is over, and the next arrival
-    begins a new one.  `abort()` breaks the barrier itself: those who wait get `BarrierBroken`, and so does each who
+    begins a new one.  `abort()` breaks the barrier itself: waiters get `BarrierBroken`, and so does each party that
     arrives later, until somebody calls `reset()`.
 
     Use it for steps that all workers must begin together.  If not all need to wait, use `Coordinator.latch`.

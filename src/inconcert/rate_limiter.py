@@ -1,7 +1,7 @@
 """A rate limiter: so many permits in a time, among all processes on one server.
 
 The server keeps one instant for each limiter: when all permits will be back.  To grant some moves it further away.  It
-also keeps a line of those who wait.  Each of them knows when its turn comes at the latest, and asks then; the script
+also keeps a line of waiters.  Each of them knows when its turn comes at the latest, and asks then; the script
 that is asked serves the line, and tells the first in it when to ask.  So a place that is given back is used
 by the next, and nobody polls.
 

@@ -131,7 +131,7 @@ class Claimed(ABC):
         await self._end("dead", reason=Reason.of(error, self.attempt).stored())
 
     async def give_back(self) -> None:
-        """Put it back to the front of its queue; that is no attempt.
+        """Put it back to the front of its queue; that does not count as an attempt.
 
         Raises:
             NotHeld: It has ended before, or this worker was taken for dead.
@@ -273,7 +273,7 @@ def _is_from_outside(error: BaseException) -> bool:
 
 
 def _as_failure(error: BaseException) -> BaseException:
-    """What an attempt has failed with: what ends a coroutine when it comes from outside is no reason to try no more."""
+    """What an attempt has failed with: what would end a coroutine from outside does not stop the attempts."""
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
         failure = RuntimeError(f"it raised {type(error).__name__}, and nobody had ended it")
         failure.__cause__ = error

@@ -13,7 +13,8 @@ __all__ = ["Call"]
 class Call(asyncio.Future[Reply]):
     """One command on its way, and the future of its reply.
 
-    Whoever awaits it may be cancelled at any time.  A subclass may override `answered` to hear of the reply even then.
+    The caller that awaits it may be cancelled at any time.  A subclass may override `answered` to hear of the reply
+    even then.
 
     Attributes:
         keys: The script's keys.

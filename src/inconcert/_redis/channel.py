@@ -141,7 +141,7 @@ class Channel:
         self._make_room()
 
     async def has_room(self, call: Call | None = None) -> None:
-        """Wait while too many calls or bytes are under way: back-pressure for whoever starts something new.
+        """Wait while too many calls or bytes are under way: back-pressure for what is new.
 
         Args:
             call: What is to be submitted; needed if it may be large.
@@ -357,7 +357,7 @@ class Channel:
 
 
 class _Waiting(asyncio.Future[None]):
-    """Someone who waits for room.
+    """A caller that waits for room.
 
     Attributes:
         size: How many bytes of it are wanted, if they are many.

@@ -38,7 +38,7 @@ class HeldBack:
         return [self.popleft() for _ in range(len(self.calls))]
 
     def take_late(self, now: float) -> list[Call]:
-        """Let go of those whose time is up."""
+        """Let go of the calls whose time is up."""
         late: list[Call] = []
         for call in self.take_all():
             if now >= call.give_up_at:

@@ -18,7 +18,7 @@ def check_url(url: str) -> str:
     """Return `url` if it names a server without a doubt, as the driver wants it.
 
     Raises:
-        TypeError: It is no string.
+        TypeError: It is not a string.
         ValueError: The scheme is not one of Redis, of Valkey or of unix sockets, the host or the path is missing, the
             port or the database is no number, a character is not escaped, or certificates would not be checked.  The
             message never holds the URL's secrets.
@@ -55,18 +55,18 @@ def _check_place(shown: str, parts: SplitResult) -> None:
         _ = parts.port
     except ValueError:
         raise ValueError(
-            f"{shown} has a port that is no number from 0 to 65535; "
+            f"{shown} has an invalid port; give a number from 0 to 65535; "
             f"with a password write {parts.scheme}://user:password@host:6379/0"
         ) from None
     if parts.fragment or "@" in parts.path + parts.query:
         raise ValueError(f"{shown} has one of @ # behind its host; write %40 or %23 for it, and %2F %3F for / ?")
     database = parts.path.strip("/")
     if database and not (database.isascii() and database.isdigit()):
-        raise ValueError(f"{shown} has a database that is no number; write {parts.scheme}://host:6379/0")
+        raise ValueError(f"{shown} has an invalid database; write {parts.scheme}://host:6379/0")
 
 
 def option_names(url: str) -> list[str]:
-    """Which options a URL has, those whose names can be shown."""
+    """The options of a URL whose names can be shown."""
     return [name for name, _ in parse_qsl(urlsplit(url).query) if _OPTION_NAME.fullmatch(name)]
 
 

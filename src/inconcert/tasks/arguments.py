@@ -121,7 +121,7 @@ def encode_result(what: str, value: object) -> bytes:
     except Exception as error:  # a model's own way to JSON may raise anything
         raise InvalidPayload(f"{what} cannot be stored as JSON: {error}") from error
     text = encode(what, plain)
-    if len(text) < written:  # the encoder writes each entry of a dictionary, also those whose keys are the same as text
+    if len(text) < written:  # the encoder writes each entry of a dictionary, also when two keys are the same as text
         raise InvalidPayload(f"{what} cannot be stored as JSON: two keys of a dictionary are the same as text")
     return text
 

@@ -255,7 +255,7 @@ class TaskCoordinator:
 
         It ends in good order when `stop` is set: it claims no more, running jobs have `grace` to end, and the rest is
         cancelled and given back at once.  When it is cancelled, that happens without the grace.  A job that is given
-        back goes to the front of its queue, and that is no attempt.
+        back goes to the front of its queue, and that does not count as an attempt.
 
         Args:
             queues: Names of queues, the most urgent first.
