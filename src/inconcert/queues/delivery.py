@@ -15,8 +15,8 @@ class Delivery(Claimed):
     logged, counted as a failed attempt, and *not* passed on, so that a loop goes on with the next item; the item is
     back at the front of its queue at once, and after its last attempt it is set aside with the reason.  A cancelled
     body gives the item back at once, and that does not count as an attempt.  What is not an `Exception` is
-    counted likewise unless it came from outside, and passed on; `KeyboardInterrupt` and `SystemExit` count as a death of
-    the process.
+    counted likewise unless it came from outside, and passed on; `KeyboardInterrupt` and `SystemExit` count as a death
+    of the process.
 
     If this process is taken for dead, because it did not reach the server for the queue's `ttl`, the body is cancelled,
     for another may have the item then.

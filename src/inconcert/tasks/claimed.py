@@ -83,8 +83,8 @@ class ClaimedJob(Claimed):
     exception in the body is logged, counted as a failed attempt, and *not* passed on, so that a consumer's loop goes on
     with the next job; the job is tried again after 1 s, 2 s, 4 s ..., and after its last attempt set aside with the
     reason.  A cancelled body gives the job back at once, and that does not count as an attempt.  What is not an
-    `Exception` is counted likewise unless it came from outside, and passed on; `KeyboardInterrupt` and `SystemExit` count
-    as a death of the worker.
+    `Exception` is counted likewise unless it came from outside, and passed on; `KeyboardInterrupt` and `SystemExit`
+    count as a death of the worker.
 
     If this worker is taken for dead, because it did not reach the server for the length of a heartbeat's lease, the
     body is cancelled, for the job may run elsewhere then.  It is cancelled, too, if somebody cancels the job: then the
