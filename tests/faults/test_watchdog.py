@@ -39,7 +39,7 @@ from tests.support.raw import raw
 from tests.support.servers import RealServer, free_port
 
 HERE = "tests.faults.test_watchdog"
-LEASE = 1.0  # seconds of a heartbeat, here
+LEASE = 2.0  # seconds of a heartbeat, here; longer than a busy machine may stand still
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +128,7 @@ async def test_job_that_blocks_the_loop_runs_once(
         with pytest.raises(StopAsyncIteration):
             await waiting
         log = child.errors()
-    assert log.count("the event loop has stood still for 0.2 s") == 1
+    assert log.count(f"the event loop has stood still for {LEASE / 5:g} s") == 1
     assert log.count("# here it blocks") == 1
     ledger = await ledger_of(concert)
     assert (ledger.bodies, ledger.crashes) == ([], {})
