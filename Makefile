@@ -70,7 +70,7 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/.python
 	$(PIP) --editable '.[bench]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/.python
+$(VENV)/.dev: pyproject.toml src/inconcert/_version.py | $(VENV)/.python
 	$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.demo $@
 

@@ -6,6 +6,7 @@ Open a `Coordinator`, and take locks, permits and turns, hand out work, and talk
 from inconcert._claims.consuming import Guarantee
 from inconcert._core.lease import Lease
 from inconcert._core.listening import Gap
+from inconcert._version import __version__
 from inconcert.barrier import Barrier
 from inconcert.chat.chats import Chats
 from inconcert.chat.reading import Batch, Message
@@ -138,6 +139,7 @@ __all__ = [
     "WriteLease",
     "WriteLock",
     "WrongState",
+    "__version__",
     "current_job",
     "tokenize",
     "wait_all",

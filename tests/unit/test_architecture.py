@@ -11,7 +11,7 @@ import pytest
 SRC = Path(__file__).parents[2] / "src"
 
 _LAYERS = (
-    {"errors", "_rules", "_lua"},
+    {"errors", "_rules", "_lua", "_version"},
     {"_redis"},
     {"_core"},
     {"_claims"},

@@ -17,6 +17,7 @@ import anyio
 import typer
 
 from inconcert._rules import durations
+from inconcert._version import __version__
 from inconcert.cli.processes import CANNOT_START, Parent
 from inconcert.cli.serving import serve
 from inconcert.cli.target import BadTarget, load
@@ -39,8 +40,19 @@ Target = Annotated[
 ]
 
 
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if wanted:
+        typer.echo(f"inconcert {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def inconcert() -> None:
+def inconcert(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Coordination for asyncio services on Redis and Valkey."""
 
 
