@@ -19,6 +19,7 @@ __all__ = [
     "files",
     "links",
     "python",
+    "targets",
     "title",
 ]
 
@@ -90,11 +91,16 @@ def files(text: str) -> dict[str, str]:
     return named
 
 
-def links(text: str) -> Iterator[tuple[str, str]]:
-    """The links to the project's own pages: the file, "" for the page itself, and the anchor, "" for the page's top."""
+def targets(text: str) -> Iterator[str]:
+    """Where the links and pictures of a page point to, as they are written."""
     prose = re.sub(r"`[^`\n]+`", "", _FENCE.sub("", text))
     for link in _LINK.finditer(prose):
-        target: str = link["target"] or link["reference"]
+        yield link["target"] or link["reference"]
+
+
+def links(text: str) -> Iterator[tuple[str, str]]:
+    """The links to the project's own pages: the file, "" for the page itself, and the anchor, "" for the page's top."""
+    for target in targets(text):
         if not re.match(r"[a-z][a-z+.-]*:", target):
             file, _, anchor = target.partition("#")
             yield file, anchor

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import inconcert
-from tests.support.pages import DOCS, PAGES, ROOT, Block, anchors, links, python, title
+from tests.support.pages import DOCS, PAGES, ROOT, Block, anchors, links, python, targets, title
 
+URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
 _DIRECTIVE = re.compile(r"^::: (?P<name>[\w.]+)$", re.MULTILINE)
 
 
@@ -34,6 +35,37 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
             dead.append(f"{file}#{anchor}" if anchor else file)
 
     assert dead == []
+
+
+def test_readme_links_work_where_it_is_read_alone() -> None:
+    """The package index shows the README without the files beside it, so each of its links is a whole address."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+
+    assert list(targets(readme))
+    assert list(links(readme)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_addresses_of_the_project_lead_somewhere(page: Path) -> None:
+    """A whole address on the project's site names a page and a heading of it; one in its repository, a file."""
+    dead: list[str] = []
+    for target in targets(page.read_text("utf-8")):
+        if target.startswith(URLS["Documentation"]):
+            name, _, anchor = target.removeprefix(URLS["Documentation"]).partition("#")
+            file = (DOCS / (name or "index.html")).with_suffix(".md")
+            found = name[-5:] in {"", ".html"} and file.exists()
+            if not found or (anchor and anchor not in anchors(file.read_text("utf-8"))):
+                dead.append(target)
+        elif target.startswith(f"{URLS['Source']}/blob/main/"):
+            if not (ROOT / target.removeprefix(f"{URLS['Source']}/blob/main/")).exists():
+                dead.append(target)
+
+    assert dead == []
+
+
+def test_site_is_built_for_the_address_that_the_package_names() -> None:
+    """The site's canonical addresses are below the project's documentation address."""
+    assert f"\nsite_url: {URLS['Documentation']}\n" in (ROOT / "mkdocs.yml").read_text("utf-8")
 
 
 def test_every_page_is_in_the_navigation() -> None:
