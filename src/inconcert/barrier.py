@@ -30,7 +30,7 @@ from inconcert.errors import BarrierBroken, InconcertError
 
 __all__ = ["Barrier"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.barrier")
 
 _ARRIVE, _RENEW, _LEAVE = load("barriers/arrive"), load("barriers/renew"), load("barriers/leave")
 _ABORT, _RESET, _COUNT = load("barriers/abort"), load("barriers/reset"), load("barriers/count")

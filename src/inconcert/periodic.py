@@ -30,7 +30,7 @@ __all__ = ["PeriodicFunction", "Timetable"]
 
 _BEGIN = load("periodic/begin")
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.periodic")
 
 _TELL_AGAIN = 1.0  # seconds to tidy up in; a function that swallowed its cancellation gets another after it
 
@@ -135,7 +135,7 @@ class _Entry:
         session = self._access.session
         while True:
             begin = partial(session.run, _BEGIN, self._keys, session.new_address(), self._period_ms)
-            wait_ms = await insist(f"periodic function {self.name!r}", begin)
+            wait_ms = await insist(_log, f"periodic function {self.name!r}", begin)
             if not wait_ms:
                 return
             await anyio.sleep(wait_ms / 1000)

@@ -100,30 +100,6 @@ def test_required_redis_is_the_one_that_a_page_names(page: str) -> None:
     assert f"`{redis}`" in (ROOT / page).read_text("utf-8")
 
 
-def test_messages_that_a_page_wants_alerts_for_are_logged() -> None:
-    """Each is part of a message that the code logs, at that level."""
-    logged = [
-        ({"exception": "ERROR"}.get(call.func.attr, call.func.attr.upper()), call.args[0].value)
-        for source in (ROOT / "src").rglob("*.py")
-        for call in ast.walk(ast.parse(source.read_text("utf-8")))
-        if isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and isinstance(call.func.value, ast.Name)
-        and call.func.value.id == "_log"
-        and isinstance(call.args[0], ast.Constant)
-    ]
-    rows = re.findall(
-        r"^\| (WARNING|ERROR) \| `(.+?)` \|", (DOCS / "how-to" / "deploy.md").read_text("utf-8"), re.MULTILINE
-    )
-
-    def is_logged(level: str, words: str) -> bool:
-        pattern = ".*".join(re.escape(part) for part in words.split("..."))
-        return any(level == at and re.search(pattern, str(message)) for at, message in logged)
-
-    assert len(rows) > 5
-    assert [words for level, words in rows if not is_logged(level, words)] == []
-
-
 def test_make_docs_fails_for_a_warning(tmp_path: Path) -> None:
     """The command that builds the site ends with an error if a link names a heading that is not there."""
     verb = re.search(

@@ -14,7 +14,7 @@ from inconcert.errors import InconcertError, NotHeld
 
 __all__ = ["MAX_CRASHES", "Claimed", "Claimer", "Outcome", "Verdict"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.claims")
 
 _SUSPECT = 2  # workers that have died with it, as the script that claims has it, too
 MAX_CRASHES = 3  # workers that may die with something before it is taken for the reason

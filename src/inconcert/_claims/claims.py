@@ -28,7 +28,7 @@ from inconcert.errors import InconcertError, NotConnected, NotHeld
 
 __all__ = ["Claims", "Ending", "Row"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.claims")
 
 C = TypeVar("C", bound=Claimed)
 

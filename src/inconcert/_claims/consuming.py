@@ -1,7 +1,6 @@
 """What whoever claims has while it is open: a life as a worker, a way to sleep, and background tasks."""
 
 import asyncio
-import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Sequence
@@ -17,8 +16,6 @@ from inconcert._core.session import Session
 from inconcert.errors import InconcertError, NotConnected
 
 __all__ = ["AFTER_A_FAILURE", "Consuming", "Guarantee", "settle"]
-
-_log = logging.getLogger("inconcert")
 
 C = TypeVar("C", bound=Claimed)
 

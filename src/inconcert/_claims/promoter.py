@@ -12,7 +12,7 @@ from inconcert.errors import InconcertError
 
 __all__ = ["Promoter"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.claims")
 
 _AFTER_A_FAILURE = 1.0  # seconds
 

@@ -13,7 +13,7 @@ from inconcert.errors import InconcertError, WrongState
 
 __all__ = ["Reaper", "put_all_back"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.claims")
 
 
 class Reaper:

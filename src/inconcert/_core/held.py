@@ -15,7 +15,7 @@ from inconcert.errors import InconcertError, LeaseLost, NotConnected, NotHeld
 
 __all__ = ["Held", "local_deadline"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.leases")
 
 _CLOCK_DRIFT = 0.01  # of a ttl: how much slower than the server's our clock may run; also time for a body to stop in
 _RENEW_AFTER = 1 / 3  # of what is left of a lease

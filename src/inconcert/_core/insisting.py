@@ -12,15 +12,14 @@ from inconcert.errors import OutcomeUnknown, Unavailable
 
 __all__ = ["insist"]
 
-_log = logging.getLogger("inconcert")
-
 T = TypeVar("T")
 
 
-async def insist(what: str, ask: Callable[[], Awaitable[T]]) -> T:
+async def insist(log: logging.Logger, what: str, ask: Callable[[], Awaitable[T]]) -> T:
     """Ask, and ask again after a pause whenever the server could not be asked or did not answer.
 
     Args:
+        log: Where the failures are told.
         what: What is asked for, as log lines name it.
         ask: What may be done again after a failure.
 
@@ -33,5 +32,5 @@ async def insist(what: str, ask: Callable[[], Awaitable[T]]) -> T:
             return await ask()
         except (Unavailable, OutcomeUnknown) as error:
             failures += 1
-            _log.warning("%s: %s; trying again", what, error)
+            log.warning("%s: %s; trying again", what, error)
         await anyio.sleep(backoff(failures, random.random()))

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 __all__ = ["Renewable", "Renewal"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.leases")
 
 _TOGETHER = 0.25  # of the time between a renewal and the deadline: what is due within it is renewed along with the rest
 

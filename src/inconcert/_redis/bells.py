@@ -20,7 +20,7 @@ from inconcert.errors import NotConnected
 
 __all__ = ["Bells", "Sleeper"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.redis")
 
 _RING = load("bells/ring")
 _BLOCK = 5.0  # seconds of one BLPOP, after which it is sent again if anyone sleeps

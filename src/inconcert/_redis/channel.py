@@ -33,7 +33,7 @@ from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unava
 
 __all__ = ["Channel"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.redis")
 
 _MOST_CALLS = 20_000  # under way at once; a server that answers 50,000/s then is 0.4 s behind
 _MOST_BYTES = 32 * 2**20  # under way at once; what a process may hold in memory for a server that is slow

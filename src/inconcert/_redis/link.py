@@ -15,7 +15,7 @@ from inconcert.errors import InconcertError
 
 __all__ = ["Link", "LinkUser"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.redis")
 
 _SETTLED = 1.0  # seconds; a connection that lived for less, and answered nothing, counts as a failure to connect
 _APART = 0.1  # seconds from one connection to the next at least, however well they answer before they are lost

@@ -19,7 +19,7 @@ from inconcert.errors import InconcertError, Unavailable
 
 __all__ = ["Listener", "PubSub"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.redis")
 
 _PING_EVERY = 15.0  # seconds; a half-open connection would otherwise never be noticed, for nothing is sent on it
 

@@ -25,7 +25,7 @@ from inconcert.errors import Unavailable
 
 __all__ = ["Receiver", "Wire", "open_wire"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.redis")
 
 Connection = redis.asyncio.connection.AbstractConnection
 Pool = redis.asyncio.ConnectionPool

@@ -10,6 +10,7 @@ for each user the list of their chats.  A message stays until all members have r
 Source: docs/explanation/chat.md
 """
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import partial
@@ -23,6 +24,8 @@ from inconcert.chat.reading import Batch
 from inconcert.errors import ChatNotFound, NotAMember
 
 __all__ = ["Chats"]
+
+_log = logging.getLogger("inconcert.chat")
 
 
 class Chats(Membership, Messages):
@@ -74,4 +77,4 @@ class Chats(Membership, Messages):
                 if ack:
                     acknowledge = partial(self.ack, user, batch.chat_id, batch.last_id)
                     with suppress(NotAMember, ChatNotFound):  # who has left meanwhile has no position
-                        await insist(f"acknowledging for user {user!r}", acknowledge)
+                        await insist(_log, f"acknowledging for user {user!r}", acknowledge)

@@ -8,6 +8,7 @@ Source: docs/explanation/chat.md
 """
 
 import asyncio
+import logging
 from functools import partial
 from typing import Self
 
@@ -20,6 +21,8 @@ from inconcert.chat.reading import PAGE, Batch, Reading
 from inconcert.errors import InconcertError
 
 __all__ = ["Listener"]
+
+_log = logging.getLogger("inconcert.chat")
 
 
 class Listener:
@@ -65,9 +68,9 @@ class Listener:
             if self._end is not None:
                 raise self._end.with_traceback(None)  # many raise this one
             if self._must_list:
-                await insist(what, self._list)
+                await insist(_log, what, self._list)
             while self._stale:
-                batch = await insist(what, partial(self._look, next(iter(self._stale))))
+                batch = await insist(_log, what, partial(self._look, next(iter(self._stale))))
                 if batch is not None:
                     return batch
             await self._news.wait()

@@ -10,7 +10,7 @@ from inconcert._rules.payloads import JSON, decode
 
 __all__ = ["PAGE", "Batch", "Message", "Reading", "read_messages"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.chat")
 
 _FETCH = load("chat/fetch")
 

@@ -9,6 +9,7 @@ Source: docs/explanation/elections.md
 """
 
 import inspect
+import logging
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -35,6 +36,8 @@ from inconcert.elections.term import Office, Resigned, Term
 from inconcert.errors import InconcertError, LeaseLost, NotHeld
 
 __all__ = ["ELECTION_TTL", "Election"]
+
+_log = logging.getLogger("inconcert.elections")
 
 _RECORD = load("elections/record")
 
@@ -234,7 +237,7 @@ class Election(Permits[Term]):
         return term
 
     async def _win(self) -> Term:
-        return await insist(f"standing for {self._kind} {self._name!r}", partial(self.acquire, timeout=None))
+        return await insist(_log, f"standing for {self._kind} {self._name!r}", partial(self.acquire, timeout=None))
 
     async def _look(self) -> Sight:
         return Sight.read(await self._access.session.run(_RECORD, (self._keys[0], self._record)))
@@ -246,4 +249,4 @@ class Election(Permits[Term]):
                 if isinstance(heard, Heard) and (sight := Sight.read(heard.text)).at_us > latest.at_us:
                     return sight
         # The record should have lapsed, or something was missed, or said before we looked and may not be so any more.
-        return await insist(f"watching {self._kind} {self._name!r}", self._look)
+        return await insist(_log, f"watching {self._kind} {self._name!r}", self._look)

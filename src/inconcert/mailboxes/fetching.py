@@ -28,7 +28,7 @@ _FETCH, _WITHDRAW = load("mailboxes/fetch"), load("mailboxes/withdraw")
 # Of a mailbox, as far as fetches use them.
 KEYS = ("messages", "unread", "claims", "claimed", "dropped", "waiters", "recent", "older")
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.mailboxes")
 
 _NO_WAIT, _JOIN = -1, 0  # in place of a ticket
 _NO_ANSWER = 5.0  # seconds after which to look again when a look was not answered

@@ -9,7 +9,7 @@ from inconcert._rules.payloads import JSON, decode
 
 __all__ = ["Said", "read"]
 
-_log = logging.getLogger("inconcert")
+_log = logging.getLogger("inconcert.signals")
 
 _FORM = re.compile(rb"(\d{1,17}) (\d{1,17}) (.*)", re.DOTALL)
 
