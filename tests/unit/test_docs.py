@@ -14,6 +14,7 @@ import inconcert
 from tests.support.pages import DOCS, PAGES, ROOT, Block, anchors, links, python, targets, title
 
 URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
+FILES = f"{URLS['Source']}/blob/main/"
 _DIRECTIVE = re.compile(r"^::: (?P<name>[\w.]+)$", re.MULTILINE)
 
 
@@ -56,9 +57,8 @@ def test_addresses_of_the_project_lead_somewhere(page: Path) -> None:
             found = name[-5:] in {"", ".html"} and file.exists()
             if not found or (anchor and anchor not in anchors(file.read_text("utf-8"))):
                 dead.append(target)
-        elif target.startswith(f"{URLS['Source']}/blob/main/"):
-            if not (ROOT / target.removeprefix(f"{URLS['Source']}/blob/main/")).exists():
-                dead.append(target)
+        elif target.startswith(FILES) and not (ROOT / target.removeprefix(FILES)).exists():
+            dead.append(target)
 
     assert dead == []
 
