@@ -1,4 +1,4 @@
-"""What is on the pages: README.md, CHANGELOG.md and all under docs/; and the examples in docstrings."""
+"""What is on the pages: those beside README.md, in .github and under docs; and the examples in docstrings."""
 
 import re
 import textwrap
@@ -25,7 +25,7 @@ __all__ = [
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / ".github").rglob("*.md"), *DOCS.rglob("*.md")])
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*.py") if "```python" in path.read_text("utf-8"))
 
 # What the examples in docstrings leave out.
