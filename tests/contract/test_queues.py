@@ -341,6 +341,18 @@ async def test_bury_sets_aside_at_once(any_concert: Coordinator) -> None:
     assert (dead.reason, dead.attempts) == ("ValueError: no", 1)
 
 
+async def test_line_of_a_failure_names_the_item(any_concert: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
+    """And its attempt and queue; also as attributes of the record."""
+    queue = any_concert.queue("q")
+    await queue.put("x")
+    delivery = await queue.get()
+    async with delivery:
+        raise ValueError("no")
+    [record] = [record for record in caplog.records if record.name == "inconcert.claims"]
+    assert record.getMessage() == f"item {delivery.id} attempt 1 (queue 'q') failed"
+    assert vars(record).items() >= {"item_id": delivery.id, "attempt": 1, "queue": "q"}.items()
+
+
 async def test_item_that_cannot_be_read_is_set_aside(any_concert: Coordinator) -> None:
     """And those behind it are handed out."""
     queue = any_concert.queue("q")

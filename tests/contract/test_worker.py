@@ -589,7 +589,7 @@ async def test_body_may_end_its_own_attempt(
 async def test_each_attempt_has_a_line_at_its_start_and_at_its_end(
     any_concert: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With id, task, attempt, queue, and what became of it."""
+    """With id, attempt, task, queue, and what became of it; also as attributes of the record."""
 
     @any_concert.task(name="mail.sold", queue="high")
     async def task(*, fail: bool) -> None:
@@ -600,13 +600,28 @@ async def test_each_attempt_has_a_line_at_its_start_and_at_its_end(
     with caplog.at_level(logging.INFO, "inconcert.tasks"):
         await any_concert.run_worker("high", burst=True)
     for put, outcome in zip(puts, ("done", "retry"), strict=True):
-        start, end = [
-            record.getMessage()
-            for record in caplog.records
-            if put.id in record.getMessage() and record.levelname == "INFO"
-        ]
-        assert start == f"<ClaimedJob {put.id} 'mail.sold' attempt 1> of queue 'high' starts"
-        assert end.startswith(f"<ClaimedJob {put.id} 'mail.sold' attempt 1> of queue 'high': {outcome}, it took 0.")
+        text = f"job {put.id} attempt 1 (task 'mail.sold', queue 'high')"
+        records = [record for record in caplog.records if vars(record).get("job_id") == put.id]
+        start, *failed, end = [record.getMessage() for record in records]
+        assert start == f"{text} starts"
+        assert failed == [f"{text} failed"] * (outcome == "retry")
+        assert end.startswith(f"{text}: {outcome}, it took 0.")
+        for record in records:
+            assert vars(record).items() >= {"attempt": 1, "task": "mail.sold", "queue": "high"}.items()
+
+
+async def test_job_runs_in_a_task_of_its_name(any_concert: Coordinator) -> None:
+    """So that lines of its own can name it."""
+    names: list[str] = []
+
+    @any_concert.task(name="mail.sold")
+    async def task() -> None:
+        current = asyncio.current_task()
+        names.append(current.get_name() if current else "")
+
+    put = await task.enqueue()
+    await any_concert.run_worker("default", burst=True)
+    assert names == [f"job {put.id} attempt 1 (task 'mail.sold', queue 'default')"]
 
 
 @pytest.mark.parametrize("how", ["stop", "cancel"])
@@ -628,7 +643,7 @@ async def test_job_that_goes_back_has_a_line_at_its_end(
             if how == "stop":
                 stop.set()
                 await worker
-    assert [text for text in caplog.messages if " 't' attempt 1> of queue 'default': back, it took 0." in text]
+    assert [text for text in caplog.messages if " attempt 1 (task 't', queue 'default'): back, it took 0." in text]
 
 
 @pytest.mark.parametrize(

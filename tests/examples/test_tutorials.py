@@ -31,6 +31,7 @@ def alike(text: str) -> str:
     """What is not the same in each run is left out: ids, instants and seconds."""
     text = _JOB.sub("ID", text)
     text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(,\d{3}|Z)", "INSTANT", text)
+    text = re.sub(r"(?<=inconcert\.)(\w+)\[\d+\]", r"\1[PID]", text)
     text = re.sub(r"(?<=token )\d+", "TOKEN", text)
     text = re.sub(r"\d+(\.\d+)?(?= s\b)", "SECONDS", text)
     text = re.sub(r"tasks: \d+; jobs at once: \d+", "tasks: N; jobs at once: N", text)

@@ -70,7 +70,9 @@ async def test_first_signal_drains(concert: Coordinator, number: int) -> None:
         child.signal(number)
         assert await child.wait() == 0
         assert "Traceback" not in child.errors()
-        assert f"<ClaimedJob {put[1]} 'wait' attempt 1> of queue 'default': back, it took 0." in child.errors()
+        assert (
+            f"[{child.pid}]: job {put[1]} attempt 1 (task 'wait', queue 'default'): back, it took 0." in child.errors()
+        )
     ledger = await ledger_of(concert)
     ledger.check(put=3, done=1)
     assert ledger.ready == {"default": put[1:]}

@@ -350,6 +350,19 @@ async def test_blockage_is_told_where_no_connection_can_be_made(
     assert "# here it blocks" in told[0]
 
 
+async def test_log_names_the_job_that_blocks(concert: Coordinator, caplog: pytest.LogCaptureFixture) -> None:
+    """With the stack of what blocks."""
+
+    @concert.task(name="report")
+    async def report() -> None:
+        sleep_for(LEASE)
+
+    put = await report.enqueue()
+    await concert.run_worker("default", burst=True)
+    [told] = [record.getMessage() for record in caplog.records if record.threadName == "inconcert watchdog"]
+    assert f"s in job {put.id} attempt 1 (task 'report', queue 'default'), and this is where:" in told
+
+
 async def test_closing_right_after_a_blockage_ends_the_thread(concert: Coordinator) -> None:
     """In whatever it was doing."""
     for seconds in (0.15, 0.3, 0.35, 0.7):

@@ -110,12 +110,14 @@ class Claimed(ABC):
     ) -> bool:
         was_stopped = self._leave(error)
         if error is not None and not was_stopped and not _is_from_outside(error):
-            _log.error("%r failed", self, exc_info=error)
+            _log.error("%s failed", self, exc_info=error, extra=self._fields())
         try:
             if not self._is_over:  # else it was lost, or ended by hand in the body
                 await self._end_of_body(error, was_stopped=was_stopped)
         except InconcertError as unconfirmed:
-            _log.warning("%r: its end was not confirmed, so it may come again: %s", self, unconfirmed)
+            _log.warning(
+                "%s: its end was not confirmed, so it may come again: %s", self, unconfirmed, extra=self._fields()
+            )
         return was_stopped or isinstance(error, Exception)
 
     async def bury(self, error: Exception) -> None:
@@ -127,7 +129,7 @@ class Claimed(ABC):
 
         Cost: 1 round trip.
         """
-        _log.error("%r is set aside: %s", self, error)
+        _log.error("%s is set aside: %s", self, error, extra=self._fields())
         await self._end("dead", reason=Reason.of(error, self.attempt).stored())
 
     async def give_back(self) -> None:
@@ -156,11 +158,12 @@ class Claimed(ABC):
         try:
             self._is_settled = await self._settle()
         except InconcertError as unconfirmed:
-            _log.warning("%r is not handed out: %s", self, unconfirmed)
+            _log.warning("%s is not handed out: %s", self, unconfirmed, extra=self._fields())
         self._is_over = not self._is_settled
 
     def lose(self) -> None:
         """Take note that it is not ours any more, and stop the body."""
+        _log.warning("%s is stopped: its worker was taken for dead, or is closing", self, extra=self._fields())
         self._is_over = True
         self._outcome = "lost"
         if self._body is not None:
@@ -187,6 +190,10 @@ class Claimed(ABC):
         return self._outcome
 
     # Below.
+
+    @abstractmethod
+    def _fields(self) -> dict[str, object]:
+        """What a record of the log has of it, beside the text that `str` makes of it."""
 
     def _enter(self) -> Body:
         """Begin the body, which is cancelled when it is lost."""

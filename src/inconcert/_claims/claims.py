@@ -230,7 +230,6 @@ class Claims(ABC, Generic[C]):
         self.is_lost = True
         self._session.wakeups.forget(self.holder)
         for claimed in self._held.values():
-            _log.warning("%r is stopped: its worker was taken for dead, or is closing", claimed)
             claimed.lose()
         self._held.clear()
 

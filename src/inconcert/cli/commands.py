@@ -30,6 +30,7 @@ __all__ = ["app"]
 
 _log = logging.getLogger("inconcert.cli")
 
+_LINE = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
 _FAILED = 1  # exit code: it could not do what it was asked to, and may another time
 _NOBODYS_QUEUE = "inconcert health"
 
@@ -171,7 +172,7 @@ def _refuse(why: str) -> NoReturn:
 
 def _log_to_stderr() -> None:
     """Unless the user's module has set up its own logging."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, format=_LINE)
 
 
 def _run(work: Coroutine[object, object, None], *, uvloop: bool) -> None:

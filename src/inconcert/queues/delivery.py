@@ -98,7 +98,13 @@ class Delivery(Claimed):
         seconds = durations.delay(delay)
         await self._fail_with(None, "retry" if seconds else "again", delay=seconds)
 
+    def __str__(self) -> str:
+        return f"item {self.id} attempt {self.attempt} (queue {self.queue!r})"
+
     # Below.
+
+    def _fields(self) -> dict[str, object]:
+        return {"item_id": self.id, "attempt": self.attempt, "queue": self.queue}
 
     async def _succeed(self) -> None:
         await self.ack()

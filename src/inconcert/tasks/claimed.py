@@ -16,7 +16,7 @@ from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.job import JobStatus, read_outcome
 from inconcert.tasks.retrying import Retrying
 
-__all__ = ["ClaimedJob", "JobClaimer", "current_job"]
+__all__ = ["ClaimedJob", "JobClaimer", "current_job", "fields_of"]
 
 _log = logging.getLogger("inconcert.tasks")
 
@@ -169,6 +169,9 @@ class ClaimedJob(Claimed):
     def __repr__(self) -> str:
         return f"<ClaimedJob {self.id} {self.name!r} attempt {self.attempt}>"
 
+    def __str__(self) -> str:
+        return f"job {self.id} attempt {self.attempt} (task {self.name!r}, queue {self.queue!r})"
+
     async def __aenter__(self) -> Self:
         body = self._enter()
         self._entered = _Entered(self, _innermost())
@@ -262,7 +265,7 @@ class ClaimedJob(Claimed):
 
     async def cancelled(self) -> None:
         """End it as cancelled."""
-        _log.info("%r was cancelled", self)
+        _log.info("%s was cancelled", self, extra=fields_of(self))
         await self._done(_CANCELLED, _CANCELLED_TTL, outcome="cancelled")
 
     def cancel(self) -> None:
@@ -282,6 +285,9 @@ class ClaimedJob(Claimed):
         return self._is_cancelled
 
     # Below.
+
+    def _fields(self) -> dict[str, object]:
+        return fields_of(self)
 
     def _leave(self, error: BaseException | None) -> bool:
         entered, self._entered = self._entered, None
@@ -314,9 +320,14 @@ class ClaimedJob(Claimed):
             try:
                 delay = self.retrying.delay(failures, error)
             except Exception:  # noqa: BLE001 - of the user's backoff
-                _log.exception("%r: its backoff failed, so the usual one is taken", self)
+                _log.exception("%s: its backoff failed, so the usual one is taken", self, extra=fields_of(self))
                 delay = Retrying().delay(failures, None)
         await self._fail_with(error, "retry", delay=delay)
+
+
+def fields_of(job: ClaimedJob) -> dict[str, object]:
+    """What a record of the log has of a job, beside the text that `str` makes of it."""
+    return {"job_id": job.id, "attempt": job.attempt, "task": job.name, "queue": job.queue}
 
 
 def _read(job_id: str, outcome: bytes, as_type: type[T] | None) -> JSON | T:

@@ -232,7 +232,9 @@ class Job:
             try:
                 await pass_on(session, keys)
             except InconcertError as error:  # the next heartbeat of a worker finds it again
-                _log.warning("jobs that wait for job %s cannot be told yet: %s", self.id, error)
+                _log.warning(
+                    "jobs that wait for job %s cannot be told yet: %s", self.id, error, extra={"job_id": self.id}
+                )
         return bool(answer)
 
     async def _watch(self, *, is_cancelling: bool = False) -> tuple[JobStatus, bytes]:

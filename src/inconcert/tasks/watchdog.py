@@ -82,7 +82,10 @@ class Watchdog:
                     return
                 if not turned.wait(patience):
                     _log.warning(
-                        "the event loop has stood still for %g s, and this is where:\n%s", patience, self._where()
+                        "the event loop has stood still for %g s in %s, and this is where:\n%s",
+                        patience,
+                        self._in_what(),
+                        self._where(),
                     )
                     self._stand_in(turned, lease)
                     while not turned.wait(lease) and not self._loop.is_closed():
@@ -97,6 +100,11 @@ class Watchdog:
         except RuntimeError:
             return False
         return True
+
+    def _in_what(self) -> str:
+        """The asyncio task that blocks: a worker gives it the name of its job."""
+        task = asyncio.current_task(self._loop)
+        return task.get_name() if task is not None else "a callback"
 
     def _where(self) -> str:
         frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

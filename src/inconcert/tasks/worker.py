@@ -15,7 +15,7 @@ from inconcert._core.completion import to_the_end
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert.errors import InvalidPayload, UnknownTask
-from inconcert.tasks.claimed import ClaimedJob
+from inconcert.tasks.claimed import ClaimedJob, fields_of
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.registry import Registry
 
@@ -116,7 +116,7 @@ class Worker:
                 break
             self._free -= len(jobs)
             for job in jobs:
-                task = asyncio.create_task(self._run(job))
+                task = asyncio.create_task(self._run(job), name=str(job))  # the name is for logs
                 self._running.add(task)
                 task.add_done_callback(self._ended)
 
@@ -128,7 +128,7 @@ class Worker:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a job was not run to its end", exc_info=error)
+            _log.error("%s was not run to its end", task.get_name(), exc_info=error)
         self._claim_no_more()
 
     def _claim_no_more(self) -> None:
@@ -149,7 +149,7 @@ class Worker:
 
     async def _run(self, job: ClaimedJob) -> None:
         started_at = time.monotonic()
-        _log.info("%r of queue %r starts", job, job.queue)
+        _log.info("%s starts", job, extra=fields_of(job))
         try:
             if job.is_over:  # lost before it began
                 self._free_a_place()
@@ -165,7 +165,7 @@ class Worker:
                 self._free_a_place()  # so that the next claim goes out along with the acknowledgement
         finally:
             seconds = time.monotonic() - started_at
-            _log.info("%r of queue %r: %s, it took %.3f s", job, job.queue, job.outcome, seconds)
+            _log.info("%s: %s, it took %.3f s", job, job.outcome, seconds, extra=fields_of(job))
 
     async def _run_body(self, job: ClaimedJob) -> None:
         if job.is_cancelled:  # before it began
@@ -239,7 +239,9 @@ async def _in_time(job: ClaimedJob, call: Callable[[], Awaitable[object]]) -> ob
         raise TimeoutError(f"task {job.name!r} ran longer than {job.time_limit:g} s")
     if limit.cancel_called:
         seconds = time.monotonic() - started_at
-        _log.warning("%r could not be stopped at its limit, and was done after %.3f s", job, seconds)
+        _log.warning(
+            "%s could not be stopped at its limit, and was done after %.3f s", job, seconds, extra=fields_of(job)
+        )
     return result
 
 
