@@ -201,7 +201,8 @@ class Coordinator(TaskCoordinator):
         try:
             self._client = await self._source.open()
             pool = self._client.connection_pool
-            session = Session(pool, self._access.keys, self._key_ring, timeout=self._timeout)
+            server = self.url or "of a client of its own"
+            session = Session(pool, self._access.keys, self._key_ring, server=server, timeout=self._timeout)
             await session.open()
         except BaseException:
             await to_the_end(self._close(None))

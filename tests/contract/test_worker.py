@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import math
+import os
+import re
 import sys
 import threading
 import time
@@ -13,6 +15,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
+import inconcert
 from inconcert import ClaimedJob, Coordinator, JobStatus, NotConnected, current_job
 from inconcert._claims.keys import ACK, CLAIM
 from inconcert._redis.wire import _TransportWire  # pyright: ignore[reportPrivateUsage]
@@ -659,10 +662,52 @@ async def test_worker_says_what_it_serves(
         any_concert.task(name=queue, queue=queue)(print)
     with caplog.at_level(logging.INFO, "inconcert.tasks"):
         await any_concert.run_worker(*queues, burst=True)
-    assert f"the worker begins: queues {', '.join(queues)}; tasks: 2; jobs at once: 100" in caplog.messages
+    name, namespace = any_concert._access.session.id, any_concert._access.keys.namespace
+    assert (
+        f"worker {name} starts; pid: {os.getpid()}; inconcert: {inconcert.__version__}; "
+        f"server: {any_concert.url or 'of a client of its own'}; namespace: {namespace}; "
+        f"queues: {', '.join(queues)}; tasks: high, low; jobs at once: 100"
+    ) == caplog.messages[0]
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     expected = "no task has queue hihg, and this worker does not serve queue high; is a name misspelt?"
     assert warnings == [expected] * is_odd
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, "none"), (20, "t19"), (22, "t19 and 2 more")])
+async def test_worker_names_so_many_tasks(
+    any_concert: Coordinator, caplog: pytest.LogCaptureFixture, count: int, shown: str
+) -> None:
+    """The first twenty, for there may be hundreds."""
+    for number in range(count):
+        any_concert.task(name=f"t{number:02}")(print)
+    with caplog.at_level(logging.INFO, "inconcert.tasks"):
+        await any_concert.run_worker("default", burst=True)
+    [tasks] = re.findall("; tasks: (.*);", caplog.messages[0])
+    assert tasks.split(", ")[-1] == shown
+    assert len(tasks.split(", ")) == min(max(count, 1), 20)
+
+
+@pytest.mark.parametrize("how", ["burst", "stop", "cancel"])
+async def test_worker_says_that_it_has_ended(
+    any_concert: Coordinator, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """And how many attempts it has begun, however it ends."""
+    stop, started = asyncio.Event(), asyncio.Event()
+
+    @any_concert.task(name="t")
+    async def task() -> None:
+        started.set()
+
+    await task.enqueue()
+    with caplog.at_level(logging.INFO, "inconcert.tasks"):
+        worker = any_concert.run_worker("default", stop=stop, burst=how == "burst")
+        async with in_background(worker) as running:
+            await started.wait()
+            if how != "cancel":
+                stop.set()
+                await running
+    name = any_concert._access.session.id
+    assert re.fullmatch(rf"worker {name} has ended after 0\.\d s; attempts: 1", caplog.messages[-1])
 
 
 async def test_bad_numbers_of_a_worker_are_refused() -> None:

@@ -34,7 +34,10 @@ def alike(text: str) -> str:
     text = re.sub(r"(?<=inconcert\.)(\w+)\[\d+\]", r"\1[PID]", text)
     text = re.sub(r"(?<=token )\d+", "TOKEN", text)
     text = re.sub(r"\d+(\.\d+)?(?= s\b)", "SECONDS", text)
-    text = re.sub(r"tasks: \d+; jobs at once: \d+", "tasks: N; jobs at once: N", text)
+    text = re.sub(r"worker [0-9a-f]{16}(?= )", "worker ID", text)
+    for fact in ("pid", "inconcert", "server", "namespace", "jobs at once"):
+        text = re.sub(rf"; {fact}: [^;\n]+", f"; {fact}: FACT", text)
+    text = text.replace("; tasks: tasks.count_orders, ", "; tasks: ")  # which comes later
     return re.sub(r"month \d+", "month N", text)
 
 

@@ -520,6 +520,18 @@ async def test_password_is_not_shown_by_what_works(guarded: RealServer, caplog: 
     assert [text for text in shown if "the-secret" in text] == []
 
 
+async def test_worker_names_its_server_without_the_password(
+    guarded: RealServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the first line of its log."""
+    caplog.set_level(logging.DEBUG)
+    url = f"redis://default:the-secret@127.0.0.1:{guarded.port}/0?socket_timeout=9&client_name=the-secret"
+    async with Coordinator(url) as concert:
+        await concert.run_worker("q", burst=True)
+    assert f"; server: redis://127.0.0.1:{guarded.port}/0; " in caplog.text
+    assert "the-secret" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "url",
     [

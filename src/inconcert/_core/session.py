@@ -31,6 +31,7 @@ class Session:
     Attributes:
         id: Tells this opening from all others, in any process.
         inboxes: What the channel of each session's inbox begins with; its id follows.
+        server: Which server, without secrets, as log lines name it.
         pool: Where connections come from, for those that need one of their own.
         timeout: How long a call may take, reconnecting included, in seconds.
         channel: Where commands go.
@@ -42,10 +43,11 @@ class Session:
         key_ring: What jobs and items are signed with.
     """
 
-    def __init__(self, pool: Pool, keys: Keyspace, key_ring: KeyRing, *, timeout: float) -> None:
+    def __init__(self, pool: Pool, keys: Keyspace, key_ring: KeyRing, *, server: str, timeout: float) -> None:
         self.id = secrets.token_hex(8)
         self.loop = asyncio.get_running_loop()
         self.inboxes = keys.inboxes
+        self.server = server
         self.pool = pool
         self.timeout = timeout
         self.wakeups = Wakeups(pool, keys.inboxes + self.id, timeout=timeout / 2)

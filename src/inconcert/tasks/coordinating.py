@@ -270,6 +270,7 @@ class TaskCoordinator:
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
         worker = Worker(
+            self._access,
             self.consume(*queues, weights=weights),
             self._registry,
             concurrency=concurrency,

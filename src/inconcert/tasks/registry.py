@@ -59,8 +59,10 @@ class Registry:
         task.arguments.to_json((), {})  # as it is to be called
         self.schedules.append(schedule)
 
-    def __len__(self) -> int:
-        return len(self._tasks)
+    @property
+    def names(self) -> list[str]:
+        """The names of all these, sorted."""
+        return sorted(self._tasks)
 
     @property
     def queues(self) -> set[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -12,8 +13,10 @@ import anyio
 import anyio.to_thread
 
 from inconcert._core.completion import to_the_end
+from inconcert._core.session import Access, Session
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
+from inconcert._version import __version__
 from inconcert.errors import InvalidPayload, UnknownTask
 from inconcert.tasks.claimed import ClaimedJob, fields_of
 from inconcert.tasks.consumer import Consumer
@@ -24,6 +27,7 @@ __all__ = ["DEFAULT_GRACE", "Middleware", "Worker"]
 _log = logging.getLogger("inconcert.tasks")
 
 DEFAULT_GRACE = 30.0  # seconds; what Kubernetes gives a pod by default
+_MOST_NAMES = 20  # of tasks in one line of the log
 _TELL_AGAIN = 1.0  # seconds to tidy up in; a body that swallowed its cancellation gets another after it
 
 Middleware = Callable[[ClaimedJob], AbstractAsyncContextManager[object]]
@@ -36,6 +40,7 @@ class Worker:
     the running jobs are cancelled, too, and go back to the front of their queues at once.
 
     Args:
+        access: The way to the open session.
         consumer: Where jobs come from; opened and closed by the worker.
         registry: The functions.
         concurrency: How many jobs may run at once, 1 or more.
@@ -47,6 +52,7 @@ class Worker:
 
     def __init__(
         self,
+        access: Access,
         consumer: Consumer,
         registry: Registry,
         *,
@@ -58,6 +64,7 @@ class Worker:
     ) -> None:
         if type(concurrency) is not int or concurrency < 1:
             raise ValueError(f"concurrency is {concurrency!r}; give a whole number from 1")
+        self._access = access
         self._consumer = consumer
         self._registry = registry
         self._stop = stop or asyncio.Event()
@@ -65,6 +72,7 @@ class Worker:
         self._burst = burst
         self._middlewares = middlewares
         self._free = self._places = concurrency
+        self._attempts = 0
         self._portion = (concurrency + 1) // 2  # so that the server claims one half while the other begins to run
         self._freed = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
@@ -77,22 +85,28 @@ class Worker:
         Raises:
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
-        self._say_what_it_serves()
-        async with self._consumer:
-            draining = asyncio.create_task(self._drain())
-            try:
-                await self._claim_and_start()
-                while self._running:
-                    await asyncio.wait(self._running)
-            finally:
-                draining.cancel()
-                await to_the_end(self._stop_running())
+        session, started_at = self._access.session, time.monotonic()
+        self._say_what_it_serves(session)
+        try:
+            async with self._consumer:
+                draining = asyncio.create_task(self._drain(session.id))
+                try:
+                    await self._claim_and_start()
+                    while self._running:
+                        await asyncio.wait(self._running)
+                finally:
+                    draining.cancel()
+                    await to_the_end(self._stop_running())
+        finally:
+            seconds = time.monotonic() - started_at
+            _log.info("worker %s has ended after %.1f s; attempts: %d", session.id, seconds, self._attempts)
 
-    async def _drain(self) -> None:
+    async def _drain(self, name: str) -> None:
         """Once it is to stop, claim no more, and cancel what still runs after the grace."""
         await self._stop.wait()
         self._consumer.stop()
-        _log.info("the worker stops: jobs that still run: %d, with %g s to end", self._places - self._free, self._grace)
+        running = self._places - self._free
+        _log.info("worker %s stops; jobs that still run: %d, with %g s to end", name, running, self._grace)
         self._claim_no_more()
         await anyio.sleep(self._grace)
         await self._stop_running()
@@ -115,6 +129,7 @@ class Worker:
             if may_be_over and not jobs:
                 break
             self._free -= len(jobs)
+            self._attempts += len(jobs)
             for job in jobs:
                 task = asyncio.create_task(self._run(job), name=str(job))  # the name is for logs
                 self._running.add(task)
@@ -136,10 +151,20 @@ class Worker:
         if (self._burst or self._stop.is_set()) and not self._running:
             self._wait.cancel()
 
-    def _say_what_it_serves(self) -> None:
+    def _say_what_it_serves(self, session: Session) -> None:
         served, known = set(self._consumer.queues), self._registry.queues
-        queues, tasks = ", ".join(self._consumer.queues), len(self._registry)
-        _log.info("the worker begins: queues %s; tasks: %d; jobs at once: %d", queues, tasks, self._places)
+        _log.info(
+            "worker %s starts; pid: %d; inconcert: %s; server: %s; namespace: %s; "
+            "queues: %s; tasks: %s; jobs at once: %d",
+            session.id,
+            os.getpid(),
+            __version__,
+            session.server,
+            self._access.keys.namespace,
+            ", ".join(self._consumer.queues),
+            _some(self._registry.names),
+            self._places,
+        )
         if served - known and known - served:
             _log.warning(
                 "no task has queue %s, and this worker does not serve queue %s; is a name misspelt?",
@@ -243,6 +268,12 @@ async def _in_time(job: ClaimedJob, call: Callable[[], Awaitable[object]]) -> ob
             "%s could not be stopped at its limit, and was done after %.3f s", job, seconds, extra=fields_of(job)
         )
     return result
+
+
+def _some(names: list[str]) -> str:
+    """The first of these names, and how many more there are."""
+    shown, more = names[:_MOST_NAMES], len(names) - _MOST_NAMES
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "") or "none"
 
 
 def _outcome(call: Callable[[], object]) -> tuple[object, BaseException | None]:
