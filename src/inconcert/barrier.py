@@ -32,13 +32,27 @@ __all__ = ["Barrier"]
 
 _log = logging.getLogger("inconcert.barrier")
 
-_ARRIVE, _RENEW, _LEAVE = load("barriers/arrive"), load("barriers/renew"), load("barriers/leave")
-_ABORT, _RESET, _COUNT = load("barriers/abort"), load("barriers/reset"), load("barriers/count")
 
 BARRIER_TTL = 10.0  # seconds; how long the others wait for one that died, so shorter than that of a lock
 _MOST = 10_000  # parties; a message names all of them
 _RENEW_AFTER = 1 / 3  # of what is left of a lease
 _TRY_AGAIN = 1 / 10  # of a ttl, when a renewal failed
+
+
+class _Keys(NamedTuple):
+    participants: str
+    order: str
+    rounds: str
+    recent: str
+    older: str
+
+
+_ARRIVE = load("barriers/arrive").bind(_Keys)
+_RENEW = load("barriers/renew").bind(_Keys)
+_LEAVE = load("barriers/leave").bind(_Keys)
+_ABORT = load("barriers/abort").bind(_Keys)
+_RESET = load("barriers/reset").bind(_Keys)
+_COUNT = load("barriers/count").bind(_Keys)
 
 
 class Barrier:
@@ -83,7 +97,7 @@ class Barrier:
         self._name = name
         if type(parties) is not int or not 1 <= parties <= _MOST:
             raise ValueError(f"parties of barrier {name!r} is {parties!r}; give a whole number from 1 to {_MOST}")
-        keys = access.keys.of("barrier", name, "participants", "order", "rounds", "recent", "older")
+        keys = access.keys.of(_Keys, "barrier", name)
         self._access = access
         self._terms = _Terms(name, keys, access.keys.channel("barrier", name), parties, durations.ttl(ttl))
         self._timeout = durations.timeout(timeout)
@@ -147,7 +161,7 @@ class Barrier:
 
         Cost: 1 round trip.
         """
-        waiting: int = await self._access.session.run(_COUNT, self._terms.keys[:1])
+        waiting: int = await self._access.session.run(_COUNT(self._terms.keys))
         return waiting
 
     async def abort(self) -> None:
@@ -163,7 +177,7 @@ class Barrier:
         Cost: 1 round trip, and 1 message to each process in which someone waits.
         """
         session = self._access.session
-        await session.run(_ABORT, self._terms.keys, session.new_address(), self._terms.changes)
+        await session.run(_ABORT(self._terms.keys, request=session.new_address(), changes=self._terms.changes))
 
     async def reset(self) -> None:
         """Let a barrier that was aborted begin anew; all who wait at this moment get `BarrierBroken`.
@@ -178,14 +192,14 @@ class Barrier:
         Cost: 1 round trip, and 1 message to each process in which someone waits.
         """
         session = self._access.session
-        await session.run(_RESET, self._terms.keys, session.new_address(), self._terms.changes)
+        await session.run(_RESET(self._terms.keys, request=session.new_address(), changes=self._terms.changes))
 
 
 class _Terms(NamedTuple):
     """What one who takes part needs to know."""
 
     name: str
-    keys: tuple[str, ...]
+    keys: _Keys
     changes: str
     parties: int
     ttl: float
@@ -245,8 +259,15 @@ class _Participant:
         if waits:
             self._may_be_in = True
             session.renewal.add(self)  # it tells us when the coordinator closes
-        args = (self.holder, terms.parties, milliseconds(terms.ttl), int(waits), terms.changes)
-        self._round, outcome = await session.run(_ARRIVE, terms.keys, *args)
+        command = _ARRIVE(
+            terms.keys,
+            holder=self.holder,
+            parties=terms.parties,
+            ttl_ms=milliseconds(terms.ttl),
+            waits=int(waits),
+            changes=terms.changes,
+        )
+        self._round, outcome = await session.run(command)
         if outcome:
             self.hear(outcome)
         elif waits:
@@ -292,7 +313,7 @@ class _Participant:
     def give_up(self) -> None:
         if self._may_be_in and not self._session.channel.is_closed:
             self._may_be_in = False
-            self._session.channel.submit(Call(_LEAVE, self._terms.keys, (self.holder,), must_run=True))
+            self._session.channel.submit(Call(_LEAVE(self._terms.keys, holder=self.holder), must_run=True))
 
     def _end(self, result: int | BarrierBroken) -> None:
         if self.is_waiting:
@@ -307,8 +328,10 @@ class _Renewing(Call):
     __slots__ = ("_asked_at", "_participant")
 
     def __init__(self, participant: _Participant, terms: _Terms, round_: bytes) -> None:
-        args = (participant.holder, round_, milliseconds(terms.ttl), terms.changes)
-        super().__init__(_RENEW, terms.keys[:3], args)
+        ttl_ms = milliseconds(terms.ttl)
+        super().__init__(
+            _RENEW(terms.keys, holder=participant.holder, round=round_, ttl_ms=ttl_ms, changes=terms.changes)
+        )
         self._asked_at = time.monotonic()
         self._participant = participant
 

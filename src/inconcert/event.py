@@ -1,7 +1,7 @@
 """An event: a flag that many wait for, among all processes on one server."""
 
 import time
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import anyio
 
@@ -13,10 +13,20 @@ from inconcert._rules.durations import Seconds, milliseconds
 
 __all__ = ["Event"]
 
-_SET, _CLEAR, _LOOK = load("events/set"), load("events/clear"), load("events/look")
 
 EVENT_TTL = 86_400.0  # seconds; a day
 _LATEST = 1.0  # seconds that the server's clock may gain on ours in a wait; otherwise no time that is said is later
+
+
+class _Keys(NamedTuple):
+    flag: str
+    recent: str
+    older: str
+
+
+_SET = load("events/set").bind(_Keys)
+_CLEAR = load("events/clear").bind(_Keys)
+_LOOK = load("events/look").bind(_Keys)
 
 
 class Event:
@@ -47,7 +57,7 @@ class Event:
     def __init__(self, access: Access, name: str, *, ttl: Seconds = EVENT_TTL) -> None:
         self._access = access
         self._name = name
-        self._keys = access.keys.of("event", name, "flag", "recent", "older")
+        self._keys = access.keys.of(_Keys, "event", name)
         self._changes = access.keys.channel("event", name)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
 
@@ -65,7 +75,8 @@ class Event:
         Cost: 1 round trip, and 1 message to each process in which someone waits.
         """
         session = self._access.session
-        await session.run(_SET, self._keys, session.new_address(), self._ttl_ms, self._changes)
+        command = _SET(self._keys, request=session.new_address(), ttl_ms=self._ttl_ms, changes=self._changes)
+        await session.run(command)
 
     async def clear(self) -> None:
         """Let those wait who come from now on.
@@ -78,7 +89,7 @@ class Event:
         Cost: 1 round trip.
         """
         session = self._access.session
-        await session.run(_CLEAR, self._keys, session.new_address())
+        await session.run(_CLEAR(self._keys, request=session.new_address()))
 
     async def is_set(self) -> bool:
         """Whether it is set now.
@@ -129,5 +140,5 @@ class Event:
         return True
 
     async def _look(self) -> tuple[int, int]:
-        is_set, now_us = await self._access.session.run(_LOOK, self._keys[:1])
+        is_set, now_us = await self._access.session.run(_LOOK(self._keys))
         return is_set, now_us

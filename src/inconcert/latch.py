@@ -1,5 +1,7 @@
 """A latch: many wait until a number of things are done, among all processes on one server."""
 
+from typing import NamedTuple
+
 import anyio
 
 from inconcert._core.listening import Heard, Listening
@@ -11,10 +13,19 @@ from inconcert._rules.durations import Seconds, milliseconds
 
 __all__ = ["Latch"]
 
-_COUNT_DOWN, _LOOK = load("latches/count_down"), load("latches/look")
 
 LATCH_TTL = 86_400.0  # seconds; a day
 _MOST = 1_000_000_000  # more would take years to count down
+
+
+class _Keys(NamedTuple):
+    counted: str
+    recent: str
+    older: str
+
+
+_COUNT_DOWN = load("latches/count_down").bind(_Keys)
+_LOOK = load("latches/look").bind(_Keys)
 
 
 class Latch:
@@ -49,7 +60,7 @@ class Latch:
     def __init__(self, access: Access, name: str, count: int, *, ttl: Seconds = LATCH_TTL) -> None:
         self._access = access
         self._name = name
-        self._keys = access.keys.of("latch", name, "counted", "recent", "older")
+        self._keys = access.keys.of(_Keys, "latch", name)
         self._changes = access.keys.channel("latch", name)
         self._count = _whole(f"count of latch {name!r}", count, least=0)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
@@ -76,8 +87,9 @@ class Latch:
         _whole("n", n, least=1)
         session = self._access.session
         await session.channel.has_room()
-        args = (session.new_address(), n, self._ttl_ms, self._changes)
-        call = Call(_COUNT_DOWN, self._keys, args, must_run=True)
+        request = session.new_address()
+        command = _COUNT_DOWN(self._keys, request=request, n=n, ttl_ms=self._ttl_ms, changes=self._changes)
+        call = Call(command, must_run=True)
         session.channel.submit(call)
         return self._left(await call)
 
@@ -86,7 +98,7 @@ class Latch:
 
         Cost: 1 round trip.
         """
-        return self._left(await self._access.session.run(_LOOK, self._keys[:1]))
+        return self._left(await self._access.session.run(_LOOK(self._keys)))
 
     async def wait(self, *, timeout: Seconds | None = None) -> None:
         """Wait until it is open; return at once if it is.

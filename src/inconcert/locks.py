@@ -10,7 +10,7 @@ import anyio
 from inconcert._core.acquiring import Acquirable
 from inconcert._core.completion import to_the_end
 from inconcert._core.held import local_deadline
-from inconcert._core.lease import Grant, Lease
+from inconcert._core.lease import Grant, Lease, PermitKeys
 from inconcert._core.line import Parting
 from inconcert._core.session import Access, Session
 from inconcert._redis.call import Call
@@ -23,8 +23,8 @@ from inconcert.lock import DEFAULT_TTL, Lock
 
 __all__ = ["Leases", "Locks"]
 
-_ACQUIRE = load("locks/acquire")
-_RELEASE = load("permits/release")
+_ACQUIRE = load("locks/acquire").bind()
+_RELEASE = load("permits/release").bind(PermitKeys)
 
 _MOST = 100  # locks at once: one script takes them all, and the server does nothing else meanwhile
 
@@ -64,7 +64,7 @@ class Locks(Acquirable["Leases"]):
         super().__init__("locks", ", ".join(map(str, names)), timeout)
         if not 1 <= len(names) <= _MOST:
             raise ValueError(f"locks() is given {len(names)} names; give from 1 to {_MOST}")
-        self._keys = {name: access.keys.of("lock", name, "holders", "waiters", "fence") for name in names}
+        self._keys = {name: access.keys.of(PermitKeys, "lock", name) for name in names}
         if len(self._keys) < len(names):
             raise ValueError(f"locks{names!r} has a name twice, and would wait for itself; give each name once")
         self._access = access
@@ -134,8 +134,8 @@ class _Attempt(Call):
 
     __slots__ = ("_address", "_is_withdrawn", "_locks", "_sent_away", "_session")
 
-    def __init__(self, session: Session, locks: Mapping[str, tuple[str, ...]], ttl: float) -> None:
-        super().__init__(_ACQUIRE, tuple(chain(*locks.values())), (milliseconds(ttl), *locks))
+    def __init__(self, session: Session, locks: Mapping[str, PermitKeys], ttl: float) -> None:
+        super().__init__(_ACQUIRE(locks=chain(*locks.values()), ttl_ms=milliseconds(ttl), holders=locks))
         self._session = session
         self._locks = locks
         self._address = next(iter(locks))
@@ -159,7 +159,8 @@ class _Attempt(Call):
         if self.sends and not self._is_withdrawn and not session.channel.is_closed:
             self._is_withdrawn = True
             for holder, keys in self._locks.items():
-                session.channel.submit(Parting(session.lines, _RELEASE, keys, holder, session.inboxes, ""))
+                command = _RELEASE(keys, holder=holder, inboxes=session.inboxes, place="")
+                session.channel.submit(Parting(session.lines, command))
 
     def leave(self) -> None:
         """Wait no more."""

@@ -13,7 +13,7 @@ import inspect
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 
@@ -28,13 +28,21 @@ from inconcert.errors import NotConnected
 
 __all__ = ["PeriodicFunction", "Timetable"]
 
-_BEGIN = load("periodic/begin")
 
 _log = logging.getLogger("inconcert.periodic")
 
 _TELL_AGAIN = 1.0  # seconds to tidy up in; a function that swallowed its cancellation gets another after it
 
 PeriodicFunction = Callable[[], Coroutine[Any, Any, object]]
+
+
+class _Keys(NamedTuple):
+    latest: str
+    recent: str
+    older: str
+
+
+_BEGIN = load("periodic/begin").bind(_Keys)
 
 
 class Timetable:
@@ -102,7 +110,7 @@ class _Entry:
         self._function = function
         self._period_ms = milliseconds(durations.period(period))
         self._election = Election(access, self.name, kind="periodic")
-        self._keys = access.keys.of("periodic", self.name, "latest", "recent", "older")
+        self._keys = access.keys.of(_Keys, "periodic", self.name)
 
     def start(self) -> asyncio.Task[None]:
         return asyncio.create_task(self._run(), name=f"inconcert every {self.name}")
@@ -134,8 +142,8 @@ class _Entry:
         """Return when a run has begun."""
         session = self._access.session
         while True:
-            begin = partial(session.run, _BEGIN, self._keys, session.new_address(), self._period_ms)
-            wait_ms = await insist(_log, f"periodic function {self.name!r}", begin)
+            command = _BEGIN(self._keys, request=session.new_address(), period_ms=self._period_ms)
+            wait_ms = await insist(_log, f"periodic function {self.name!r}", partial(session.run, command))
             if not wait_ms:
                 return
             await anyio.sleep(wait_ms / 1000)

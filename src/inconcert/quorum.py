@@ -16,7 +16,7 @@ import anyio
 
 from inconcert._core.acquiring import Acquirable
 from inconcert._core.held import Held, local_deadline
-from inconcert._core.majority import Round, Shares, look
+from inconcert._core.majority import QuorumKeys, Round, Shares, look
 from inconcert._core.renewal import Renewal
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.peers import Peer
@@ -131,7 +131,7 @@ class QuorumLock(Acquirable[QuorumLease]):
         server_timeout: Seconds | None = None,
     ) -> None:
         super().__init__("quorum lock", name, timeout)
-        self._keys = Keyspace(namespace).of("quorum", name, "holder")
+        self._keys = Keyspace(namespace).of(QuorumKeys, "quorum", name)
         self._ttl = durations.ttl(ttl)
         if self._ttl < _SHORTEST_TTL:
             raise ValueError(f"ttl is {ttl!r}; give at least {_SHORTEST_TTL} s, so that servers can answer within it")

@@ -19,22 +19,31 @@ from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
+from inconcert._redis.scripts import Command, load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert.errors import AcquireTimeout, InconcertError
 
 __all__ = ["RateDecision", "RateLimiter"]
 
-_KEYS = ("state", "line", "recent", "older")
 _GRANTED, _IN_LINE = 1, 2  # what the script answers that takes
 
-_TAKE, _GIVE_BACK = load("rate_limits/take"), load("rate_limits/give_back")
 
 _SECOND = 1_000_000  # microseconds, in which all is counted: a server's clock has no finer ones
 _LONGEST = 10 * 365 * 24 * 3600 * _SECOND  # of any wait; an instant that far away is still a whole number in Lua
 _ASK_BEFORE = 0.0025  # seconds; half of what the server looks ahead: it is asked in time, and the answer is not "wait"
 _FASTEST = 100_000  # permits per second; a permit is a whole number of microseconds, so more would be far off
+
+
+class _Keys(NamedTuple):
+    state: str
+    line: str
+    recent: str
+    older: str
+
+
+_TAKE = load("rate_limits/take").bind(_Keys)
+_GIVE_BACK = load("rate_limits/give_back").bind(_Keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,7 @@ class RateLimiter:
     def __init__(self, access: Access, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> None:
         self._access = access
         self._name = name
-        self._keys = access.keys.of("rate_limiter", name, *_KEYS)
+        self._keys = access.keys.of(_Keys, "rate_limiter", name)
         period_us = round(durations.period(period) * _SECOND)
         _whole(f"limit of rate limiter {name!r}", limit, most=period_us * _FASTEST // _SECOND)
         self._interval_us = -(-period_us // limit)  # rounded up: never more than asked for
@@ -170,17 +179,18 @@ class _Terms(NamedTuple):
 class _Turn(Call):
     """A call for permits; its result is there when they may be used, or were refused."""
 
-    __slots__ = ("_is_granted", "_must_look", "_request", "_session", "_terms", "_ticket", "_timer")
+    __slots__ = ("_is_granted", "_keys", "_must_look", "_request", "_session", "_terms", "_ticket", "_timer")
 
-    def __init__(self, session: Session, keys: tuple[str, ...], terms: _Terms) -> None:
+    def __init__(self, session: Session, keys: _Keys, terms: _Terms) -> None:
         self._session = session
+        self._keys = keys
         self._terms = terms
         self._request = session.new_address()
         self._ticket = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_granted = False
         self._must_look = False
-        super().__init__(_TAKE, keys, (self._request, *terms, 0, session.inboxes))
+        super().__init__(self._take())
 
     def begin(self) -> None:
         wakeups = self._session.wakeups
@@ -190,7 +200,7 @@ class _Turn(Call):
 
     def give_back(self) -> None:
         if self.sends:
-            _give_back(self._session, self.keys, self._request, self._terms.cost, self._terms.burst)
+            _give_back(self._session, self._keys, self._request, self._terms.cost, self._terms.burst)
 
     def end(self) -> None:
         self._session.wakeups.forget(self._request)
@@ -228,8 +238,7 @@ class _Turn(Call):
         if self.done() or self._is_granted:
             return
         if self._ticket:
-            args = (self._request, *self._terms, self._ticket, self._session.inboxes)
-            self._session.channel.submit(_Question(self, self.keys, args))
+            self._session.channel.submit(_Question(self, self._take()))
         else:
             self._must_look = True
 
@@ -239,6 +248,17 @@ class _Turn(Call):
             self.failed(error)
 
     # Below.
+
+    def _take(self) -> Command:
+        return _TAKE(
+            self._keys,
+            request=self._request,
+            cost_us=self._terms.cost,
+            burst_us=self._terms.burst,
+            longest_us=self._terms.longest,
+            ticket=self._ticket,
+            inboxes=self._session.inboxes,
+        )
 
     def _wait(self, wait_us: int) -> None:
         """Ask again after this time, so that the answer is there when it is over."""
@@ -268,8 +288,8 @@ class _Question(Call):
 
     __slots__ = ("_turn",)
 
-    def __init__(self, turn: _Turn, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
-        super().__init__(_TAKE, keys, args)
+    def __init__(self, turn: _Turn, command: Command) -> None:
+        super().__init__(command)
         self._turn = turn
 
     @property
@@ -283,16 +303,16 @@ class _Question(Call):
         self._turn.failed(error)
 
 
-def _give_back(session: Session, keys: tuple[str, ...], request: str, cost_us: Argument, burst_us: Argument) -> None:
+def _give_back(session: Session, keys: _Keys, request: str, cost_us: Argument, burst_us: Argument) -> None:
     if not session.channel.is_closed:
-        args = (request, cost_us, burst_us, session.inboxes)
-        session.channel.submit(Call(_GIVE_BACK, keys, args, must_run=True))
+        command = _GIVE_BACK(keys, request=request, cost_us=cost_us, burst_us=burst_us, inboxes=session.inboxes)
+        session.channel.submit(Call(command, must_run=True))
 
 
 def _leave(session: Session, address: str, text: str) -> None:
     """Give back for a caller that waits no more, and is in line all the same."""
     _, _, _, cost_us, burst_us, line = text.split(" ", 5)
-    _give_back(session, Keyspace.beside(line, *_KEYS), address, cost_us, burst_us)
+    _give_back(session, Keyspace.beside(_Keys, line), address, cost_us, burst_us)
 
 
 def _whole(what: str, value: int, *, most: int) -> int:

@@ -1,6 +1,6 @@
 """A lock that many readers may hold at once, or one writer alone, among all processes on one server."""
 
-from inconcert._core.lease import Grant, Lease
+from inconcert._core.lease import Grant, Lease, PermitKeys
 from inconcert._core.line import Parting
 from inconcert._core.permits import LeaseT_co, Permits
 from inconcert._core.session import Access, Session
@@ -13,7 +13,7 @@ __all__ = ["RWLock", "ReadLock", "WriteLease", "WriteLock"]
 
 DEFAULT_TTL = 30.0  # seconds; as for a lock
 
-_DOWNGRADE = load("permits/downgrade")
+_DOWNGRADE = load("permits/downgrade").bind(PermitKeys)
 
 _READERS = 100_000  # at once; a server would spend long on those who died
 _ALONE = "w"  # what a writer's holder ends in
@@ -173,8 +173,8 @@ class _Downgrading(Parting):
 
     __slots__ = ("_lease", "_writer", "reader")
 
-    def __init__(self, lease: WriteLease, session: Session, keys: tuple[str, ...], reader: str) -> None:
-        super().__init__(session.lines, _DOWNGRADE, keys, lease.holder, session.inboxes, reader)
+    def __init__(self, lease: WriteLease, session: Session, keys: PermitKeys, reader: str) -> None:
+        super().__init__(session.lines, _DOWNGRADE(keys, holder=lease.holder, inboxes=session.inboxes, heir=reader))
         self.reader = reader
         self._lease = lease
         self._writer = lease.holder

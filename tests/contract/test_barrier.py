@@ -52,9 +52,9 @@ async def arrive(barrier: Barrier, number: int) -> "asyncio.Task[int]":
 
 async def lapse(concert: Coordinator, barrier: Barrier) -> str:
     """Let the lease of the first to arrive end now, and return who that is."""
-    participants, order, *_ = barrier._terms.keys
-    [first] = await raw(concert).zrange(order, 0, 0)
-    await raw(concert).zadd(participants, {first: 1}, xx=True)
+    keys = barrier._terms.keys
+    [first] = await raw(concert).zrange(keys.order, 0, 0)
+    await raw(concert).zadd(keys.participants, {first: 1}, xx=True)
     return str(first.decode())
 
 
@@ -257,10 +257,10 @@ async def test_participants_that_live_wait_longer_than_their_leases(concert: Coo
     """For they renew them."""
     barrier = concert.barrier("epoch", 2, ttl=0.2)
     first = await arrive(barrier, 1)
-    [before] = await raw(concert).zrange(barrier._terms.keys[0], 0, 0, withscores=True)
+    [before] = await raw(concert).zrange(barrier._terms.keys.participants, 0, 0, withscores=True)
 
     async def is_renewed_beyond_it() -> bool:
-        [after] = await raw(concert).zrange(barrier._terms.keys[0], 0, 0, withscores=True)
+        [after] = await raw(concert).zrange(barrier._terms.keys.participants, 0, 0, withscores=True)
         return bool(after[1] > before[1] + 200)
 
     await eventually(is_renewed_beyond_it)
@@ -330,7 +330,7 @@ async def test_abort_tells_those_who_come_though_nobody_waits(
 ) -> None:
     """The first of all, and one day long after the last."""
     await barrier.abort()
-    rounds = barrier._terms.keys[2]
+    rounds = barrier._terms.keys.rounds
     await raw(any_concert).pexpire(rounds, 1000)
     with pytest.raises(BarrierBroken):
         await there.wait()
@@ -354,7 +354,7 @@ async def test_only_the_last_hundred_outcomes_are_kept(any_concert: Coordinator)
     barrier = any_concert.barrier("epoch", 1)
     for _ in range(105):
         await barrier.wait()
-    assert await raw(any_concert).hlen(barrier._terms.keys[2]) == 101
+    assert await raw(any_concert).hlen(barrier._terms.keys.rounds) == 101
 
 
 @pytest.mark.parametrize("text", [b"", b"hello", b"-1", b"\xff", b"9" * 5000], ids=lambda text: repr(text[:5]))

@@ -834,11 +834,11 @@ def test_keys_that_change_together_lie_in_one_slot(name: str) -> None:
     """What is between the first braces is the same, whatever a chat or a user is called."""
     places = Coordinator().chat._places
     lists = places.of_lists(name)
-    keys = places.of_request(name, name)
+    keys, chats = places.of_chat(name), places.list_of(name, name)
 
-    assert len({key.split("}")[0] for key in keys}) == 1
+    assert len({key.split("}")[0] for key in (*keys, chats)}) == 1
     assert [len({key.split("}")[0] for key in pair}) for pair in lists] == [1] * 4
-    assert keys[4] in [chats for chats, _ in lists]
+    assert chats in [each.chats for each in lists]
 
 
 # Refused before anything is sent: these coordinators are closed, and would raise NotConnected.

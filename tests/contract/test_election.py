@@ -57,7 +57,7 @@ async def nobody_leads(election: Election) -> None:
 
 async def lapse(concert: Coordinator, term: Term) -> None:
     """Let the server's side of a term end now; nobody is told."""
-    await raw(concert).zadd(term._keys[0], {term.holder: 1}, xx=True)
+    await raw(concert).zadd(term._keys.holders, {term.holder: 1}, xx=True)
 
 
 # The record.

@@ -528,7 +528,8 @@ async def test_document_without_a_score_is_not_forgotten_at_the_bound(
 
 def test_search_reads_a_list_to_its_end_if_it_is_the_only_one() -> None:
     """Of a rare word, even if it became common since it was counted: nothing is known of the bound of the others."""
-    search = searching.Search((), Query(), ["rare", "common"], relevance=1, weights={}, wanted=1)
+    keys = Coordinator().index("articles")._keys
+    search = searching.Search(keys, Query(), ["rare", "common"], relevance=1, weights={}, wanted=1)
 
     assert search.take([10, 1, 10])
     assert search.take([[b"5 a"], [b"a", 5, 1_000_000]])

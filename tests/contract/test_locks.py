@@ -47,7 +47,7 @@ async def held(concert: Coordinator, names: str) -> str:
 async def lapse(concert: Coordinator, leases: Leases, *names: str) -> None:
     """Let the server's side of some leases end now; nobody is told."""
     for name in names:
-        await raw(concert).zadd(concert.lock(name)._keys[0], {leases[name].holder: 1}, xx=True)
+        await raw(concert).zadd(concert.lock(name)._keys.holders, {leases[name].holder: 1}, xx=True)
 
 
 # All or none.
@@ -80,7 +80,7 @@ async def test_trying_takes_none_if_one_is_not_free(
     if waits_for == "waited for":
         waiter = asyncio.create_task(there.lock(busy).acquire())
         await in_line(other, 1)
-        await raw(any_concert).delete(other._keys[0])
+        await raw(any_concert).delete(other._keys.holders)
     locks = any_concert.locks("a", "b", "c")
     assert await locks.try_acquire() is None
     with pytest.raises(AcquireTimeout, match="locks 'a, b, c' was not granted within 0 s"):
@@ -205,7 +205,7 @@ async def test_what_is_lost_while_the_next_is_waited_for_is_taken_again(
     waiter = asyncio.create_task(any_concert.locks("a", "b", ttl=0.3).acquire())
     await in_line(there.lock("b"), 1)
     [holder] = await there.lock("a").holders()
-    await raw(any_concert).zrem(there.lock("a")._keys[0], holder)
+    await raw(any_concert).zrem(there.lock("a")._keys.holders, holder)
     session = any_concert._access.session
     await eventually(lambda: holder not in session.renewal._kept)
     await lease.release()
@@ -295,13 +295,13 @@ async def test_renew_makes_all_last_longer(any_concert: Coordinator) -> None:
     """By a full ttl from now, on the server and here."""
     leases = await any_concert.locks("a", "b").acquire()
     for lease in leases.values():
-        await raw(any_concert).zincrby(lease._keys[0], -20_000, lease.holder)
+        await raw(any_concert).zincrby(lease._keys.holders, -20_000, lease.holder)
         lease.deadline -= 20
     assert leases.remaining < 11
     await leases.renew()
     assert leases.remaining > 25
     for lease in leases.values():
-        ends = await raw(any_concert).zscore(lease._keys[0], lease.holder)
+        ends = await raw(any_concert).zscore(lease._keys.holders, lease.holder)
         assert ends / 1000 > (await raw(any_concert).time())[0] + 25
     await leases.release()
 
@@ -380,7 +380,7 @@ async def test_exception_of_the_body_comes_through_unchanged(any_concert: Coordi
     async def fail() -> None:
         async with any_concert.locks("a", "b", "c") as leases:
             for name in "ac":
-                await raw(any_concert).zrem(any_concert.lock(name)._keys[0], leases[name].holder)
+                await raw(any_concert).zrem(any_concert.lock(name)._keys.holders, leases[name].holder)
             raise error
 
     with pytest.raises(RuntimeError) as caught:

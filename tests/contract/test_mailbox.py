@@ -42,15 +42,15 @@ async def stored(concert: Coordinator, mailbox: Mailbox) -> list[str]:
 
 async def let_claims_lapse(concert: Coordinator, mailbox: Mailbox) -> None:
     """All of them, now."""
-    claims = await raw(concert).zrange(mailbox._keys[2], 0, -1)
-    await raw(concert).zadd(mailbox._keys[2], dict.fromkeys(claims, 1))
+    claims = await raw(concert).zrange(mailbox._keys.claims, 0, -1)
+    await raw(concert).zadd(mailbox._keys.claims, dict.fromkeys(claims, 1))
 
 
 async def in_line(concert: Coordinator, mailbox: Mailbox, number: int) -> None:
     """Return when so many wait."""
 
     async def so_many() -> bool:
-        count: int = await raw(concert).zcard(mailbox._keys[5])
+        count: int = await raw(concert).zcard(mailbox._keys.waiters)
         return count == number
 
     await eventually(so_many)
@@ -92,11 +92,11 @@ async def test_ids_rise_even_if_the_clock_is_set_back(any_concert: Coordinator, 
     """They follow the last one, also when it has been fetched."""
     future = 4_000_000_000_000_000
     await mailbox.send("a")
-    await raw(any_concert).set(mailbox._keys[8], future, px=60_000)
+    await raw(any_concert).set(mailbox._keys.last, future, px=60_000)
     await mailbox.send_many(["b", "c"])
     assert [message.id for message in await mailbox.fetch()][1:] == [future + 1, future + 2]
     await mailbox.send("d")
-    await raw(any_concert).delete(mailbox._keys[8])
+    await raw(any_concert).delete(mailbox._keys.last)
     await mailbox.send("e")
     assert [message.id for message in await mailbox.fetch()] == [future + 3, future + 4]
 
@@ -156,12 +156,12 @@ async def test_message_that_cannot_be_read_is_dropped_and_told(
 ) -> None:
     """Nobody has sent it by `send()`: it does not keep the reader from the others, and does not come back."""
     await mailbox.send_many([1, 2, 3])
-    ids = await raw(any_concert).hkeys(mailbox._keys[0])
-    await raw(any_concert).hset(mailbox._keys[0], min(ids, key=int), body)
+    ids = await raw(any_concert).hkeys(mailbox._keys.messages)
+    await raw(any_concert).hset(mailbox._keys.messages, min(ids, key=int), body)
     [message] = await mailbox.fetch(limit=2)
     assert (message.body, message.missed) == (2, 1)
     assert "is dropped, because it cannot be read" in caplog.text
-    await raw(any_concert).hset(mailbox._keys[0], max(ids, key=int), body)
+    await raw(any_concert).hset(mailbox._keys.messages, max(ids, key=int), body)
     waiting = asyncio.create_task(mailbox.fetch(limit=1, timeout=None))
     await in_line(any_concert, mailbox, 1)
     await mailbox.send(4)
@@ -270,7 +270,7 @@ async def test_messages_over_age_go_and_the_reader_is_told(any_concert: Coordina
     """Whoever looks first; none that is too old is counted or fetched."""
     mailbox = any_concert.mailbox("jack451", max_age=timedelta(hours=1))
     await mailbox.send_many(["old", "old", "new"])
-    unread = mailbox._keys[1]
+    unread = mailbox._keys.unread
     for index, age in ((0, 3_601), (1, 3_700), (2, 3_590)):
         [message] = await raw(any_concert).zrange(unread, index, index)
         await raw(any_concert).zadd(unread, {message: int(message) - age * 1_000_000})

@@ -15,6 +15,7 @@ from fakeredis.aioredis import FakeRedis
 
 from inconcert import Coordinator, InvalidName, Term
 from inconcert.periodic import _Entry
+from inconcert.periodic import _Keys as PeriodicKeys
 from tests.support.eventually import eventually
 from tests.support.raw import raw
 
@@ -28,8 +29,7 @@ async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[C
 
 def key_of(concert: Coordinator, name: str) -> str:
     """Where the latest run is kept."""
-    (key,) = concert._access.keys.of("periodic", name, "latest")
-    return key
+    return concert._access.keys.of(PeriodicKeys, "periodic", name).latest
 
 
 def entry(concert: Coordinator, name: str) -> _Entry:
@@ -194,7 +194,7 @@ async def test_loss_of_the_lead_cancels_the_run(
             await stop()
 
     await eventually(lambda: terms)
-    await raw(any_concert).zrem(terms[0]._keys[0], terms[0].holder)
+    await raw(any_concert).zrem(terms[0]._keys.holders, terms[0].holder)
     terms[0].start_renewal()
     await eventually(lambda: len(terms) >= 2)
     assert terms[1].number > terms[0].number
@@ -219,8 +219,8 @@ async def test_closing_cancels_the_run_and_waits_for_its_end(namespace: str) -> 
     async with concert:
         await eventually(lambda: story)
     assert story == ["runs", "tidied up"]
-    assert await client.zcard(concert.lock("door")._keys[0]) == 0
-    assert await client.zcard(entry(concert, "tidy")._election._keys[0]) == 0
+    assert await client.zcard(concert.lock("door")._keys.holders) == 0
+    assert await client.zcard(entry(concert, "tidy")._election._keys.holders) == 0
     await client.aclose()
 
 

@@ -140,12 +140,12 @@ async def in_line(permits: Permits[Lease], number: int) -> None:
 
 async def lapse(concert: Coordinator, permits: Permits[Lease], lease: Lease) -> None:
     """Let the server's side of a lease end now; nobody is told."""
-    await raw(concert).zadd(permits._keys[0], {lease.holder: 1}, xx=True)
+    await raw(concert).zadd(permits._keys.holders, {lease.holder: 1}, xx=True)
 
 
 async def lease_end(concert: Coordinator, permits: Permits[Lease], lease: Lease) -> float:
     """When the server ends a lease, in its own milliseconds; 0 if it has none."""
-    end = await raw(concert).zscore(permits._keys[0], lease.holder)
+    end = await raw(concert).zscore(permits._keys.holders, lease.holder)
     return float(end or 0)
 
 
@@ -244,7 +244,7 @@ async def test_newcomer_does_not_overtake_the_line_when_all_leases_have_lapsed(
     leases = await fill(permits, member)
     waiter = asyncio.create_task(there.acquire())
     await in_line(permits, 1)
-    await raw(any_concert).delete(permits._keys[0])
+    await raw(any_concert).delete(permits._keys.holders)
     newcomer = await permits.try_acquire()
     assert (newcomer is None) == (member.limit == 1)
     with anyio.fail_after(2):
@@ -395,7 +395,7 @@ async def test_second_release_raises_not_held(permits: Permits[Lease]) -> None:
 async def test_release_after_a_lapse_raises_lease_lost(any_concert: Coordinator, permits: Permits[Lease]) -> None:
     """The error has the facts, and nothing is left."""
     lease = await permits.acquire()
-    await raw(any_concert).delete(permits._keys[0])
+    await raw(any_concert).delete(permits._keys.holders)
     with pytest.raises(LeaseLost) as caught:
         await lease.release()
     assert (caught.value.name, caught.value.fencing_token) == ("door", lease.fencing_token)
@@ -423,7 +423,7 @@ async def test_waiter_gets_in_when_a_dead_holder_s_lease_lapses(
     """Nobody tells it: it looks by itself when the lease should have ended."""
     seconds, microseconds = await raw(any_concert).time()
     end = seconds * 1000 + microseconds // 1000 + 200
-    await raw(any_concert).zadd(permits._keys[0], {f"dead.{number}": end for number in range(member.limit)})
+    await raw(any_concert).zadd(permits._keys.holders, {f"dead.{number}": end for number in range(member.limit)})
     began = time.monotonic()
     async with permits:
         assert 0.15 < time.monotonic() - began < 1.5
@@ -449,7 +449,7 @@ async def test_renew_makes_a_lease_last_a_full_ttl_from_now(any_concert: Coordin
     """On the server and here."""
     lease = await permits.acquire()
     end = await lease_end(any_concert, permits, lease)
-    await raw(any_concert).zadd(permits._keys[0], {lease.holder: end - 20_000}, xx=True)
+    await raw(any_concert).zadd(permits._keys.holders, {lease.holder: end - 20_000}, xx=True)
     lease.deadline -= 20
     await lease.renew()
     assert await lease_end(any_concert, permits, lease) >= end
@@ -653,10 +653,10 @@ async def test_lease_that_is_held_is_not_taken_for_abandoned(concert: Coordinato
     permits = member.make(concert, "door", ttl=1.0)
     async with permits:
         gc.collect()
-        [(_, first_end)] = await raw(concert).zrange(permits._keys[0], 0, -1, withscores=True)
+        [(_, first_end)] = await raw(concert).zrange(permits._keys.holders, 0, -1, withscores=True)
 
         async def is_renewed_beyond_it() -> bool:
-            [(_, end)] = await raw(concert).zrange(permits._keys[0], 0, -1, withscores=True)
+            [(_, end)] = await raw(concert).zrange(permits._keys.holders, 0, -1, withscores=True)
             return bool(end > first_end + 1000)
 
         await eventually(is_renewed_beyond_it)
@@ -716,7 +716,7 @@ async def test_fencing_token_rises_although_the_server_s_clock_went_back(
     """The counter is ahead of the clock, and is counted on from."""
     lease = await permits.acquire()
     ahead = lease.fencing_token + 3_600_000_000
-    await raw(any_concert).set(permits._keys[2], ahead, px=60_000)
+    await raw(any_concert).set(permits._keys.fence, ahead, px=60_000)
     await lease.release()
     for number in (1, 2):
         async with permits as lease:
@@ -844,7 +844,7 @@ async def test_exception_of_the_body_wins_over_a_lost_lease(any_concert: Coordin
 
     async def fail() -> None:
         async with permits as lease:
-            await raw(any_concert).zrem(permits._keys[0], lease.holder)
+            await raw(any_concert).zrem(permits._keys.holders, lease.holder)
             raise RuntimeError("the body's own")
 
     with pytest.raises(RuntimeError, match="the body's own") as caught:
@@ -895,7 +895,7 @@ async def test_holders_are_those_whose_leases_have_not_lapsed(
     leases = await fill(permits, member)
     for number, lease in enumerate(leases):
         end = await lease_end(any_concert, permits, lease)
-        await raw(any_concert).zadd(permits._keys[0], {lease.holder: end - 1000 * number}, xx=True)
+        await raw(any_concert).zadd(permits._keys.holders, {lease.holder: end - 1000 * number}, xx=True)
     assert await permits.holders() == [lease.holder for lease in reversed(leases)]
     await lapse(any_concert, permits, leases[-1])
     assert leases[-1].holder not in await permits.holders()
@@ -923,13 +923,13 @@ async def test_waiters_counts_those_in_line(permits: Permits[Lease], there: Perm
 def ends_in(server: RealServer, permits: Permits[Lease], holder: str) -> float:
     """Seconds until the server ends a lease, asked while the event loop stands still."""
     seconds, microseconds = (int(part) for part in server.command("TIME"))
-    end = float(server.command("ZSCORE", permits._keys[0], holder))
+    end = float(server.command("ZSCORE", permits._keys.holders, holder))
     return end / 1000 - (seconds + microseconds / 1e6)
 
 
 async def wait_long(concert: Coordinator, permits: Permits[Lease]) -> None:
     """Let all in line have joined a minute ago: the server cannot know whether they still run."""
-    waiters = permits._keys[1]
+    waiters = permits._keys.waiters
     for place, ticket in await raw(concert).zrange(waiters, 0, -1, withscores=True):
         await raw(concert).zadd(waiters, {place: ticket - 60_000_000})
 
@@ -989,7 +989,7 @@ async def test_permit_that_is_handed_to_nobody_is_given_back_at_once(
     """A place was left in line by a call that came late: its process, which lives, declines."""
     leases = await fill(permits_here, member)
     stray = f"{leases[0].holder.partition('.')[0]}.0"
-    await raw(concert).zadd(permits_here._keys[1], {f"{member.limit}:2000:30000 {stray}": 1})
+    await raw(concert).zadd(permits_here._keys.waiters, {f"{member.limit}:2000:30000 {stray}": 1})
     waiter = asyncio.create_task(permits_here.acquire())
     await in_line(permits_here, 2)
     with anyio.fail_after(1.5):
@@ -1005,7 +1005,7 @@ async def test_permit_that_is_held_already_is_not_declined(
     """What was said of it may be heard twice, by a reply and by a message."""
     lease = await permits_here.acquire()
     end = await lease_end(concert, permits_here, lease)
-    told = f"{lease.holder} permit 1 {end:.0f} 2000 {member.limit}:2000:30000 {permits_here._keys[0]}"
+    told = f"{lease.holder} permit 1 {end:.0f} 2000 {member.limit}:2000:30000 {permits_here._keys.holders}"
     concert._access.session.wakeups.tell(told)
     await permits_here.holders()
     assert await lease_end(concert, permits_here, lease) == end
@@ -1019,13 +1019,13 @@ async def test_release_takes_out_a_place_that_came_back_late(
     leases = await fill(permits, member)
     waiter = asyncio.create_task(permits.acquire())
     await in_line(permits, 1)
-    [place] = await raw(any_concert).zrange(permits._keys[1], 0, -1)
+    [place] = await raw(any_concert).zrange(permits._keys.waiters, 0, -1)
     await leases.pop().release()
     handed = await waiter
     end = await lease_end(any_concert, permits, handed)
-    await raw(any_concert).zadd(permits._keys[0], {"dead.1": end})
-    await raw(any_concert).zrem(permits._keys[0], handed.holder)
-    await raw(any_concert).zadd(permits._keys[1], {place: 1})
+    await raw(any_concert).zadd(permits._keys.holders, {"dead.1": end})
+    await raw(any_concert).zrem(permits._keys.holders, handed.holder)
+    await raw(any_concert).zadd(permits._keys.waiters, {place: 1})
     with pytest.raises(LeaseLost):
         await handed.release()
     assert await permits.waiters() == 0
@@ -1113,7 +1113,7 @@ async def test_lost_lease_is_told_even_when_its_coordinator_closed_meanwhile(
 
     async def hold() -> None:
         async with there as lease:
-            await raw(elsewhere).delete(there._keys[0])
+            await raw(elsewhere).delete(there._keys.holders)
             try:
                 await lease.renew()
             finally:

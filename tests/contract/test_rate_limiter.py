@@ -37,14 +37,14 @@ def there(elsewhere: Coordinator) -> RateLimiter:
 
 async def pass_time(concert: Coordinator, limiter: RateLimiter, seconds: float) -> None:
     """Let the server find that so much time has passed."""
-    end, queued = map(int, (await raw(concert).get(limiter._keys[0])).split())
-    await raw(concert).set(limiter._keys[0], f"{end - round(seconds * 1_000_000)} {queued}", keepttl=True)
+    end, queued = map(int, (await raw(concert).get(limiter._keys.state)).split())
+    await raw(concert).set(limiter._keys.state, f"{end - round(seconds * 1_000_000)} {queued}", keepttl=True)
 
 
 async def taken(concert: Coordinator, limiter: RateLimiter) -> int:
     """How many permits are not back, or promised to someone."""
     now: tuple[int, int] = await raw(concert).time()
-    text: bytes = await raw(concert).get(limiter._keys[0]) or b"0 0"
+    text: bytes = await raw(concert).get(limiter._keys.state) or b"0 0"
     end, queued = map(int, text.split())
     return math.ceil((max(0, end - now[0] * 1_000_000 - now[1]) + queued) / limiter._interval_us)
 
@@ -142,10 +142,10 @@ async def test_full_limiter_leaves_no_key(any_concert: Coordinator) -> None:
     """But for the memory of requests, which lapses by itself."""
     limiter = any_concert.rate_limiter("brief", 1, 0.02)
     await limiter.try_acquire()
-    assert await raw(any_concert).pttl(limiter._keys[0]) <= 21
+    assert await raw(any_concert).pttl(limiter._keys.state) <= 21
 
     async def is_gone() -> bool:
-        return not await raw(any_concert).exists(limiter._keys[0])
+        return not await raw(any_concert).exists(limiter._keys.state)
 
     await eventually(is_gone)
 
@@ -309,7 +309,7 @@ async def test_line_holds_only_those_who_wait(any_concert: Coordinator) -> None:
     limiter = any_concert.rate_limiter("calls", 1, 1000.0, burst=200)
 
     async def length() -> int:
-        found: int = await raw(any_concert).zcard(limiter._keys[1])
+        found: int = await raw(any_concert).zcard(limiter._keys.line)
         return found
 
     await asyncio.gather(*(limiter.acquire() for _ in range(200)))

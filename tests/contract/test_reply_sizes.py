@@ -24,7 +24,7 @@ async def measured(concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Asy
     answered = Call.answered
 
     def measure(call: Call, reply: Any) -> None:
-        name = call._script.name
+        name = call.command.script.name
         sizes[name] = max(sizes.get(name, 0), _size(reply))
         answered(call, reply)
 
@@ -134,7 +134,7 @@ async def test_large_results_are_acknowledged_in_portions(measured: Coordinator,
     submit = measured._access.session.channel.submit
 
     def keep(call: Call) -> None:
-        if call._script.name == "claims/ack":
+        if call.command.script.name == "claims/ack":
             packed.append(len(call.packed))
         submit(call)
 

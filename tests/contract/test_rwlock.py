@@ -64,7 +64,7 @@ async def lease_end(concert: Coordinator, lease: Lease) -> float:
 
 
 def _holders(concert: Coordinator) -> str:
-    return concert.rwlock("doc").read()._keys[0]
+    return concert.rwlock("doc").read()._keys.holders
 
 
 # Who may be inside together.

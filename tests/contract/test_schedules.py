@@ -9,11 +9,10 @@ from typing import Any, cast
 import pytest
 
 from inconcert import Coordinator
-from inconcert._redis.scripts import load
 from inconcert.tasks.claimed import current_job
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.scheduler import Scheduler
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.store import TICK, JobKeys
 from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger
 from tests.support.raw import raw
@@ -217,12 +216,18 @@ Tick = Callable[..., Coroutine[Any, Any, Any]]
 def tick(any_concert: Coordinator) -> Tick:
     """The script."""
     keys = JobKeys(any_concert._access.keys)
-    place = keys.queue("q")
 
-    async def run(*args: str | int, void_ms: str | int = "") -> Any:
-        results = [keys.result(str(job_id)) for job_id in args[1::3]]
-        parts = (keys.bodies, place.queue, place.bell, keys.schedule("s"), *results)
-        return await any_concert._access.session.run(load("tasks/tick"), parts, 60_000, void_ms, *args)
+    async def run(*instants: str | int, void_ms: str | int = "") -> Any:
+        command = TICK(
+            keys,
+            keys.queue("q"),
+            schedule=keys.schedule("s"),
+            results=keys.results(str(job_id) for job_id in instants[1::3]),
+            ttl_ms=60_000,
+            void_ms=void_ms,
+            instants=instants,
+        )
+        return await any_concert._access.session.run(command)
 
     return run
 

@@ -51,7 +51,7 @@ def there(elsewhere: Coordinator) -> Signal:
 
 async def in_line(concert: Coordinator, number: int, name: str = "deploy") -> None:
     """Return when so many wait to be notified."""
-    waiters = concert.signal(name)._keys[0]
+    waiters = concert.signal(name)._keys.waiters
 
     async def so_many() -> bool:
         count: int = await raw(concert).zcard(waiters)
@@ -162,7 +162,7 @@ async def test_notify_is_not_heard_by_subscribers(signal: Signal) -> None:
 
 async def test_notify_passes_over_those_who_are_gone(any_concert: Coordinator, signal: Signal) -> None:
     """However many: a hundred are dropped in one step."""
-    await raw(any_concert).zadd(signal._keys[0], {f"gone.{number}": number for number in range(250)})
+    await raw(any_concert).zadd(signal._keys.waiters, {f"gone.{number}": number for number in range(250)})
     task = asyncio.create_task(signal.wait())
     await in_line(any_concert, 251)
     assert await signal.notify(7)
@@ -172,7 +172,7 @@ async def test_notify_passes_over_those_who_are_gone(any_concert: Coordinator, s
 
 async def test_notify_answers_false_when_all_are_gone(any_concert: Coordinator, signal: Signal) -> None:
     """None of them is taken for a waiter."""
-    await raw(any_concert).zadd(signal._keys[0], {f"gone.{number}": number for number in range(150)})
+    await raw(any_concert).zadd(signal._keys.waiters, {f"gone.{number}": number for number in range(150)})
     assert not await signal.notify(7)
     await in_line(any_concert, 0)
 
@@ -275,7 +275,7 @@ async def test_wait_all_that_lasted_long_hands_on_what_it_has(any_concert: Coord
     behind = asyncio.create_task(a.wait())
     await in_line(any_concert, 2, "a")
     assert await a.notify("to a")
-    await raw(any_concert).delete(*a._keys[1:3])
+    await raw(any_concert).delete(a._keys.handed, a._keys.earlier)
     await leave(task)
     with anyio.fail_after(5):
         assert await behind == "to a"

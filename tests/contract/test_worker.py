@@ -17,12 +17,14 @@ import pytest
 
 import inconcert
 from inconcert import ClaimedJob, Coordinator, JobStatus, NotConnected, current_job
-from inconcert._claims.keys import ACK, CLAIM
+from inconcert._redis.scripts import load
 from inconcert._redis.wire import _TransportWire  # pyright: ignore[reportPrivateUsage]
 from inconcert.tasks import worker as worker_module
 from tests.contract.test_tasks import all_done, asleep, in_background, ledger_of, make_due, until
 from tests.support.eventually import eventually
 
+ACK = load("claims/ack").sha.encode()
+CLAIM = load("claims/claim").sha.encode()
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
 
 
@@ -58,7 +60,7 @@ async def test_next_claim_is_sent_before_jobs_begin_if_there_may_be_more(
         events.append("begins")
 
     await concert.enqueue_many([task.call() for _ in range(jobs)])
-    watch_writes(monkeypatch, lambda data: events.extend(["claim"] * data.count(CLAIM.sha.encode())))
+    watch_writes(monkeypatch, lambda data: events.extend(["claim"] * data.count(CLAIM)))
     await concert.run_worker("default", concurrency=4, burst=True)
     assert events[: len(order)] == order
 
@@ -73,10 +75,10 @@ async def test_acknowledgement_goes_out_along_with_the_next_claim(
     async def task() -> None: ...
 
     await concert.enqueue_many([task.call() for _ in range(4)])
-    watch_writes(monkeypatch, lambda data: acknowledged.extend([data] if ACK.sha.encode() in data else []))
+    watch_writes(monkeypatch, lambda data: acknowledged.extend([data] if ACK in data else []))
     await concert.run_worker("default", concurrency=1, burst=True)
     assert len(acknowledged) == 4
-    assert all(CLAIM.sha.encode() in data for data in acknowledged)
+    assert all(CLAIM in data for data in acknowledged)
 
 
 # Draining.

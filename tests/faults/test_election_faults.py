@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import anyio
@@ -13,6 +14,7 @@ from inconcert import Coordinator, Election, ElectionRecord, LeaseLost
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
+from inconcert.periodic import _Keys as PeriodicKeys
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
@@ -439,17 +441,33 @@ async def test_cancellation_of_a_body_that_resigns_itself_is_never_swallowed(con
 # Scripts that are sent again.
 
 
-async def run(
-    concert: Coordinator, name: str, parts: tuple[str, ...], *args: Argument, kind: str = "election"
-) -> Reply:
+async def run(concert: Coordinator, name: str, **named: Argument) -> Reply:
     """Run a script of the election `door` once."""
-    return await concert._access.session.run(load(name), concert._access.keys.of(kind, "door", *parts), *args)
+    election = concert.election("door")
+    return await concert._access.session.run(load(name)(election._keys, record=election._record, **named))
+
+
+async def renew(concert: Coordinator, holder: str, *, number: int = 7, candidate: str = "ann") -> Reply:
+    """Run the script that renews a term, and proclaims it."""
+    named: dict[str, Argument] = {"holder": holder, "number": number, "candidate": candidate}
+    return await run(concert, "elections/renew", **named, ttl_ms=30_000, changes="changes")
+
+
+async def vacate(concert: Coordinator, holder: str) -> Reply:
+    """Run the script that strikes out a term."""
+    return await run(concert, "elections/vacate", holder=holder, changes="changes")
+
+
+async def record(concert: Coordinator) -> bytes | None:
+    """Who is proclaimed."""
+    proclaimed: bytes | None = await raw(concert).get(concert.election("door")._record)
+    return proclaimed
 
 
 async def take(concert: Coordinator, holder: str, ttl_ms: int = 30_000) -> None:
     """Give someone the office."""
     seconds, microseconds = await raw(concert).time()
-    (holders,) = concert._access.keys.of("election", "door", "holders")
+    holders = concert.election("door")._keys.holders
     await raw(concert).zadd(holders, {holder: seconds * 1000 + microseconds // 1000 + ttl_ms})
     await raw(concert).pexpire(holders, 30_000)
 
@@ -459,11 +477,11 @@ async def test_second_renewal_proclaims_nothing_again(any_concert: Coordinator) 
     await take(any_concert, "s.1", 1000)
     async with raw(any_concert).pubsub() as ear:
         await ear.subscribe("changes")
-        args = ("s.1", 30_000, 7, "ann", "changes")
-        assert await run(any_concert, "elections/renew", ("holders", "record"), *args) == 1
-        first = await raw(any_concert).get(*any_concert._access.keys.of("election", "door", "record"))
-        assert await run(any_concert, "elections/renew", ("holders", "record"), *args) == 1
-        assert await raw(any_concert).get(*any_concert._access.keys.of("election", "door", "record")) == first
+        assert await renew(any_concert, "s.1") == 1
+        first = await record(any_concert)
+        assert first is not None
+        assert await renew(any_concert, "s.1") == 1
+        assert await record(any_concert) == first
         await raw(any_concert).publish("changes", "last")
         said = [await ear.get_message(timeout=5) for _ in range(3)]
     assert [message["data"].split()[2:] for message in said[1:2]] == [first.split()]
@@ -475,42 +493,42 @@ async def test_renewal_of_what_is_not_held_is_refused_twice(any_concert: Coordin
     await take(any_concert, "s.1", -1)
     for holder in ("s.1", "s.2"):
         for _ in range(2):
-            args = (holder, 30_000, 7, "ann", "changes")
-            assert await run(any_concert, "elections/renew", ("holders", "record"), *args) == 0
-    assert not await raw(any_concert).exists(*any_concert._access.keys.of("election", "door", "record"))
+            assert await renew(any_concert, holder) == 0
+    assert await record(any_concert) is None
 
 
 async def test_term_is_struck_out_once(any_concert: Coordinator) -> None:
     """The second run answers 0 and says nothing, and leaves another's record alone."""
     await take(any_concert, "s.1")
-    await run(any_concert, "elections/renew", ("holders", "record"), "s.1", 30_000, 7, "ann", "changes")
-    await raw(any_concert).zrem(*any_concert._access.keys.of("election", "door", "holders"), "s.1")
+    await renew(any_concert, "s.1")
+    await raw(any_concert).zrem(any_concert.election("door")._keys.holders, "s.1")
     async with raw(any_concert).pubsub() as ear:
         await ear.subscribe("changes")
-        assert await run(any_concert, "elections/vacate", ("holders", "record"), "s.1", "changes") == 1
-        assert await run(any_concert, "elections/vacate", ("holders", "record"), "s.1", "changes") == 0
+        assert await vacate(any_concert, "s.1") == 1
+        assert await vacate(any_concert, "s.1") == 0
         await raw(any_concert).publish("changes", "last")
         said = [await ear.get_message(timeout=5) for _ in range(3)]
     assert said[1]["data"].endswith(b" 0 ")
     assert said[2]["data"] == b"last"
     await take(any_concert, "s.2")
-    await run(any_concert, "elections/renew", ("holders", "record"), "s.2", 30_000, 8, "bob", "changes")
-    assert await run(any_concert, "elections/vacate", ("holders", "record"), "s.1", "changes") == 0
+    await renew(any_concert, "s.2", number=8, candidate="bob")
+    assert await vacate(any_concert, "s.1") == 0
     assert await any_concert.election("door").leader() == "bob"
 
 
 async def test_looking_changes_nothing(any_concert: Coordinator) -> None:
     """The same answer twice, but for the time."""
     await take(any_concert, "s.1")
-    await run(any_concert, "elections/renew", ("holders", "record"), "s.1", 30_000, 7, "ann", "changes")
-    looks = [await run(any_concert, "elections/record", ("holders", "record")) for _ in range(2)]
+    await renew(any_concert, "s.1")
+    looks = [await run(any_concert, "elections/record") for _ in range(2)]
     assert looks[0].split()[2:] == looks[1].split()[2:]
     assert looks[0].split()[2:4] == [b"s.1", b"7"]
 
 
 async def test_run_that_has_begun_begins_again_for_the_same_request_only(any_concert: Coordinator) -> None:
     """One whose reply was lost is not left out; another waits until it is due."""
-    parts = ("latest", "recent", "older")
+    access = any_concert._access
+    begin = partial(load("periodic/begin"), access.keys.of(PeriodicKeys, "periodic", "door"), period_ms=30_000)
     for _ in range(2):
-        assert await run(any_concert, "periodic/begin", parts, "s.1", 30_000, kind="periodic") == 0
-    assert 29_000 < await run(any_concert, "periodic/begin", parts, "s.2", 30_000, kind="periodic") <= 30_000
+        assert await access.session.run(begin(request="s.1")) == 0
+    assert 29_000 < await access.session.run(begin(request="s.2")) <= 30_000

@@ -75,7 +75,7 @@ async def test_killed_participant_breaks_the_round(concert: Coordinator, server:
     await waiting(barrier, 1)
     async with spawn(f"{HERE}:take_part", server.url, namespace, 3, 0.6) as child:
         await waiting(barrier, 2)
-        _, dead = await raw(concert).zrange(barrier._terms.keys[1], 0, -1)
+        _, dead = await raw(concert).zrange(barrier._terms.keys.order, 0, -1)
         child.kill()
         killed_at = time.monotonic()
         error = await broken(tasks[0])
@@ -238,7 +238,7 @@ async def test_full_server_lets_one_leave_renew_and_clear_and_refuses_the_rest_w
         assert not await event.is_set()
         tasks[0].cancel()
         await waiting(barrier, 1)
-        participants = barrier._terms.keys[0]
+        participants = barrier._terms.keys.participants
         [(_, end)] = await raw(concert).zrange(participants, 0, 0, withscores=True)
 
         async def is_renewed_beyond_it() -> bool:

@@ -6,18 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from inconcert import Coordinator
+from inconcert import Barrier, Coordinator
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from tests.support.raw import raw
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
-PARTS = {
-    "events": ("flag", "recent", "older"),
-    "latches": ("counted", "recent", "older"),
-    "barriers": ("participants", "order", "rounds", "recent", "older"),
-}
 TTL_MS = 10_000
 CHANGES = "changes"
 
@@ -28,25 +23,61 @@ class Bench:
 
     concert: Coordinator
 
-    def keys(self, folder: str) -> tuple[str, ...]:
-        """The keys of the one event, latch or barrier."""
-        return self.concert._access.keys.of(folder, "it", *PARTS[folder])
+    async def run(self, name: str, **named: Argument) -> Reply:
+        """Run a script of the one event, latch or barrier once."""
+        event, latch = self.concert.event("it"), self.concert.latch("it", 9)
+        keys = {"events": event._keys, "latches": latch._keys, "barriers": self.barrier._terms.keys}
+        return await self.concert._access.session.run(load(name)(keys[name.partition("/")[0]], **named))
 
-    async def run(self, name: str, *args: Argument) -> Reply:
-        """Run a script once."""
-        return await self.concert._access.session.run(load(name), self.keys(name.partition("/")[0]), *args)
+    async def set(self, request: str) -> Reply:
+        """Run the script that sets the event."""
+        return await self.run("events/set", request=request, ttl_ms=TTL_MS, changes=CHANGES)
+
+    async def clear(self, request: str) -> Reply:
+        """Run the script that clears the event."""
+        return await self.run("events/clear", request=request)
+
+    async def is_set(self) -> Reply:
+        """Run the script that looks at the event."""
+        return (await self.run("events/look"))[0]
+
+    async def count_down(self, request: str, n: int) -> Reply:
+        """Run the script that counts."""
+        return await self.run("latches/count_down", request=request, n=n, ttl_ms=TTL_MS, changes=CHANGES)
+
+    @property
+    def barrier(self) -> Barrier:
+        """The one barrier."""
+        return self.concert.barrier("it", 3)
 
     async def arrive(self, holder: str, parties: int = 3, *, waits: int = 1) -> Reply:
         """Run the script that takes part."""
-        return await self.run("barriers/arrive", holder, parties, TTL_MS, waits, CHANGES)
+        terms = {"parties": parties, "ttl_ms": TTL_MS, "waits": waits}
+        return await self.run("barriers/arrive", holder=holder, **terms, changes=CHANGES)
+
+    async def renew(self, holder: str, number: Argument) -> Reply:
+        """Run the script that makes a participant's lease last longer."""
+        return await self.run("barriers/renew", holder=holder, round=number, ttl_ms=TTL_MS, changes=CHANGES)
+
+    async def leave(self, holder: str) -> Reply:
+        """Run the script that takes part no more."""
+        return await self.run("barriers/leave", holder=holder)
+
+    async def abort(self, request: str) -> Reply:
+        """Run the script that breaks the barrier."""
+        return await self.run("barriers/abort", request=request, changes=CHANGES)
+
+    async def reset(self, request: str) -> Reply:
+        """Run the script that lets it begin anew."""
+        return await self.run("barriers/reset", request=request, changes=CHANGES)
 
     async def lapse(self, holder: str) -> None:
         """Let the lease of one participant end now."""
-        await raw(self.concert).zadd(self.keys("barriers")[0], {holder: 1}, xx=True)
+        await raw(self.concert).zadd(self.barrier._terms.keys.participants, {holder: 1}, xx=True)
 
     async def order(self) -> list[bytes]:
         """Who takes part in the open round."""
-        found: list[bytes] = await raw(self.concert).zrange(self.keys("barriers")[1], 0, -1)
+        found: list[bytes] = await raw(self.concert).zrange(self.barrier._terms.keys.order, 0, -1)
         return found
 
 
@@ -61,27 +92,27 @@ def bench(any_concert: Coordinator) -> Bench:
 
 async def set_(bench: Bench) -> None:
     """Nothing is changed, even if it was cleared in between."""
-    assert await bench.run("events/set", "a", TTL_MS, CHANGES) == 1
-    assert await bench.run("events/set", "a", TTL_MS, CHANGES) == 1
-    await bench.run("events/clear", "b")
-    assert await bench.run("events/set", "a", TTL_MS, CHANGES) == 1
-    assert (await bench.run("events/look"))[0] == 0
+    assert await bench.set("a") == 1
+    assert await bench.set("a") == 1
+    await bench.clear("b")
+    assert await bench.set("a") == 1
+    assert await bench.is_set() == 0
 
 
 async def clear(bench: Bench) -> None:
     """Nothing is changed, even if it was set in between."""
-    await bench.run("events/set", "a", TTL_MS, CHANGES)
-    assert await bench.run("events/clear", "b") == 1
-    assert await bench.run("events/clear", "b") == 1
-    await bench.run("events/set", "c", TTL_MS, CHANGES)
-    assert await bench.run("events/clear", "b") == 1
-    assert (await bench.run("events/look"))[0] == 1
+    await bench.set("a")
+    assert await bench.clear("b") == 1
+    assert await bench.clear("b") == 1
+    await bench.set("c")
+    assert await bench.clear("b") == 1
+    assert await bench.is_set() == 1
 
 
 async def look_at_an_event(bench: Bench) -> None:
     """The same."""
-    await bench.run("events/set", "a", TTL_MS, CHANGES)
-    assert [(await bench.run("events/look"))[0] for _ in range(2)] == [1, 1]
+    await bench.set("a")
+    assert [await bench.is_set() for _ in range(2)] == [1, 1]
 
 
 # Latches.
@@ -89,16 +120,16 @@ async def look_at_an_event(bench: Bench) -> None:
 
 async def count_down(bench: Bench) -> None:
     """The same, and nothing more is counted."""
-    assert [await bench.run("latches/count_down", "a", 2, TTL_MS, CHANGES) for _ in range(2)] == [2, 2]
-    assert await bench.run("latches/count_down", "b", 3, TTL_MS, CHANGES) == 5
-    assert await bench.run("latches/count_down", "a", 2, TTL_MS, CHANGES) == 2
+    assert [await bench.count_down("a", 2) for _ in range(2)] == [2, 2]
+    assert await bench.count_down("b", 3) == 5
+    assert await bench.count_down("a", 2) == 2
     assert await bench.run("latches/look") == 5
 
 
 async def look_at_a_latch(bench: Bench) -> None:
     """The same."""
     assert [await bench.run("latches/look") for _ in range(2)] == [0, 0]
-    await bench.run("latches/count_down", "a", 2, TTL_MS, CHANGES)
+    await bench.count_down("a", 2)
     assert [await bench.run("latches/look") for _ in range(2)] == [2, 2]
 
 
@@ -134,7 +165,7 @@ async def arrive_last(bench: Bench) -> None:
 
 async def arrive_after_leaving(bench: Bench) -> None:
     """Nothing is joined by what was sent before."""
-    await bench.run("barriers/leave", "a")
+    await bench.leave("a")
     assert await bench.arrive("a") == [b"", b""]
     assert await bench.order() == []
 
@@ -164,11 +195,11 @@ async def arrive_after_a_death(bench: Bench) -> None:
 async def renew(bench: Bench) -> None:
     """The same, counted from the second run."""
     number, _ = await bench.arrive("a")
-    participants = bench.keys("barriers")[0]
+    participants = bench.barrier._terms.keys.participants
     for _ in range(2):
         await raw(bench.concert).zincrby(participants, -5_000, "a")
         short = await raw(bench.concert).zscore(participants, "a")
-        assert await bench.run("barriers/renew", "a", number, TTL_MS, CHANGES) == 1
+        assert await bench.renew("a", number) == 1
         assert await raw(bench.concert).zscore(participants, "a") - short > 4_000
 
 
@@ -177,16 +208,16 @@ async def renew_beside_a_dead_one(bench: Bench) -> None:
     number, _ = await bench.arrive("a")
     await bench.arrive("b")
     await bench.lapse("a")
-    assert await bench.run("barriers/renew", "b", number, TTL_MS, CHANGES) == number + b" broken a"
+    assert await bench.renew("b", number) == number + b" broken a"
     await bench.arrive("c")
-    assert await bench.run("barriers/renew", "b", number, TTL_MS, CHANGES) == number + b" broken a"
+    assert await bench.renew("b", number) == number + b" broken a"
     assert await bench.order() == [b"c"]
 
 
 async def renew_what_is_forgotten(bench: Bench) -> None:
     """Nothing is known, and nothing is joined."""
     for _ in range(2):
-        assert await bench.run("barriers/renew", "a", "1", TTL_MS, CHANGES) == b""
+        assert await bench.renew("a", "1") == b""
     assert await bench.order() == []
 
 
@@ -194,42 +225,42 @@ async def leave(bench: Bench) -> None:
     """0, and nothing is changed."""
     await bench.arrive("a")
     await bench.arrive("b")
-    assert [await bench.run("barriers/leave", "a") for _ in range(2)] == [1, 0]
+    assert [await bench.leave("a") for _ in range(2)] == [1, 0]
     assert await bench.order() == [b"b"]
 
 
 async def abort(bench: Bench) -> None:
     """The same, and nothing more is broken."""
     number, _ = await bench.arrive("a")
-    assert [await bench.run("barriers/abort", "x", CHANGES) for _ in range(2)] == [1, 1]
-    assert [await bench.run("barriers/abort", "y", CHANGES) for _ in range(2)] == [0, 0]
-    await bench.run("barriers/reset", "z", CHANGES)
+    assert [await bench.abort("x") for _ in range(2)] == [1, 1]
+    assert [await bench.abort("y") for _ in range(2)] == [0, 0]
+    await bench.reset("z")
     await bench.arrive("b")
-    assert [await bench.run("barriers/abort", request, CHANGES) for request in "xy"] == [1, 0]
+    assert [await bench.abort(request) for request in "xy"] == [1, 0]
     assert await bench.order() == [b"b"]
-    assert await bench.run("barriers/renew", "a", number, TTL_MS, CHANGES) == number + b" aborted"
+    assert await bench.renew("a", number) == number + b" aborted"
 
 
 async def reset(bench: Bench) -> None:
     """The same; what was aborted in between stays so, and a round that was begun in between goes on."""
-    assert [await bench.run("barriers/reset", "w", CHANGES) for _ in range(2)] == [0, 0]
-    await bench.run("barriers/abort", "x", CHANGES)
-    assert [await bench.run("barriers/reset", "y", CHANGES) for _ in range(2)] == [1, 1]
+    assert [await bench.reset("w") for _ in range(2)] == [0, 0]
+    await bench.abort("x")
+    assert [await bench.reset("y") for _ in range(2)] == [1, 1]
     await bench.arrive("a")
-    assert await bench.run("barriers/reset", "y", CHANGES) == 1
+    assert await bench.reset("y") == 1
     assert await bench.order() == [b"a"]
-    await bench.run("barriers/abort", "z", CHANGES)
-    assert [await bench.run("barriers/reset", request, CHANGES) for request in "wy"] == [0, 1]
+    await bench.abort("z")
+    assert [await bench.reset(request) for request in "wy"] == [0, 1]
     number, outcome = await bench.arrive("b")
     assert outcome == number + b" aborted"
 
 
 async def arrive_while_it_is_aborted(bench: Bench) -> None:
     """The same, even if it was reset in between."""
-    await bench.run("barriers/abort", "x", CHANGES)
+    await bench.abort("x")
     told = await bench.arrive("a")
     assert told == [told[0], told[0] + b" aborted"]
-    await bench.run("barriers/reset", "y", CHANGES)
+    await bench.reset("y")
     assert await bench.arrive("a") == told
     assert await bench.order() == []
 
@@ -273,5 +304,5 @@ async def test_second_run_answers_as_the_header_says(bench: Bench, case: Callabl
 
 def test_every_script_is_run_twice() -> None:
     """None was forgotten."""
-    scripts = {path.relative_to(LUA).with_suffix("").as_posix() for folder in PARTS for path in LUA.glob(f"{folder}/*")}
-    assert scripts == set(TWICE)
+    folders = ("events", "latches", "barriers")
+    assert set(TWICE) == {f"{folder}/{path.stem}" for folder in folders for path in LUA.glob(f"{folder}/*")}

@@ -18,7 +18,7 @@ from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer, redis6_available
 
-SCRIPTS = Path(__file__).parents[2] / "src/inconcert/_lua"
+SCRIPTS = Path(__file__).parents[2] / "src/inconcert/_lua/index"
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ async def contents(concert: Coordinator, index: Index) -> dict[str, Any]:
         b"string": client.get,
     }
     found: dict[str, Any] = {}
-    for key in index._keys[:6]:
+    for part, key in index._keys._asdict().items():
         kind = await client.type(key)
-        if kind != b"none":
-            found[key.rpartition(":")[2]] = await reads[kind](key)
+        if part not in ("recent", "older") and kind != b"none":
+            found[part] = await reads[kind](key)
     return found
 
 
@@ -67,42 +67,42 @@ async def is_whole(concert: Coordinator, index: Index) -> bool:
 
 # Each script, run twice.
 
-PARTS = ("documents", "words", "postings", "ranks", "scores", "sorted", "recent", "older")
 PLAN = '{"words": ["red"], "without": ["blue"], "has": [" red a"], "has_not": [], "names": ["n"]}'
-RUNS: dict[str, tuple[tuple[str, ...], tuple[str | int, ...]]] = {
-    "index/add": (PARTS, ("r1", "a", " new red ", "\nm 4000000000000000", "new", 5, "red", 6)),
-    "index/remove": (PARTS, ("r1", "a")),
-    "index/clear": (PARTS, ("r1",)),
-    "index/size": (PARTS[:1], ()),
-    "index/count": (PARTS[:4], ("word", "red", "highest", "n", "word", "blue")),
-    "index/search": (PARTS[:5], (PLAN, 10, "word", "red", "", "highest", "n", "", "lowest", "n", "")),
-    "index_words/list": (("sorted", "words", "postings"), ("re", "")),
+VALUES = "\nm 4000000000000000"
+LISTS = ("word", "red", "", "highest", "n", "", "lowest", "n", "")
+RUNS: dict[str, dict[str, Any]] = {
+    "add": {"request": "r1", "document": "a", "text": " new red ", "values": VALUES, "lacks": ("new", 5, "red", 6)},
+    "remove": {"request": "r1", "document": "a"},
+    "clear": {"request": "r1"},
+    "size": {},
+    "count": {"lists": ("word", "red", "highest", "n", "word", "blue")},
+    "search": {"query": PLAN, "most": 10, "lists": LISTS},
+    "list": {"prefix": "re"},
 }
 
 
 def test_every_script_is_run_twice_here() -> None:
     """A new script adds itself."""
-    assert set(RUNS) == {f"{path.parent.name}/{path.stem}" for path in SCRIPTS.glob("index*/*.lua")}
+    assert set(RUNS) == {path.stem for path in SCRIPTS.glob("*.lua")}
 
 
-@pytest.mark.parametrize("name", RUNS)
-async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coordinator, name: str) -> None:
+@pytest.mark.parametrize("verb", RUNS)
+async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coordinator, verb: str) -> None:
     """What its header says of the second run is so, also when the document was changed in between."""
     session, index = any_concert._access.session, any_concert.index("it")
     await index.add("a", "red apples", scores={"n": 1})
     await index.add("b", "red pears")
-    parts, args = RUNS[name]
-    keys = any_concert._access.keys.of("index", "it", *parts)
+    command = load(f"index/{verb}")(index._keys, **RUNS[verb])
 
-    first = await session.run(load(name), keys, *args)
+    first = await session.run(command)
     state = await contents(any_concert, index)
-    assert await session.run(load(name), keys, *args) == first
+    assert await session.run(command) == first
     assert await contents(any_concert, index) == state
 
-    if args and args[0] == "r1":
+    if "request" in RUNS[verb]:
         await index.add("a", "green", scores={"n": 3})
         state = await contents(any_concert, index)
-        assert await session.run(load(name), keys, *args) == first
+        assert await session.run(command) == first
         assert await contents(any_concert, index) == state
     assert await is_whole(any_concert, index)
 
@@ -110,11 +110,12 @@ async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coor
 async def test_late_twin_of_a_removal_that_found_nothing_removes_nothing(concert: Coordinator, index: Index) -> None:
     """It answers again that the document was not there, though it is by now."""
     session = concert._access.session
-    assert await session.run(load("index/remove"), index._keys, "request", "a") == 0
+    removal = load("index/remove")(index._keys, request="request", document="a")
+    assert await session.run(removal) == 0
 
     await index.add("a", "red apples")
 
-    assert await session.run(load("index/remove"), index._keys, "request", "a") == 0
+    assert await session.run(removal) == 0
     assert await index.size() == 1
 
 
@@ -275,7 +276,7 @@ async def test_search_goes_on_where_a_document_was_that_is_gone(concert: Coordin
     plan = '{"words": ["word"], "without": [], "has": [], "has_not": [], "names": []}'
 
     async def read(*lists: str | bytes) -> tuple[list[bytes], list[bytes]]:
-        lasts, rows = await session.run(load("index/search"), index._keys[:5], plan, 2, *lists)
+        lasts, rows = await session.run(load("index/search")(index._keys, query=plan, most=2, lists=lists))
         return lasts, rows[::2]
 
     changes: list[Callable[[], Awaitable[object]]] = [
@@ -318,10 +319,10 @@ async def test_full_server_refuses_documents_and_lets_them_go(namespace: str) ->
             assert await contents(concert, index) == {}
 
 
-@pytest.mark.parametrize("part", range(6))
-async def test_foreign_data_is_left_alone(concert: Coordinator, index: Index, part: int) -> None:
+@pytest.mark.parametrize("part", ["documents", "words", "postings", "ranks", "scores", "sorted"])
+async def test_foreign_data_is_left_alone(concert: Coordinator, index: Index, part: str) -> None:
     """A key of ours that holds something else is an error, and not overwritten; nor is anything else changed."""
-    key = index._keys[part]
+    key = getattr(index._keys, part)
     await index.add("a", "red apples", scores={"n": 1})
     await raw(concert).set(key, "foreign", ex=60)
     before = await contents(concert, index)

@@ -11,19 +11,22 @@ A new script that changes something adds its story, or says in `BOUNDED` what it
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from inconcert import AcquireTimeout, Coordinator, JobNotFound, QueueFull
+from inconcert import AcquireTimeout, Barrier, Coordinator, JobNotFound, QueueFull, Signal
+from inconcert._core.majority import QuorumKeys
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
-from inconcert._redis.scripts import load
+from inconcert._redis.scripts import assemble, load
+from inconcert.periodic import _Keys as PeriodicKeys
 from tests.support.eventually import eventually
 from tests.support.raw import raw
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
-SCRIPTS = {f"{path.parent.name}/{path.stem}": path for path in LUA.rglob("*.lua") if path.parent.name != "include"}
+SCRIPTS = [f"{path.parent.name}/{path.stem}" for path in LUA.rglob("*.lua") if path.parent.name != "include"]
 
 # Commands that change no key.
 _READS = re.compile(
@@ -53,11 +56,10 @@ BOUNDED = {
 }
 
 
-def changes_something(path: Path) -> bool:
-    """Whether a script, or an include of it, has a command that is not in `_READS`."""
-    text = path.read_text("utf-8")
-    parts = [text, *((LUA / f"include/{name}.lua").read_text("utf-8") for name in re.findall(r"@include (\w+)", text))]
-    commands = re.findall(r"redis\.p?call\(\s*(?:[^,']*and )?'(\w+)'", "\n".join(parts))
+def changes_something(name: str) -> bool:
+    """Whether a script, or what it includes, has a command that is not in `_READS`."""
+    text = assemble(name, lambda part: (LUA / f"{part}.lua").read_text("utf-8"))
+    commands = re.findall(r"redis\.p?call\(\s*(?:[^,']*and )?'(\w+)'", text)
     return not all(map(_READS.fullmatch, commands))
 
 
@@ -76,7 +78,7 @@ class Scene:
         submit = channel.submit
 
         def keep(call: Call) -> None:
-            if call._script.name == name:
+            if call.command.script.name == name:
                 self.calls.append(call)
             submit(call)
 
@@ -90,7 +92,16 @@ class Scene:
     async def arrive(self) -> None:
         """The first sendings of all that were kept come now."""
         for call in self.calls:
-            await self.session.run(call._script, call.keys, *call._args)
+            await self.session.run(call.command)
+
+    async def arrive_at(self, barrier: Barrier, holder: str) -> None:
+        """Take part in its round, for half a minute."""
+        terms = {"parties": 2, "ttl_ms": 30_000, "waits": 1, "changes": "nowhere"}
+        await self.session.run(load("barriers/arrive")(barrier._terms.keys, holder=holder, **terms))
+
+    async def join(self, signal: Signal, address: str) -> None:
+        """Stand in line for a signal."""
+        await self.session.run(load("signals/join")(signal._keys, address=address, ticket=0, look_ms=30_000))
 
     async def everything(self) -> dict[bytes, bytes]:
         """All keys, but for what is remembered of requests."""
@@ -408,14 +419,14 @@ async def _progress_does_not_go_back(scene: Scene) -> AsyncGenerator[None, None]
 @late("tasks/tick")
 async def _instant_that_was_enqueued_is_not_again(scene: Scene) -> AsyncGenerator[None, None]:
     keys = scene.concert._enqueuing._keys
-    place = keys.queue("q")
-    places = (keys.bodies, place.queue, place.bell, keys.schedule("s"))
-    [now_ms, *_] = await scene.session.run(load("tasks/tick"), places, 3_600_000, "")
-    await raw(scene.concert).set(keys.schedule("s"), now_ms - 1000, px=3_600_000)
-    args = (3_600_000, "", now_ms - 500, "instant", "{}")
+    queue, schedule = keys.queue("q"), keys.schedule("s")
+    tick = partial(load("tasks/tick"), keys, queue, schedule=schedule, ttl_ms=3_600_000, void_ms="")
+    [now_ms, *_] = await scene.session.run(tick(results=(), instants=()))
+    await raw(scene.concert).set(schedule, now_ms - 1000, px=3_600_000)
+    results, instants = [keys.result("instant")], (now_ms - 500, "instant", "{}")
     async with scene.sent("tasks/tick"):
-        assert (await scene.session.run(load("tasks/tick"), (*places, keys.result("instant")), *args))[2] == 1
-    await raw(scene.concert).delete(keys.bodies, place.queue, place.bell)  # it has run, and its result is not kept
+        assert (await scene.session.run(tick(results=results, instants=instants)))[2] == 1
+    await raw(scene.concert).delete(keys.bodies, queue.queue, queue.bell)  # it has run, and its result is not kept
     yield
 
 
@@ -510,20 +521,20 @@ async def _latch_counts_once(scene: Scene) -> AsyncGenerator[None, None]:
 
 @late("barriers/arrive")
 async def _one_that_has_left_a_barrier_does_not_arrive_again(scene: Scene) -> AsyncGenerator[None, None]:
-    keys = scene.concert.barrier("b", 2)._terms.keys
+    barrier = scene.concert.barrier("b", 2)
     async with scene.sent("barriers/arrive"):
-        await scene.session.run(load("barriers/arrive"), keys, "one.1", 2, 30_000, 1, "nowhere")
-    await scene.session.run(load("barriers/leave"), keys, "one.1")
+        await scene.arrive_at(barrier, "one.1")
+    await scene.session.run(load("barriers/leave")(barrier._terms.keys, holder="one.1"))
     yield
 
 
 @late("barriers/leave")
 async def _others_stay_in_a_round(scene: Scene) -> AsyncGenerator[None, None]:
-    keys = scene.concert.barrier("b", 2)._terms.keys
-    await scene.session.run(load("barriers/arrive"), keys, "one.1", 2, 30_000, 1, "nowhere")
+    barrier = scene.concert.barrier("b", 2)
+    await scene.arrive_at(barrier, "one.1")
     async with scene.sent("barriers/leave"):
-        await scene.session.run(load("barriers/leave"), keys, "one.1")
-    await scene.session.run(load("barriers/arrive"), keys, "one.2", 2, 30_000, 1, "nowhere")
+        await scene.session.run(load("barriers/leave")(barrier._terms.keys, holder="one.1"))
+    await scene.arrive_at(barrier, "one.2")
     yield
 
 
@@ -533,7 +544,7 @@ async def _round_that_begins_after_a_reset_is_not_broken(scene: Scene) -> AsyncG
     async with scene.sent("barriers/abort"):
         await barrier.abort()
     await barrier.reset()
-    await scene.session.run(load("barriers/arrive"), barrier._terms.keys, "one.1", 2, 30_000, 1, "nowhere")
+    await scene.arrive_at(barrier, "one.1")
     yield
 
 
@@ -618,25 +629,27 @@ async def _later_leader_stays_proclaimed(scene: Scene) -> AsyncGenerator[None, N
 
 @late("quorum/release")
 async def _holder_on_one_server_keeps_it(scene: Scene) -> AsyncGenerator[None, None]:
-    [key] = scene.concert._access.keys.of("quorum", "l", "holder")
-    await scene.session.run(load("quorum/take"), (key,), "me", 30_000)
+    keys = scene.concert._access.keys.of(QuorumKeys, "quorum", "l")
+    take = partial(load("quorum/take"), keys, ttl_ms=30_000)
+    await scene.session.run(take(me="me"))
     async with scene.sent("quorum/release"):
-        await scene.session.run(load("quorum/release"), (key,), "me")
-    await scene.session.run(load("quorum/take"), (key,), "another", 30_000)
+        await scene.session.run(load("quorum/release")(keys, me="me"))
+    await scene.session.run(take(me="another"))
     yield
 
 
 @late("rate_limits/give_back")
 async def _permits_are_given_back_once(scene: Scene) -> AsyncGenerator[None, None]:
-    keys = scene.concert._access.keys.of("rate", "l", "state", "line", "recent", "older")
-    run, new_address, inboxes = scene.session.run, scene.session.new_address, scene.session.inboxes
+    keys = scene.concert.rate_limiter("l", 1, 1.0)._keys
+    run, new_address = scene.session.run, scene.session.new_address
     first, second, third = new_address(), new_address(), new_address()
-    cost = (1_000_000, 5_000_000)
+    terms = {"cost_us": 1_000_000, "burst_us": 5_000_000, "inboxes": scene.session.inboxes}
+    take = partial(load("rate_limits/take"), keys, longest_us=0, ticket=0, **terms)
     for request in (first, second):
-        await run(load("rate_limits/take"), keys, request, *cost, 0, 0, inboxes)
+        await run(take(request=request))
     async with scene.sent("rate_limits/give_back"):
-        assert await run(load("rate_limits/give_back"), keys, second, *cost, inboxes) == 1
-    await run(load("rate_limits/take"), keys, third, *cost, 0, 0, inboxes)
+        assert await run(load("rate_limits/give_back")(keys, request=second, **terms)) == 1
+    await run(take(request=third))
     yield
 
 
@@ -645,8 +658,7 @@ async def _nobody_is_woken_by_what_woke_nobody(scene: Scene) -> AsyncGenerator[N
     signal = scene.concert.signal("s")
     async with scene.sent("signals/notify"):
         assert not await signal.notify("old")
-    join = (f"{scene.session.id}.9999", 0, 30_000)
-    await scene.session.run(load("signals/join"), signal._keys, *join)
+    await scene.join(signal, f"{scene.session.id}.9999")
     yield
 
 
@@ -655,28 +667,29 @@ async def _one_who_came_after_a_broadcast_waits(scene: Scene) -> AsyncGenerator[
     signal = scene.concert.signal("s")
     async with scene.sent("signals/broadcast"):
         await signal.broadcast("old")
-    join = (f"{scene.session.id}.9999", 0, 30_000)
-    await scene.session.run(load("signals/join"), signal._keys, *join)
+    await scene.join(signal, f"{scene.session.id}.9999")
     yield
 
 
 @late("signals/leave")
 async def _others_stay_in_line_for_a_signal(scene: Scene) -> AsyncGenerator[None, None]:
     signal, me, other = scene.concert.signal("s"), scene.session.new_address(), scene.session.new_address()
-    await scene.session.run(load("signals/join"), signal._keys, me, 0, 30_000)
+    await scene.join(signal, me)
     async with scene.sent("signals/leave"):
-        await scene.session.run(load("signals/leave"), signal._keys[:3], me, 1, scene.session.inboxes)
-    await scene.session.run(load("signals/join"), signal._keys, other, 0, 30_000)
+        leave = load("signals/leave")(signal._keys, address=me, hands_on=1, inboxes=scene.session.inboxes)
+        await scene.session.run(leave)
+    await scene.join(signal, other)
     yield
 
 
 @late("periodic/begin")
 async def _run_that_is_due_is_left_to_who_asks_now(scene: Scene) -> AsyncGenerator[None, None]:
-    keys = scene.concert._access.keys.of("periodic", "p", "latest", "recent", "older")
+    keys = scene.concert._access.keys.of(PeriodicKeys, "periodic", "p")
+    begin = partial(load("periodic/begin"), keys, period_ms=60_000)
     async with scene.sent("periodic/begin"):
-        assert await scene.session.run(load("periodic/begin"), keys, "first", 60_000) == 0
-        assert await scene.session.run(load("periodic/begin"), keys, "second", 60_000) > 0
-    await raw(scene.concert).delete(keys[0])  # the period is over
+        assert await scene.session.run(begin(request="first")) == 0
+        assert await scene.session.run(begin(request="second")) > 0
+    await raw(scene.concert).delete(keys.latest)  # the period is over
     yield
 
 
@@ -697,6 +710,6 @@ async def test_late_first_sending_changes_nothing(concert: Coordinator, story: S
 
 def test_every_script_that_changes_something_has_a_story() -> None:
     """None was forgotten."""
-    changing = {name for name, path in SCRIPTS.items() if changes_something(path)}
+    changing = set(filter(changes_something, SCRIPTS))
     assert changing == STORIES.keys() | BOUNDED.keys()
     assert not STORIES.keys() & BOUNDED.keys()

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from inconcert import Coordinator, Mailbox
-from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from tests.support.raw import raw
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua/mailboxes"
-KEYS = {"send": 9, "fetch": 8, "ack": 4, "withdraw": 8, "unread": 5, "purge": 5}  # so many, and for some the requests
+VERBS = {"send", "fetch", "ack", "withdraw", "unread", "purge"}
 TTL_MS = 60_000
 
 
@@ -26,25 +26,47 @@ class Bench:
     me: str
     other: str
 
-    async def run(self, verb: str, *args: Argument) -> Reply:
+    async def run(self, verb: str, **named: Any) -> Reply:
         """Run a script once."""
-        keys = self.mailbox._keys[: KEYS[verb]] + (self.mailbox._requests if verb in ("ack", "purge") else ())
-        return await self.concert._access.session.run(load(f"mailboxes/{verb}"), keys, *args)
+        return await self.concert._access.session.run(load(f"mailboxes/{verb}")(self.mailbox._keys, **named))
 
     async def send(self, request: str, *bodies: str, most: int = 100) -> Reply:
         """Run the script that sends."""
-        return await self.run("send", request, most, 0, self.inboxes, *bodies)
+        caps = {"max_messages": most, "max_age_ms": 0}
+        return await self.run("send", request=request, **caps, inboxes=self.inboxes, bodies=bodies)
 
     async def fetch(self, address: str, *, ticket: int = -1, limit: int = 2) -> Reply:
         """Run the script that fetches."""
-        return await self.run("fetch", address, ticket, limit, TTL_MS, 0, self.inboxes)
+        terms = {"limit": limit, "ttl_ms": TTL_MS, "max_age_ms": 0}
+        return await self.run("fetch", address=address, ticket=ticket, **terms, inboxes=self.inboxes)
+
+    async def ack(self, *ids: bytes) -> Reply:
+        """Run the script that acknowledges."""
+        return await self.run("ack", claim=self.me, ids=ids)
+
+    async def withdraw(self, address: str, *, puts_back: bool = True) -> Reply:
+        """Run the script that leaves the line, or puts back what was claimed."""
+        return await self.run("withdraw", address=address, inboxes=self.inboxes, puts_back=int(puts_back))
+
+    async def unread(self) -> Reply:
+        """Run the script that counts."""
+        return await self.run("unread", max_age_ms=0)
+
+    async def purge(self) -> Reply:
+        """Run the script that drops all."""
+        return await self.run("purge", request="purge")
+
+    async def line(self) -> list[str]:
+        """Who waits, the longest waiting first."""
+        return [address.decode() for address in await raw(self.concert).zrange(self.mailbox._keys.waiters, 0, -1)]
 
     async def state(self) -> list[object]:
         """All that is kept, but for the memory of requests."""
         client = raw(self.concert)
-        messages, unread, claims, claimed, dropped, waiters = self.mailbox._keys[:6]
-        zsets = [await client.zrange(key, 0, -1, withscores=True) for key in (unread, claims, waiters)]
-        return [await client.hgetall(messages), await client.hgetall(claimed), await client.get(dropped), *zsets]
+        keys = self.mailbox._keys
+        hashes = [await client.hgetall(key) for key in (keys.messages, keys.claimed)]
+        zsets = [await client.zrange(key, 0, -1, withscores=True) for key in (keys.unread, keys.claims, keys.waiters)]
+        return [*hashes, await client.get(keys.dropped), *zsets]
 
 
 @pytest.fixture
@@ -57,7 +79,7 @@ async def bench(any_concert: Coordinator) -> Bench:
 
 def test_every_script_is_run_twice() -> None:
     """None was forgotten."""
-    assert {path.stem for path in LUA.glob("*.lua")} == KEYS.keys()
+    assert {path.stem for path in LUA.glob("*.lua")} == VERBS
 
 
 async def test_second_send_adds_nothing(bench: Bench) -> None:
@@ -66,23 +88,23 @@ async def test_second_send_adds_nothing(bench: Bench) -> None:
     state = await bench.state()
     assert await bench.send("request 1", "1", "2", "3", most=2) == 0
     assert await bench.state() == state
-    await bench.run("purge", "purge")
+    await bench.purge()
     assert await bench.send("request 1", "1", "2", "3", most=2) == 0
-    assert await bench.run("unread", 0) == 0
+    assert await bench.unread() == 0
 
 
 async def test_second_send_past_the_dead_finds_one_who_waits(bench: Bench) -> None:
     """A thousand are dropped in one step."""
-    await raw(bench.concert).zadd(bench.mailbox._keys[5], {f"gone.{number}": number for number in range(1500)})
+    await raw(bench.concert).zadd(bench.mailbox._keys.waiters, {f"gone.{number}": number for number in range(1500)})
     await bench.fetch(bench.me, ticket=0)
     assert [await bench.send("request", "1") for _ in range(3)] == [1, 0, 0]
-    assert await bench.run("unread", 0) == 1
-    assert await raw(bench.concert).zrange(bench.mailbox._keys[5], 0, -1) == [bench.me.encode()]
+    assert await bench.unread() == 1
+    assert await bench.line() == [bench.me]
 
 
 async def test_line_of_one_process_that_stands_still_hides_no_other(bench: Bench) -> None:
     """However many of it are first in line: the next process is told to look in 2 s."""
-    client, waiters = raw(bench.concert), bench.mailbox._keys[5]
+    client, waiters = raw(bench.concert), bench.mailbox._keys.waiters
     await client.zadd(waiters, {f"still.{number}": number for number in range(250)})
     await client.zadd(waiters, {"other.1": 1000})
     pubsub = client.pubsub()
@@ -106,10 +128,10 @@ async def test_second_fetch_has_the_same_messages(bench: Bench) -> None:
     assert await bench.state() == state
     assert (first[:2], first[3], first[5]) == ([1, 1], b"0 2", b"0 3")
 
-    await raw(bench.concert).zadd(bench.mailbox._keys[2], {bench.me: 1})
+    await raw(bench.concert).zadd(bench.mailbox._keys.claims, {bench.me: 1})
     again = await bench.fetch(bench.me)
     assert (again[:2], again[3], again[5]) == ([1, 1], b"1 2", b"1 3")
-    await raw(bench.concert).zadd(bench.mailbox._keys[2], {bench.me: 1})
+    await raw(bench.concert).zadd(bench.mailbox._keys.claims, {bench.me: 1})
     assert (await bench.fetch(bench.other))[3] == b"2 2"
     assert (await bench.fetch(bench.me))[0] == 0
 
@@ -121,15 +143,15 @@ async def test_second_fetch_has_the_same_place_in_line(bench: Bench) -> None:
     assert (first[0], first[1], first[3]) == (0, 1_800_000, 1)
     for ticket in (0, first[2]):
         assert await bench.fetch(bench.me, ticket=ticket) == [0, 1_800_000, first[2], 0]
-    await raw(bench.concert).zrem(bench.mailbox._keys[5], bench.me)
+    await raw(bench.concert).zrem(bench.mailbox._keys.waiters, bench.me)
     assert await bench.fetch(bench.me, ticket=first[2]) == first
-    assert await raw(bench.concert).zrange(bench.mailbox._keys[5], 0, -1) == [bench.me.encode(), bench.other.encode()]
+    assert await bench.line() == [bench.me, bench.other]
 
 
 async def test_newcomer_is_behind_the_line_whatever_the_clock_says(bench: Bench) -> None:
     """It may have been set back."""
     ticket = (await bench.fetch(bench.me, ticket=0))[2] + 60_000_000
-    await raw(bench.concert).zadd(bench.mailbox._keys[5], {bench.me: ticket})
+    await raw(bench.concert).zadd(bench.mailbox._keys.waiters, {bench.me: ticket})
     assert (await bench.fetch(bench.other, ticket=0))[2] == ticket + 1
 
 
@@ -138,11 +160,11 @@ async def test_second_ack_changes_nothing(bench: Bench) -> None:
     await bench.send("request", "1", "2", "3")
     reply = await bench.fetch(bench.me, limit=3)
     ids = reply[2::2]
-    assert await bench.run("ack", bench.me, ids[1]) == 1
+    assert await bench.ack(ids[1]) == 1
     state = await bench.state()
-    assert await bench.run("ack", bench.me, ids[1]) == 0
+    assert await bench.ack(ids[1]) == 0
     assert await bench.state() == state
-    assert [await bench.run("ack", bench.me, *ids) for _ in range(2)] == [2, 0]
+    assert [await bench.ack(*ids) for _ in range(2)] == [2, 0]
     assert await bench.state() == [{}, {}, None, [], [], []]
     await bench.send("another", "4")
     assert (await bench.fetch(bench.me))[0] == 0  # it is over
@@ -153,18 +175,18 @@ async def test_second_withdrawal_changes_nothing(bench: Bench) -> None:
     await bench.send("request", "1", "2", "3", "4", most=3)
     before = await bench.state()
     await bench.fetch(bench.me)
-    assert [await bench.run("withdraw", bench.me, bench.inboxes, 1) for _ in range(2)] == [2, 0]
+    assert [await bench.withdraw(bench.me) for _ in range(2)] == [2, 0]
     assert await bench.state() == before
     assert await bench.fetch(bench.me, ticket=0) == [0, 1_800_000, -1, 0]  # it is over
     assert await bench.state() == before
     await bench.fetch(bench.other)
     claimed = await bench.state()
-    assert [await bench.run("withdraw", bench.other, bench.inboxes, 0) for _ in range(2)] == [0, 0]
+    assert [await bench.withdraw(bench.other, puts_back=False) for _ in range(2)] == [0, 0]
     assert await bench.state() == claimed
-    await bench.run("purge", "purge")
+    await bench.purge()
     third = bench.concert._access.session.new_address()
     await bench.fetch(third, ticket=0)
-    assert [await bench.run("withdraw", third, bench.inboxes, 1) for _ in range(2)] == [0, 0]
+    assert [await bench.withdraw(third) for _ in range(2)] == [0, 0]
     assert await bench.state() == [{}, {}, None, [], [], []]
 
 
@@ -172,10 +194,10 @@ async def test_second_count_is_the_same(bench: Bench) -> None:
     """What lapsed claims held is back after the first."""
     await bench.send("request", "1", "2", "3")
     await bench.fetch(bench.me)
-    await raw(bench.concert).zadd(bench.mailbox._keys[2], {bench.me: 1})
-    assert await bench.run("unread", 0) == 3
+    await raw(bench.concert).zadd(bench.mailbox._keys.claims, {bench.me: 1})
+    assert await bench.unread() == 3
     state = await bench.state()
-    assert await bench.run("unread", 0) == 3
+    assert await bench.unread() == 3
     assert await bench.state() == state
 
 
@@ -183,8 +205,8 @@ async def test_second_purge_drops_nothing(bench: Bench) -> None:
     """Not even what was sent since."""
     await bench.send("request", "1", "2")
     await bench.fetch(bench.me, limit=1)
-    assert await bench.run("purge", "purge") == 2
+    assert await bench.purge() == 2
     assert await bench.state() == [{}, {}, None, [], [], []]
     await bench.send("another", "3")
-    assert await bench.run("purge", "purge") == 2
-    assert await bench.run("unread", 0) == 1
+    assert await bench.purge() == 2
+    assert await bench.unread() == 1

@@ -57,7 +57,7 @@ async def in_line(permits: Permits[Lease], number: int) -> None:
 
 async def wait_long(concert: Coordinator, permits: Permits[Lease]) -> None:
     """Let all in line have joined a minute ago: the server cannot know whether they still run."""
-    waiters = permits._keys[1]
+    waiters = permits._keys.waiters
     for place, ticket in await raw(concert).zrange(waiters, 0, -1, withscores=True):
         await raw(concert).zadd(waiters, {place: ticket - 60_000_000})
 
@@ -237,7 +237,7 @@ async def test_paused_waiter_holds_up_those_behind_a_dead_one_no_longer(
     lease = await lock.acquire()
     async with spawn(f"{HERE}:stand_in_line", server.url, namespace) as child:
         await in_line(lock, 1)
-        _, waiters, _ = lock._keys
+        waiters = lock._keys.waiters
         [(_, ticket)] = await raw(concert).zrange(waiters, 0, 0, withscores=True)
         await raw(concert).zadd(waiters, {"1:2000:30000 dead.1": ticket + 1})
         async with Coordinator(server.url, namespace=namespace) as there:
@@ -470,7 +470,7 @@ async def test_message_that_is_missed_before_the_reply_is_not_missed_for_good(
         proxy.hold_replies()
         waiter = asyncio.create_task(concert.lock("door").acquire())
         await in_line(there.lock("door"), 1)
-        await raw(there).delete(there.lock("door")._keys[1])
+        await raw(there).delete(there.lock("door")._keys.waiters)
         concert._access.session.wakeups.missed()
         proxy.release_replies()
         await in_line(there.lock("door"), 1)
@@ -858,6 +858,6 @@ async def test_client_of_the_user_s_may_be_used_beside_it(server: RealServer, na
     async with Coordinator(server.url, namespace=namespace) as concert:
         assert isinstance(raw(concert), redis.asyncio.Redis)
         async with concert.lock("door") as lease:
-            assert await raw(concert).zscore(concert.lock("door")._keys[0], lease.holder)
+            assert await raw(concert).zscore(concert.lock("door")._keys.holders, lease.holder)
     with pytest.raises(NotConnected):
         _ = concert.redis

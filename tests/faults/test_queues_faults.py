@@ -376,7 +376,7 @@ async def test_closing_while_a_worker_begins_leaves_none(
     with pytest.raises(NotConnected):
         await getting
     await eventually(calls[-1].done)
-    assert [call._script.name for call in calls] == ["claims/heartbeat", "claims/recover"]
+    assert [call.command.script.name for call in calls] == ["claims/heartbeat", "claims/recover"]
     keys = ItemKeys(concert._access.keys, "q")
     assert await raw(concert).exists(keys.workers, keys.idle) == 0
 

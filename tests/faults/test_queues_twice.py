@@ -28,29 +28,30 @@ class Scene:
         self.listeners: list[Any] = []
         self._namespace = concert._access.keys.namespace
 
-    async def run(self, name: str, *args: str | int) -> Any:
+    async def run(self, script: str, /, **named: Any) -> Any:
         """Run a script once."""
-        keys, only = self.keys, self.keys.only
-        places: dict[str, tuple[str, ...]] = {
-            "bells/ring": (only.bell,),
-            "queues/leave": (keys.line, keys.told, *keys.requests),
-            "queues/look": (keys.bodies, only.queue, only.delayed, keys.dead),
-            "queues/purge": (
-                keys.bodies, only.queue, only.delayed, keys.states, keys.failures, keys.crashes, keys.line,
-                *keys.requests,
-            ),
-            "queues/put": (
-                keys.bodies, only.queue, only.delayed, keys.dead, keys.line, keys.states, only.bell,
-                *keys.requests, keys.told,
-            ),
-        }  # fmt: skip
-        return await self.session.run(load(name), places[name], *args)
+        return await self.session.run(load(script)(self.keys, self.keys.only, **named))
 
     async def put(self, *ids: str, delay_ms: int = 0, maxsize: int = -1, waits: bool = False) -> int:
         """Run the script that puts in."""
-        items = [part for id_ in ids for part in (id_, f'"{id_}"')]
-        answer: int = await self.run("queues/put", 0, delay_ms, maxsize, int(waits), self.session.inboxes, *items)
+        answer: int = await self.run(
+            "queues/put",
+            front=0,
+            delay_ms=delay_ms,
+            maxsize=maxsize,
+            waits=int(waits),
+            inboxes=self.session.inboxes,
+            items=[part for id_ in ids for part in (id_, f'"{id_}"')],
+        )
         return answer
+
+    async def leave(self, address: str) -> Any:
+        """Run the script that leaves the line."""
+        return await self.run("queues/leave", address=address, inboxes=self.session.inboxes)
+
+    async def purge(self) -> Any:
+        """Run the script that drops all; it is one request, however often."""
+        return await self.run("queues/purge", inboxes=self.session.inboxes, request="request")
 
     async def everything(self) -> object:
         """What is there."""
@@ -82,7 +83,7 @@ async def test_second_put_adds_nothing(scene: Scene, delay_ms: int) -> None:
     before = await scene.everything()
     assert await scene.put("b.1", "b.2", delay_ms=delay_ms) == 1
     assert await scene.everything() == before
-    assert await scene.run("queues/purge", scene.session.inboxes, "request") == 4
+    assert await scene.purge() == 4
     before = await scene.everything()
     assert await scene.put("b.1", "b.2", delay_ms=delay_ms, maxsize=1) == 1
     assert await scene.everything() == before
@@ -112,8 +113,8 @@ async def test_second_leave_changes_nothing(scene: Scene) -> None:
     """It has left, and what it waited to put in is not put in any more."""
     address = f"{scene.session.id}.1001"
     await scene.put(address, maxsize=2, waits=True)
-    assert await scene.run("queues/leave", address, scene.session.inboxes) == 1
-    assert await scene.run("queues/leave", address, scene.session.inboxes) == 0
+    assert await scene.leave(address) == 1
+    assert await scene.leave(address) == 0
     assert await scene.put(address, maxsize=3, waits=True) == 0
     assert await scene.client.zcard(scene.keys.line) == 0
 
@@ -142,16 +143,16 @@ async def test_line_drops_those_whose_process_is_gone(scene: Scene) -> None:
 
 async def test_second_purge_drops_nothing(scene: Scene) -> None:
     """Not even what came since."""
-    assert await scene.run("queues/purge", scene.session.inboxes, "request") == 2
+    assert await scene.purge() == 2
     await scene.put("b.1")
     before = await scene.everything()
-    assert await scene.run("queues/purge", scene.session.inboxes, "request") == 2
+    assert await scene.purge() == 2
     assert await scene.everything() == before
 
 
 async def test_second_look_answers_the_same(scene: Scene) -> None:
     """It changes nothing."""
-    answers = [await scene.run("queues/look", 0, 5) for _ in range(2)]
+    answers = [await scene.run("queues/look", skip=0, limit=5) for _ in range(2)]
     assert [answer[:4] for answer in answers] == [[1, 1, 0, 0]] * 2
     assert answers[0][5:] == answers[1][5:]
 

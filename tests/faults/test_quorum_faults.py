@@ -98,7 +98,7 @@ async def use_once(quorum: QuorumLock, clients: list[Any]) -> None:
     async with quorum:
         pass
     for client in clients:
-        await eventually(partial(has_nothing, client, quorum._keys[0]))
+        await eventually(partial(has_nothing, client, quorum._keys.holder))
         await eventually(partial(is_idle, client))
 
 
@@ -477,7 +477,8 @@ async def test_nobody_meets_another_while_servers_die_and_fall_silent(
 
 async def test_refusal_of_a_second_sending_says_nothing_of_the_first(namespace: str) -> None:
     """A server took it, its answer was lost, and then it refuses: the outcome is unknown, so it is given back later."""
-    count, keys = Script("test/count", "return redis.call('INCR', KEYS[1])"), (f"{namespace}:count",)
+    count = Script("test/count", "-- KEYS[1]  key\nreturn redis.call('INCR', KEYS[1])")
+    key = f"{namespace}:count"
     with RealServer() as own_server:
         own_server.command("ACL", "SETUSER", "ann", "on", ">word", "~*", "&*", "+@all")
         async with (
@@ -486,8 +487,8 @@ async def test_refusal_of_a_second_sending_says_nothing_of_the_first(namespace: 
         ):
             await client.ping()
             proxy.hold_replies()
-            asking = asyncio.create_task(Peer(client, timeout=5).run(count, keys))
-            await eventually(lambda: own_server.command("GET", *keys) == "1")
+            asking = asyncio.create_task(Peer(client, timeout=5).run(count(key=key)))
+            await eventually(lambda: own_server.command("GET", key) == "1")
             own_server.command("ACL", "SETUSER", "ann", "-eval")
             proxy.cut()
             proxy.release_replies()

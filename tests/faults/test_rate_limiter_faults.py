@@ -34,7 +34,7 @@ def slow(concert: Coordinator, name: str = "api") -> RateLimiter:
 async def taken(concert: Coordinator, limiter: RateLimiter) -> int:
     """How many permits are not back, or promised to someone."""
     now: tuple[int, int] = await raw(concert).time()
-    text: bytes = await raw(concert).get(limiter._keys[0]) or b"0 0"
+    text: bytes = await raw(concert).get(limiter._keys.state) or b"0 0"
     end, queued = map(int, text.split())
     return math.ceil((max(0, end - now[0] * 1_000_000 - now[1]) + queued) / limiter._interval_us)
 
@@ -113,7 +113,7 @@ async def test_process_that_stands_still_wastes_its_own_place_and_no_other(
         child.pause()
         waiter = asyncio.create_task(limiter.acquire(cost=5))
         await becomes(concert, limiter, 135)
-        await raw(concert).set(limiter._keys[0], "1 55000000000", keepttl=True)  # as if all were back
+        await raw(concert).set(limiter._keys.state, "1 55000000000", keepttl=True)  # as if all were back
         assert await limiter.try_acquire()
         with anyio.fail_after(5):
             await waiter
@@ -127,8 +127,8 @@ async def test_waiter_that_nobody_knows_any_more_does_not_stay_in_line(concert: 
     waiter = asyncio.create_task(limiter.acquire())
     await becomes(concert, limiter, 101)
     stray = f"{concert._access.session.id}.999 1000000000 100000000000"
-    await raw(concert).zadd(limiter._keys[1], {stray: 1})
-    await raw(concert).set(limiter._keys[0], "1 2000000000", keepttl=True)  # all are back
+    await raw(concert).zadd(limiter._keys.line, {stray: 1})
+    await raw(concert).set(limiter._keys.state, "1 2000000000", keepttl=True)  # all are back
     assert await limiter.try_acquire()
     with anyio.fail_after(5):
         await waiter
@@ -332,7 +332,7 @@ async def test_cancelled_at_any_await_takes_nothing(
             await limiter.acquire(cost=5)
             seconds, microseconds = await raw(concert).time()
             end = seconds * 1_000_000 + microseconds + 30_000  # so the wait for all five is 30 ms
-            await raw(concert).set(limiter._keys[0], f"{end} 0", keepttl=True)
+            await raw(concert).set(limiter._keys.state, f"{end} 0", keepttl=True)
         has_taken = False
 
         async def use(limiter: RateLimiter = limiter) -> None:
@@ -380,16 +380,30 @@ TAKE, GIVE_BACK = load("rate_limits/take"), load("rate_limits/give_back")
 async def take(concert: Coordinator, request: str, seconds: int, longest: int = 0) -> list[int]:
     """Run the script that takes permits which come back in so many seconds."""
     session = concert._access.session
-    args = (f"{session.id}.{request}", seconds * SECOND, BURST, longest * SECOND, 0, session.inboxes)
-    reply: list[int] = await session.run(TAKE, slow(concert)._keys, *args)
+    command = TAKE(
+        slow(concert)._keys,
+        request=f"{session.id}.{request}",
+        cost_us=seconds * SECOND,
+        burst_us=BURST,
+        longest_us=longest * SECOND,
+        ticket=0,
+        inboxes=session.inboxes,
+    )
+    reply: list[int] = await session.run(command)
     return reply
 
 
 async def give_back(concert: Coordinator, request: str, seconds: int) -> int:
     """Run the script that gives them back."""
     session = concert._access.session
-    args = (f"{session.id}.{request}", seconds * SECOND, BURST, session.inboxes)
-    reply: int = await session.run(GIVE_BACK, slow(concert)._keys, *args)
+    command = GIVE_BACK(
+        slow(concert)._keys,
+        request=f"{session.id}.{request}",
+        cost_us=seconds * SECOND,
+        burst_us=BURST,
+        inboxes=session.inboxes,
+    )
+    reply: int = await session.run(command)
     return reply
 
 
@@ -406,7 +420,7 @@ async def test_take_answers_a_second_run_as_its_header_says(any_concert: Coordin
     assert 190 * SECOND < again[2] <= 200 * SECOND
     for _ in range(2):
         assert (await take(any_concert, "4", 50))[0] == 0
-    assert await raw(any_concert).zcard(slow(any_concert)._keys[1]) == 2
+    assert await raw(any_concert).zcard(slow(any_concert)._keys.line) == 2
 
 
 async def test_give_back_answers_a_second_run_as_its_header_says(any_concert: Coordinator) -> None:
@@ -437,7 +451,7 @@ async def test_call_that_comes_after_it_was_given_up_takes_nothing(any_concert: 
     await take(any_concert, "2", 100)
     assert await give_back(any_concert, "3", 10) == 0
     assert (await take(any_concert, "3", 10, 1000))[0] == 0
-    assert not await raw(any_concert).exists(slow(any_concert)._keys[1])
+    assert not await raw(any_concert).exists(slow(any_concert)._keys.line)
 
 
 def test_every_script_is_run_twice() -> None:

@@ -32,7 +32,7 @@ async def there(server: RealServer, namespace: str) -> AsyncIterator[Coordinator
 
 async def in_line(concert: Coordinator, number: int) -> None:
     """Return when so many wait to be notified of the signal."""
-    waiters = concert.signal("deploy")._keys[0]
+    waiters = concert.signal("deploy")._keys.waiters
 
     async def so_many() -> bool:
         count: int = await raw(concert).zcard(waiters)
@@ -43,10 +43,10 @@ async def in_line(concert: Coordinator, number: int) -> None:
 
 async def nothing_is_left(*concerts: Coordinator) -> None:
     """Nobody in line, no payload that someone should have, no one who listens."""
-    keys = concerts[0].signal("deploy")._keys[:3]
+    keys = concerts[0].signal("deploy")._keys
 
     async def is_over() -> bool:
-        left: int = await raw(concerts[0]).exists(*keys)
+        left: int = await raw(concerts[0]).exists(keys.waiters, keys.handed, keys.earlier)
         return left == 0
 
     await eventually(is_over)
@@ -127,7 +127,7 @@ async def test_waiters_survive_a_server_that_comes_back_empty(own_server: RealSe
         async with concert.signal("deploy").subscribe() as subscription:
             own_server.restart(empty=True)
             await eventually(lambda: len(own_server.command("PUBSUB", "CHANNELS", "*:inbox:*")) == 2)
-            await eventually(lambda: own_server.command("ZCARD", concert.signal("deploy")._keys[0]) == 6)
+            await eventually(lambda: own_server.command("ZCARD", concert.signal("deploy")._keys.waiters) == 6)
             for number, task in enumerate(tasks[:3]):
                 assert await concert.signal("deploy").notify(number)
                 assert await task == number
@@ -157,7 +157,7 @@ async def test_line_outlives_an_hour_without_a_signal(concert: Coordinator) -> N
     """The timed look makes its key live on."""
     task = waiter(concert)
     await in_line(concert, 1)
-    waiters = concert.signal("deploy")._keys[0]
+    waiters = concert.signal("deploy")._keys.waiters
     [line] = concert._access.session.lines._lines.values()
     assert 1700 < line.time_to_look() <= 1800
     await raw(concert).pexpire(waiters, 60_000)
@@ -317,7 +317,7 @@ async def test_notification_passes_all_whom_a_server_with_older_data_has_in_line
         gone: list[asyncio.Task[JSON]] = []
         for number in range(4):
             gone.append(asyncio.create_task((signal, there.signal(name))[number % 2].wait()))
-            await eventually(lambda: own_server.command("ZCARD", signal._keys[0]) == len(gone))
+            await eventually(lambda: own_server.command("ZCARD", signal._keys.waiters) == len(gone))
         own_server.command("SAVE")
         for task in gone:
             task.cancel()
@@ -328,11 +328,12 @@ async def test_notification_passes_all_whom_a_server_with_older_data_has_in_line
         own_server.start()
         await eventually(lambda: len(own_server.command("PUBSUB", "CHANNELS", "*:inbox:*")) == 2)
         waits = asyncio.create_task(there.signal(name).wait())
-        await eventually(lambda: own_server.command("ZCARD", signal._keys[0]) == 5)
+        await eventually(lambda: own_server.command("ZCARD", signal._keys.waiters) == 5)
         assert await signal.notify(payload)
         with anyio.fail_after(5):
             assert await waits == payload
-        await eventually(lambda: not own_server.command("EXISTS", *signal._keys[:3]))
+        keys = signal._keys
+        await eventually(lambda: not own_server.command("EXISTS", keys.waiters, keys.handed, keys.earlier))
 
 
 @pytest.mark.parametrize("gives_up", [False, True])
@@ -366,7 +367,7 @@ async def test_notification_is_handed_on_past_any_number_of_dead(
     monkeypatch.setattr(there._access.session.wakeups, "tell", ignore)
     assert await concert.signal("deploy").notify(7)
     dead = {f"gone.{number}": number for number in range(250)}
-    await raw(concert).zadd(concert.signal("deploy")._keys[0], dead)
+    await raw(concert).zadd(concert.signal("deploy")._keys.waiters, dead)
     second = waiter(concert)
     await in_line(concert, 251)
     first.cancel()

@@ -10,10 +10,11 @@ from inconcert._core.listening import Heard, Listening
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
+from inconcert.signals.waiter import SignalKeys
 from tests.support.raw import raw
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua/signals"
-KEYS = {"signals/join": 6, "signals/leave": 3, "signals/notify": 5, "signals/broadcast": 6}
+VERBS = {"join", "leave", "notify", "broadcast"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,38 +22,38 @@ class Bench:
     """A signal for which nobody waits, and two who may, of a process that listens."""
 
     concert: Coordinator
-    keys: tuple[str, ...]
+    keys: SignalKeys
     inboxes: str
     me: str
     other: str
 
-    async def run(self, name: str, *args: Argument) -> Reply:
+    async def run(self, verb: str, **named: Argument) -> Reply:
         """Run a script once."""
-        return await self.concert._access.session.run(load(name), self.keys[: KEYS[name]], *args)
+        return await self.concert._access.session.run(load(f"signals/{verb}")(self.keys, **named))
 
     async def join(self, address: str, ticket: int = 0) -> Reply:
         """Run the script that joins."""
-        return await self.run("signals/join", address, ticket, 1000)
+        return await self.run("join", address=address, ticket=ticket, look_ms=1000)
 
     async def leave(self, address: str, *, hands_on: bool = False) -> Reply:
         """Run the script that leaves."""
-        return await self.run("signals/leave", address, int(hands_on), self.inboxes)
+        return await self.run("leave", address=address, hands_on=int(hands_on), inboxes=self.inboxes)
 
     async def notify(self, request: str, payload: str = "7") -> Reply:
         """Run the script that notifies."""
-        return await self.run("signals/notify", request, payload, self.inboxes)
+        return await self.run("notify", request=request, payload=payload, inboxes=self.inboxes)
 
     async def broadcast(self, request: str, payload: str = "7") -> Reply:
         """Run the script that broadcasts."""
-        return await self.run("signals/broadcast", request, payload, "channel")
+        return await self.run("broadcast", request=request, payload=payload, channel="channel")
 
     async def line(self) -> list[str]:
         """Who waits, the longest waiting first."""
-        return [address.decode() for address in await raw(self.concert).zrange(self.keys[0], 0, -1)]
+        return [address.decode() for address in await raw(self.concert).zrange(self.keys.waiters, 0, -1)]
 
     async def handed(self) -> dict[str, str]:
         """Who has not said yet that they have what they were notified of."""
-        found = await raw(self.concert).hgetall(self.keys[1])
+        found = await raw(self.concert).hgetall(self.keys.handed)
         return {address.decode(): payload.decode() for address, payload in found.items()}
 
 
@@ -66,7 +67,7 @@ async def bench(any_concert: Coordinator) -> Bench:
 
 def test_every_script_is_run_twice() -> None:
     """None was forgotten."""
-    assert {f"signals/{path.stem}" for path in LUA.glob("*.lua")} == KEYS.keys()
+    assert {path.stem for path in LUA.glob("*.lua")} == VERBS
 
 
 async def test_second_join_has_the_same_place(bench: Bench) -> None:
@@ -76,7 +77,7 @@ async def test_second_join_has_the_same_place(bench: Bench) -> None:
     second = await bench.join(bench.me)
     assert (first[0], first[3]) == (0, 1)
     assert (second[0], second[2], second[3]) == (0, first[2], 0)
-    await raw(bench.concert).zrem(bench.keys[0], bench.me)
+    await raw(bench.concert).zrem(bench.keys.waiters, bench.me)
     assert await bench.join(bench.me) == first
     assert await bench.join(bench.me, first[2]) == [0, 1000, first[2], 0]
     assert await bench.line() == [bench.me, bench.other]
@@ -98,7 +99,7 @@ async def test_second_join_has_what_came_meanwhile(bench: Bench) -> None:
 async def test_newcomer_is_behind_the_line_and_the_last_broadcast_whatever_the_clock_says(bench: Bench) -> None:
     """It may have been set back."""
     ticket = (await bench.join(bench.me))[2] + 60_000_000
-    await raw(bench.concert).zadd(bench.keys[0], {bench.me: ticket})
+    await raw(bench.concert).zadd(bench.keys.waiters, {bench.me: ticket})
     newcomer = await bench.join(bench.other)
     assert newcomer[2] == ticket + 1
     await bench.broadcast("request")
@@ -127,7 +128,7 @@ async def test_leave_among_the_dead_is_called_again(bench: Bench) -> None:
     """The payload stays until it is handed on, or nobody is left."""
     await bench.join(bench.me)
     await bench.notify("request")
-    await raw(bench.concert).zadd(bench.keys[0], {f"gone.{number}": number for number in range(150)})
+    await raw(bench.concert).zadd(bench.keys.waiters, {f"gone.{number}": number for number in range(150)})
     await bench.join(bench.other)
     assert [await bench.leave(bench.me, hands_on=True) for _ in range(3)] == [-1, 1, 0]
     assert await bench.handed() == {bench.other: "7"}
@@ -171,6 +172,7 @@ async def test_every_key_has_an_end(bench: Bench) -> None:
         await bench.join(address)
     await bench.notify("request 1")
     await bench.leave(bench.me, hands_on=True)
-    assert {await raw(bench.concert).pttl(key) > 0 for key in (*bench.keys[:2], bench.keys[3])} == {True}
+    keys = bench.keys
+    assert {await raw(bench.concert).pttl(key) > 0 for key in (keys.waiters, keys.handed, keys.recent)} == {True}
     await bench.broadcast("request 2")
-    assert 59_000 < await raw(bench.concert).pttl(bench.keys[5]) <= 60_000
+    assert 59_000 < await raw(bench.concert).pttl(keys.last) <= 60_000

@@ -16,9 +16,12 @@ from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import RealServer
 
-LENGTH = Script("test/length", "return #ARGV[1]")
-TEXT = Script("test/text", "return string.rep('x', tonumber(ARGV[1]))")
-NOTE = Script("test/note", "return redis.call('RPUSH', ARGV[1], ARGV[2]:sub(1, 1))")
+LENGTH = Script("test/length", "-- KEYS[1]  key\n-- ARGV[1]  text\nreturn #ARGV[1]")
+TEXT = Script("test/text", "-- KEYS[1]  key\n-- ARGV[1]  length\nreturn string.rep('x', tonumber(ARGV[1]))")
+NOTE = Script(
+    "test/note",
+    "-- KEYS[1..]  keys\n-- ARGV[1]  notes\n-- ARGV[2]  text\nreturn redis.call('RPUSH', ARGV[1], ARGV[2]:sub(1, 1))",
+)
 
 
 class _Urgent(Call):
@@ -58,7 +61,7 @@ async def test_connection_that_carries_a_call_is_not_given_up(slow: Proxy) -> No
     async with Coordinator(slow.url, timeout=1.2) as concert:
         await echo(session_of(concert), "well")
         began = time.monotonic()
-        assert await session_of(concert).run(LENGTH, KEY, "x" * 850_000) == 850_000
+        assert await session_of(concert).run(LENGTH(key=KEY, text="x" * 850_000)) == 850_000
         assert time.monotonic() - began > 0.7
         assert slow.opened == 2
 
@@ -68,7 +71,7 @@ async def test_connection_that_carries_a_reply_is_not_given_up(slow: Proxy) -> N
     async with Coordinator(slow.url, timeout=1.2) as concert:
         await echo(session_of(concert), "well")
         began = time.monotonic()
-        assert len(await session_of(concert).run(TEXT, KEY, 850_000)) == 850_000
+        assert len(await session_of(concert).run(TEXT(key=KEY, length=850_000))) == 850_000
         assert time.monotonic() - began > 0.7
         assert slow.opened == 2
 
@@ -82,7 +85,7 @@ async def test_small_call_waits_for_little_of_what_is_large(slow: Proxy, monkeyp
         answered: list[str] = []
 
         async def call(name: str, key: str, text: str) -> None:
-            await session.run(LENGTH, (key,), text)
+            await session.run(LENGTH(key=key, text=text))
             answered.append(name)
 
         async with anyio.create_task_group() as group:
@@ -107,7 +110,7 @@ async def test_calls_about_the_same_keep_their_order(
         proxy.mute()
 
         def submit(text: str, *keys: str, kind: type[Call] = Call) -> Call:
-            call = kind(NOTE, keys, (notes, text))
+            call = kind(NOTE(keys=keys, notes=notes, text=text))
             session.channel.submit(call)
             return call
 
@@ -140,7 +143,7 @@ async def test_held_back_call_that_is_cancelled_is_not_sent_and_holds_nothing_up
         session = session_of(concert)
         await echo(session, "well")
         proxy.hold_replies()
-        calls = [Call(ECHO, KEY, (str(number) * 4000,)) for number in range(6)]
+        calls = [Call(ECHO(key=KEY, text=str(number) * 4000)) for number in range(6)]
         for call in calls:
             session.channel.submit(call)
         await anyio.sleep(0)
@@ -159,12 +162,12 @@ async def test_held_back_call_ends_at_its_time(proxy: Proxy) -> None:
         session = session_of(concert)
         await echo(session, "well")
         proxy.mute()
-        calls = [Call(ECHO, KEY, (str(number) * 4000,)) for number in range(3)]
+        calls = [Call(ECHO(key=KEY, text=str(number) * 4000)) for number in range(3)]
         for call in calls:
             session.channel.submit(call)
         with pytest.raises(Unavailable, match="nothing was sent"):
             await calls[2]
-        late = Call(ECHO, KEY, ("x" * 4000,))
+        late = Call(ECHO(key=KEY, text="x" * 4000))
         session.channel.submit(late)
     with pytest.raises(Unavailable, match="closed"):
         await late
@@ -178,10 +181,10 @@ async def test_large_calls_leave_room_for_small_ones(proxy: Proxy, monkeypatch: 
         session = session_of(concert)
         await echo(session, "well")
         proxy.hold_replies()
-        large = [asyncio.create_task(session.run(ECHO, ("{large}",), "x" * 50_000)) for _ in range(20)]
+        large = [asyncio.create_task(session.run(ECHO(key="{large}", text="x" * 50_000))) for _ in range(20)]
         await anyio.sleep(0)
         assert len(session.channel._unanswered) <= 3
-        small = asyncio.create_task(session.run(ECHO, ("{small}",), "x"))
+        small = asyncio.create_task(session.run(ECHO(key="{small}", text="x")))
         await anyio.sleep(0)
         assert session.channel._unsent or session.channel._unanswered
         await eventually(lambda: session.channel._unanswered[-1].key == "{small}")  # type: ignore[union-attr]
@@ -202,7 +205,7 @@ async def test_wait_for_room_ends_when_nothing_is_answered(proxy: Proxy, monkeyp
         proxy.cut()
         await eventually(lambda: session.channel._wire is None)
         began = time.monotonic()
-        calls = (session.run(ECHO, KEY, "x" * 50_000) for _ in range(20))
+        calls = (session.run(ECHO(key=KEY, text="x" * 50_000)) for _ in range(20))
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {Unavailable}
         assert time.monotonic() - began < 1.5

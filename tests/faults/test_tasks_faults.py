@@ -15,10 +15,9 @@ from inconcert import Coordinator, NotHeld, Unavailable, WrongState
 from inconcert._claims import promoter as promoter_module
 from inconcert._claims.keys import HEARTBEAT, PROMOTE, QueueKeys
 from inconcert._claims.promoter import Promoter
-from inconcert._redis.scripts import load
 from inconcert.tasks import claims as claims_module
 from inconcert.tasks.relay import pass_on
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.store import TICK, JobKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger, read_ledger_now
@@ -322,9 +321,9 @@ async def test_due_jobs_are_moved_once_by_many_promoters(concert: Coordinator, e
     put = [(await concert.enqueue("t", queue="q", delay=3600)).id for _ in range(350)]
     place = keys_of(concert).queue("q")
     await raw(concert).zadd(place.delayed, {id_: number + 1 for number, id_ in enumerate(put)})
-    keys = (place.delayed, place.queue, place.bell, keys_of(concert).states)
+    promote = PROMOTE(keys_of(concert), place, front=0)
     answers = await asyncio.gather(
-        *(one._access.session.run(PROMOTE, keys, 0) for _ in range(5) for one in (concert, elsewhere))
+        *(one._access.session.run(promote) for _ in range(5) for one in (concert, elsewhere))
     )
     assert sum(moved for moved, _ in answers) == 350
     assert (await ledger_of(concert)).ready == {"q": put}
@@ -369,7 +368,15 @@ async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) ->
     keys, place = keys_of(concert), keys_of(concert).queue("q")
     parent = await concert.enqueue("t", queue="other")
     await raw(concert).set(keys.schedule("s"), 1, px=60_000)
-    tick = (keys.bodies, place.queue, place.bell, keys.schedule("s"), keys.result("scheduled"))
+    tick = TICK(
+        keys,
+        place,
+        schedule=keys.schedule("s"),
+        results=[keys.result("scheduled")],
+        ttl_ms=60_000,
+        void_ms="",
+        instants=(2, "scheduled", "{}"),
+    )
     options: list[dict[str, Any]] = [{}, {"delay": 1}, {"after": [parent]}]
     for key in (place.queue, place.bell, place.delayed):
         await raw(concert).set(key, "foreign", px=60_000)
@@ -378,7 +385,7 @@ async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) ->
                 await concert.enqueue("t", queue="q", unique="one", **more)
         if key != place.delayed:
             with pytest.raises(WrongState, match="another kind"):
-                await concert._access.session.run(load("tasks/tick"), tick, 60_000, 2, "scheduled", "{}")
+                await concert._access.session.run(tick)
         await raw(concert).delete(key)
         assert await raw(concert).hkeys(keys.bodies) == [parent.id.encode()]
         assert await raw(concert).exists(keys.unique, keys.checks, keys.states, keys.parents, keys.children) == 0
@@ -399,7 +406,7 @@ async def test_foreign_key_where_a_job_is_to_go_leaves_it_where_it_is(concert: C
     for key in (place.queue, place.bell):
         await forget_all(concert)
         put = [(await concert.enqueue("t", queue="q")).id for _ in range(3)]
-        promote = (place.delayed, place.queue, place.bell, keys_of(concert).states)
+        promote = PROMOTE(keys_of(concert), place, front=0)
         async with concert.consume("q") as jobs:
             one, other, dead = await jobs.claim(3)
             await dead.bury(ValueError("no"))
@@ -407,7 +414,7 @@ async def test_foreign_key_where_a_job_is_to_go_leaves_it_where_it_is(concert: C
             due = await concert.enqueue("t", queue="q", delay=3600)
             await raw(concert).zadd(place.delayed, {due.id: 1})
             await raw(concert).delete(place.bell)
-            await refuse(key, lambda: concert._access.session.run(PROMOTE, promote, 0))  # noqa: B023 - run at once
+            await refuse(key, lambda: concert._access.session.run(promote))  # noqa: B023 - run at once
             await refuse(key, lambda: concert.tasks.replay(dead.id))  # noqa: B023
             await refuse(key, one.give_back)
             ledger = await ledger_of(concert)
@@ -707,7 +714,8 @@ async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str)
             jobs._opened._claims.start_renewal()
             await until(concert, lambda ledger: ledger.workers)
             session = concert._access.session
-            assert (await session.run(HEARTBEAT, keys_of(concert).life, worker, 10_000, 0, 0))[0] == 1
+            heartbeat = HEARTBEAT(keys_of(concert), worker=worker, ttl_ms=10_000, is_new=0, skip=0)
+            assert (await session.run(heartbeat))[0] == 1
             assert await client.zscore(keys_of(concert).workers, worker) >= ended
             assert [job.is_over for job in claimed] == [True] * 4 + [False] * 2
         ledger = await until(concert, lambda ledger: not ledger.claimed)

@@ -5,23 +5,28 @@ A new script adds itself to `SECOND` or gets a test of its own here.
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from inconcert import Coordinator, WrongState
 from inconcert._claims.keys import QueueKeys
 from inconcert._redis.scripts import load
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.store import RESCHEDULE, RUNNING, JobKeys
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.raw import raw
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 
 WORKER = "session.1"
-REMEMBER = ("cancel", "free", "pause", "purge", "replay", "reschedule")  # what they were asked
 HOUR = 3_600_000  # milliseconds
 REASON = '{"reason":"no"}'
+
+
+class WorkerKeys(NamedTuple):
+    """The keys of one worker."""
+
+    claimed: str
 
 
 class Scene:
@@ -31,107 +36,132 @@ class Scene:
         self.client: Any = raw(concert)
         self.keys: JobKeys = concert._enqueuing._keys
         self.place: QueueKeys = self.keys.queue("q")
+        self.worker = WorkerKeys(self.keys.claimed(WORKER))
         self.session = concert._access.session
         self.inboxes = self.session.inboxes
-        self.claimed = self.keys.claimed(WORKER)
         self._namespace = concert._access.keys.namespace
 
-    async def run(self, name: str, *args: str | int, job: str = "held", request: str = "") -> Any:
-        """Run a script once; `job` is the one whose result it is given.
-
-        With the same arguments it is the same request, unless another is given.
-        """
-        if name in REMEMBER:
-            request = request or repr((args, job))
-            args = (request, *args) if name == "free" else (*args, request)
-        keys, place, result = self.keys, self.place, self.keys.result(job)
-        parts: dict[str, tuple[str, ...]] = {
-            "ack": (
-                keys.bodies, self.claimed, keys.failures, keys.crashes, keys.states, keys.progress, keys.watchers,
-                keys.unique, keys.checks, keys.finished, *keys.kin, keys.line, keys.workers,
-                keys.idle, result,
-            ),
-            "cancel": (
-                keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers, place.delayed, result,
-                *keys.kin, keys.waiting, *keys.requests,
-            ),
-            "cancelling": (keys.states,),
-            "claim": (
-                keys.bodies, keys.workers, self.claimed, keys.failures, keys.crashes, keys.states, keys.paused,
-                keys.clock, keys.idle, place.queue, place.bell, place.delayed,
-            ),
-            "dead": (keys.dead, keys.reasons, keys.bodies),
-            "enqueue": (
-                keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
-            ),
-            "free": (keys.unique, keys.checks, *keys.requests),
-            "heartbeat": keys.life,
-            "holding": (self.claimed,),
-            "nack": (
-                self.claimed, keys.failures, keys.dead, keys.reasons, place.queue, place.bell, place.delayed,
-                keys.states, keys.progress, keys.watchers, *keys.kin, keys.line, keys.crashes,
-                keys.workers, keys.idle,
-            ),
-            "outcomes": (keys.outcomes,),
-            "pass_on": (
-                keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents,
-                keys.children, keys.followers, keys.outcomes, keys.waiting, place.queue, place.bell, place.delayed,
-            ),
-            "pause": (keys.paused, place.bell, *keys.requests),
-            "progress": (self.claimed, keys.progress),
-            "promote": (place.delayed, place.queue, place.bell, keys.states),
-            "purge": (
-                keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news,
-                *keys.requests,
-            ),
-            "recover": (
-                keys.workers, self.claimed, keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress,
-                keys.watchers, *keys.kin, keys.line, keys.clock, keys.idle, place.queue, place.bell,
-            ),
-            "replay": (
-                keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell,
-                keys.unique, keys.checks, keys.outcomes, *keys.requests,
-            ),
-            "reschedule": (
-                keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed, *keys.requests,
-            ),
-            "running": (self.claimed,),
-            "stats": (
-                keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, keys.waiting, keys.clock,
-                keys.idle, place.queue, place.delayed,
-            ),
-            "tick": (keys.bodies, place.queue, place.bell, keys.schedule("s"), result),
-            "unwatch": (keys.watchers,),
-            "watch": (
-                keys.bodies, keys.states, keys.dead, keys.reasons, keys.progress, keys.watchers, result,
-            ),
-            "workers": (keys.workers,),
-        }  # fmt: skip
-        folder = "claims" if (LUA / f"claims/{name}.lua").exists() else "tasks"
-        return await self.session.run(load(f"{folder}/{name}"), parts[name], *args)
+    async def run(self, script: str, /, **named: Any) -> Any:
+        """Run a script once."""
+        return await self.session.run(load(script)(self.keys, self.place, self.worker, **named))
 
     async def enqueue(self, *jobs: tuple[str, int, str], again: bool = False) -> list[bytes]:
         """Run the script that adds jobs: id, delay in ms, unique name; `again` when the request is forgotten."""
-        args = [part for job, delay_ms, name in jobs for part in (job, "{}", delay_ms, name, 0)]
-        keys, place = self.keys, self.place
-        places = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
         if again:
             await self.forget_requests()
-        results = keys.results(job for job, _, _ in jobs)
-        everything = (*places, *keys.requests, *results)
-        answer: list[bytes] = await self.session.run(load("tasks/enqueue"), everything, "q", *args)
+        answer: list[bytes] = await self.run(
+            "tasks/enqueue",
+            results=self.keys.results(job for job, _, _ in jobs),
+            name="q",
+            jobs=[part for job, delay_ms, name in jobs for part in (job, "{}", delay_ms, name, 0)],
+        )
         return answer
 
     async def forget_requests(self) -> None:
         """As it is after two minutes, or if very many others come."""
-        await self.client.delete(*self.keys.requests)
+        await self.client.delete(self.keys.recent, self.keys.older)
+
+    async def heartbeat(self, worker: str = WORKER, *, is_new: int = 0) -> Any:
+        """Run the script that says that a worker lives, for a minute."""
+        return await self.run("claims/heartbeat", worker=worker, ttl_ms=60_000, is_new=is_new, skip=0)
+
+    async def ask(self, number: int, count: int = 1) -> Any:
+        """Run the script that claims."""
+        return await self.run(
+            "claims/claim",
+            queues=(self.place.queue, self.place.bell, self.place.delayed),
+            worker=WORKER,
+            number=number,
+            count=count,
+            suspects=1,
+            names=["q"],
+        )
 
     async def claim(self, number: int, count: int = 1) -> list[bytes]:
-        """Run the script that claims, and return the ids and what follows them."""
-        answer = await self.run("claim", WORKER, number, count, 1, "q")
+        """Run the script that claims, and return the ids."""
+        answer = await self.ask(number, count)
         assert answer[0] == 1
         ids: list[bytes] = answer[3::7]
         return ids
+
+    async def ack(
+        self,
+        job: str = "held",
+        place: int = 2001,
+        *,
+        result: str = "succeeded 1",
+        ttl_ms: int = HOUR,
+        unique: str = "name",
+    ) -> Any:
+        """Run the script that ends a job."""
+        return await self.run(
+            "claims/ack",
+            results=[self.keys.result(job)],
+            inboxes=self.inboxes,
+            worker=WORKER,
+            jobs=(job, place, result, ttl_ms, unique),
+        )
+
+    async def nack(self, verdict: str, job: str = "held", place: int = 2001, *, delay_ms: int = 0) -> Any:
+        """Run the script that says that a job was not done."""
+        return await self.run(
+            "claims/nack",
+            id=job,
+            place=place,
+            verdict=verdict,
+            delay_ms=delay_ms,
+            reason=REASON,
+            name="q",
+            inboxes=self.inboxes,
+            worker=WORKER,
+        )
+
+    async def say(self, job: str, place: int) -> Any:
+        """Run the script that says how far a job is."""
+        return await self.run("tasks/progress", id=job, place=place, how_far="[0.5]", number=1)
+
+    async def recover(self, max_crashes: int) -> Any:
+        """Run the script that gives back what the worker holds."""
+        return await self.run(
+            "claims/recover",
+            queues=(self.place.queue, self.place.bell),
+            worker=WORKER,
+            max_crashes=max_crashes,
+            why="no",
+            inboxes=self.inboxes,
+            names=["q"],
+        )
+
+    async def cancel(self, job: str = "held", *, request: str = "one") -> Any:
+        """Run the script that cancels a job; for each job it is another request."""
+        return await self.run(
+            "tasks/cancel",
+            result=self.keys.result(job),
+            id=job,
+            ttl_ms=HOUR,
+            inboxes=self.inboxes,
+            request=f"{request} of {job}",
+        )
+
+    async def reschedule(self, job: str, delay_ms: int, *, request: str = "one") -> Any:
+        """Run the script that changes when a job is due; for each job and delay it is another request."""
+        named = {"id": job, "delay_ms": delay_ms, "name": "q"}
+        return await self.run("tasks/reschedule", **named, request=f"{request} of {job} in {delay_ms}")
+
+    async def watch(self, job: str, address: str = "") -> Any:
+        """Run the script that says how a job is, and tells who waits for its end."""
+        return await self.run("tasks/watch", result=self.keys.result(job), id=job, address=address)
+
+    async def promote(self) -> Any:
+        """Run the script that moves what is due."""
+        return await self.run("claims/promote", front=0)
+
+    async def pass_on(self, *places: QueueKeys) -> Any:
+        """Run the script that tells who waits for others; it goes on with those of these queues."""
+        queues = [key for place in places for key in (place.queue, place.bell, place.delayed)]
+        return await self.run(
+            "tasks/pass_on", queues=queues, inboxes=self.inboxes, names=[place.name for place in places]
+        )
 
     async def ledger(self) -> Ledger:
         """Where the jobs are, each in one place."""
@@ -144,10 +174,10 @@ class Scene:
 async def scene(any_concert: Coordinator) -> Scene:
     """`held` is claimed, `ready1` to `ready3` wait, `due` is due, `later` is not, and `dead` was set aside."""
     made = Scene(any_concert)
-    await made.run("heartbeat", WORKER, 60_000, 1, 0)
+    await made.heartbeat(is_new=1)
     await made.enqueue(("dead", 0, ""))
     assert await made.claim(1) == [b"dead"]
-    assert await made.run("nack", "dead", 1001, "dead", 0, REASON, "q", made.inboxes, WORKER) == 1
+    assert await made.nack("dead", "dead", 1001) == 1
     await made.enqueue(("held", 0, "name"))
     assert await made.claim(2) == [b"held"]
     await made.enqueue(*((f"ready{number}", 0, "") for number in (1, 2, 3)))
@@ -161,60 +191,58 @@ async def test_all_who_wait_are_told_however_many(scene: Scene) -> None:
     watchers = scene.keys.watchers
     await scene.client.zadd(watchers, {f"held 0{number}.1": 0 for number in range(2500)})
     await scene.client.zadd(watchers, {"heldon 1.1": 0, "ready1 1.1": 0})
-    assert await scene.run("ack", scene.inboxes, WORKER, "held", 2001, "succeeded 1", 0, "") == [1]
+    assert await scene.ack(ttl_ms=0, unique="") == [1]
     assert await scene.client.zrange(watchers, 0, -1) == [b"heldon 1.1", b"ready1 1.1"]
     assert await scene.client.pttl(scene.keys.result("held")) > 0
 
 
-ACK = ("held", 2001, "succeeded 1", HOUR, "name")
-
-SECOND: dict[str, tuple[tuple[str | int, ...], object, object]] = {
-    "cancelling": (("held", "ready1"), [], []),
-    "free": (("name", "held"), 1, 1),
-    "holding": ((), [b"q"], [b"q"]),
-    "outcomes": (("held",), [b""], [b""]),
-    "pause": (("q", 1), 1, 1),
-    "progress": (("held", 2001, "[0.5]", 1), 1, 1),
-    "purge": (("dead", 0, 0), 1, 1),
-    "replay": (("dead", "", ""), 1, 1),
-    "running": ((), [b"q", 1], [b"q", 1]),
-    "unwatch": (("held", "session.2"), 0, 0),
-    "workers": (("0",), [b"0", WORKER.encode()], [b"0", WORKER.encode()]),
+SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
+    "claims/holding": ({}, [b"q"], [b"q"]),
+    "claims/purge": ({"id": "dead", "age_ms": 0, "keep": 0, "request": "one"}, 1, 1),
+    "claims/replay": ({"id": "dead", "envelope": "", "name": "", "request": "one"}, 1, 1),
+    "tasks/cancelling": ({"ids": ("held", "ready1")}, [], []),
+    "tasks/free": ({"request": "one", "jobs": ("name", "held")}, 1, 1),
+    "tasks/outcomes": ({"ids": ["held"]}, [b""], [b""]),
+    "tasks/pause": ({"name": "q", "is_paused": 1, "request": "one"}, 1, 1),
+    "tasks/progress": ({"id": "held", "place": 2001, "how_far": "[0.5]", "number": 1}, 1, 1),
+    "tasks/unwatch": ({"id": "held", "address": "session.2"}, 0, 0),
+    "tasks/workers": ({"cursor": "0"}, [b"0", WORKER.encode()], [b"0", WORKER.encode()]),
 }
 
 
 @pytest.mark.parametrize("name", SECOND)
 async def test_second_run_changes_nothing(scene: Scene, name: str) -> None:
     """A script whose reply was lost is sent again, and answers what its header says."""
-    args, first, second = SECOND[name]
-    assert await scene.run(name, *args) == first
+    named, first, second = SECOND[name]
+    assert await scene.run(name, **named) == first
     before = await scene.ledger()
-    assert await scene.run(name, *args) == second
+    assert await scene.run(name, **named) == second
     assert await scene.ledger() == before
 
 
 def test_every_script_is_run_twice_here() -> None:
     """A new script adds itself."""
     others = {
-        "ack",
-        "cancel",
-        "claim",
-        "dead",
-        "enqueue",
-        "follow",
-        "heartbeat",
-        "nack",
-        "pass_on",
-        "promote",
-        "recover",
-        "reschedule",
-        "stats",
-        "sweep",
-        "tick",
-        "watch",
+        "claims/ack",
+        "claims/claim",
+        "claims/dead",
+        "claims/heartbeat",
+        "claims/nack",
+        "claims/promote",
+        "claims/recover",
+        "tasks/cancel",
+        "tasks/enqueue",
+        "tasks/follow",
+        "tasks/pass_on",
+        "tasks/reschedule",
+        "tasks/running",
+        "tasks/stats",
+        "tasks/sweep",
+        "tasks/tick",
+        "tasks/watch",
     }
-    scripts = [*LUA.glob("claims/*.lua"), *LUA.glob("tasks/*.lua")]
-    assert {path.stem for path in scripts} == {*SECOND, *others}
+    found = {f"{folder}/{path.stem}" for folder in ("claims", "tasks") for path in LUA.glob(f"{folder}/*.lua")}
+    assert found == {*SECOND, *others}
 
 
 async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
@@ -223,10 +251,10 @@ async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
     before = await scene.ledger()
     assert await scene.enqueue(("new", 0, "mine"), again=True) == [b""]
     assert await scene.ledger() == before
-    await scene.run("free", "mine", "new")
+    await scene.run("tasks/free", request="one", jobs=("mine", "new"))
     assert await scene.enqueue(("third", 0, "mine")) == [b""]
     assert await scene.enqueue(("new", 0, "mine"), again=True) == [b""]
-    assert await scene.run("cancel", "new", HOUR, scene.inboxes, job="new") == 1
+    assert await scene.cancel("new") == 1
     before = await scene.ledger()
     assert await scene.enqueue(("new", 0, "mine"), again=True) == [b""]
     assert await scene.ledger() == before
@@ -235,10 +263,10 @@ async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
 
 async def test_second_ack_changes_nothing(scene: Scene) -> None:
     """The result stays that of the first, and the job is counted once."""
-    assert await scene.run("ack", scene.inboxes, WORKER, *ACK) == [1]
+    assert await scene.ack() == [1]
     before = await scene.ledger()
     assert before.results == {"held": "succeeded 1"}
-    assert await scene.run("ack", scene.inboxes, WORKER, "held", 2001, "succeeded 2", HOUR, "name") == [0]
+    assert await scene.ack(result="succeeded 2") == [0]
     assert await scene.ledger() == before
     assert await scene.client.hgetall(scene.keys.finished) == {b"q": b"1"}
     assert not await scene.client.exists(scene.keys.unique, scene.keys.checks)
@@ -247,32 +275,32 @@ async def test_second_ack_changes_nothing(scene: Scene) -> None:
 async def test_ack_from_another_place_changes_nothing(scene: Scene) -> None:
     """That of an earlier claim of the same job."""
     before = await scene.ledger()
-    assert await scene.run("ack", scene.inboxes, WORKER, "held", 1001, "succeeded 1", HOUR, "name") == [0]
-    assert await scene.run("nack", "held", 1001, "back", 0, "", "q", scene.inboxes, WORKER) == 0
-    assert await scene.run("progress", "held", 1001, "[0.5]", 1) == 0
+    assert await scene.ack(place=1001) == [0]
+    assert await scene.nack("back", place=1001) == 0
+    assert await scene.say("held", 1001) == 0
     assert await scene.ledger() == before
 
 
 @pytest.mark.parametrize("job", ["ready2", "due", "later"])
 async def test_second_cancel_of_a_job_that_waits_changes_nothing(scene: Scene, job: str) -> None:
     """It has ended."""
-    assert await scene.run("cancel", job, HOUR, scene.inboxes, job=job) == 1
+    assert await scene.cancel(job) == 1
     before = await scene.ledger()
     assert job not in before.bodies
     assert before.results == {job: "cancelled "}
-    assert await scene.run("cancel", job, HOUR, scene.inboxes, job=job) == 1
+    assert await scene.cancel(job) == 1
     assert await scene.ledger() == before
 
 
 async def test_second_cancel_of_a_running_job_changes_nothing(scene: Scene) -> None:
     """Its worker is told again."""
-    assert await scene.run("cancel", "held", HOUR, scene.inboxes) == 0
+    assert await scene.cancel() == 0
     before = await scene.ledger()
     assert before.states["held"] == f"cancelling {WORKER}"
-    assert await scene.run("cancel", "held", HOUR, scene.inboxes) == 0
+    assert await scene.cancel() == 0
     assert await scene.ledger() == before
     for _ in range(2):
-        assert await scene.run("cancelling", "held", "ready1") == [b"held"]
+        assert await scene.run("tasks/cancelling", ids=("held", "ready1")) == [b"held"]
 
 
 @pytest.mark.parametrize("job", ["dead", "nobody"])
@@ -280,7 +308,7 @@ async def test_cancel_of_what_does_not_run_changes_nothing(scene: Scene, job: st
     """Twice or once."""
     before = await scene.ledger()
     for _ in range(2):
-        assert await scene.run("cancel", job, HOUR, scene.inboxes, job=job) == 1
+        assert await scene.cancel(job) == 1
         assert await scene.ledger() == before
 
 
@@ -289,11 +317,10 @@ async def test_cancel_of_what_does_not_run_changes_nothing(scene: Scene, job: st
 async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancelled: bool) -> None:
     """Whatever was to become of the job."""
     if is_cancelled:
-        await scene.run("cancel", "held", HOUR, scene.inboxes)
-    args = ("held", 2001, verdict, HOUR, REASON, "q", scene.inboxes, WORKER)
-    assert await scene.run("nack", *args) == 1
+        await scene.cancel()
+    assert await scene.nack(verdict, delay_ms=HOUR) == 1
     before = await scene.ledger()
-    assert await scene.run("nack", *args) == 0
+    assert await scene.nack(verdict, delay_ms=HOUR) == 0
     assert await scene.ledger() == before
     if is_cancelled and verdict != "dead":
         assert before.states["held"] == "cancelling "
@@ -302,10 +329,10 @@ async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancel
 
 async def test_job_that_came_back_is_cancelled_at_once(scene: Scene) -> None:
     """It was to be stopped, and has no worker any more: the next look ends it."""
-    await scene.run("cancel", "held", HOUR, scene.inboxes)
-    await scene.run("recover", WORKER, 0, "no", scene.inboxes, "q")
-    assert await scene.run("watch", "held", "") == [b"queued", b""]
-    assert await scene.run("cancel", "held", HOUR, scene.inboxes, request="another") == 1
+    await scene.cancel()
+    await scene.recover(0)
+    assert await scene.watch("held") == [b"queued", b""]
+    assert await scene.cancel(request="another") == 1
     ledger = await scene.ledger()
     assert "held" not in ledger.bodies
     assert ledger.results == {"held": "cancelled "}
@@ -313,27 +340,27 @@ async def test_job_that_came_back_is_cancelled_at_once(scene: Scene) -> None:
 
 async def test_second_claim_answers_with_the_same_jobs(scene: Scene) -> None:
     """And no others, even if it may have more by now; without those that ended meanwhile, each at its old place."""
-    first = await scene.run("claim", WORKER, 3, 2, 1, "q")
+    first = await scene.ask(3, 2)
     assert first[3::7] == [b"ready1", b"ready2"]
-    again = await scene.run("claim", WORKER, 3, 3, 1, "q")
+    again = await scene.ask(3, 3)
     assert again[3:] == first[3:]
-    assert await scene.run("ack", scene.inboxes, WORKER, "ready1", 3001, "", 0, "", job="ready1") == [1]
-    assert (await scene.run("claim", WORKER, 3, 2, 1, "q"))[3:] == first[10:]
+    assert await scene.ack("ready1", 3001, result="", ttl_ms=0, unique="") == [1]
+    assert (await scene.ask(3, 2))[3:] == first[10:]
     assert (await scene.ledger()).ready == {"q": ["ready3"]}
-    assert await scene.run("ack", scene.inboxes, WORKER, "ready2", 3002, "", 0, "", job="ready2") == [1]
+    assert await scene.ack("ready2", 3002, result="", ttl_ms=0, unique="") == [1]
 
 
 async def test_claim_passes_over_what_was_cancelled(scene: Scene) -> None:
     """However many there are before a job that is to run; and twice, it answers the same."""
     for job in ("ready1", "ready2"):
-        await scene.run("cancel", job, HOUR, scene.inboxes, job=job)
+        await scene.cancel(job)
     for _ in range(2):
         assert await scene.claim(3) == [b"ready3"]
     jobs = [f"many{number}" for number in range(1200)]
     for first in range(0, 1200, 400):
         await scene.enqueue(*((job, 0, "") for job in jobs[first : first + 400]))
     await scene.client.hdel(scene.keys.bodies, *jobs[:-1])
-    answer = await scene.run("claim", WORKER, 4, 1, 1, "q")
+    answer = await scene.ask(4, 1)
     assert (answer[1], answer[3:]) == (0, [])  # it looked at a thousand, and is to be asked again
     assert await scene.client.llen(scene.place.bell) == 1
     assert await scene.claim(5) == [b"many1199"]
@@ -353,8 +380,8 @@ async def test_claim_that_comes_after_a_later_one_takes_nothing(scene: Scene) ->
 
 async def test_second_promote_moves_nothing_again(scene: Scene) -> None:
     """Each due job is moved once."""
-    assert (await scene.run("promote", 0))[0] == 1
-    moved, next_ms = await scene.run("promote", 0)
+    assert (await scene.promote())[0] == 1
+    moved, next_ms = await scene.promote()
     assert moved == 0
     assert 3_590_000 < next_ms <= HOUR
     assert (await scene.ledger()).ready["q"][-1] == "due"
@@ -362,13 +389,13 @@ async def test_second_promote_moves_nothing_again(scene: Scene) -> None:
 
 async def test_promote_moves_nothing_early(scene: Scene) -> None:
     """By the server's clock; asked all the while, it says how long it will be."""
-    await scene.run("promote", 0)
+    await scene.promote()
     for delay_ms in (1, 10, 30):
         await scene.enqueue((f"in{delay_ms}", delay_ms, ""))
         due_ms = await scene.client.zscore(scene.place.delayed, f"in{delay_ms}")
         moved = 0
         while not moved:
-            moved, next_ms = await scene.run("promote", 0)
+            moved, next_ms = await scene.promote()
             assert moved or 0 < next_ms <= delay_ms
         seconds, microseconds = await scene.client.time()
         assert seconds * 1000 + microseconds // 1000 >= due_ms
@@ -379,7 +406,7 @@ async def test_second_reschedule_does_the_same(scene: Scene, delay_ms: int) -> N
     """The job is in one place, and due as long after the second run."""
     before = await scene.ledger()
     for _ in range(2):
-        assert await scene.run("reschedule", "later", delay_ms, "q") == 1
+        assert await scene.reschedule("later", delay_ms) == 1
         ledger = await scene.ledger()
         if delay_ms:
             assert ledger == before
@@ -395,7 +422,7 @@ async def test_second_reschedule_of_a_job_that_waits_for_others_does_the_same(sc
     """Its delay, and not for how many it waits."""
     await follow(scene, "child", "held", "ready1", delay_ms=1)
     for _ in range(2):
-        assert await scene.run("reschedule", "child", delay_ms, "q") == 1
+        assert await scene.reschedule("child", delay_ms) == 1
         assert (await scene.ledger()).states["child"] == f"waiting 2 {delay_ms} q"
 
 
@@ -405,17 +432,17 @@ async def test_reschedule_that_is_too_late_changes_nothing(scene: Scene, job: st
     before = await scene.ledger()
     for delay_ms in (HOUR, HOUR, 0, 0):
         is_so_already = job == "ready1" and not delay_ms
-        assert await scene.run("reschedule", job, delay_ms, "q") == int(is_so_already)
+        assert await scene.reschedule(job, delay_ms) == int(is_so_already)
     assert await scene.ledger() == before
 
 
 async def test_reschedule_and_promote_have_the_job_once_whoever_comes_first(scene: Scene) -> None:
     """A job that is due and was not moved yet can be put off; one that was moved is in its queue."""
-    assert await scene.run("reschedule", "due", HOUR, "q") == 1
-    assert (await scene.run("promote", 0))[0] == 0
-    assert await scene.run("reschedule", "due", 0, "q") == 1
-    assert (await scene.run("promote", 0))[0] == 0
-    assert await scene.run("reschedule", "due", HOUR, "q", request="another") == 0
+    assert await scene.reschedule("due", HOUR) == 1
+    assert (await scene.promote())[0] == 0
+    assert await scene.reschedule("due", 0) == 1
+    assert (await scene.promote())[0] == 0
+    assert await scene.reschedule("due", HOUR, request="another") == 0
     ledger = await scene.ledger()
     assert (ledger.ready["q"][-1], ledger.delayed) == ("due", {"q": ["later"]})
 
@@ -424,11 +451,9 @@ async def test_reschedule_stops_before_a_key_that_is_not_ours(scene: Scene) -> N
     """The job stays where it is."""
     before = await scene.ledger()
     await scene.client.set("mine", "x", px=60_000)
-    keys, place = scene.keys, scene.place
-    for queue, bell in (("mine", place.bell), (place.queue, "mine")):
-        places = (keys.bodies, keys.states, keys.dead, queue, bell, place.delayed, *keys.requests)
+    for place in (scene.place._replace(queue="mine"), scene.place._replace(bell="mine")):
         with pytest.raises(WrongState):
-            await scene.session.run(load("tasks/reschedule"), places, "later", 0, "q", "request")
+            await scene.session.run(RESCHEDULE(scene.keys, place, id="later", delay_ms=0, name="q", request="one"))
     assert await scene.ledger() == before
     await scene.client.delete("mine")
 
@@ -437,31 +462,30 @@ async def test_second_heartbeat_answers_the_same(scene: Scene) -> None:
     """And one of a worker that is dead does not bring it back."""
     await scene.client.zadd(scene.keys.workers, {"other": 1})
     for _ in range(2):
-        alive, next_ms, has_news, *dead = await scene.run("heartbeat", WORKER, 60_000, 0, 0)
+        alive, next_ms, has_news, *dead = await scene.heartbeat()
         assert (alive, has_news, dead) == (1, 0, [b"other"])
         assert 59_000 < next_ms <= 60_000
-        assert (await scene.run("heartbeat", "other", 60_000, 0, 0))[0] == 0
+        assert (await scene.heartbeat("other"))[0] == 0
 
 
 async def test_second_recovery_counts_no_second_crash(scene: Scene) -> None:
     """And a live worker is left alone."""
-    args = (WORKER, 3, "no", scene.inboxes, "q")
-    assert await scene.run("recover", *args) == [-1, 0, 0]
+    assert await scene.recover(3) == [-1, 0, 0]
     await scene.client.zadd(scene.keys.workers, {WORKER: 1})
-    assert await scene.run("recover", *args) == [1, 0, 0]
+    assert await scene.recover(3) == [1, 0, 0]
     before = await scene.ledger()
     assert before.crashes == {"held": 1}
-    assert await scene.run("recover", *args) == [0, 0, 0]
+    assert await scene.recover(3) == [0, 0, 0]
     assert await scene.ledger() == before
 
 
 @pytest.mark.parametrize("address", ["", "session.2"])
 async def test_second_watch_answers_the_same(scene: Scene, address: str) -> None:
     """Wherever the job is; and whoever waits for it waits once."""
-    await scene.run("ack", scene.inboxes, WORKER, *ACK)
-    await scene.run("cancel", "ready3", HOUR, scene.inboxes, job="ready3")
+    await scene.ack()
+    await scene.cancel("ready3")
     await scene.claim(3)
-    await scene.run("progress", "ready1", 3001, "[0.5]", 1)
+    await scene.say("ready1", 3001)
     expected = {
         "held": [b"succeeded", b"1"],
         "ready1": [b"running", b"[0.5]"],
@@ -473,29 +497,39 @@ async def test_second_watch_answers_the_same(scene: Scene, address: str) -> None
     }
     for job, answer in expected.items():
         for _ in range(2):
-            assert await scene.run("watch", job, address, job=job) == answer
+            assert await scene.watch(job, address) == answer
     watched = ["later", "ready1", "ready2"] if address else []
     assert await scene.client.zrange(scene.keys.watchers, 0, -1) == [f"{job} {address}".encode() for job in watched]
     for job in watched:
-        assert [await scene.run("unwatch", job, address) for _ in range(2)] == [1, 0]
+        assert [await scene.run("tasks/unwatch", id=job, address=address) for _ in range(2)] == [1, 0]
     assert not await scene.client.exists(scene.keys.watchers)
 
 
 async def test_second_look_at_the_dead_is_the_same(scene: Scene) -> None:
     """The latest, or one."""
     for job in ("", "dead"):
-        first = await scene.run("dead", job, 0, 10)
+        first = await scene.run("claims/dead", id=job, skip=0, limit=10)
         assert (first[0], first[1], first[3]) == (0, b"dead", f"{REASON}\nq".encode())
-        assert await scene.run("dead", job, 0, 10) == first
-    assert await scene.run("dead", "held", 0, 10) == [0]
+        assert await scene.run("claims/dead", id=job, skip=0, limit=10) == first
+    assert await scene.run("claims/dead", id="held", skip=0, limit=10) == [0]
 
 
 async def test_second_stats_are_the_same(scene: Scene) -> None:
     """One worker, one dead; three ready, two delayed, none waiting, none finished."""
+    queues = (scene.place.queue, scene.place.delayed)
     for _ in range(2):
-        workers, dead, ready, delayed, waiting, oldest_ms, is_paused, finished = await scene.run("stats", "q")
+        stats = await scene.run("tasks/stats", queues=queues, names=["q"])
+        workers, dead, ready, delayed, waiting, oldest_ms, is_paused, finished = stats
         assert (workers, dead, ready, delayed, waiting, is_paused, finished) == (1, 1, 3, 2, 0, 0, 0)
         assert 0 <= oldest_ms < 60_000
+
+
+async def test_second_count_of_what_runs_is_the_same(scene: Scene) -> None:
+    """And changes nothing."""
+    before = await scene.ledger()
+    for _ in range(2):
+        assert await scene.session.run(RUNNING(claimed=[scene.worker.claimed])) == [b"q", 1]
+        assert await scene.ledger() == before
 
 
 async def test_second_sweep_looks_at_others(scene: Scene) -> None:
@@ -503,33 +537,47 @@ async def test_second_sweep_looks_at_others(scene: Scene) -> None:
     names = {f"{number:03}": f"gone {number + 1}" for number in range(700)} | {"taken": "held 0"}
     await scene.client.hset(scene.keys.unique, mapping=names)
     await scene.client.zadd(scene.keys.checks, dict.fromkeys(names, 1))
-    keys = (scene.keys.unique, scene.keys.checks, scene.keys.bodies, scene.keys.dead)
-    assert [await scene.session.run(load("tasks/sweep"), keys) for _ in range(3)] == [500, 201, 0]
+    assert [await scene.run("tasks/sweep") for _ in range(3)] == [500, 201, 0]
     assert set(await scene.client.hkeys(scene.keys.unique)) == {b"name", b"taken"}
 
 
 async def test_second_tick_adds_nothing(scene: Scene) -> None:
     """The instant is not after the last one any more."""
-    await scene.client.set(scene.keys.schedule("s"), 1, px=60_000)
+    schedule, results = scene.keys.schedule("s"), [scene.keys.result("scheduled")]
+    await scene.client.set(schedule, 1, px=60_000)
     for added in (1, 0):
-        assert (await scene.run("tick", 60_000, "", 2, "scheduled", "{}"))[1:] == [2, added]
+        answer = await scene.run(
+            "tasks/tick",
+            schedule=schedule,
+            results=results,
+            ttl_ms=60_000,
+            void_ms="",
+            instants=(2, "scheduled", "{}"),
+        )
+        assert answer[1:] == [2, added]
     assert (await scene.ledger()).ready["q"][-1] == "scheduled"
 
 
 async def follow(scene: Scene, job: str, *after: str, delay_ms: int = 0) -> None:
     """Run the script that adds a job after others, thrice: the first run adds it, whatever is forgotten then."""
-    keys, place = scene.keys, scene.place
-    places = (
-        keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
-        keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes, keys.waiting,
-    )  # fmt: skip
-    results = keys.results((job, *after))
-    args: tuple[str | int, ...] = ("q", job, "{}", delay_ms, "", 0, *after)
+    keys = scene.keys
     ledgers = list[tuple[Ledger, Any, Any]]()
     for forgets in (False, False, True):
         if forgets:
             await scene.forget_requests()
-        assert await scene.session.run(load("tasks/follow"), (*places, *keys.requests, *results), *args) == [b""]
+        answer = await scene.run(
+            "tasks/follow",
+            result=keys.result(job),
+            results=keys.results(after),
+            queue_name="q",
+            id=job,
+            envelope="{}",
+            delay_ms=delay_ms,
+            name="",
+            window_ms=0,
+            after=after,
+        )
+        assert answer == [b""]
         counts = [await scene.client.hgetall(key) for key in (keys.children, keys.waiting)]
         ledgers.append((await scene.ledger(), *counts))
     assert ledgers[0] == ledgers[1] == ledgers[2]
@@ -541,7 +589,7 @@ async def test_second_follow_counts_no_parent_twice(scene: Scene) -> None:
     assert (await scene.ledger()).states["child"] == "waiting 2 0 q"
     await follow(scene, "orphan", "held", "dead")
     assert "orphan" in (await scene.ledger()).dead
-    assert await scene.run("ack", scene.inboxes, WORKER, *ACK) == [2]
+    assert await scene.ack() == [2]
     await follow(scene, "late", "held")
     assert (await scene.ledger()).ready["q"][-1] == "late"
     counts = {b"held": b"3", b"ready1": b"1", b"dead": b"1"}
@@ -553,47 +601,41 @@ async def test_second_pass_on_tells_nobody_twice(scene: Scene) -> None:
     for job in ("first", "second"):
         await follow(scene, job, "held", "ready1")
     await follow(scene, "third", "held", delay_ms=HOUR)
-    assert await scene.run("ack", scene.inboxes, WORKER, *ACK) == [2]
+    assert await scene.ack() == [2]
     keys, place = scene.keys, scene.place
-    for names, answer in (((), [1, 0, b"q"]), (("q",), [0, 0]), (("q",), [0, 0])):
-        places = (
-            keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents, keys.children,
-            keys.followers, keys.outcomes, keys.waiting,
-        )  # fmt: skip
-        parts = (place.queue, place.bell, place.delayed) if names else ()
-        assert await scene.session.run(load("tasks/pass_on"), (*places, *parts), scene.inboxes, *names) == answer
+    for places, answer in (((), [1, 0, b"q"]), ((place,), [0, 0]), ((place,), [0, 0])):
+        assert await scene.pass_on(*places) == answer
         states = (await scene.ledger()).states
         assert (states["first"], states["second"]) == ("waiting 1 0 q", "waiting 1 0 q")
-        assert await scene.client.hgetall(keys.waiting) == {b"q": b"2" if names else b"3"}
+        assert await scene.client.hgetall(keys.waiting) == {b"q": b"2" if places else b"3"}
     assert (await scene.ledger()).states["third"] == "delayed q"
     assert await scene.client.hget(scene.keys.outcomes, "held") == b"succeeded 1"
     for _ in range(2):
-        assert await scene.run("outcomes", "held", "ready1") == [b"succeeded 1", b""]
+        assert await scene.run("tasks/outcomes", ids=("held", "ready1")) == [b"succeeded 1", b""]
 
 
 async def test_end_of_a_parent_is_news_once(scene: Scene) -> None:
     """Also when it is set aside, or was cancelled; a heartbeat tells of it until it is passed on."""
     for parent in ("held", "ready1"):
         await follow(scene, f"child of {parent}".replace(" ", "-"), parent)
-    assert await scene.run("cancel", "ready1", HOUR, scene.inboxes, job="ready1") == 2
-    assert await scene.run("cancel", "ready1", HOUR, scene.inboxes, job="ready1") == 2
-    assert await scene.run("cancel", "ready1", HOUR, scene.inboxes, job="ready1", request="another") == 1
-    nack = ("held", 2001, "dead", 0, REASON, "q", scene.inboxes, WORKER)
-    assert [await scene.run("nack", *nack) for _ in range(2)] == [2, 0]
+    assert await scene.cancel("ready1") == 2
+    assert await scene.cancel("ready1") == 2
+    assert await scene.cancel("ready1", request="another") == 1
+    assert [await scene.nack("dead") for _ in range(2)] == [2, 0]
     assert await scene.client.lrange(scene.keys.news, 0, -1) == [b"ready1", b"held"]
-    assert (await scene.run("heartbeat", WORKER, 60_000, 0, 0))[2] == 1
-    assert (await scene.run("pass_on", scene.inboxes, "q")) == [2, 0]
-    assert (await scene.run("pass_on", scene.inboxes, "q")) == [0, 0]
-    assert (await scene.run("heartbeat", WORKER, 60_000, 0, 0))[2] == 0
+    assert (await scene.heartbeat())[2] == 1
+    assert await scene.pass_on(scene.place) == [2, 0]
+    assert await scene.pass_on(scene.place) == [0, 0]
+    assert (await scene.heartbeat())[2] == 0
     assert {"child-of-held", "child-of-ready1", "held"} <= set((await scene.ledger()).dead)
 
 
 async def test_child_goes_on_waiting_for_a_parent_that_was_replayed_before_it_was_told(scene: Scene) -> None:
     """The parent has not failed any more."""
     await follow(scene, "child", "held")
-    await scene.run("nack", "held", 2001, "dead", 0, REASON, "q", scene.inboxes, WORKER)
-    assert await scene.run("replay", "held", "", "") == 1
-    assert await scene.run("pass_on", scene.inboxes, "q") == [0, 0]
+    await scene.nack("dead")
+    assert await scene.run("claims/replay", id="held", envelope="", name="", request="one") == 1
+    assert await scene.pass_on(scene.place) == [0, 0]
     assert (await scene.ledger()).waiting == ["child"]
 
 
@@ -601,26 +643,21 @@ async def test_crash_that_sets_a_parent_aside_is_news(scene: Scene) -> None:
     """Its children follow it."""
     await follow(scene, "child", "held")
     await scene.client.zadd(scene.keys.workers, {WORKER: 1})
-    args = (WORKER, 1, "no", scene.inboxes, "q")
-    assert [await scene.run("recover", *args) for _ in range(2)] == [[0, 1, 1], [0, 0, 0]]
-    await scene.run("pass_on", scene.inboxes, "q")
+    assert [await scene.recover(1) for _ in range(2)] == [[0, 1, 1], [0, 0, 0]]
+    await scene.pass_on(scene.place)
     assert "child" in (await scene.ledger()).dead
 
 
 async def test_pass_on_goes_round_a_key_that_is_not_ours(scene: Scene) -> None:
     """The job is put at the end of the news, and goes on when the key is gone."""
     await follow(scene, "child", "held")
-    assert await scene.run("ack", scene.inboxes, WORKER, *ACK) == [2]
+    assert await scene.ack() == [2]
     await scene.client.set("mine", "x")
-    keys = scene.keys
-    places = (
-        keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents, keys.children,
-        keys.followers, keys.outcomes, keys.waiting, "mine", scene.place.bell, scene.place.delayed,
-    )  # fmt: skip
+    keys, place = scene.keys, scene.place._replace(queue="mine")
     for _ in range(2):
         await scene.client.rpush(keys.news, "another")
-        assert await scene.session.run(load("tasks/pass_on"), places, scene.inboxes, "q") == [1, 1]
+        assert await scene.pass_on(place) == [1, 1]
         assert await scene.client.lrange(keys.news, 0, -1) == [b"child"]
-    assert await scene.run("pass_on", scene.inboxes, "q") == [0, 0]
+    assert await scene.pass_on(scene.place) == [0, 0]
     assert (await scene.ledger()).ready["q"][-1] == "child"
     await scene.client.delete("mine")

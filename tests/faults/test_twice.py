@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from inconcert import Coordinator
+from inconcert._core.lease import PermitKeys
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
@@ -24,7 +25,7 @@ class Bench:
     """A server with nothing on it, and who stands before it."""
 
     concert: Coordinator
-    keys: tuple[str, ...]  # holders, waiters, fence
+    keys: PermitKeys
     inboxes: str
     me: str  # in the process of the test, so that what it is granted is in the answer
     other: str
@@ -34,21 +35,39 @@ class Bench:
         """A holder beside whom nobody may hold."""
         return f"{self.me}9w"
 
-    async def run(self, name: str, *args: Argument, keys: int = 3) -> Reply:
+    async def run(self, name: str, **named: Argument) -> Reply:
         """Run a script once."""
-        return await self.concert._access.session.run(load(name), self.keys[:keys], *args)
+        return await self.concert._access.session.run(load(name)(self.keys, **named))
 
     async def acquire(self, holder: str, *, ticket: int = 0, limit: int = 1) -> Reply:
         """Run the script that acquires; joins the line by default."""
-        return await self.run("permits/acquire", holder, limit, 30_000, 2_000, ticket, self.inboxes)
+        terms = {"limit": limit, "ttl_ms": 30_000, "handoff_ms": 2_000}
+        return await self.run("permits/acquire", holder=holder, **terms, ticket=ticket, inboxes=self.inboxes)
+
+    async def release(self, place: str = "") -> Reply:
+        """Run the script that gives back what was never waited for; or with a place what was, or leaves the line."""
+        return await self.run("permits/release", holder=self.me, inboxes=self.inboxes, place=place)
+
+    async def renew(self) -> Reply:
+        """Run the script that renews."""
+        return await self.run("permits/renew", holder=self.me, ttl_ms=30_000)
+
+    async def downgrade(self) -> Reply:
+        """Run the script that makes a writer a reader."""
+        return await self.run("permits/downgrade", holder=self.writer, inboxes=self.inboxes, heir=self.me)
+
+    async def acquire_several(self, first: PermitKeys, second: PermitKeys, *holders: str) -> Reply:
+        """Run the script that acquires two locks at once."""
+        command = load("locks/acquire")(locks=(*first, *second), ttl_ms=30_000, holders=holders)
+        return await self.concert._access.session.run(command)
 
     async def holders(self) -> list[str]:
         """Who holds, in the order in which their leases end."""
-        return [holder.decode() for holder in await raw(self.concert).zrange(self.keys[0], 0, -1)]
+        return [holder.decode() for holder in await raw(self.concert).zrange(self.keys.holders, 0, -1)]
 
     async def waiters(self) -> list[tuple[str, float]]:
         """Who stands in line, with their tickets."""
-        places = await raw(self.concert).zrange(self.keys[1], 0, -1, withscores=True)
+        places = await raw(self.concert).zrange(self.keys.waiters, 0, -1, withscores=True)
         return [(place.decode().split(" ")[1], ticket) for place, ticket in places]
 
 
@@ -56,19 +75,19 @@ class Bench:
 async def bench(any_concert: Coordinator) -> Bench:
     """A lock that nobody has."""
     session = any_concert._access.session
-    keys = any_concert._access.keys.of("lock", "door", "holders", "waiters", "fence")
+    keys = any_concert._access.keys.of(PermitKeys, "lock", "door")
     return Bench(any_concert, keys, session.inboxes, session.new_address(), session.new_address())
 
 
 async def acquire_free(bench: Bench) -> None:
     """A holder stays one, with a full lease and a new, larger token."""
     [first] = await bench.acquire(bench.me)
-    await raw(bench.concert).zincrby(bench.keys[0], -20_000, bench.me)
-    short = await raw(bench.concert).zscore(bench.keys[0], bench.me)
+    await raw(bench.concert).zincrby(bench.keys.holders, -20_000, bench.me)
+    short = await raw(bench.concert).zscore(bench.keys.holders, bench.me)
     second = (await bench.acquire(bench.me))[0]
     assert second > first
     assert await bench.holders() == [bench.me]
-    full = await raw(bench.concert).zscore(bench.keys[0], bench.me)
+    full = await raw(bench.concert).zscore(bench.keys.holders, bench.me)
     assert full - short > 19_000
     assert await bench.waiters() == []
 
@@ -102,7 +121,7 @@ async def acquire_with_a_ticket(bench: Bench) -> None:
     ticket = (await bench.acquire(bench.me))[3]
     third = bench.concert._access.session.new_address()
     await bench.acquire(third)
-    await raw(bench.concert).zrem(bench.keys[1], f"1:2000:30000 {bench.me}")
+    await raw(bench.concert).zrem(bench.keys.waiters, f"1:2000:30000 {bench.me}")
     assert [(await bench.acquire(bench.me, ticket=ticket))[3:5] for _ in range(2)] == [[ticket, 1], [ticket, 0]]
     assert [holder for holder, _ in await bench.waiters()] == [bench.me, third]
 
@@ -110,8 +129,8 @@ async def acquire_with_a_ticket(bench: Bench) -> None:
 async def release(bench: Bench) -> None:
     """{0}: it is not held any more."""
     await bench.acquire(bench.me)
-    assert await bench.run("permits/release", bench.me, bench.inboxes, "") == [1]
-    assert await bench.run("permits/release", bench.me, bench.inboxes, "") == [0]
+    assert await bench.release() == [1]
+    assert await bench.release() == [0]
     assert await bench.holders() == []
 
 
@@ -121,8 +140,8 @@ async def release_to_one_who_waits(bench: Bench) -> None:
     await bench.acquire(bench.other)
     third = bench.concert._access.session.new_address()
     await bench.acquire(third)
-    first = await bench.run("permits/release", bench.me, bench.inboxes, "")
-    second = await bench.run("permits/release", bench.me, bench.inboxes, "")
+    first = await bench.release()
+    second = await bench.release()
     assert (first[0], second[0]) == (1, 0)
     assert [grant.decode().split()[0] for grant in first[5:]] == [bench.other]
     assert second[5:] == []
@@ -135,7 +154,7 @@ async def withdraw_from_the_line(bench: Bench) -> None:
     await bench.acquire(bench.other)
     await bench.acquire(bench.me)
     for _ in range(2):
-        assert (await bench.run("permits/release", bench.me, bench.inboxes, f"1:2000:30000 {bench.me}"))[0] == 0
+        assert (await bench.release(f"1:2000:30000 {bench.me}"))[0] == 0
         assert await bench.waiters() == []
         assert await bench.holders() == [bench.other]
 
@@ -144,8 +163,8 @@ async def withdraw_what_was_granted(bench: Bench) -> None:
     """{1, ...} with who has it next, then {0, ...} and nobody more."""
     await bench.acquire(bench.me)
     await bench.acquire(bench.other)
-    first = await bench.run("permits/release", bench.me, bench.inboxes, f"1:2000:30000 {bench.me}")
-    second = await bench.run("permits/release", bench.me, bench.inboxes, f"1:2000:30000 {bench.me}")
+    first = await bench.release(f"1:2000:30000 {bench.me}")
+    second = await bench.release(f"1:2000:30000 {bench.me}")
     assert first[0] == 1
     assert [grant.decode().split()[0] for grant in first[5:]] == [bench.other]
     assert second == [0]
@@ -156,17 +175,17 @@ async def renew(bench: Bench) -> None:
     """The same, counted from the second run."""
     await bench.acquire(bench.me)
     for _ in range(2):
-        await raw(bench.concert).zincrby(bench.keys[0], -20_000, bench.me)
-        short = await raw(bench.concert).zscore(bench.keys[0], bench.me)
-        assert await bench.run("permits/renew", bench.me, 30_000, keys=1) == 1
-        full = await raw(bench.concert).zscore(bench.keys[0], bench.me)
+        await raw(bench.concert).zincrby(bench.keys.holders, -20_000, bench.me)
+        short = await raw(bench.concert).zscore(bench.keys.holders, bench.me)
+        assert await bench.renew() == 1
+        full = await raw(bench.concert).zscore(bench.keys.holders, bench.me)
         assert full - short > 19_000
 
 
 async def renew_what_is_not_held(bench: Bench) -> None:
     """0 and 0, and nothing is held by it."""
     for _ in range(2):
-        assert await bench.run("permits/renew", bench.me, 30_000, keys=1) == 0
+        assert await bench.renew() == 0
     assert await bench.holders() == []
 
 
@@ -175,17 +194,17 @@ async def inspect(bench: Bench) -> None:
     await bench.acquire(bench.me)
     await bench.acquire(bench.other)
     for _ in range(2):
-        assert await bench.run("permits/inspect", keys=2) == [1, 1, bench.me.encode()]
+        assert await bench.run("permits/inspect") == [1, 1, bench.me.encode()]
 
 
 async def downgrade(bench: Bench) -> None:
     """1 and 1, under the name of the heir, for as long as the lease had left."""
     await bench.acquire(bench.writer)
-    ends = await raw(bench.concert).zscore(bench.keys[0], bench.writer)
+    ends = await raw(bench.concert).zscore(bench.keys.holders, bench.writer)
     for _ in range(2):
-        assert await bench.run("permits/downgrade", bench.writer, bench.inboxes, bench.me) == [1]
+        assert await bench.downgrade() == [1]
         assert await bench.holders() == [bench.me]
-        assert await raw(bench.concert).zscore(bench.keys[0], bench.me) == ends
+        assert await raw(bench.concert).zscore(bench.keys.holders, bench.me) == ends
 
 
 async def downgrade_before_one_who_waits(bench: Bench) -> None:
@@ -193,8 +212,8 @@ async def downgrade_before_one_who_waits(bench: Bench) -> None:
     await bench.acquire(bench.writer)
     await bench.acquire(bench.other, limit=100)
     await bench.acquire(f"{bench.other}9w")
-    first = await bench.run("permits/downgrade", bench.writer, bench.inboxes, bench.me)
-    second = await bench.run("permits/downgrade", bench.writer, bench.inboxes, bench.me)
+    first = await bench.downgrade()
+    second = await bench.downgrade()
     assert (first[0], second[0]) == (1, 1)
     assert [grant.decode().split()[0] for grant in first[5:]] == [bench.other]
     assert second[5:] == []
@@ -205,34 +224,32 @@ async def downgrade_before_one_who_waits(bench: Bench) -> None:
 async def downgrade_what_is_not_held(bench: Bench) -> None:
     """0 and 0, and nobody holds by it."""
     for _ in range(2):
-        assert await bench.run("permits/downgrade", bench.writer, bench.inboxes, bench.me) == [0]
+        assert await bench.downgrade() == [0]
         assert await bench.holders() == []
 
 
 async def acquire_several(bench: Bench) -> None:
     """What they hold they go on holding, with full leases and new, larger tokens, also when someone waits by now."""
-    keys = (*bench.keys, *bench.concert._access.keys.of("lock", "gate", "holders", "waiters", "fence"))
-    run = bench.concert._access.session.run
-    first = await run(load("locks/acquire"), keys, 30_000, bench.me, bench.other)
-    await raw(bench.concert).zincrby(bench.keys[0], -20_000, bench.me)
-    short = await raw(bench.concert).zscore(bench.keys[0], bench.me)
+    gate = bench.concert._access.keys.of(PermitKeys, "lock", "gate")
+    first = await bench.acquire_several(bench.keys, gate, bench.me, bench.other)
+    await raw(bench.concert).zincrby(bench.keys.holders, -20_000, bench.me)
+    short = await raw(bench.concert).zscore(bench.keys.holders, bench.me)
     third = bench.concert._access.session.new_address()
     await bench.acquire(third)
-    second = await run(load("locks/acquire"), keys, 30_000, bench.me, bench.other)
+    second = await bench.acquire_several(bench.keys, gate, bench.me, bench.other)
     assert all(new > old for new, old in zip(second, first, strict=True))
-    assert await raw(bench.concert).zscore(bench.keys[0], bench.me) - short > 19_000
+    assert await raw(bench.concert).zscore(bench.keys.holders, bench.me) - short > 19_000
     assert await bench.holders() == [bench.me]
     assert [holder for holder, _ in await bench.waiters()] == [third]
 
 
 async def acquire_several_of_which_one_is_held(bench: Bench) -> None:
     """None and none."""
-    keys = (*bench.concert._access.keys.of("lock", "gate", "holders", "waiters", "fence"), *bench.keys)
+    gate = bench.concert._access.keys.of(PermitKeys, "lock", "gate")
     await bench.acquire(bench.other)
     for _ in range(2):
-        run = bench.concert._access.session.run
-        assert await run(load("locks/acquire"), keys, 30_000, bench.me, bench.me) == []
-        assert await raw(bench.concert).exists(*keys[:3]) == 0
+        assert await bench.acquire_several(gate, bench.keys, bench.me, bench.me) == []
+        assert await raw(bench.concert).exists(*gate) == 0
         assert await bench.holders() == [bench.other]
 
 

@@ -66,8 +66,10 @@ class IndexModel(RuleBasedStateMachine):
     async def _tear_down(self) -> None:
         for document in self.documents:
             assert await self.index.remove(document)
-        assert not await self.redis.exists(*self.index._keys[:6]), "the last document has left something"
-        await self.redis.delete(*self.index._keys)
+        keys = self.index._keys
+        kept = (keys.documents, keys.words, keys.postings, keys.ranks, keys.scores, keys.sorted)
+        assert not await self.redis.exists(*kept), "the last document has left something"
+        await self.redis.delete(*keys)
         await self.concert.__aexit__(None, None, None)
         await self.redis.aclose()
 
@@ -120,15 +122,15 @@ class IndexModel(RuleBasedStateMachine):
         self.runner.run(self._count())
 
     async def _count(self) -> None:
-        documents, words, postings, ranks, values, alphabet = self.index._keys[:6]
+        keys = self.index._keys
         texts = [set(text) for text, _ in self.documents.values()]
         different = {word for text in texts for word in text}
-        assert await self.redis.hlen(documents) == len(texts)
-        assert await self.redis.zcard(postings) == sum(map(len, texts))
-        assert await self.redis.zcard(alphabet) == len(different)
-        assert set(await self.redis.hkeys(words)) - {b""} == {word.encode() for word in different}
-        assert await self.redis.zcard(ranks) == sum(len(scores) for _, scores in self.documents.values())
-        assert await self.redis.hlen(values) == sum(bool(scores) for _, scores in self.documents.values())
+        assert await self.redis.hlen(keys.documents) == len(texts)
+        assert await self.redis.zcard(keys.postings) == sum(map(len, texts))
+        assert await self.redis.zcard(keys.sorted) == len(different)
+        assert set(await self.redis.hkeys(keys.words)) - {b""} == {word.encode() for word in different}
+        assert await self.redis.zcard(keys.ranks) == sum(len(scores) for _, scores in self.documents.values())
+        assert await self.redis.hlen(keys.scores) == sum(bool(scores) for _, scores in self.documents.values())
 
     # The plain index.
 

@@ -102,7 +102,8 @@ class MailboxModel(RuleBasedStateMachine):
         await self.mailbox(0).unread()
         keys = self.mailbox(0)._keys
         assert len(rest) == len(self.unread)
-        assert await self.redis.exists(*keys[:4]) == 0, "all is acknowledged, and something is left"
+        left: int = await self.redis.exists(keys.messages, keys.unread, keys.claims, keys.claimed)
+        assert left == 0, "all is acknowledged, and something is left"
         for concert in self.concerts:
             await concert.__aexit__(None, None, None)
         await self.redis.delete(*keys)
@@ -182,7 +183,7 @@ class MailboxModel(RuleBasedStateMachine):
 
     async def _lapse(self, pick: int) -> None:
         claim = self.claims.pop(pick % len(self.claims))
-        await self.redis.zadd(self.mailbox(0)._keys[2], {claim.messages[0].claim: 1})
+        await self.redis.zadd(self.mailbox(0)._keys.claims, {claim.messages[0].claim: 1})
         self.dropped += claim.missed
         self.unread += [Letter(letter.number, letter.lapses + 1) for letter in claim.letters]
         self.unread.sort(key=lambda letter: letter.number)
@@ -229,7 +230,7 @@ class MailboxModel(RuleBasedStateMachine):
         assert not any(waiter.task.done() for waiter in self.line), "someone got what was not for them"
 
     async def _line_is_as_long(self) -> bool:
-        length: int = await self.redis.zcard(self.mailbox(0)._keys[5])
+        length: int = await self.redis.zcard(self.mailbox(0)._keys.waiters)
         return length == len(self.line)
 
     @invariant()

@@ -101,10 +101,10 @@ class PermitsModel(RuleBasedStateMachine):
         for concert in self.concerts:
             await concert.__aexit__(None, None, None)
         await asyncio.gather(*(visitor.task for visitor in self.model.line), return_exceptions=True)
-        holders, waiters, fence = self.permits(0)._keys
-        assert await self.redis.zcount(holders, 2, "inf") == 0, "closing all has left holders"
-        assert await self.redis.exists(waiters) == 0, "closing all has left waiters"
-        await self.redis.delete(holders, waiters, fence)
+        keys = self.permits(0)._keys
+        assert await self.redis.zcount(keys.holders, 2, "inf") == 0, "closing all has left holders"
+        assert await self.redis.exists(keys.waiters) == 0, "closing all has left waiters"
+        await self.redis.delete(*keys)
         await self.redis.aclose()
 
     def permits(self, client: int, limit: int = 1) -> Permits[Lease]:
@@ -213,7 +213,7 @@ class PermitsModel(RuleBasedStateMachine):
 
     async def _lapse(self, visitor: Visitor) -> None:
         assert visitor.lease is not None
-        assert await self.redis.zadd(self.permits(0)._keys[0], {visitor.lease.holder: 1}, xx=True, ch=True) == 1
+        assert await self.redis.zadd(self.permits(0)._keys.holders, {visitor.lease.holder: 1}, xx=True, ch=True) == 1
 
     @precondition(lambda self: self.model.held)
     @rule()
@@ -221,7 +221,7 @@ class PermitsModel(RuleBasedStateMachine):
         """All leases end, and their key with them."""
         self.lapsed += self.model.held
         self.model.held.clear()
-        self.runner.run(self._run("DEL", self.permits(0)._keys[0]))
+        self.runner.run(self._run("DEL", self.permits(0)._keys.holders))
 
     @precondition(lambda self: self.lapsed)
     @rule(pick=picks, releases=st.booleans())
@@ -263,7 +263,7 @@ class PermitsModel(RuleBasedStateMachine):
     @rule()
     def forget_token(self) -> None:
         """The counter of the fencing tokens lapses."""
-        self.runner.run(self._run("DEL", self.permits(0)._keys[2]))
+        self.runner.run(self._run("DEL", self.permits(0)._keys.fence))
 
     @rule(client=clients)
     def reopen(self, client: int) -> None:
@@ -319,7 +319,7 @@ class PermitsModel(RuleBasedStateMachine):
     @invariant()
     def line_is_that_of_the_model(self) -> None:
         """In its order."""
-        places: list[bytes] = self.runner.run(self._run("ZRANGE", self.permits(0)._keys[1], 0, -1))
+        places: list[bytes] = self.runner.run(self._run("ZRANGE", self.permits(0)._keys.waiters, 0, -1))
         limits = [int(place.split(b":")[0]) for place in places]
         sessions = [place.split(b" ")[1].split(b".")[0].decode() for place in places]
         assert limits == [visitor.limit for visitor in self.model.line]

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, PURGE, RECOVER, REPLAY
 from inconcert._redis.keys import Keyspace
-from inconcert._redis.scripts import Script
+from inconcert._redis.scripts import Command
 from inconcert.queues.store import LOOK, PURGE_READY, PUT, ItemKeys
 
 MOST_CRASHES = 3
@@ -57,8 +57,8 @@ class QueueModel(RuleBasedStateMachine):
         self.numbers += count
         return self.numbers - count + 1
 
-    def run(self, script: Script, keys: tuple[str, ...], *args: object) -> Any:
-        return self.client.eval(script.source, len(keys), *keys, *args)
+    def run(self, command: Command) -> Any:
+        return self.client.eval(command.script.source, len(command.keys), *command.keys, *command.args)
 
     @initialize()
     def begin_with_one(self) -> None:
@@ -70,17 +70,23 @@ class QueueModel(RuleBasedStateMachine):
     @rule(count=counts, is_front=st.booleans(), is_delayed=rarely, room=st.sampled_from([-1, -1, -1, 0, 1, 2, 3, 4]))
     def put(self, count: int, is_front: bool, is_delayed: bool, room: int) -> None:
         """Some at once, into a queue that has room for so many more; -1 for any number."""
-        keys, only = self.keys, self.keys.only
         first = self.new_number(count)
         ids = [f"model.{number}" for number in range(first, first + count)]
         maxsize = -1 if room < 0 else self.live + room
         delay_ms = (self.put_so_far + 1) * 1_000_000 if is_delayed else 0  # each due after those before it
-        places = (keys.bodies, only.queue, only.delayed, keys.dead, keys.line, keys.states, only.bell)
+        command = PUT(
+            self.keys,
+            self.keys.only,
+            front=int(is_front),
+            delay_ms=delay_ms,
+            maxsize=maxsize,
+            waits=0,
+            inboxes=INBOXES,
+            items=[part for id_ in ids for part in (id_, json.dumps(id_))],
+        )
         fits = room < 0 or count <= room
         for _ in range(2):  # its reply was lost
-            items = [part for id_ in ids for part in (id_, json.dumps(id_))]
-            args = (int(is_front), delay_ms, maxsize, 0, INBOXES, *items)
-            assert self.run(PUT, (*places, *keys.requests, keys.told), *args) == int(fits)
+            assert self.run(command) == int(fits)
         if not fits:
             return
         self.put_so_far += count
@@ -107,9 +113,9 @@ class QueueModel(RuleBasedStateMachine):
         due, self.delayed = self.delayed[:count], self.delayed[count:]
         for number, item in enumerate(due):
             self.client.zadd(only.delayed, {item: number + 1})
-        places = (only.delayed, only.queue, only.bell, self.keys.states)
-        assert self.run(PROMOTE, places, int(is_front))[0] == len(due)
-        assert self.run(PROMOTE, places, int(is_front))[0] == 0
+        command = PROMOTE(self.keys, only, front=int(is_front))
+        assert self.run(command)[0] == len(due)
+        assert self.run(command)[0] == 0
         if is_front:
             self.ready[:0] = reversed(due)
         else:
@@ -118,11 +124,10 @@ class QueueModel(RuleBasedStateMachine):
     @precondition(lambda self: self.live > 12)  # else there would never be much
     @rule()
     def purge(self) -> None:
-        keys, only = self.keys, self.keys.only
-        places = (keys.bodies, only.queue, only.delayed, keys.states, keys.failures, keys.crashes, keys.line)
-        request, dropped = self.new_number(), len(self.ready) + len(self.delayed)
+        command = PURGE_READY(self.keys, self.keys.only, inboxes=INBOXES, request=self.new_number())
+        dropped = len(self.ready) + len(self.delayed)
         for _ in range(2):
-            assert self.run(PURGE_READY, (*places, *keys.requests), INBOXES, request) == dropped
+            assert self.run(command) == dropped
         for item in (*self.ready, *self.delayed):
             self.end(item)
         self.ready, self.delayed = [], []
@@ -139,7 +144,7 @@ class QueueModel(RuleBasedStateMachine):
     def begin(self) -> None:
         worker = Worker(f"session.{len(self.workers)}")
         self.workers.append(worker)
-        assert self.run(HEARTBEAT, self.keys.life, worker.name, HOUR, 1, 0)[0] == 1
+        assert self.run(HEARTBEAT(self.keys, worker=worker.name, ttl_ms=HOUR, is_new=1, skip=0))[0] == 1
 
     def is_suspect(self, item: str) -> bool:
         return self.crashes.get(item, 0) >= 2
@@ -152,12 +157,19 @@ class QueueModel(RuleBasedStateMachine):
 
     def claim_as(self, worker: Worker, count: int) -> None:
         keys, only = self.keys, self.keys.only
-        claimed = keys.claimed(worker.name)
-        places = (keys.bodies, keys.workers, claimed, keys.failures, keys.crashes, keys.states, keys.paused)
         suspects = int(not any(map(self.is_suspect, worker.held)))
-        args = (worker.name, worker.number + 1, count, suspects, "")
+        command = CLAIM(
+            keys,
+            claimed=keys.claimed(worker.name),
+            queues=(only.queue, only.bell, only.delayed),
+            worker=worker.name,
+            number=worker.number + 1,
+            count=count,
+            suspects=suspects,
+            names=[""],
+        )
         if not worker.is_alive:
-            assert self.run(CLAIM, (*places, keys.clock, keys.idle, only.queue, only.bell, only.delayed), *args) == [0]
+            assert self.run(command) == [0]
             return
         self.client.lpop(only.bell)  # as BLPOP does for one who sleeps
         worker.number += 1
@@ -177,9 +189,7 @@ class QueueModel(RuleBasedStateMachine):
             (item, worker.held[item], 1 + self.failures.get(item, 0) + self.crashes.get(item, 0)) for item in taken
         ]
         for _ in range(2):  # the second for a lost reply
-            _, _, _, *parts = self.run(
-                CLAIM, (*places, keys.clock, keys.idle, only.queue, only.bell, only.delayed), *args
-            )
+            _, _, _, *parts = self.run(command)
             rows = list(zip(*[iter(parts)] * 7, strict=True))
             assert [(row[0].decode(), int(row[2]), int(row[3])) for row in rows] == expected
 
@@ -187,14 +197,17 @@ class QueueModel(RuleBasedStateMachine):
     def ack(self, pick: int, which: int, is_late: bool) -> None:
         worker, keys = self.any_worker(pick), self.keys
         item, at = self.any_item(worker, which)
-        places = (
-            keys.bodies, keys.claimed(worker.name), keys.failures, keys.crashes, keys.states, keys.progress,
-            keys.watchers, keys.unique, keys.checks, keys.finished, *keys.kin, keys.line,
-            keys.workers, keys.idle,
-        )  # fmt: skip
+        command = ACK(
+            keys,
+            claimed=keys.claimed(worker.name),
+            results=(),
+            inboxes=INBOXES,
+            worker=worker.name,
+            jobs=(item, at + is_late, "", 0, ""),
+        )
         is_held = item in worker.held and not is_late
         for expected in (int(is_held), 0):
-            assert self.run(ACK, places, INBOXES, worker.name, item, at + is_late, "", 0, "") == [expected]
+            assert self.run(command) == [expected]
         if is_held:
             del worker.held[item]
             self.end(item)
@@ -203,14 +216,22 @@ class QueueModel(RuleBasedStateMachine):
     def nack(self, pick: int, which: int, is_late: bool, verdict: str) -> None:
         worker, keys, only = self.any_worker(pick), self.keys, self.keys.only
         item, at = self.any_item(worker, which)
-        places = (
-            keys.claimed(worker.name), keys.failures, keys.dead, keys.reasons, only.queue, only.bell, only.delayed,
-            keys.states, keys.progress, keys.watchers, *keys.kin, keys.line, keys.crashes, keys.workers, keys.idle,
-        )  # fmt: skip
+        command = NACK(
+            keys,
+            only,
+            claimed=keys.claimed(worker.name),
+            id=item,
+            place=at + is_late,
+            verdict=verdict,
+            delay_ms=10**12,
+            reason="{}",
+            name="",
+            inboxes=INBOXES,
+            worker=worker.name,
+        )
         is_held = item in worker.held and not is_late
         for expected in (int(is_held), 0):
-            args = (item, at + is_late, verdict, 10**12, "{}", "", INBOXES, worker.name)
-            assert self.run(NACK, places, *args) == expected
+            assert self.run(command) == expected
         if not is_held:
             return
         del worker.held[item]
@@ -260,26 +281,28 @@ class QueueModel(RuleBasedStateMachine):
 
     def recover(self, worker: Worker, max_crashes: int) -> Any:
         keys, only = self.keys, self.keys.only
-        places = (
-            keys.workers, keys.claimed(worker.name), keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress,
-            keys.watchers, *keys.kin, keys.line, keys.clock, keys.idle, only.queue, only.bell,
-        )  # fmt: skip
-        return self.run(RECOVER, places, worker.name, max_crashes, "{}", INBOXES, "")
+        command = RECOVER(
+            keys,
+            claimed=keys.claimed(worker.name),
+            queues=(only.queue, only.bell),
+            worker=worker.name,
+            max_crashes=max_crashes,
+            why="{}",
+            inboxes=INBOXES,
+            names=[""],
+        )
+        return self.run(command)
 
     @precondition(lambda self: self.dead)
     @rule(pick=picks, is_dropped=st.booleans())
     def raise_or_drop_a_dead_one(self, pick: int, is_dropped: bool) -> None:
-        item, keys, only = self.dead.pop(pick % len(self.dead)), self.keys, self.keys.only
-        shared = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes)
-        request = self.new_number()
+        item, keys, request = self.dead.pop(pick % len(self.dead)), self.keys, self.new_number()
+        if is_dropped:
+            command = PURGE(keys, id=item, age_ms=0, keep=0, request=request)
+        else:
+            command = REPLAY(keys, keys.only, id=item, envelope="", name="", request=request)
         for _ in range(2):
-            if is_dropped:
-                places = (*shared, keys.parents, keys.news)
-                assert self.run(PURGE, (*places, *keys.requests), item, 0, 0, request) == 1
-            else:
-                places = (keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, only.queue, only.bell)
-                others = (keys.unique, keys.checks, keys.outcomes, *keys.requests)
-                assert self.run(REPLAY, (*places, *others), item, "", "", request) == 1
+            assert self.run(command) == 1
         if is_dropped:
             self.end(item)
         else:
@@ -313,10 +336,7 @@ class QueueModel(RuleBasedStateMachine):
 
     @invariant()
     def what_is_said_of_it_is_so(self) -> None:
-        keys, only = self.keys, self.keys.only
-        ready, delayed, claimed, dead, _, *shown = self.run(
-            LOOK, (keys.bodies, only.queue, only.delayed, keys.dead), 0, 1000
-        )
+        ready, delayed, claimed, dead, _, *shown = self.run(LOOK(self.keys, self.keys.only, skip=0, limit=1000))
         held = sum(len(worker.held) for worker in self.workers)
         assert (ready, delayed, claimed, dead) == (len(self.ready), len(self.delayed), held, len(self.dead))
         assert [id_.decode() for id_ in shown[::2]] == self.ready

@@ -201,7 +201,12 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
         session = concert._access.session
 
         async def take(request: str, cost: int, longest: int, ticket: int) -> Any:
-            return await session.run(TAKE, keys, request, cost, model.burst, longest, ticket, session.inboxes)
+            terms = {"cost_us": cost, "burst_us": model.burst, "longest_us": longest}
+            return await session.run(TAKE(keys, request=request, **terms, ticket=ticket, inboxes=session.inboxes))
+
+        async def give_back(one: Caller) -> Any:
+            terms = {"cost_us": one.cost, "burst_us": model.burst}
+            return await session.run(GIVE_BACK(keys, request=one.request, **terms, inboxes=session.inboxes))
 
         def caller(which: int) -> Caller | None:
             return model.callers[which % len(model.callers)] if model.callers else None
@@ -220,7 +225,7 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
                         reply = await take(one.request, one.cost, 0, one.ticket if has_ticket else 0)
                         assert reply == model.answer(one)
                 case GiveUp(which) if one := caller(which):
-                    reply = await session.run(GIVE_BACK, keys, one.request, one.cost, model.burst, session.inboxes)
+                    reply = await give_back(one)
                     assert reply == model.give_up(one)
                 case Pass(microseconds):
                     model.now += microseconds

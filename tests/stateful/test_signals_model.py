@@ -78,7 +78,7 @@ class SignalsModel(RuleBasedStateMachine):
             await concert.__aexit__(None, None, None)
         await asyncio.gather(*(waiter.task for waiter in self.line), return_exceptions=True)
         keys = self.signal(0)._keys
-        assert await self.redis.exists(*keys[:3]) == 0, "closing all has left something"
+        assert await self.redis.exists(keys.waiters, keys.handed, keys.earlier) == 0, "closing all has left something"
         await self.redis.delete(*keys)
         await self.redis.aclose()
 
@@ -227,13 +227,13 @@ class SignalsModel(RuleBasedStateMachine):
 
     async def _line_is_as_long(self) -> bool:
         keys = self.signal(0)._keys
-        length: int = await self.redis.zcard(keys[0])
-        return length == len(self.line) and await self.redis.exists(*keys[1:3]) == 0
+        length: int = await self.redis.zcard(keys.waiters)
+        return length == len(self.line) and await self.redis.exists(keys.handed, keys.earlier) == 0
 
     @invariant()
     def line_is_that_of_the_model(self) -> None:
         """In its order."""
-        places: list[bytes] = self.runner.run(self._run("ZRANGE", self.signal(0)._keys[0], 0, -1))
+        places: list[bytes] = self.runner.run(self._run("ZRANGE", self.signal(0)._keys.waiters, 0, -1))
         sessions = [place.decode().rpartition(".")[0] for place in places]
         ids = [concert._access.opened.id if concert._access.opened else "" for concert in self.concerts]
         assert sessions == [ids[waiter.client] for waiter in self.line]

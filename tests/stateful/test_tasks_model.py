@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, HOLDING, NACK, PROMOTE, PURGE, RECOVER, REPLAY, QueueKeys
 from inconcert._redis.keys import Keyspace
-from inconcert._redis.scripts import Script
+from inconcert._redis.scripts import Command
 from inconcert.tasks.store import CANCEL, ENQUEUE, FOLLOW, FREE, PASS_ON, RESCHEDULE, WATCH, JobKeys
 from tests.support.ledger import read_ledger_now
 
@@ -72,8 +72,12 @@ class TasksModel(RuleBasedStateMachine):
         self.requests += 1
         return f"request-{self.requests}"
 
-    def run(self, script: Script, keys: tuple[str, ...], *args: object) -> Any:
-        return self.client.eval(script.source, len(keys), *keys, *args)
+    def run(self, command: Command) -> Any:
+        return self.client.eval(command.script.source, len(command.keys), *command.keys, *command.args)
+
+    def forget_requests(self) -> None:
+        """As it is after two minutes."""
+        self.client.delete(self.keys.recent, self.keys.older)
 
     @initialize()
     def begin_with_one_worker(self) -> None:
@@ -84,18 +88,17 @@ class TasksModel(RuleBasedStateMachine):
     @rule(queue=queues, is_delayed=st.booleans(), name=names)
     def enqueue(self, queue: str, is_delayed: bool, name: str) -> None:
         self.put += 1
-        place, keys = self.places[queue], self.keys
-        places = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
         other = self.names.get(name, "")
         if not self.is_live(other):
             other = ""
         job = f"job{self.put}" if not other else self.new_request()
         # Far enough apart for each to be due after those before it.
-        args = (queue, job, "{}", self.put * 1_000_000 if is_delayed else 0, name, 0)
+        jobs = (job, "{}", self.put * 1_000_000 if is_delayed else 0, name, 0)
+        command = ENQUEUE(self.keys, self.places[queue], results=[self.keys.result(job)], name=queue, jobs=jobs)
         for forgets in (False, False, True):
             if forgets and not other:
-                self.client.delete(*keys.requests)
-            assert self.run(ENQUEUE, (*places, *keys.requests, keys.result(job)), *args) == [other.encode()]
+                self.forget_requests()
+            assert self.run(command) == [other.encode()]
         if other:
             self.put -= 1
             return
@@ -108,21 +111,28 @@ class TasksModel(RuleBasedStateMachine):
         """A job that runs after others, wherever these are; one of them may never have been."""
         after = list(dict.fromkeys(f"job{pick % (self.put + 1)}" for pick in parents))
         self.put += 1
-        place, keys = self.places[queue], self.keys
         other = self.names.get(name, "")
         if not self.is_live(other):
             other = ""
         job = f"job{self.put}" if not other else self.new_request()
-        places = (
-            keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead,
-            keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes, keys.waiting, *keys.requests,
-            *keys.results((job, *after)),
-        )  # fmt: skip
         delay_ms = self.put * 1_000_000 if is_delayed else 0
+        command = FOLLOW(
+            self.keys,
+            self.places[queue],
+            result=self.keys.result(job),
+            results=self.keys.results(after),
+            queue_name=queue,
+            id=job,
+            envelope="{}",
+            delay_ms=delay_ms,
+            name=name,
+            window_ms=0,
+            after=after,
+        )
         for forgets in (False, False, True):
             if forgets and not other:
-                self.client.delete(*keys.requests)
-            assert self.run(FOLLOW, places, queue, job, "{}", delay_ms, name, 0, *after) == [other.encode()]
+                self.forget_requests()
+            assert self.run(command) == [other.encode()]
         if other:
             self.put -= 1
             return
@@ -148,17 +158,12 @@ class TasksModel(RuleBasedStateMachine):
     @rule()
     def pass_on(self) -> None:
         """Whoever does it: the children of all that has ended are told, and theirs."""
-        keys = self.keys
-        places = (
-            keys.news, keys.bodies, keys.states, keys.dead, keys.reasons, keys.watchers, keys.parents, keys.children,
-            keys.followers, keys.outcomes, keys.waiting,
-        )  # fmt: skip
         more = 1
         names: list[str] = []
         while more:
             queues = [self.places[name] for name in names]
             parts = [part for place in queues for part in (place.queue, place.bell, place.delayed)]
-            more, _, *found = self.run(PASS_ON, (*places, *parts), INBOXES, *names)
+            more, _, *found = self.run(PASS_ON(self.keys, queues=parts, inboxes=INBOXES, names=names))
             if found:
                 names = [name.decode() for name in found]
         while self.news:
@@ -201,29 +206,28 @@ class TasksModel(RuleBasedStateMachine):
         self.delayed[queue] = self.delayed[queue][count:]
         for number, job in enumerate(due):
             self.client.zadd(place.delayed, {job: number + 1})
-        keys = (place.delayed, place.queue, place.bell, self.keys.states)
-        moved, next_ms = self.run(PROMOTE, keys, 0)
+        promote = PROMOTE(self.keys, place, front=0)
+        moved, next_ms = self.run(promote)
         assert moved == len(due)
         assert (next_ms > 0) == bool(self.delayed[queue])
-        assert self.run(PROMOTE, keys, 0)[0] == 0
+        assert self.run(promote)[0] == 0
         self.ready[queue] += due
 
     @precondition(lambda self: self.put)
     @rule(pick=picks, is_delayed=st.booleans())
     def reschedule(self, pick: int, is_delayed: bool) -> None:
         """Any job: one that is delayed or waits for others does so for another time, with others nothing happens."""
-        job, keys = f"job{pick % self.put + 1}", self.keys
+        job = f"job{pick % self.put + 1}"
         self.rescheduled += 1
         delay_ms = 1_000_000_000 * self.rescheduled if is_delayed else 0  # after all others
         queues = {job: name for name, jobs in self.delayed.items() for job in jobs}
         queues |= {job: name for job, (*_, name) in self.waiting.items()}
         queue = queues.get(job, "high")
-        place = self.places[queue]
-        places = (keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed, *keys.requests)
-        request = self.new_request()
+        request, place = self.new_request(), self.places[queue]
+        command = RESCHEDULE(self.keys, place, id=job, delay_ms=delay_ms, name=queue, request=request)
         is_so_already = any(job in jobs for jobs in self.ready.values()) and not delay_ms and job not in self.cancelling
         for _ in range(2):
-            answer = self.run(RESCHEDULE, places, job, delay_ms, queue, request)
+            answer = self.run(command)
             assert bool(answer) == (job in queues or is_so_already)
         if job in self.waiting:
             self.waiting[job] = (self.waiting[job][0], delay_ms, queue)
@@ -237,14 +241,19 @@ class TasksModel(RuleBasedStateMachine):
         """Any job: one that waits ends here, one that runs is marked, and with others nothing happens."""
         job, keys = f"job{pick % self.put + 1}", self.keys
         [queue] = [name for name, jobs in self.delayed.items() if job in jobs] or ["high"]
-        places = (
-            keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers,
-            self.places[queue].delayed, keys.result(job), *keys.kin, keys.waiting, *keys.requests,
-        )  # fmt: skip
+        command = CANCEL(
+            keys,
+            self.places[queue],
+            result=keys.result(job),
+            id=job,
+            ttl_ms=HOUR,
+            inboxes=INBOXES,
+            request=self.new_request(),
+        )
         runs = any(job in worker.held for worker in self.workers)
-        was_waiting, request = self.is_live(job) and not runs, self.new_request()
+        was_waiting = self.is_live(job) and not runs
         for _ in range(2):
-            assert bool(self.run(CANCEL, places, job, HOUR, INBOXES, request)) == (not runs)
+            assert bool(self.run(command)) == (not runs)
         if runs:
             self.cancelling.add(job)
         elif was_waiting:
@@ -271,7 +280,8 @@ class TasksModel(RuleBasedStateMachine):
         assert self.heartbeat(worker, is_new=True)
 
     def heartbeat(self, worker: Worker, *, is_new: bool = False) -> bool:
-        alive, _, _, *dead = self.run(HEARTBEAT, self.keys.life, worker.name, 3_600_000, int(is_new), 0)
+        command = HEARTBEAT(self.keys, worker=worker.name, ttl_ms=HOUR, is_new=int(is_new), skip=0)
+        alive, _, _, *dead = self.run(command)
         assert set(dead) <= {other.name.encode() for other in self.workers if not other.is_alive}
         return bool(alive)
 
@@ -327,15 +337,18 @@ class TasksModel(RuleBasedStateMachine):
     def ask(
         self, worker: Worker, names: tuple[str, ...], number: int, count: int
     ) -> list[tuple[str, int, int, int, bool, str]] | None:
-        keys = self.keys
-        parts = [
-            part for name in names for place in [self.places[name]] for part in (place.queue, place.bell, place.delayed)
-        ]
-        claimed = keys.claimed(worker.name)
-        shared = (keys.bodies, keys.workers, claimed, keys.failures, keys.crashes, keys.states, keys.paused)
-        status, *answer = self.run(
-            CLAIM, (*shared, self.keys.clock, self.keys.idle, *parts), worker.name, number, count, count, *names
+        places = [self.places[name] for name in names]
+        command = CLAIM(
+            self.keys,
+            claimed=self.keys.claimed(worker.name),
+            queues=[part for place in places for part in (place.queue, place.bell, place.delayed)],
+            worker=worker.name,
+            number=number,
+            count=count,
+            suspects=count,
+            names=names,
         )
+        status, *answer = self.run(command)
         if not status:
             return None
         rows = zip(*[iter(answer[2:])] * 7, strict=True)
@@ -350,16 +363,17 @@ class TasksModel(RuleBasedStateMachine):
     def ack(self, pick: int, which: int, is_late: bool, how: str) -> None:
         worker, job, at = self.any_job(pick, which)
         at += is_late
-        shared = self.keys
-        keys = (
-            shared.bodies, shared.claimed(worker.name), shared.failures, shared.crashes, shared.states,
-            shared.progress, shared.watchers, shared.unique, shared.checks, shared.finished, *shared.kin, shared.line,
-            shared.workers, shared.idle, shared.result(job),
-        )  # fmt: skip
-        args = (INBOXES, worker.name, job, at, how, HOUR, self.name_of.get(job, ""))
+        command = ACK(
+            self.keys,
+            claimed=self.keys.claimed(worker.name),
+            results=[self.keys.result(job)],
+            inboxes=INBOXES,
+            worker=worker.name,
+            jobs=(job, at, how, HOUR, self.name_of.get(job, "")),
+        )
         held = not is_late and job in worker.held
-        assert (self.run(ACK, keys, *args) != [0]) == held
-        assert self.run(ACK, keys, *args) == [0]
+        assert (self.run(command) != [0]) == held
+        assert self.run(command) == [0]
         if held:
             del worker.held[job]
             self.end(job, how)
@@ -371,16 +385,23 @@ class TasksModel(RuleBasedStateMachine):
         worker, job, at = self.any_job(pick, which)
         at += is_late
         _, queue = worker.held.get(job, (0, "high"))
-        place, shared = self.places[queue], self.keys
-        keys = (
-            shared.claimed(worker.name), shared.failures, shared.dead, shared.reasons,
-            place.queue, place.bell, place.delayed, shared.states, shared.progress, shared.watchers,
-            *shared.kin, shared.line, shared.crashes, shared.workers, shared.idle,
-        )  # fmt: skip
-        args = (job, at, verdict, 10**12, "{}", queue, INBOXES, worker.name)
+        place = self.places[queue]
+        command = NACK(
+            self.keys,
+            place,
+            claimed=self.keys.claimed(worker.name),
+            id=job,
+            place=at,
+            verdict=verdict,
+            delay_ms=10**12,
+            reason="{}",
+            name=queue,
+            inboxes=INBOXES,
+            worker=worker.name,
+        )
         held = not is_late and job in worker.held
-        assert bool(self.run(NACK, keys, *args)) == held
-        assert self.run(NACK, keys, *args) == 0
+        assert bool(self.run(command)) == held
+        assert self.run(command) == 0
         if not held:
             return
         del worker.held[job]
@@ -401,9 +422,9 @@ class TasksModel(RuleBasedStateMachine):
         _, job, _ = self.any_job(pick, which)
         name = self.name_of.get(job, "no name")
         had_it = self.names.get(name) == job
-        request, keys = self.new_request(), (self.keys.unique, self.keys.checks, *self.keys.requests)
+        command = FREE(self.keys, request=self.new_request(), jobs=(name, job))
         for _ in range(2):
-            assert self.run(FREE, keys, request, name, job) == int(had_it)
+            assert self.run(command) == int(had_it)
         if had_it:
             del self.names[name]
 
@@ -418,17 +439,12 @@ class TasksModel(RuleBasedStateMachine):
     def replay(self, pick: int) -> None:
         """It has its name again, unless another has it."""
         job = sorted(self.dead)[pick % len(self.dead)]
-        queue, keys, name = self.dead.pop(job), self.keys, self.name_of.get(job, "")
-        place = self.places[queue]
-        places = (
-            keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell, keys.unique,
-            keys.checks, keys.outcomes, *keys.requests,
-        )  # fmt: skip
+        queue, name = self.dead.pop(job), self.name_of.get(job, "")
         if name and not self.is_live(self.names.get(name, "")):
             self.names[name] = job
-        request = self.new_request()
+        command = REPLAY(self.keys, self.places[queue], id=job, envelope="", name=name, request=self.new_request())
         for _ in range(2):
-            assert self.run(REPLAY, places, job, "", name, request) == 1
+            assert self.run(command) == 1
         self.ready[queue].append(job)
         self.failures.pop(job, None)
         self.crashes.pop(job, None)
@@ -436,11 +452,10 @@ class TasksModel(RuleBasedStateMachine):
     @precondition(lambda self: self.dead)
     @rule(pick=picks)
     def purge(self, pick: int) -> None:
-        job, keys = sorted(self.dead)[pick % len(self.dead)], self.keys
-        places = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news)
-        request = self.new_request()
+        job = sorted(self.dead)[pick % len(self.dead)]
+        command = PURGE(self.keys, id=job, age_ms=0, keep=0, request=self.new_request())
         for _ in range(2):
-            assert self.run(PURGE, (*places, *keys.requests), job, 0, 0, request) == 1
+            assert self.run(command) == 1
         del self.dead[job]
         self.failures.pop(job, None)
         self.crashes.pop(job, None)
@@ -485,15 +500,19 @@ class TasksModel(RuleBasedStateMachine):
 
     def give_back(self, worker: Worker, *, max_crashes: int) -> Any:
         claimed = self.keys.claimed(worker.name)
-        names = [name.decode() for name in self.run(HOLDING, (claimed,))]
+        names = [name.decode() for name in self.run(HOLDING(claimed=claimed))]
         assert set(names) == {queue for _, queue in worker.held.values()}
-        parts = [part for name in names for part in (self.places[name].queue, self.places[name].bell)]
-        keys = self.keys
-        shared = (
-            keys.workers, claimed, keys.crashes, keys.dead, keys.reasons, keys.states, keys.progress, keys.watchers,
-            *keys.kin, keys.line, keys.clock, keys.idle,
-        )  # fmt: skip
-        return self.run(RECOVER, (*shared, *parts), worker.name, max_crashes, "{}", INBOXES, *names)
+        command = RECOVER(
+            self.keys,
+            claimed=claimed,
+            queues=[part for name in names for part in (self.places[name].queue, self.places[name].bell)],
+            worker=worker.name,
+            max_crashes=max_crashes,
+            why="{}",
+            inboxes=INBOXES,
+            names=names,
+        )
+        return self.run(command)
 
     # What holds after each step.
 
@@ -526,10 +545,8 @@ class TasksModel(RuleBasedStateMachine):
 
     @invariant()
     def every_job_says_how_it_is(self) -> None:
-        keys = self.keys
-        shared = (keys.bodies, keys.states, keys.dead, keys.reasons, keys.progress, keys.watchers)
         for job in [f"job{number + 1}" for number in range(self.put)]:
-            [status, _] = self.run(WATCH, (*shared, keys.result(job)), job, "")
+            [status, _] = self.run(WATCH(self.keys, result=self.keys.result(job), id=job, address=""))
             assert status.decode() == self.status(job)
 
     def status(self, job: str) -> str:

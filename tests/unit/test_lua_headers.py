@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,18 @@ def disagreements(header: str, body: str) -> list[str]:
     return found
 
 
+def locals_of(body: str) -> list[tuple[str, str, str]]:
+    """Which local is which element: (name, KEYS or ARGV, index) of each `local a, b = KEYS[1], tonumber(ARGV[2])`."""
+    found: list[tuple[str, str, str]] = []
+    for names, values in re.findall(r"^ *local ([\w, ]+) =\s+(.*)$", body, re.MULTILINE):
+        # Commas inside parentheses do not part values.
+        parts = re.sub(r"\([^()]*\)", lambda inner: inner[0].replace(",", ";"), values).split(",")
+        for name, value in zip(names.split(","), parts, strict=False):
+            if element := re.fullmatch(r"(?:tonumber\()?(KEYS|ARGV)\[(\d+)\]\)?", value.strip()):
+                found.append((name.strip(), element[1], element[2]))
+    return found
+
+
 def title(path: Path) -> str:
     """A script by its folder and verb, as its first line has it."""
     return path.relative_to(LUA).with_suffix("").as_posix()
@@ -120,52 +133,54 @@ def test_header_numbers_without_gaps_or_repeats(script: Path, array: str) -> Non
     assert not any(entry["tail"] for entry in entries[:-1])
 
 
-# Each of these scripts needs a few of ten keys; sending all of them with every job would be most of what is sent.
-NUMBERED_EACH = {"chat", "claims", "mailboxes", "queues", "tasks"}
+@pytest.mark.parametrize("script", SCRIPTS, ids=title)
+def test_names_in_a_header_are_keywords_of_the_caller(script: Path) -> None:
+    """Callers give keys and arguments by these names, so each is a Python name, and there once."""
+    header, _ = split(script.read_text("utf-8"))
+    names = [*named(header, "KEYS").values(), *named(header, "ARGV").values()]
 
-
-@pytest.mark.parametrize("folder", sorted({script.parent for script in SCRIPTS}), ids=lambda path: str(path.name))
-def test_key_has_one_number_in_all_scripts_of_a_folder(folder: Path) -> None:
-    """KEYS[n] is the same key in every script of one primitive, so that a caller cannot mix them up."""
-    names: dict[int, dict[str, list[str]]] = {}
-    for script in SCRIPTS:
-        if script.parent == folder:
-            header, _ = split(script.read_text("utf-8"))
-            for index, name in named(header, "KEYS").items():
-                names.setdefault(index, {}).setdefault(name, []).append(script.name)
-
-    if folder.name not in NUMBERED_EACH:
-        assert {index: uses for index, uses in names.items() if len(uses) > 1} == {}
+    assert [name for name in names if not name.isidentifier() or iskeyword(name)] == []
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=title)
-def test_include_exists_and_is_called(script: Path) -> None:
-    """Each `-- @include name` has its file, and its function is called by the script or by another of its includes."""
-    text = script.read_text("utf-8")
-    names = _INCLUDE.findall(text)
-    bodies = [split(text)[1], *(split((INCLUDES / f"{name}.lua").read_text("utf-8"))[1] for name in names)]
-    calls = set(re.findall(r"(?<!function )\b(\w+)\(", "\n".join(bodies)))
+def test_body_calls_keys_and_arguments_as_its_header_does(script: Path) -> None:
+    """`local holders = KEYS[1]` has the name that KEYS[1] has in the header."""
+    header, body = split(script.read_text("utf-8"))
+    wrong = [
+        f"{array}[{index}] is {named(header, array)[int(index)]} in the header, and {local} in the body"
+        for local, array, index in locals_of(body)
+        if int(index) in promised(header, array).fixed and named(header, array)[int(index)] != local
+    ]
 
-    assert sorted(set(names)) == sorted(names)
-    assert set(names) - calls == set()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", [*SCRIPTS, *INCLUDED], ids=title)
+def test_includes_are_what_is_called(path: Path) -> None:
+    """A file includes each function that it calls, and no other: it does not lean on what another includes."""
+    text = path.read_text("utf-8")
+    calls = set(re.findall(r"(?<!function )(?<![.:\w])(\w+)\(", _COMMENT_OR_STRING.sub("", text)))
+    functions = set(re.findall(r"function (\w+)\(", text))
+
+    assert sorted(_INCLUDE.findall(text)) == sorted(calls & {include.stem for include in INCLUDED} - functions)
 
 
 @pytest.mark.parametrize("include", INCLUDED, ids=title)
 def test_include_is_one_function_of_its_arguments(include: Path) -> None:
-    """An include is one `local function` named as its file, that is given what it needs and includes nothing."""
+    """An include is one `local function` named as its file, that is given what it needs."""
     text = include.read_text("utf-8")
     _, body = split(text)
 
     assert re.findall(r"^(?:local )?function ([\w.:]+)", body, re.MULTILINE) == [include.stem]
     assert re.search(rf"^local function {include.stem}\(", body, re.MULTILINE)
     assert not re.search(r"\b(?:KEYS|ARGV)\b", body)
-    assert not _INCLUDE.search(text)
 
 
 @pytest.mark.parametrize("include", INCLUDED, ids=title)
 def test_include_is_used(include: Path) -> None:
-    """Some script inserts it."""
-    assert any(include.stem in _INCLUDE.findall(script.read_text("utf-8")) for script in SCRIPTS)
+    """Some script or include inserts it."""
+    assert any(include.stem in _INCLUDE.findall(path.read_text("utf-8")) for path in [*SCRIPTS, *INCLUDED])
 
 
 _HEADER = """\
@@ -205,3 +220,10 @@ def test_true_header_passes(body: str) -> None:
 def test_false_header_is_found(body: str, expected: str) -> None:
     """Each way in which a header can be wrong is reported."""
     assert disagreements(*split(f"{_HEADER}{body}")) == [expected]
+
+
+def test_locals_are_read() -> None:
+    """Several in one line, numbers made of text, and what is neither."""
+    body = "local holders, limit, place = KEYS[1], tonumber(ARGV[2]), f(KEYS[3], 2)\nlocal now = ARGV[1]"
+
+    assert locals_of(body) == [("holders", "KEYS", "1"), ("limit", "ARGV", "2"), ("now", "ARGV", "1")]

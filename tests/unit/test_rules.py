@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inconcert import Coordinator, InvalidName, InvalidPayload
+from inconcert._core.lease import PermitKeys
 from inconcert._redis.keys import Keyspace
 from inconcert._rules.backoff import backoff, retry_delay
 from inconcert._rules.durations import delay, milliseconds, timeout, ttl
@@ -142,7 +143,7 @@ def test_two_names_never_share_a_key(one: str, other: str) -> None:
     """Whatever braces and colons they have, and whatever the parts are."""
     keys = Keyspace("shop")
     if one != other:
-        assert not {*keys.of("lock", one, "holders", "fence")} & {*keys.of("lock", other, "holders", "fence")}
+        assert not {*keys.of(PermitKeys, "lock", one)} & {*keys.of(PermitKeys, "lock", other)}
 
 
 @given(NAMES, st.integers(0, 15))
@@ -159,7 +160,7 @@ def test_channel_names_its_namespace_and_its_database_first(name: str, database:
 @given(NAMES)
 def test_keys_of_one_object_share_a_slot(name: str) -> None:
     """The hash tag, from the first brace to the next closing one, is the same and not empty."""
-    tags = {key[1 : key.index("}")] for key in Keyspace("shop").of("lock", name, "holders", "waiters", "fence")}
+    tags = {key[1 : key.index("}")] for key in Keyspace("shop").of(PermitKeys, "lock", name)}
     assert len(tags) == 1
     assert tags.pop().startswith("shop:lock:")
 

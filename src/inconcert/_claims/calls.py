@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from inconcert._claims.claimed import Claimed
-from inconcert._claims.keys import ACK, HEARTBEAT, NACK, ClaimKeys
+from inconcert._claims.keys import ACK, HEARTBEAT, ClaimKeys
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
 
-__all__ = ["OTHERS_ARE_TO_BE_TOLD", "Ack", "Ended", "Heartbeat", "Life", "Nack"]
+__all__ = ["OTHERS_ARE_TO_BE_TOLD", "Ack", "Ended", "Heartbeat", "Life", "Nack", "heartbeat"]
 
 OTHERS_ARE_TO_BE_TOLD = 2  # what a script answers that has ended a job for which others wait
 
@@ -56,8 +57,7 @@ class Heartbeat(Call):
     overtakes = True
 
     def __init__(self, life: Life, keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> None:
-        args = (life.holder, milliseconds(life.lease), int(is_new), passed_over)
-        super().__init__(HEARTBEAT, keys.life, args)
+        super().__init__(heartbeat(life, keys, is_new=is_new, passed_over=passed_over))
         self._life = life
         self._asked_at = time.monotonic()
 
@@ -68,6 +68,11 @@ class Heartbeat(Call):
     def failed(self, error: InconcertError) -> None:
         self._life.missed(error)
         super().failed(error)
+
+
+def heartbeat(life: Life, keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> Command:
+    """The command that lets a worker live on."""
+    return HEARTBEAT(keys, worker=life.holder, ttl_ms=milliseconds(life.lease), is_new=int(is_new), skip=passed_over)
 
 
 class Ended(NamedTuple):
@@ -86,14 +91,18 @@ class Ack(Call):
     __slots__ = ("_batch", "_life")
 
     def __init__(self, life: Life, inboxes: str, keys: ClaimKeys, batch: list[Ended]) -> None:
-        places = (keys.bodies, keys.claimed(life.holder), keys.failures, keys.crashes, keys.states, keys.progress)
-        others = (keys.watchers, keys.unique, keys.checks, keys.finished, *keys.kin, keys.line)
-        lives = (keys.workers, keys.idle)
-        args: list[Argument] = [inboxes, life.holder]
+        jobs: list[Argument] = []
         for claimed, result, ttl_ms, _, _ in batch:
-            args += (claimed.id, claimed.place, result, ttl_ms, claimed.unique)
-        results = keys.results(ended.claimed.id for ended in batch)
-        super().__init__(ACK, (*places, *others, *lives, *results), tuple(args), must_run=True)
+            jobs += (claimed.id, claimed.place, result, ttl_ms, claimed.unique)
+        command = ACK(
+            keys,
+            claimed=keys.claimed(life.holder),
+            results=keys.results(ended.claimed.id for ended in batch),
+            inboxes=inboxes,
+            worker=life.holder,
+            jobs=jobs,
+        )
+        super().__init__(command, must_run=True)
         self._life = life
         self._batch = batch
 
@@ -117,11 +126,10 @@ class Ack(Call):
 class Nack(Call):
     """Something that was not done, under way back."""
 
-    __slots__ = ("_life", "args")
+    __slots__ = ("_life",)
 
-    def __init__(self, life: Life, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
-        super().__init__(NACK, keys, args, must_run=True)
-        self.args = args
+    def __init__(self, life: Life, command: Command) -> None:
+        super().__init__(command, must_run=True)
         self._life = life
 
     def answered(self, reply: Reply) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from inconcert._claims.calls import Ack, Ended, Heartbeat, Nack
+from inconcert._claims.calls import Ack, Ended, Heartbeat, Nack, heartbeat
 from inconcert._claims.claimed import Claimed, Verdict
-from inconcert._claims.keys import CLAIM, HEARTBEAT, ClaimKeys, QueueKeys
+from inconcert._claims.keys import CLAIM, NACK, ClaimKeys, QueueKeys
 from inconcert._claims.policy import Policy
 from inconcert._claims.recovery import put_all_back
 from inconcert._core.held import local_deadline
@@ -90,17 +90,6 @@ class Claims(ABC, Generic[C]):
         self._on_dead = on_dead
         self._on_room = on_room
         self._claimed = keys.claimed(self.holder)
-        self._claim_keys = (
-            keys.bodies,
-            keys.workers,
-            self._claimed,
-            keys.failures,
-            keys.crashes,
-            keys.states,
-            keys.paused,
-            keys.clock,
-            keys.idle,
-        )
         self._by_name = {queue.name: queue for queue in queues}
         self._passed_over = 0  # of the dead, with the next heartbeat
         self._number = 1
@@ -144,9 +133,17 @@ class Claims(ABC, Generic[C]):
         """
         order, count = self._policy.turn(min(count, _MOST))
         queues = [self._by_name[name] for name in order]
-        parts = [key for queue in queues for key in (queue.queue, queue.bell, queue.delayed)]
-        keys = (*self._claim_keys, *parts)
-        call = Call(CLAIM, keys, (self.holder, self._number, count, int(not self._suspects), *order))
+        command = CLAIM(
+            self._keys,
+            claimed=self._claimed,
+            queues=[key for queue in queues for key in (queue.queue, queue.bell, queue.delayed)],
+            worker=self.holder,
+            number=self._number,
+            count=count,
+            suspects=int(not self._suspects),
+            names=order,
+        )
+        call = Call(command)
         await self._session.channel.has_room()
         self._acknowledge()  # what has ended goes along
         self._session.channel.submit(call)
@@ -274,7 +271,7 @@ class Claims(ABC, Generic[C]):
             OutcomeUnknown: One was sent, and not answered.
         """
         asked_at = time.monotonic()
-        is_alive, *_ = connection.run(HEARTBEAT, self._keys.life, self.holder, milliseconds(self.lease), 0, 0)
+        is_alive, *_ = connection.run(heartbeat(self, self._keys))
         self._deadline_aside = local_deadline(asked_at, self.lease) if is_alive else 0.0
         return bool(is_alive)
 
@@ -309,7 +306,7 @@ class Claims(ABC, Generic[C]):
         for end in ends:
             if isinstance(end, Nack):
                 with suppress(NotConnected):
-                    self._session.channel.submit(Nack(self, end.keys, end.args))
+                    self._session.channel.submit(Nack(self, end.command))
 
     def _let_go(self, claimed: Claimed) -> None:
         self._held.pop(claimed.id, None)
@@ -319,23 +316,21 @@ class Claims(ABC, Generic[C]):
 
     def _nack(self, claimed: Claimed, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> Nack:
         self._let_go(claimed)
-        keys, queue = self._keys, self._by_name[claimed.source]
-        places = (self._claimed, keys.failures, keys.dead, keys.reasons, queue.queue, queue.bell, queue.delayed)
-        others = (
-            keys.states,
-            keys.progress,
-            keys.watchers,
-            *keys.kin,
-            keys.line,
-            keys.crashes,
-            keys.workers,
-            keys.idle,
+        queue = self._by_name[claimed.source]
+        command = NACK(
+            self._keys,
+            queue,
+            claimed=self._claimed,
+            id=claimed.id,
+            place=claimed.place,
+            verdict=verdict,
+            delay_ms=milliseconds(delay),
+            reason=reason,
+            name=queue.name,
+            inboxes=self._session.inboxes,
+            worker=self.holder,
         )
-        args = (
-            claimed.id, claimed.place, verdict, milliseconds(delay), reason, queue.name, self._session.inboxes,
-            self.holder,
-        )  # fmt: skip
-        call = Nack(self, (*places, *others), args)
+        call = Nack(self, command)
         self._session.channel.submit(call)
         return call
 

@@ -43,6 +43,5 @@ async def read_one_dead(session: Session, keys: ClaimKeys, dead_id: str) -> Dead
 async def _read(
     session: Session, keys: ClaimKeys, dead_id: str, passed_over: int, limit: int
 ) -> tuple[bool, list[DeadRow]]:
-    places = (keys.dead, keys.reasons, keys.bodies)
-    has_more, *flat = await session.run(DEAD, places, dead_id, passed_over, limit)
+    has_more, *flat = await session.run(DEAD(keys, id=dead_id, skip=passed_over, limit=limit))
     return bool(has_more), [DeadRow(*row) for row in zip(*[iter(flat)] * 4, strict=True)]

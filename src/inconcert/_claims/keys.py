@@ -40,6 +40,7 @@ Source: docs/explanation/tasks.md
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from inconcert._redis.scripts import load
 
@@ -58,17 +59,6 @@ __all__ = [
     "QueueKeys",
     "split_body",
 ]
-
-HEARTBEAT = load("claims/heartbeat")
-CLAIM = load("claims/claim")
-ACK = load("claims/ack")
-NACK = load("claims/nack")
-PROMOTE = load("claims/promote")
-HOLDING = load("claims/holding")
-RECOVER = load("claims/recover")
-DEAD = load("claims/dead")
-REPLAY = load("claims/replay")
-PURGE = load("claims/purge")
 
 
 class ClaimKeys(ABC):
@@ -115,21 +105,6 @@ class ClaimKeys(ABC):
         self.finished, self.paused = parts("finished", "paused")
         self.recent, self.older = parts("recent", "older")
 
-    @property
-    def kin(self) -> tuple[str, str, str, str]:
-        """What a script that ends jobs needs to note that others wait for them."""
-        return self.parents, self.children, self.outcomes, self.news
-
-    @property
-    def life(self) -> tuple[str, str, str, str]:
-        """What a heartbeat needs."""
-        return self.workers, self.news, self.clock, self.idle
-
-    @property
-    def requests(self) -> tuple[str, str]:
-        """What a script needs to remember what it answered."""
-        return self.recent, self.older
-
     def claimed(self, worker: str) -> str:
         """What this worker has claimed."""
         return self._parts(f"claimed:{worker}")[0]
@@ -143,23 +118,32 @@ class ClaimKeys(ABC):
         """Where it is kept what became of these; empty if that is never kept."""
 
 
-class QueueKeys:
+class QueueKeys(NamedTuple):
     """The keys of one queue.
 
-    Args:
+    Attributes:
         name: Which queue; empty for the only one.
         queue: Its list.
         bell: Its bell.
         delayed: What is due later.
     """
 
-    __slots__ = ("bell", "delayed", "name", "queue")
+    name: str
+    queue: str
+    bell: str
+    delayed: str
 
-    def __init__(self, name: str, queue: str, bell: str, delayed: str) -> None:
-        self.name = name
-        self.queue = queue
-        self.bell = bell
-        self.delayed = delayed
+
+HEARTBEAT = load("claims/heartbeat").bind(ClaimKeys)
+CLAIM = load("claims/claim").bind(ClaimKeys)
+ACK = load("claims/ack").bind(ClaimKeys)
+NACK = load("claims/nack").bind(ClaimKeys, QueueKeys)
+PROMOTE = load("claims/promote").bind(ClaimKeys, QueueKeys)
+HOLDING = load("claims/holding").bind()
+RECOVER = load("claims/recover").bind(ClaimKeys)
+DEAD = load("claims/dead").bind(ClaimKeys)
+REPLAY = load("claims/replay").bind(ClaimKeys, QueueKeys)
+PURGE = load("claims/purge").bind(ClaimKeys)
 
 
 def split_body(body: bytes) -> tuple[int, bytes]:

@@ -70,9 +70,7 @@ class Promoter:
     async def _promote(self, queue: QueueKeys) -> None:
         next_ms = 0
         while next_ms == 0:
-            moved, next_ms = await self._session.run(
-                PROMOTE, (queue.delayed, queue.queue, queue.bell, self._keys.states), self._front
-            )
+            moved, next_ms = await self._session.run(PROMOTE(self._keys, queue, front=self._front))
             if moved:
                 _log.debug("%d are due in queue %r", moved, queue.name)
         if next_ms > 0:

@@ -55,7 +55,7 @@ class Reaper:
 
     async def _recover(self, worker: str) -> None:
         keys = self._keys
-        names = await self._session.run(HOLDING, (keys.claimed(worker),))
+        names = await self._session.run(HOLDING(claimed=keys.claimed(worker)))
         # Each queue by itself: one of which a key is not ours does not hold up the others.
         for queues in [[keys.queue(name.decode())] for name in names] or [[]]:
             call = _recover(self._session.inboxes, keys, worker, queues, max_crashes=MAX_CRASHES)
@@ -77,24 +77,14 @@ def put_all_back(session: Session, keys: ClaimKeys, worker: str, queues: list[Qu
 
 
 def _recover(inboxes: str, keys: ClaimKeys, worker: str, queues: list[QueueKeys], *, max_crashes: int) -> Call:
-    places = tuple(key for queue in queues for key in (queue.queue, queue.bell))
-    return Call(
-        RECOVER,
-        (
-            keys.workers,
-            keys.claimed(worker),
-            keys.crashes,
-            keys.dead,
-            keys.reasons,
-            keys.states,
-            keys.progress,
-            keys.watchers,
-            *keys.kin,
-            keys.line,
-            keys.clock,
-            keys.idle,
-            *places,
-        ),
-        (worker, max_crashes, f"{max_crashes} workers died with it", inboxes, *(queue.name for queue in queues)),
-        must_run=True,
+    command = RECOVER(
+        keys,
+        claimed=keys.claimed(worker),
+        queues=[key for queue in queues for key in (queue.queue, queue.bell)],
+        worker=worker,
+        max_crashes=max_crashes,
+        why=f"{max_crashes} workers died with it",
+        inboxes=inboxes,
+        names=[queue.name for queue in queues],
     )
+    return Call(command, must_run=True)

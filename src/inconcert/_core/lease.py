@@ -8,16 +8,24 @@ from inconcert._core.held import Held
 from inconcert._core.line import Parting
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
-from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Script, load
+from inconcert._redis.scripts import Command, load
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, LeaseLost, OutcomeUnknown, Unavailable
 
-__all__ = ["Grant", "Lease", "Renewing"]
+__all__ = ["Grant", "Lease", "PermitKeys", "Renewing"]
 
-_RENEW = load("permits/renew")
-_RELEASE = load("permits/release")
+
+class PermitKeys(NamedTuple):
+    """Where the permits of one name are kept, see `_core/permits.py`."""
+
+    holders: str
+    waiters: str
+    fence: str
+
+
+_RENEW = load("permits/renew").bind(PermitKeys)
+_RELEASE = load("permits/release").bind(PermitKeys)
 
 
 class Grant(NamedTuple):
@@ -46,9 +54,7 @@ class Lease(Held):
 
     __slots__ = ("_keys", "_place", "_session", "fencing_token")
 
-    def __init__(
-        self, session: Session, kind: str, name: str, *, keys: tuple[str, ...], ttl: float, grant: Grant
-    ) -> None:
+    def __init__(self, session: Session, kind: str, name: str, *, keys: PermitKeys, ttl: float, grant: Grant) -> None:
         self.fencing_token = grant.fencing_token
         self._session = session
         self._keys = keys
@@ -80,19 +86,20 @@ class Lease(Held):
     def lose(self) -> None:
         super().lose()
         # This process stood still, or was cut off: the server may have passed over everyone here who is in line.
-        self._session.lines.everyone_look(self._keys[0], time.monotonic())
+        self._session.lines.everyone_look(self._keys.holders, time.monotonic())
 
     # Below.
 
     def _send_renewal(self) -> Call:
-        call = Renewing(self, _RENEW, self._keys[:1], self.holder, milliseconds(self._ttl))
+        call = Renewing(self, _RENEW(self._keys, holder=self.holder, ttl_ms=milliseconds(self._ttl)))
         self._session.channel.submit(call)
         return call
 
     def _start_release(self) -> Call:
         self._is_released = True
         self._renewal.remove(self)
-        call = _Releasing(self, self._session, self._keys, self._place)
+        command = _RELEASE(self._keys, holder=self.holder, inboxes=self._session.inboxes, place=self._place)
+        call = _Releasing(self, self._session, command)
         self._session.channel.submit(call)
         return call
 
@@ -105,15 +112,13 @@ class Renewing(Call):
 
     Args:
         held: What is renewed.
-        script: By which script.
-        keys: The script's keys.
-        args: The script's arguments.
+        command: The script, with its keys and arguments.
     """
 
     __slots__ = ("_asked_at", "_held", "_holder")
 
-    def __init__(self, held: Held, script: Script, keys: tuple[str, ...], *args: Argument) -> None:
-        super().__init__(script, keys, args)
+    def __init__(self, held: Held, command: Command) -> None:
+        super().__init__(command)
         self._held = held
         self._holder = held.holder
         self._asked_at = time.monotonic()
@@ -133,8 +138,8 @@ class _Releasing(Parting):
 
     __slots__ = ("_lease",)
 
-    def __init__(self, lease: Lease, session: Session, keys: tuple[str, ...], place: str) -> None:
-        super().__init__(session.lines, _RELEASE, keys, lease.holder, session.inboxes, place)
+    def __init__(self, lease: Lease, session: Session, command: Command) -> None:
+        super().__init__(session.lines, command)
         self._lease = lease
 
     def answered(self, reply: Reply) -> None:

@@ -9,9 +9,8 @@ import time
 from typing import Protocol
 
 from inconcert._redis.call import Call
-from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Script
+from inconcert._redis.scripts import Command
 from inconcert._redis.wakeups import Wakeups
 
 __all__ = ["InLine", "Lines", "Parting"]
@@ -86,15 +85,13 @@ class Parting(Call):
 
     Args:
         lines: Where those of this process wait who may be served.
-        script: A script of permits.
-        keys: The keys of the permits.
-        args: The script's arguments.
+        command: A script of permits, with its keys and arguments.
     """
 
     __slots__ = ("_lines",)
 
-    def __init__(self, lines: Lines, script: Script, keys: tuple[str, ...], *args: Argument) -> None:
-        super().__init__(script, keys, args, must_run=True)
+    def __init__(self, lines: Lines, command: Command) -> None:
+        super().__init__(command, must_run=True)
         self._lines = lines
 
     def answered(self, reply: Reply) -> None:

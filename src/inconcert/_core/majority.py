@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from enum import Enum, auto
+from typing import NamedTuple
 
 from inconcert._core.held import Held
 from inconcert._redis.peers import Peer
@@ -18,11 +19,19 @@ from inconcert.errors import InconcertError, QuorumNotReached, Unavailable
 
 __all__ = ["Round", "Shares", "look"]
 
-_TAKE = load("quorum/take")
-_RELEASE = load("quorum/release")
-_LOOK = load("quorum/look")
 
 _GRAIN = 0.002  # seconds; a server ends a lease by its clock's whole milliseconds, and ours has a grain, too
+
+
+class QuorumKeys(NamedTuple):
+    """Where a quorum lock is kept at each server."""
+
+    holder: str
+
+
+_TAKE = load("quorum/take").bind(QuorumKeys)
+_RELEASE = load("quorum/release").bind(QuorumKeys)
+_LOOK = load("quorum/look").bind(QuorumKeys)
 
 
 class Say(Enum):
@@ -99,13 +108,13 @@ class Shares:
     Args:
         name: Which lock, as errors have it.
         peers: The servers.
-        keys: The script's keys, the same at each server.
+        keys: Where it is kept, the same at each server.
         ttl_ms: Life of what is taken, in milliseconds.
     """
 
     __slots__ = ("_name", "_shares", "_ttl_ms", "holder")
 
-    def __init__(self, name: str, peers: Sequence[Peer], keys: tuple[str, ...], ttl_ms: int) -> None:
+    def __init__(self, name: str, peers: Sequence[Peer], keys: QuorumKeys, ttl_ms: int) -> None:
         self.holder = secrets.token_hex(12)  # new with each attempt: a late release of one must not undo the next
         self._name = name
         self._ttl_ms = ttl_ms
@@ -159,7 +168,7 @@ class _Share:
 
     __slots__ = ("_asking", "_holder", "_is_over", "_keys", "_may_be_ours", "_peer")
 
-    def __init__(self, peer: Peer, keys: tuple[str, ...], holder: str) -> None:
+    def __init__(self, peer: Peer, keys: QuorumKeys, holder: str) -> None:
         self._peer = peer
         self._keys = keys
         self._holder = holder
@@ -180,7 +189,7 @@ class _Share:
 
     async def _take(self, ttl_ms: int, asking: Round, *, is_first: bool) -> None:
         try:
-            answer = await self._peer.run(_TAKE, self._keys, self._holder, ttl_ms, undo=self._undo)
+            answer = await self._peer.run(_TAKE(self._keys, me=self._holder, ttl_ms=ttl_ms), undo=self._undo)
         except InconcertError as error:
             self._may_be_ours |= not isinstance(error, Unavailable)
             asking.hear(self._peer.title, Say.NOTHING, str(error))
@@ -195,7 +204,7 @@ class _Share:
 
     def _undo(self) -> bytes | None:
         """What to send behind a question that is given up: nothing as long as what it may be granted is of use."""
-        return _RELEASE.pack_with_source(self._keys, (self._holder,)) if self._is_over else None
+        return _RELEASE(self._keys, me=self._holder).pack_with_source() if self._is_over else None
 
     async def _release(self, releasing: Round) -> None:
         if self._asking:
@@ -204,7 +213,7 @@ class _Share:
             releasing.hear(self._peer.title, Say.NO)
             return
         try:
-            answer = await self._peer.run(_RELEASE, self._keys, self._holder)
+            answer = await self._peer.run(_RELEASE(self._keys, me=self._holder))
         except InconcertError as error:
             releasing.hear(self._peer.title, Say.NOTHING, str(error))
         else:
@@ -212,13 +221,13 @@ class _Share:
             releasing.hear(self._peer.title, Say.YES if answer.reply or answer.sends > 1 else Say.NO)
 
 
-async def look(name: str, peers: Sequence[Peer], keys: tuple[str, ...]) -> str | None:
+async def look(name: str, peers: Sequence[Peer], keys: QuorumKeys) -> str | None:
     """Who has a majority of the servers; None if nobody has.
 
     Raises:
         QuorumNotReached: Too few could be asked to know.
     """
-    answers = await asyncio.gather(*(peer.run(_LOOK, keys) for peer in peers), return_exceptions=True)
+    answers = await asyncio.gather(*(peer.run(_LOOK(keys)) for peer in peers), return_exceptions=True)
     reasons: dict[str, str] = {}
     counts: Counter[str] = Counter()
     for peer, answer in zip(peers, answers, strict=True):

@@ -17,28 +17,25 @@ from typing import TypeVar
 
 from inconcert._core.acquiring import Acquirable
 from inconcert._core.held import local_deadline
-from inconcert._core.lease import Grant, Lease
+from inconcert._core.lease import Grant, Lease, PermitKeys
 from inconcert._core.line import Parting
 from inconcert._core.session import Access, Session
 from inconcert._redis.call import Call
-from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
+from inconcert._redis.scripts import Command, load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert.errors import InconcertError
 
 __all__ = ["Permits"]
 
-_ACQUIRE = load("permits/acquire")
-_RELEASE = load("permits/release")
-_INSPECT = load("permits/inspect")
+_ACQUIRE = load("permits/acquire").bind(PermitKeys)
+_RELEASE = load("permits/release").bind(PermitKeys)
+_INSPECT = load("permits/inspect").bind(PermitKeys)
 
 _HANDOFF = 2.0  # seconds; life of a lease that is handed to a process that may stand still, until it is extended
 _NO_WAIT, _JOIN = -1, 0  # in place of a ticket
-_PARTS = "holders", "waiters", "fence"
-
 
 LeaseT_co = TypeVar("LeaseT_co", bound=Lease, covariant=True)
 
@@ -69,7 +66,7 @@ class Permits(Acquirable[LeaseT_co]):
     ) -> None:
         super().__init__(kind, name, timeout)
         self._access = access
-        self._keys = access.keys.of(kind, name, *_PARTS)
+        self._keys = access.keys.of(PermitKeys, kind, name)
         self._ttl = durations.ttl(ttl)
         self._terms = _Terms(limit, self._ttl)
         self._mark = mark
@@ -136,7 +133,7 @@ class Permits(Acquirable[LeaseT_co]):
         """What was granted, for its holder."""
 
     async def _inspect(self) -> Reply:
-        return await self._access.session.run(_INSPECT, self._keys[:2])
+        return await self._access.session.run(_INSPECT(self._keys))
 
 
 class _Terms:
@@ -164,6 +161,7 @@ class _Attempt(Call):
         "_grant",
         "_is_in_line",
         "_is_withdrawn",
+        "_keys",
         "_must_look",
         "_sent_away",
         "_server_ms",
@@ -173,8 +171,9 @@ class _Attempt(Call):
         "ticket",
     )
 
-    def __init__(self, session: Session, keys: tuple[str, ...], holder: str, terms: _Terms, ticket: int) -> None:
-        super().__init__(_ACQUIRE, keys, _ask(session, holder, terms, ticket))
+    def __init__(self, session: Session, keys: PermitKeys, holder: str, terms: _Terms, ticket: int) -> None:
+        super().__init__(_ask(session, keys, holder, terms, ticket))
+        self._keys = keys
         self.holder = holder
         self.ticket = ticket
         self._session = session
@@ -207,8 +206,7 @@ class _Attempt(Call):
         """Leave the line on the server, too, or give back what was granted."""
         if self.sends and not self._is_withdrawn and not self._session.channel.is_closed:
             self._is_withdrawn = True
-            session, place = self._session, self._terms.place(self.holder)
-            session.channel.submit(Parting(session.lines, _RELEASE, self.keys, self.holder, session.inboxes, place))
+            _release(self._session, self._keys, self.holder, self._terms.place(self.holder))
 
     def leave(self) -> None:
         """Wait no more."""
@@ -273,7 +271,8 @@ class _Attempt(Call):
         if not self._is_in_line:
             self._must_look = True  # the reply under way may be from before what was missed
             return True
-        self._session.channel.submit(_Look(self, self.keys, _ask(self._session, self.holder, self._terms, self.ticket)))
+        command = _ask(self._session, self._keys, self.holder, self._terms, self.ticket)
+        self._session.channel.submit(_Look(self, command))
         return True
 
     def abandon(self, error: InconcertError) -> None:
@@ -292,8 +291,8 @@ class _Look(Call):
 
     __slots__ = ("_asked_at", "_attempt")
 
-    def __init__(self, attempt: _Attempt, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
-        super().__init__(_ACQUIRE, keys, args)
+    def __init__(self, attempt: _Attempt, command: Command) -> None:
+        super().__init__(command)
         self._asked_at = time.monotonic()
         self._attempt = attempt
 
@@ -313,10 +312,21 @@ def _decline(session: Session, holder: str, text: str) -> None:
     if session.channel.is_closed or session.renewal.keeps(holder):  # held: its acquirer heard of it in another way
         return
     _, _, _, _, terms, key = text.split(" ", 5)
-    keys, place = Keyspace.beside(key, *_PARTS), f"{terms} {holder}"
-    session.channel.submit(Parting(session.lines, _RELEASE, keys, holder, session.inboxes, place))
+    _release(session, Keyspace.beside(PermitKeys, key), holder, f"{terms} {holder}")
 
 
-def _ask(session: Session, holder: str, terms: _Terms, ticket: int) -> tuple[Argument, ...]:
-    """The arguments of the script that acquires."""
-    return (holder, terms.limit, terms.ttl_ms, terms.handoff_ms, ticket, session.inboxes)
+def _release(session: Session, keys: PermitKeys, holder: str, place: str) -> None:
+    command = _RELEASE(keys, holder=holder, inboxes=session.inboxes, place=place)
+    session.channel.submit(Parting(session.lines, command))
+
+
+def _ask(session: Session, keys: PermitKeys, holder: str, terms: _Terms, ticket: int) -> Command:
+    return _ACQUIRE(
+        keys,
+        holder=holder,
+        limit=terms.limit,
+        ttl_ms=terms.ttl_ms,
+        handoff_ms=terms.handoff_ms,
+        ticket=ticket,
+        inboxes=session.inboxes,
+    )

@@ -9,12 +9,11 @@ from inconcert._core.renewal import Renewal
 from inconcert._redis.bells import Bells
 from inconcert._redis.call import Call
 from inconcert._redis.channel import Channel
-from inconcert._redis.commands import Argument
 from inconcert._redis.greeting import Greeting
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.pubsub import PubSub
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Script, load
+from inconcert._redis.scripts import Command, load
 from inconcert._redis.wakeups import Wakeups
 from inconcert._redis.wire import Pool
 from inconcert._rules.signing import KeyRing
@@ -22,7 +21,7 @@ from inconcert.errors import NotConnected, Unavailable
 
 __all__ = ["Access", "Session"]
 
-_OPEN = load("sessions/open")
+_OPEN = load("sessions/open").bind()
 
 
 class Session:
@@ -53,9 +52,9 @@ class Session:
         self.wakeups = Wakeups(pool, keys.inboxes + self.id, timeout=timeout / 2)
         self.broadcasts = PubSub(pool, timeout=timeout / 2, purpose="broadcasts")
         self.channel = Channel(pool, timeout=timeout, reconnected=self._server_was_lost)
-        self._bell = keys.of("session", self.id, "bell")
+        [self._bell] = keys.parts("session", self.id, "bell")
         self._nowhere = keys.channel("session", self.id)
-        self.bells = Bells(pool, self.channel, self._bell[0], timeout=timeout / 2)
+        self.bells = Bells(pool, self.channel, self._bell, timeout=timeout / 2)
         self.renewal = Renewal()
         self.lines = Lines(self.wakeups)
         self.key_ring = key_ring
@@ -97,7 +96,7 @@ class Session:
         number = str(next(self._numbers))
         return f"{self.id}.{len(number):x}{number}"
 
-    async def run(self, script: Script, keys: tuple[str, ...], *args: Argument) -> Reply:
+    async def run(self, command: Command) -> Reply:
         """Run a script and wait for its reply.
 
         Raises:
@@ -105,14 +104,14 @@ class Session:
             OutcomeUnknown: It was sent, and no reply came in time.
             WrongState: A key holds something that is not ours.
         """
-        call = Call(script, keys, args)
+        call = Call(command)
         await self.channel.has_room(call)
         self.channel.submit(call)
         return await call
 
     async def _look_at_rights(self) -> None:
         """Find out now, and not in the middle of a script that has changed something already."""
-        reason = (await self.run(_OPEN, self._bell, self._nowhere)).decode()
+        reason = (await self.run(_OPEN(bell=self._bell, channel=self._nowhere))).decode()
         if reason:
             raise Unavailable(
                 f"the server does not let this user publish on {self._nowhere!r} ({reason}); "

@@ -22,7 +22,7 @@ __all__ = ["Bells", "Sleeper"]
 
 _log = logging.getLogger("inconcert.redis")
 
-_RING = load("bells/ring")
+_RING = load("bells/ring").bind()
 _BLOCK = 5.0  # seconds of one BLPOP, after which it is sent again if anyone sleeps
 
 
@@ -165,7 +165,7 @@ class Bells:
 
     def _ring(self, key: str) -> None:
         with suppress(NotConnected):  # closing; others look by themselves
-            self._channel.submit(Call(_RING, (key,), (), must_run=True))
+            self._channel.submit(Call(_RING(bell=key), must_run=True))
 
 
 class Sleeper:

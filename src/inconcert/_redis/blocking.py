@@ -14,9 +14,8 @@ import redis.connection
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Script
+from inconcert._redis.scripts import Command
 from inconcert._redis.wire import Pool
 from inconcert.errors import OutcomeUnknown, Unavailable
 
@@ -60,7 +59,7 @@ class BlockingConnection:
         """Whether there can be one like those of this pool: not if their class is not the driver's own."""
         return pool.connection_class in _TWINS and not pool.connection_kwargs.get("redis_connect_func")
 
-    def run(self, script: Script, keys: tuple[str, ...], *args: Argument) -> Reply:
+    def run(self, command: Command) -> Reply:
         """Run a script and block until its reply is here.
 
         Raises:
@@ -69,19 +68,18 @@ class BlockingConnection:
 
         Cost: 1 round trip, and those of connecting and logging in before the first.
         """
-        title = f"{script.name} on {keys[0]!r}"
         try:
             if self._connection is None:
                 self._connection = self._make()
             self._connection.connect()  # which does nothing if it is connected
         except Exception as error:
-            raise Unavailable(f"{title}: the server could not be reached: {error}") from error
+            raise Unavailable(f"{command.title}: the server could not be reached: {error}") from error
         try:
-            self._connection.send_packed_command([script.pack_with_source(keys, args)], check_health=False)
+            self._connection.send_packed_command([command.pack_with_source()], check_health=False)
             return self._connection.read_response(disable_decoding=True)
         except (redis.RedisError, OSError) as error:
             self._connection.disconnect()
-            raise OutcomeUnknown(f"{title}: no good reply: {error}; it may have been executed") from error
+            raise OutcomeUnknown(f"{command.title}: no good reply: {error}; it may have been executed") from error
 
     def _make(self) -> Any:  # noqa: ANN401 - of one of several classes, whose common one has no type hints
         pool = self._pool

@@ -2,9 +2,8 @@
 
 import asyncio
 
-from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Script
+from inconcert._redis.scripts import Command
 from inconcert.errors import InconcertError
 
 __all__ = ["Call"]
@@ -17,27 +16,23 @@ class Call(asyncio.Future[Reply]):
     even then.
 
     Attributes:
-        keys: The script's keys.
+        command: What is called.
         must_run: Whether the command is sent even if its caller was cancelled: true of those that tidy up.
         overtakes: Whether it may pass calls that are held back, whatever they are about: true of those that keep alive.
         sends: How often it was written; more than once means that an earlier reply was lost.
     """
 
-    __slots__ = ("_args", "_script", "give_up_at", "keys", "must_run", "packed", "sends", "sent_at")
+    __slots__ = ("command", "give_up_at", "must_run", "packed", "sends", "sent_at")
 
     overtakes = False
 
-    def __init__(
-        self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...], *, must_run: bool = False
-    ) -> None:
+    def __init__(self, command: Command, *, must_run: bool = False) -> None:
         super().__init__()
-        self.packed = script.pack(keys, args)
+        self.command = command
+        self.packed = command.pack()
         self.must_run = must_run
         self.sends = 0
         self.sent_at = self.give_up_at = 0.0
-        self._script = script
-        self.keys = keys
-        self._args = args
 
     @property
     def is_wanted(self) -> bool:
@@ -47,17 +42,17 @@ class Call(asyncio.Future[Reply]):
     @property
     def key(self) -> str:
         """The first of its keys."""
-        return self.keys[0]
+        return self.command.keys[0]
 
     @property
     def tags(self) -> set[str]:
         """What it is about: the hash tags of its keys."""
-        return {key.partition("}")[0] for key in self.keys}
+        return {key.partition("}")[0] for key in self.command.keys}
 
     @property
     def title(self) -> str:
         """What is called, for messages."""
-        return f"{self._script.name} on {self.keys[0]!r}"
+        return self.command.title
 
     def answered(self, reply: Reply) -> None:
         """Take the reply."""
@@ -72,4 +67,4 @@ class Call(asyncio.Future[Reply]):
 
     def carry_source(self) -> None:
         """From now on carry the script's source along: the server does not know it."""
-        self.packed = self._script.pack_with_source(self.keys, self._args)
+        self.packed = self.command.pack_with_source()

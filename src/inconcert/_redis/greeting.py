@@ -10,7 +10,7 @@ from inconcert._redis.call import Call
 from inconcert._redis.channel import Channel
 from inconcert._redis.commands import pack
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Script
+from inconcert._redis.scripts import Command, Script
 from inconcert.errors import InconcertError, NotConnected, Unavailable
 
 __all__ = ["Greeting"]
@@ -28,7 +28,7 @@ class Greeting(Call):
     __slots__ = ()
 
     def __init__(self, channel: Channel) -> None:
-        super().__init__(_NO_SCRIPT, ("server",), ())
+        super().__init__(Command(_NO_SCRIPT, ("server",), ()))
         self.packed = pack("HELLO")
         channel.submit(self)
 

@@ -12,11 +12,13 @@ So `{namespace:*` fits all keys, and `namespace:*` all channels: two rules of an
 """
 
 import re
+from typing import Any, TypeVar, cast
 
 from inconcert._rules.names import check_name, check_namespace
 
 __all__ = ["Keyspace"]
 
+KeysT = TypeVar("KeysT", bound=tuple[str, ...])  # a NamedTuple
 
 _SPECIAL_IN_A_GLOB = re.compile(r"[*?\[\\]")
 
@@ -35,34 +37,39 @@ class Keyspace:
         self.namespace = check_namespace(namespace)
         self.database = database
 
-    def of(self, kind: str, name: str, *parts: str) -> tuple[str, ...]:
-        """The keys of the parts of the object `name`, all in one slot.
+    def of(self, bundle: type[KeysT], kind: str, name: str) -> KeysT:
+        """The keys of the object `name`, all in one slot: a named tuple, of which each field is a part.
 
         Raises:
             InvalidName: `name` is empty, too long or no valid string.
         """
-        tag = f"{{{self.namespace}:{kind}:{check_name(kind, name)}}}:"
-        return tuple(tag + part for part in parts)
+        return _filled(bundle, self._tag(kind, name))
+
+    def parts(self, kind: str, name: str, *parts: str) -> tuple[str, ...]:
+        """The keys of these parts of the object `name`.
+
+        Raises:
+            InvalidName: `name` is empty, too long or no valid string.
+        """
+        return tuple(self._tag(kind, name) + part for part in parts)
 
     def shared(self, kind: str, *parts: str) -> tuple[str, ...]:
         """The keys of the parts of something that a namespace has once, such as its tasks."""
         tag = f"{{{self.namespace}:{kind}}}:"
         return tuple(tag + part for part in parts)
 
-    def grouped(self, group: str, kind: str, name: str, *parts: str) -> tuple[str, ...]:
-        """The keys of the parts of the object `name`, in one slot with all of its group and with what that shares.
+    def grouped(self, bundle: type[KeysT], group: str, kind: str, name: str) -> KeysT:
+        """The keys of the object `name`, in one slot with all of its group and with what that shares.
 
         Raises:
             InvalidName: `name` is empty, too long or no valid string.
         """
-        start = f"{{{self.namespace}:{group}}}:{kind}:{check_name(kind, name)}:"
-        return tuple(start + part for part in parts)
+        return _filled(bundle, f"{{{self.namespace}:{group}}}:{kind}:{check_name(kind, name)}:")
 
     @staticmethod
-    def beside(key: str, *parts: str) -> tuple[str, ...]:
-        """The keys of these parts of the object of which `key` is a part."""
-        start = key[: key.rindex(":") + 1]
-        return tuple(start + part for part in parts)
+    def beside(bundle: type[KeysT], key: str) -> KeysT:
+        """The keys of the object of which `key` is a part."""
+        return _filled(bundle, key[: key.rindex(":") + 1])
 
     @property
     def inboxes(self) -> str:
@@ -93,6 +100,13 @@ class Keyspace:
         """The name of the object whose channel this is."""
         return channel.removeprefix(self.channels_begin(kind))
 
+    def _tag(self, kind: str, name: str) -> str:
+        return f"{{{self.namespace}:{kind}:{check_name(kind, name)}}}:"
+
 
 def _escape(found: re.Match[str]) -> str:
     return "\\" + found[0]
+
+
+def _filled(bundle: type[KeysT], start: str) -> KeysT:
+    return cast("KeysT", cast("Any", bundle)._make(start + part for part in cast("Any", bundle)._fields))

@@ -15,9 +15,8 @@ import redis.asyncio.connection
 import redis.exceptions
 
 from inconcert._redis.clients import Client, check_client
-from inconcert._redis.commands import Argument
 from inconcert._redis.replies import ErrorReply, Reply, error_for
-from inconcert._redis.scripts import Script
+from inconcert._redis.scripts import Command
 from inconcert.errors import OutcomeUnknown, Unavailable
 
 __all__ = ["Answer", "Client", "Peer"]
@@ -52,13 +51,11 @@ class Peer:
         self._timeout = timeout
         self.title = _title(self._pool)
 
-    async def run(self, script: Script, keys: tuple[str, ...], *args: Argument, undo: Undo | None = None) -> Answer:
+    async def run(self, command: Command, *, undo: Undo | None = None) -> Answer:
         """Run a script.  If the connection breaks, which may have died while it was idle, it is sent once more.
 
         Args:
-            script: Which one.
-            keys: Its keys.
-            args: Its arguments.
+            command: Which one, with its keys and arguments.
             undo: Asked, when its answer is not waited for any longer, for a command to send behind it on the same
                 connection: a server that stood still then runs both, in this order.
 
@@ -67,7 +64,7 @@ class Peer:
             OutcomeUnknown: It was sent, and no reply came in time.
             WrongState: A key holds something that is not ours.
         """
-        packed = script.pack_with_source(keys, args)  # short enough, and no server can lack it
+        packed = command.pack_with_source()  # short enough, and no server can lack it
         sends = 0
         try:
             async with asyncio.timeout(self._timeout) as limit:
@@ -80,7 +77,7 @@ class Peer:
                             if sends > 1:
                                 raise
         except redis.exceptions.ResponseError as error:
-            raise error_for(ErrorReply.of(error), script.name, sends=sends) from error
+            raise error_for(ErrorReply.of(error), command.script.name, sends=sends) from error
         except Exception as error:  # also what redis-py lets slip when a transport dies (AttributeError)
             why = _why(error)
             if isinstance(error, TimeoutError):

@@ -1,48 +1,106 @@
-"""The Lua scripts, read from the `.lua` files beside this package.
+"""The Lua scripts, read from the `.lua` files beside this package, and called by the names in their headers.
 
 A file is named `<primitive>/<verb>.lua`.  A line `-- @include name` in it is replaced by `include/name.lua`, which
-defines one local function.  A header says what the script is given, what it answers, and what a second run answers:
-any script may run twice, for one whose reply was lost is sent again.
+defines one local function, and may include others; each comes once, before the first that calls it.
+
+A header names the keys and arguments, says what the script answers, and what a second run answers: any script may run
+twice, because one whose reply was lost is sent again.  `KEYS[1]  holders` is filled with the attribute `holders` of a
+bundle of keys, and `ARGV[2]  limit` with the keyword `limit`: no caller counts.
 """
 
 import hashlib
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
+from typing import Any, NamedTuple
 
 from inconcert._redis.commands import Argument, pack
 
-__all__ = ["Script", "load", "loaded"]
+__all__ = ["Binder", "Command", "Script", "assemble", "load", "loaded"]
 
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
+_PARAMETER = re.compile(r"^-- (KEYS|ARGV)\[\d+(\.\.)?\] +(\w+)", re.MULTILINE)
+
+
+Binder = Callable[..., "Command"]
+
+
+class Command(NamedTuple):
+    """A script with its keys and arguments."""
+
+    script: "Script"
+    keys: tuple[str, ...]
+    args: tuple[Argument, ...]
+
+    @property
+    def title(self) -> str:
+        """What is called, for messages."""
+        return f"{self.script.name} on {self.keys[0]!r}"
+
+    def pack(self) -> bytes:
+        """The bytes that run it, if the server has the script in its cache."""
+        return pack("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
+
+    def pack_with_source(self) -> bytes:
+        """The bytes that load the script and run it, in one step."""
+        return pack("EVAL", self.script.source, len(self.keys), *self.keys, *self.args)
 
 
 class Script:
-    """One script, ready to be packed for the server.
+    """One script, ready to be called.
+
+    Args:
+        name: Such as `permits/acquire`.
+        source: The Lua text, with its header and its includes.
 
     Attributes:
         name: Such as `permits/acquire`.
-        source: The Lua text, includes inserted.
+        source: The Lua text.
         sha: What `EVALSHA` calls it by.
     """
 
-    __slots__ = ("name", "sha", "source")
+    __slots__ = ("_binders", "_header", "name", "sha", "source")
 
     def __init__(self, name: str, source: str) -> None:
         self.name = name
         self.source = source
         self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        self._header = [line.groups("") for line in _PARAMETER.finditer(source)]
+        self._binders: dict[tuple[type, ...], Binder] = {}
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"
 
-    def pack(self, keys: tuple[str, ...], args: tuple[Argument, ...]) -> bytes:
-        """The bytes that run this script, if the server has it in its cache."""
-        return pack("EVALSHA", self.sha, len(keys), *keys, *args)
+    def __call__(self, *bundles: object, **named: Any) -> Command:  # noqa: ANN401 - the header says what
+        """Fill in the keys and arguments; for many calls `bind` it once."""
+        return self.bind(*map(type, bundles))(*bundles, **named)
 
-    def pack_with_source(self, keys: tuple[str, ...], args: tuple[Argument, ...]) -> bytes:
-        """The bytes that load this script and run it, in one step."""
-        return pack("EVAL", self.source, len(keys), *keys, *args)
+    def bind(self, *bundles: type) -> Binder:
+        """A function that fills in the keys and arguments.
+
+        It takes a bundle of each of these types, with keys as attributes; and by keywords, named as in the header,
+        the arguments and the keys that no bundle has.  What is of any length (`ARGV[3..]`) is an iterable, flat.
+        """
+        if bundles not in self._binders:
+            self._binders[bundles] = self._binder(bundles)
+        return self._binders[bundles]
+
+    def _binder(self, bundles: tuple[type, ...]) -> Binder:
+        """Compiled, as a named tuple is: it runs for each command, and a loop over names takes five times longer."""
+        given = {"KEYS": "", "ARGV": ""}
+        keywords: list[str] = []
+        for array, has_any_length, name in self._header:
+            place = next((number for number, bundle in enumerate(bundles) if _has(bundle, name)), None)
+            if array == "KEYS" and place is not None and not has_any_length:
+                given[array] += f"bundle{place}.{name}, "
+            else:
+                given[array] += f"*{name}, " if has_any_length else f"{name}, "
+                keywords.append(name)
+        parameters = [f"bundle{number}" for number in range(len(bundles))] + (["*", *keywords] if keywords else [])
+        code = f"lambda {', '.join(parameters)}: Command(script, ({given['KEYS']}), ({given['ARGV']}))"
+        binder: Binder = eval(code, {"Command": Command, "script": self})  # noqa: S307 - made of our own headers
+        return binder
 
     def pack_load(self) -> bytes:
         """The bytes that load this script."""
@@ -55,7 +113,7 @@ _loaded: list[Script] = []
 @cache
 def load(name: str) -> Script:
     """The script of this name, such as `permits/acquire`."""
-    script = Script(name, _INCLUDE.sub(lambda match: _text(f"include/{match[1]}").rstrip(), _text(name)))
+    script = Script(name, assemble(name, _read))
     _loaded.append(script)
     return script
 
@@ -65,5 +123,34 @@ def loaded() -> list[Script]:
     return _loaded
 
 
-def _text(name: str) -> str:
+def assemble(name: str, read: Callable[[str], str]) -> str:
+    """The text of a script, each of its includes once and before its first use.
+
+    Args:
+        name: Such as `permits/acquire`.
+        read: Gives the text of a file by its name without `.lua`.
+
+    Raises:
+        ValueError: Includes go in a circle.
+    """
+    inserted: set[str] = set()
+
+    def insert(name: str, *including: str) -> str:
+        if name in including:
+            raise ValueError(f"{' includes '.join([*including, name])}: a circle")
+        inserted.add(name)
+        return _INCLUDE.sub(lambda line: include(f"include/{line[1]}", *including, name), read(name)).rstrip()
+
+    def include(name: str, *including: str) -> str:
+        return "" if name in inserted and name not in including else insert(name, *including)
+
+    return insert(name) + "\n"
+
+
+def _read(name: str) -> str:
     return files("inconcert").joinpath("_lua", f"{name}.lua").read_text("utf-8")
+
+
+def _has(bundle: type, name: str) -> bool:
+    """Whether objects of this type have a key of this name: a field or a slot, and not a method."""
+    return hasattr(bundle, name) and not callable(getattr(bundle, name))

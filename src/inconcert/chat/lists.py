@@ -8,11 +8,12 @@ from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert.chat.asking import together
-from inconcert.chat.places import Places
+from inconcert.chat.places import ListKeys, Places
 
 __all__ = ["Listed", "read_all", "read_news"]
 
-_ALL, _NEWS = load("chat_lists/all"), load("chat_lists/news")
+_ALL = load("chat/all").bind(ListKeys)
+_NEWS = load("chat/news").bind(ListKeys)
 
 
 class Listed(NamedTuple):
@@ -27,7 +28,7 @@ async def read_all(session: Session, places: Places, user: str) -> tuple[list[Li
 
     Cost: 1 round trip with 4 scripts; O(N) for N chats.
     """
-    replies = await together(session, [Call(_ALL, keys, ()) for keys in places.of_lists(user)])
+    replies = await together(session, [Call(_ALL(keys)) for keys in places.of_lists(user)])
     listed, news = zip(*replies, strict=True)
     return _listed(listed), _listed(news)
 
@@ -37,7 +38,7 @@ async def read_news(session: Session, places: Places, user: str) -> list[Listed]
 
     Cost: 1 round trip with 4 scripts; O(N) for N chats.
     """
-    return _listed(await together(session, [Call(_NEWS, keys, ()) for keys in places.of_lists(user)]))
+    return _listed(await together(session, [Call(_NEWS(keys)) for keys in places.of_lists(user)]))
 
 
 def _listed(groups: Iterable[list[bytes]]) -> list[Listed]:

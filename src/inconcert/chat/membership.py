@@ -3,18 +3,21 @@
 import secrets
 from collections.abc import Iterable
 
-from inconcert._redis.scripts import Script, load
+from inconcert._redis.scripts import Binder, load
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import age_ms, whole
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON, encode
 from inconcert.chat.asking import Asking, check
+from inconcert.chat.places import ChatKeys
 from inconcert.errors import ChatNotFound
 
 __all__ = ["Membership"]
 
-_CREATE = load("chat/create")
-_JOIN, _LEAVE, _MEMBERS = load("chat/join"), load("chat/leave"), load("chat/members")
+_CREATE = load("chat/create").bind(ChatKeys)
+_JOIN = load("chat/join").bind(ChatKeys)
+_LEAVE = load("chat/leave").bind(ChatKeys)
+_MEMBERS = load("chat/members").bind(ChatKeys)
 
 _MOST_MESSAGES = 1_000_000  # in a chat; dropping them all at once takes the server some milliseconds
 _MOST_RECIPIENTS = 10_000  # of a new chat, in one script
@@ -56,11 +59,22 @@ class Membership(Asking):
         """
         users = _members(sender, recipients)
         whole("max_messages", max_messages, most=_MOST_MESSAGES)
-        caps = (max_messages, age_ms(max_age), whole("history", history, least=0, most=max_messages))
+        max_age_ms = age_ms(max_age)
+        whole("history", history, least=0, most=max_messages)
         body = encode("the first message of a chat", message)
         chat_id = secrets.token_hex(12)
-        keys = self._places.of_new_chat(chat_id, *users)
-        await self._access.session.run(_CREATE, keys, chat_id, *caps, body, self._places.news_of_users, *users)
+        command = _CREATE(
+            self._places.of_chat(chat_id),
+            chats=[self._places.list_of(user, chat_id) for user in users],
+            chat=chat_id,
+            max_messages=max_messages,
+            max_age_ms=max_age_ms,
+            history=history,
+            body=body,
+            listeners=self._places.news_of_users,
+            users=users,
+        )
+        await self._access.session.run(command)
         return chat_id
 
     async def join(self, chat_id: str, user: str) -> None:
@@ -128,22 +142,30 @@ class Membership(Asking):
 
         Cost: 1 round trip for each 1,000 members or so; between two of them members may join and leave.
         """
-        keys = self._places.of_chat(chat_id)[:1]
+        keys = self._places.of_chat(chat_id)
         session = self._access.session
         found: dict[str, int] = {}
         cursor = None
         while cursor != b"0":
-            cursor, flat = await session.run(_MEMBERS, keys, cursor or 0)
+            cursor, flat = await session.run(_MEMBERS(keys, cursor=cursor or 0))
             found.update((user.decode(), int(read)) for user, read in zip(flat[::2], flat[1::2], strict=True))
         if not found:
             raise ChatNotFound(chat_id)
         return found
 
-    async def _change(self, script: Script, chat_id: str, user: str, by: str = "") -> None:
-        keys = self._places.of_request(chat_id, user)
+    async def _change(self, script: Binder, chat_id: str, user: str, by: str = "") -> None:
+        keys, chats = self._places.of_chat(chat_id), self._places.list_of(user, chat_id)
         session = self._access.session
-        args = (chat_id, user, session.new_address(), by, self._places.news_of_user(user))
-        check(await session.run(script, keys, *args), chat_id)
+        command = script(
+            keys,
+            chats=chats,
+            chat=chat_id,
+            user=user,
+            request=session.new_address(),
+            by=by,
+            channel=self._places.news_of_user(user),
+        )
+        check(await session.run(command), chat_id)
 
 
 def _members(sender: str, recipients: Iterable[str]) -> list[str]:

@@ -9,12 +9,15 @@ from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON, decode, encode
 from inconcert.chat.asking import DONE, Asking, check, together
 from inconcert.chat.lists import read_news
+from inconcert.chat.places import ChatKeys
 from inconcert.chat.reading import PAGE, Batch, Message, Reading, read_messages
 
 __all__ = ["Messages"]
 
-_SEND, _ACK = load("chat/send"), load("chat/ack")
-_HISTORY, _UNREAD = load("chat/history"), load("chat/unread")
+_SEND = load("chat/send").bind(ChatKeys)
+_ACK = load("chat/ack").bind(ChatKeys)
+_HISTORY = load("chat/history").bind(ChatKeys)
+_UNREAD = load("chat/unread").bind(ChatKeys)
 
 
 class Messages(Asking):
@@ -32,10 +35,18 @@ class Messages(Asking):
         Cost: 1 round trip, O(1) whatever the number of members, and 1 message to each process in which one listens.
         """
         text = encode(f"a message to chat {chat_id!r}", body)
-        keys = self._places.of_request(chat_id, sender)
+        check_name("user", sender)
+        keys = self._places.of_chat(chat_id)
         session = self._access.session
-        channel = self._places.news_of_chat(chat_id)
-        reply = await session.run(_SEND, keys, chat_id, sender, session.new_address(), text, channel)
+        command = _SEND(
+            keys,
+            chat=chat_id,
+            sender=sender,
+            request=session.new_address(),
+            body=text,
+            channel=self._places.news_of_chat(chat_id),
+        )
+        reply = await session.run(command)
         check(reply, chat_id)
         id_, at_ms = reply[1].split()
         return Message(int(id_), int(at_ms) / 1000, sender, decode(text))
@@ -121,7 +132,7 @@ class Messages(Asking):
         session = self._access.session
         found: list[Message] = []
         while wanted:
-            reply = await session.run(_HISTORY, keys, user, end, wanted)
+            reply = await session.run(_HISTORY(keys, user=user, before=end, count=wanted))
             check(reply, chat_id)
             _, end, first, *texts = reply
             found += read_messages(chat_id, first, texts)
@@ -142,7 +153,8 @@ class Messages(Asking):
         uncounted = {chat.chat_id: -1 for chat in await read_news(session, self._places, user)}
         while uncounted:
             calls = [
-                Call(_UNREAD, self._places.of_chat(chat_id), (user, after)) for chat_id, after in uncounted.items()
+                Call(_UNREAD(self._places.of_chat(chat_id), user=user, after=after))
+                for chat_id, after in uncounted.items()
             ]
             replies = dict(zip(uncounted, await together(session, calls), strict=True))
             uncounted = {}
@@ -157,4 +169,5 @@ class Messages(Asking):
 
     def _ack(self, user: str, chat_id: str, message_id: int) -> Call:
         """The call that moves a read position."""
-        return Call(_ACK, self._places.of_member(chat_id, user), (chat_id, user, message_id))
+        keys, chats = self._places.of_chat(chat_id), self._places.list_of(user, chat_id)
+        return Call(_ACK(keys, chats=chats, chat=chat_id, user=user, id=message_id))

@@ -7,15 +7,46 @@ Source: docs/explanation/chat.md
 """
 
 import zlib
+from typing import NamedTuple
 
 from inconcert._redis.keys import Keyspace
 from inconcert._rules.names import check_name
 
-__all__ = ["Places"]
+__all__ = ["ChatKeys", "ListKeys", "Places"]
 
 # A fetch asks each of them; on Redis Cluster, chats can spread over as many nodes. Where a chat lies follows from this
 # number, so it stays as it is.
 _GROUPS = 4
+
+
+class _Chat(NamedTuple):
+    members: str
+    state: str
+    messages: str
+    recent: str
+    older: str
+
+
+class _User(NamedTuple):
+    chats: str
+
+
+class ChatKeys(NamedTuple):
+    """Where a chat is kept, and the latest ids of all chats of its group."""
+
+    members: str
+    state: str
+    messages: str
+    recent: str
+    older: str
+    heads: str
+
+
+class ListKeys(NamedTuple):
+    """Where the list of a user's chats in one group is kept, and the latest ids of all chats of the group."""
+
+    chats: str
+    heads: str
 
 
 class Places:
@@ -30,32 +61,22 @@ class Places:
     def __init__(self, keys: Keyspace) -> None:
         self._keys = keys
 
-    def of_chat(self, chat_id: str) -> tuple[str, ...]:
-        """Its members, state and messages."""
-        return self._of(chat_id, "members", "state", "messages")
-
-    def of_member(self, chat_id: str, user: str) -> tuple[str, ...]:
-        """Those of the chat, the latest ids of its group, and the list of this user."""
+    def of_chat(self, chat_id: str) -> ChatKeys:
+        """Where a chat is kept."""
         group = _group(chat_id)
-        chats = self._keys.grouped(group, "user", user, "chats")
-        return (*self.of_chat(chat_id), *self._keys.shared(group, "heads"), *chats)
+        [heads] = self._keys.shared(group, "heads")
+        return ChatKeys(*self._keys.grouped(_Chat, group, "chat", chat_id), heads)
 
-    def of_new_chat(self, chat_id: str, *users: str) -> tuple[str, ...]:
-        """Those of the chat, the latest ids of its group, what requests were answered, and the lists of these users."""
-        group = _group(chat_id)
-        lists = [key for user in users for key in self._keys.grouped(group, "user", user, "chats")]
-        requests = self._of(chat_id, "recent", "older")
-        return (*self.of_chat(chat_id), *self._keys.shared(group, "heads"), *requests, *lists)
+    def list_of(self, user: str, chat_id: str) -> str:
+        """The list of this user's chats in which this chat is, or would be."""
+        return self._keys.grouped(_User, _group(chat_id), "user", user).chats
 
-    def of_request(self, chat_id: str, user: str) -> tuple[str, ...]:
-        """Those of a member, and what requests were answered."""
-        return (*self.of_member(chat_id, user), *self._of(chat_id, "recent", "older"))
-
-    def of_lists(self, user: str) -> list[tuple[str, ...]]:
-        """The user's list and the latest ids, of each group."""
+    def of_lists(self, user: str) -> list[ListKeys]:
+        """The lists of this user's chats, each with the latest ids of its group."""
         groups = [f"chats:{number}" for number in range(_GROUPS)]
         return [
-            (*self._keys.grouped(group, "user", user, "chats"), *self._keys.shared(group, "heads")) for group in groups
+            ListKeys(self._keys.grouped(_User, group, "user", user).chats, *self._keys.shared(group, "heads"))
+            for group in groups
         ]
 
     def news_of_chat(self, chat_id: str) -> str:
@@ -70,9 +91,6 @@ class Places:
     def news_of_users(self) -> str:
         """What these begin with; the user follows."""
         return self._keys.channels_begin("user")
-
-    def _of(self, chat_id: str, *parts: str) -> tuple[str, ...]:
-        return self._keys.grouped(_group(chat_id), "chat", chat_id, *parts)
 
 
 def _group(chat_id: str) -> str:

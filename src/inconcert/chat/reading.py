@@ -7,12 +7,13 @@ from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules.payloads import JSON, decode
+from inconcert.chat.places import ChatKeys
 
 __all__ = ["PAGE", "Batch", "Message", "Reading", "read_messages"]
 
 _log = logging.getLogger("inconcert.chat")
 
-_FETCH = load("chat/fetch")
+_FETCH = load("chat/fetch").bind(ChatKeys)
 
 PAGE = 1_000  # messages in one reply: a millisecond of the server's time
 
@@ -57,7 +58,7 @@ class Reading:
 
     Attributes:
         chat_id: Which chat.
-        keys: Its members, state and messages.
+        keys: Where it is kept.
         most: How many messages to fetch.
         at: The last message that was fetched, or dropped before; -1 for the read position, which the server knows.
         end: Where to stop; what is sent from then on is for the next fetch.
@@ -66,7 +67,7 @@ class Reading:
     """
 
     chat_id: str
-    keys: tuple[str, ...]
+    keys: ChatKeys
     most: int
     at: int = -1
     end: int = -1
@@ -85,7 +86,8 @@ class Reading:
 
     def ask(self, user: str) -> Call:
         """The call for the next messages."""
-        return Call(_FETCH, self.keys, (user, self.at, min(PAGE, self.most - len(self.messages))))
+        count = min(PAGE, self.most - len(self.messages))
+        return Call(_FETCH(self.keys, user=user, after=self.at, count=count))
 
     def take(self, reply: Reply) -> None:
         """Take what the call was answered."""

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakSet
 
 import anyio
@@ -24,7 +24,7 @@ import anyio
 from inconcert._core.acquiring import Enterable
 from inconcert._core.entry import Exits
 from inconcert._core.insisting import insist
-from inconcert._core.lease import Grant
+from inconcert._core.lease import Grant, PermitKeys
 from inconcert._core.listening import Heard, Listening
 from inconcert._core.permits import Permits
 from inconcert._core.session import Access, Session
@@ -39,12 +39,16 @@ __all__ = ["ELECTION_TTL", "Election"]
 
 _log = logging.getLogger("inconcert.elections")
 
-_RECORD = load("elections/record")
+_RECORD = load("elections/record").bind(PermitKeys)
 
 ELECTION_TTL = 10.0  # seconds; how long there is no leader after one has died
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class _Keys(NamedTuple):
+    record: str
 
 
 class Election(Permits[Term]):
@@ -89,7 +93,7 @@ class Election(Permits[Term]):
         kind: str = "election",
     ) -> None:
         super().__init__(access, kind, name, limit=1, ttl=ttl, timeout=timeout)
-        (self._record,) = access.keys.of(kind, name, "record")
+        self._record = access.keys.of(_Keys, kind, name).record
         self._changes = access.keys.channel(kind, name)
         self._candidate = None if candidate is None else check_name("candidate", candidate)
         self._terms_here: WeakSet[Term] = WeakSet()
@@ -240,7 +244,7 @@ class Election(Permits[Term]):
         return await insist(_log, f"standing for {self._kind} {self._name!r}", partial(self.acquire, timeout=None))
 
     async def _look(self) -> Sight:
-        return Sight.read(await self._access.session.run(_RECORD, (self._keys[0], self._record)))
+        return Sight.read(await self._access.session.run(_RECORD(self._keys, record=self._record)))
 
     async def _next_sight(self, listening: Listening, latest: Sight) -> Sight:
         with anyio.move_on_after(latest.lasts):

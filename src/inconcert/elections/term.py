@@ -4,7 +4,7 @@ import asyncio
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from inconcert._core.lease import Grant, Lease, Renewing
+from inconcert._core.lease import Grant, Lease, PermitKeys, Renewing
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
@@ -13,20 +13,21 @@ from inconcert.errors import LeaseLost
 
 __all__ = ["Office", "Resigned", "Term"]
 
-_RENEW, _VACATE = load("elections/renew"), load("elections/vacate")
+_RENEW = load("elections/renew").bind(PermitKeys)
+_VACATE = load("elections/vacate").bind(PermitKeys)
 
 
 class Office(NamedTuple):
     """What there is to be won, and by whom.
 
     Attributes:
-        keys: Those of the permit, as `Permits` has them.
-        record: The key of the record.
+        keys: Those of the permit.
+        record: Where the record is kept.
         changes: The channel on which changes of the record are told.
         candidate: Who stands for it.
     """
 
-    keys: tuple[str, ...]
+    keys: PermitKeys
     record: str
     changes: str
     candidate: str
@@ -122,17 +123,24 @@ class Term(Lease):
 
     def _send_renewal(self) -> Call:
         office = self._office
-        keys = (office.keys[0], office.record)
-        ttl_ms = milliseconds(self._ttl)
-        call = Renewing(self, _RENEW, keys, self.holder, ttl_ms, self.number, office.candidate, office.changes)
+        command = _RENEW(
+            office.keys,
+            record=office.record,
+            holder=self.holder,
+            ttl_ms=milliseconds(self._ttl),
+            number=self.number,
+            candidate=office.candidate,
+            changes=office.changes,
+        )
+        call = Renewing(self, command)
         self._session.channel.submit(call)
         return call
 
     def _start_release(self) -> Call:
         release = super()._start_release()
         office = self._office
-        keys = (office.keys[0], office.record)
-        self._session.channel.submit(Call(_VACATE, keys, (self.holder, office.changes), must_run=True))
+        command = _VACATE(office.keys, record=office.record, holder=self.holder, changes=office.changes)
+        self._session.channel.submit(Call(command, must_run=True))
         return release
 
     def _loss(self) -> LeaseLost:

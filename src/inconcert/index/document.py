@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from inconcert._redis.commands import Argument
 from inconcert.errors import InvalidPayload
@@ -17,7 +18,15 @@ _MOST_WORDS = 100_000  # the server walks through them when the document is repl
 _MOST_DIFFERENT = 3_000  # of them; to replace all takes the server about 40 ms
 
 
-def facts_of(title: str, text: str, scores: Mapping[str, float], reader: Reader) -> list[Argument]:
+class Facts(NamedTuple):
+    """What the server keeps of a document."""
+
+    text: str
+    values: str
+    lacks: list[Argument]  # each word and its lack
+
+
+def facts_of(title: str, text: str, scores: Mapping[str, float], reader: Reader) -> Facts:
     """Its words in their order, its scores, and each word with what its share lacks: what `index/add` is given.
 
     Args:
@@ -43,7 +52,5 @@ def facts_of(title: str, text: str, scores: Mapping[str, float], reader: Reader)
         raise InvalidPayload(
             f"{title} has {len(counts):,} different words; add it in parts of up to {_MOST_DIFFERENT:,}"
         )
-    facts: list[Argument] = [as_text(words), scores_as_text(scores)]
-    for word, times in counts.items():
-        facts += [word, lack_of(times, len(words))]
-    return facts
+    lacks: list[Argument] = [part for word, times in counts.items() for part in (word, lack_of(times, len(words)))]
+    return Facts(as_text(words), scores_as_text(scores), lacks)

@@ -23,17 +23,20 @@ from inconcert._rules.names import check_name
 from inconcert.index.document import facts_of
 from inconcert.index.query import parse
 from inconcert.index.scores import number_of, weights_of
-from inconcert.index.search import Ranks, Search, highest
+from inconcert.index.search import IndexKeys, Ranks, Search, highest
 from inconcert.index.words import Reader, fold, tokenize
 
 __all__ = ["Hit", "Index"]
 
-_ADD, _REMOVE, _CLEAR, _SIZE = load("index/add"), load("index/remove"), load("index/clear"), load("index/size")
-_LIST = load("index_words/list")
+_ADD = load("index/add").bind(IndexKeys)
+_REMOVE = load("index/remove").bind(IndexKeys)
+_CLEAR = load("index/clear").bind(IndexKeys)
+_SIZE = load("index/size").bind(IndexKeys)
+_LIST = load("index/list").bind(IndexKeys)
 
 _MOST_HITS = 10_000  # up to the end of a page; who looks at more wants a better query
 _LONGEST_WORD = 100  # characters, as the reader cuts them
-_PAGE = 1000  # words in one reply, as index_words/list has it
+_PAGE = 1000  # words in one reply, as index/list has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,7 @@ class Index:
     ) -> None:
         self._access = access
         self._name = name
-        parts = ("documents", "words", "postings", "ranks", "scores", "sorted", "recent", "older")
-        self._keys = access.keys.of("index", name, *parts)
+        self._keys = access.keys.of(IndexKeys, "index", name)
         self._reader = Reader(tokenizer, stop_words)
 
     def __repr__(self) -> str:
@@ -113,7 +115,15 @@ class Index:
         title = f"document {document_id!r} of index {self._name!r}"
         facts = facts_of(title, text, scores or {}, self._reader)
         session = self._access.session
-        await session.run(_ADD, self._keys, session.new_address(), document_id, *facts)
+        command = _ADD(
+            self._keys,
+            request=session.new_address(),
+            document=document_id,
+            text=facts.text,
+            values=facts.values,
+            lacks=facts.lacks,
+        )
+        await session.run(command)
 
     async def remove(self, document_id: str) -> bool:
         """Remove a document.
@@ -128,7 +138,7 @@ class Index:
         """
         check_name("document", document_id)
         session = self._access.session
-        return bool(await session.run(_REMOVE, self._keys, session.new_address(), document_id))
+        return bool(await session.run(_REMOVE(self._keys, request=session.new_address(), document=document_id)))
 
     async def clear(self) -> None:
         """Remove all documents.
@@ -139,11 +149,11 @@ class Index:
         Cost: 1 round trip, O(1).
         """
         session = self._access.session
-        await session.run(_CLEAR, self._keys, session.new_address())
+        await session.run(_CLEAR(self._keys, request=session.new_address()))
 
     async def size(self) -> int:
         """How many documents there are. Cost: 1 round trip."""
-        size: int = await self._access.session.run(_SIZE, self._keys[:1])
+        size: int = await self._access.session.run(_SIZE(self._keys))
         return size
 
     async def search(
@@ -191,8 +201,7 @@ class Index:
             [terms.words] if terms.words else [[word] for word in await self._all_with(terms.prefixes.pop(0))]
         )
         searches = [
-            Search(self._keys[:5], terms, words, relevance=share, weights=factors, wanted=wanted)
-            for words in alternatives
+            Search(self._keys, terms, words, relevance=share, weights=factors, wanted=wanted) for words in alternatives
         ]
         ranks = await self._run(searches)
         return [Hit(*item) for item in highest(ranks, wanted)[offset:]]
@@ -221,8 +230,7 @@ class Index:
 
     async def _some_with(self, prefix: str) -> dict[str, int]:
         """The first words by the alphabet that begin so, with how many documents have each."""
-        _, words, postings, _, _, alphabet, *_ = self._keys
-        flat = await self._access.session.run(_LIST, (alphabet, words, postings), prefix)
+        flat = await self._access.session.run(_LIST(self._keys, prefix=prefix))
         return {word.decode(): count for word, count in zip(flat[::2], flat[1::2], strict=True)}
 
     async def _all_with(self, prefix: str) -> list[str]:

@@ -11,7 +11,7 @@ import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,6 @@ __all__ = ["Ranks", "Search", "highest"]
 
 Ranks = dict[str, float]  # document -> its rank
 
-_COUNT, _SEARCH = load("index/count"), load("index/search")
 
 _FIRST = 100  # documents to read before the first look at whether they are enough
 _MOST = 1000  # documents to read in one script
@@ -55,11 +54,28 @@ class _List:
         return most if self.has_all else max(0.0, most)
 
 
+class IndexKeys(NamedTuple):
+    """Where an index is kept."""
+
+    documents: str
+    words: str
+    postings: str
+    ranks: str
+    scores: str
+    sorted: str
+    recent: str
+    older: str
+
+
+_COUNT = load("index/count").bind(IndexKeys)
+_SEARCH = load("index/search").bind(IndexKeys)
+
+
 class Search:
     """The way to the documents that rank highest: `ask`, `take` the reply, and again while there may be others.
 
     Args:
-        keys: Of the index: documents, words, postings, ranks, scores.
+        keys: Of the index.
         query: What a document must have besides these words, and must not have.
         words: One or more words that it must have.
         relevance: The weight of the words, 0 or more.
@@ -69,7 +85,7 @@ class Search:
 
     def __init__(
         self,
-        keys: tuple[str, ...],
+        keys: IndexKeys,
         query: Query,
         words: Sequence[str],
         *,
@@ -92,9 +108,10 @@ class Search:
     def ask(self) -> Call:
         """The next call to be submitted."""
         if not self._reading:
-            return Call(_COUNT, self._keys[:4], tuple(part for each in self._lists for part in (each.kind, each.name)))
+            return Call(_COUNT(self._keys, lists=[part for each in self._lists for part in (each.kind, each.name)]))
         lists = [part for each in self._reading for part in (each.kind, each.name, each.last)]
-        return Call(_SEARCH, self._keys, (self._query, max(1, self._size // len(self._reading)), *lists))
+        most = max(1, self._size // len(self._reading))
+        return Call(_SEARCH(self._keys, query=self._query, most=most, lists=lists))
 
     def take(self, reply: Reply) -> bool:
         """Take its reply, and say whether other documents may rank higher than those in `ranks`."""

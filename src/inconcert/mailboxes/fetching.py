@@ -11,27 +11,41 @@ import logging
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
-from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
+from inconcert._redis.scripts import Command, load
 from inconcert._rules.payloads import JSON, decode
 from inconcert.errors import InconcertError
 
-__all__ = ["KEYS", "Fetching", "MailboxMessage"]
+__all__ = ["Fetching", "MailboxKeys", "MailboxMessage"]
 
-_FETCH, _WITHDRAW = load("mailboxes/fetch"), load("mailboxes/withdraw")
-
-# Of a mailbox, as far as fetches use them.
-KEYS = ("messages", "unread", "claims", "claimed", "dropped", "waiters", "recent", "older")
 
 _log = logging.getLogger("inconcert.mailboxes")
 
 _NO_WAIT, _JOIN = -1, 0  # in place of a ticket
 _NO_ANSWER = 5.0  # seconds after which to look again when a look was not answered
+
+
+class MailboxKeys(NamedTuple):
+    """Where a mailbox is kept."""
+
+    messages: str
+    unread: str
+    claims: str
+    claimed: str
+    dropped: str
+    waiters: str
+    recent: str
+    older: str
+    last: str
+
+
+_FETCH = load("mailboxes/fetch").bind(MailboxKeys)
+_WITHDRAW = load("mailboxes/withdraw").bind(MailboxKeys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +74,7 @@ class Fetching(Call):
 
     Args:
         session: The open session.
-        keys: `KEYS` of the mailbox.
+        keys: Of the mailbox.
         terms: The most messages, the life of the claim and the longest age in milliseconds.
         waits: Whether to stand in line when there are none.
     """
@@ -70,6 +84,7 @@ class Fetching(Call):
         "_asked_at",
         "_is_looking",
         "_is_over",
+        "_keys",
         "_must_look",
         "_sent_away",
         "_session",
@@ -77,11 +92,12 @@ class Fetching(Call):
         "_ticket",
     )
 
-    def __init__(self, session: Session, keys: tuple[str, ...], terms: tuple[int, int, int], *, waits: bool) -> None:
+    def __init__(self, session: Session, keys: MailboxKeys, terms: tuple[int, int, int], *, waits: bool) -> None:
         self._address = session.new_address()
         self._session = session
+        self._keys = keys
         self._terms = terms
-        super().__init__(_FETCH, keys, self._arguments(_JOIN if waits else _NO_WAIT))
+        super().__init__(self._fetch(_JOIN if waits else _NO_WAIT))
         self._asked_at = 0.0
         self._ticket = 0
         self._is_looking = True  # a question is under way
@@ -139,7 +155,7 @@ class Fetching(Call):
         if not self._is_over:
             self._end()
             if self.sends and not self._session.channel.is_closed:
-                _withdraw(self._session, self.keys, self._address, puts_back=True)
+                _withdraw(self._session, self._keys, self._address, puts_back=True)
         self.cancel()
 
     # What it is told.
@@ -176,7 +192,7 @@ class Fetching(Call):
             self._must_look = True  # the answer may be from before
         else:
             self._is_looking = True
-            self._session.channel.submit(_Look(self, self.keys, self._arguments(self._ticket)))
+            self._session.channel.submit(_Look(self, self._fetch(self._ticket)))
         return True
 
     def look_failed(self) -> None:
@@ -192,8 +208,17 @@ class Fetching(Call):
 
     # Below.
 
-    def _arguments(self, ticket: int) -> tuple[Argument, ...]:
-        return (self._address, ticket, *self._terms, self._session.inboxes)
+    def _fetch(self, ticket: int) -> Command:
+        limit, ttl_ms, max_age_ms = self._terms
+        return _FETCH(
+            self._keys,
+            address=self._address,
+            ticket=ticket,
+            limit=limit,
+            ttl_ms=ttl_ms,
+            max_age_ms=max_age_ms,
+            inboxes=self._session.inboxes,
+        )
 
     def _wait(self, reply: Reply, asked_at: float) -> None:
         lines = self._session.lines
@@ -218,8 +243,8 @@ class _Look(Call):
 
     __slots__ = ("_asked_at", "_fetching")
 
-    def __init__(self, fetching: Fetching, keys: tuple[str, ...], args: tuple[Argument, ...]) -> None:
-        super().__init__(_FETCH, keys, args)
+    def __init__(self, fetching: Fetching, command: Command) -> None:
+        super().__init__(command)
         self._asked_at = time.monotonic()
         self._fetching = fetching
 
@@ -238,8 +263,9 @@ class _Look(Call):
 def _leave(session: Session, address: str, text: str) -> None:
     """Take one out of a line who waits no more. What it claimed stays: whoever fetched that may have it in hand."""
     if not session.channel.is_closed:
-        _withdraw(session, Keyspace.beside(text.split(" ", 2)[2], *KEYS), address, puts_back=False)
+        _withdraw(session, Keyspace.beside(MailboxKeys, text.split(" ", 2)[2]), address, puts_back=False)
 
 
-def _withdraw(session: Session, keys: tuple[str, ...], address: str, *, puts_back: bool) -> None:
-    session.channel.submit(Call(_WITHDRAW, keys, (address, session.inboxes, int(puts_back)), must_run=True))
+def _withdraw(session: Session, keys: MailboxKeys, address: str, *, puts_back: bool) -> None:
+    command = _WITHDRAW(keys, address=address, inboxes=session.inboxes, puts_back=int(puts_back))
+    session.channel.submit(Call(command, must_run=True))

@@ -20,12 +20,14 @@ from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import age_ms, whole
 from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InvalidPayload
-from inconcert.mailboxes.fetching import KEYS, Fetching, MailboxMessage
+from inconcert.mailboxes.fetching import Fetching, MailboxKeys, MailboxMessage
 
 __all__ = ["Mailbox"]
 
-_SEND, _ACK = load("mailboxes/send"), load("mailboxes/ack")
-_UNREAD, _PURGE = load("mailboxes/unread"), load("mailboxes/purge")
+_SEND = load("mailboxes/send").bind(MailboxKeys)
+_ACK = load("mailboxes/ack").bind(MailboxKeys)
+_UNREAD = load("mailboxes/unread").bind(MailboxKeys)
+_PURGE = load("mailboxes/purge").bind(MailboxKeys)
 
 MAILBOX_TTL = 60.0  # seconds; outlasts the handling of a handful of messages
 MAX_MESSAGES = 10_000
@@ -75,8 +77,7 @@ class Mailbox:
     ) -> None:
         self._access = access
         self._name = name
-        self._keys = access.keys.of("mailbox", name, *KEYS, "last")
-        self._requests = self._keys[6:8]
+        self._keys = access.keys.of(MailboxKeys, "mailbox", name)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
         self._max_messages = whole("max_messages", max_messages, most=_MOST_MESSAGES)
         self._max_age_ms = age_ms(max_age)
@@ -182,7 +183,7 @@ class Mailbox:
 
         Cost: 1 round trip.
         """
-        count: int = await self._access.session.run(_UNREAD, self._keys[:5], self._max_age_ms)
+        count: int = await self._access.session.run(_UNREAD(self._keys, max_age_ms=self._max_age_ms))
         return count
 
     async def purge(self) -> int:
@@ -194,7 +195,7 @@ class Mailbox:
         Cost: 1 round trip.
         """
         session = self._access.session
-        count: int = await session.run(_PURGE, (*self._keys[:5], *self._requests), session.new_address())
+        count: int = await session.run(_PURGE(self._keys, request=session.new_address()))
         return count
 
     # Below.
@@ -204,7 +205,7 @@ class Mailbox:
     ) -> tuple[list[MailboxMessage], int]:
         """Fetch once; and how many messages there were that cannot be read, which are dropped."""
         await session.channel.has_room()
-        fetching = Fetching(session, self._keys[: len(KEYS)], terms, waits=seconds != 0)
+        fetching = Fetching(session, self._keys, terms, waits=seconds != 0)
         try:
             fetching.ask()
             await asyncio.wait([fetching], timeout=seconds or None)
@@ -217,9 +218,15 @@ class Mailbox:
 
     async def _send(self, bodies: list[bytes]) -> None:
         session = self._access.session
-        caps = (self._max_messages, self._max_age_ms)
-        request = session.new_address()
-        while await session.run(_SEND, self._keys, request, *caps, session.inboxes, *bodies):
+        command = _SEND(
+            self._keys,
+            request=session.new_address(),
+            max_messages=self._max_messages,
+            max_age_ms=self._max_age_ms,
+            inboxes=session.inboxes,
+            bodies=bodies,
+        )
+        while await session.run(command):
             pass  # the first thousand in line were dead
 
     def _ack(self, messages: Iterable[MailboxMessage]) -> list[Call]:
@@ -230,6 +237,6 @@ class Mailbox:
         return [self._submit_ack(session, claim, ids) for claim, ids in claims.items()]
 
     def _submit_ack(self, session: Session, claim: str, ids: Iterable[int]) -> Call:
-        call = Call(_ACK, (*self._keys[:4], *self._requests), (claim, *ids))
+        call = Call(_ACK(self._keys, claim=claim, ids=ids))
         session.channel.submit(call)
         return call

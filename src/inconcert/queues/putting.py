@@ -14,7 +14,7 @@ from inconcert._rules.durations import milliseconds
 from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InconcertError, InvalidPayload, NotConnected, OutcomeUnknown, QueueFull, Unavailable
 from inconcert.queues.claims import QueueOrder
-from inconcert.queues.store import LEAVE, PUT, ItemKeys, item_of
+from inconcert.queues.store import LEAVE, PUT, ItemKeys, LineKeys, item_of
 
 __all__ = ["Putting"]
 
@@ -64,7 +64,8 @@ class Putting:
         self._keys = keys
         self._name = name
         self._maxsize = maxsize
-        self._how = (int(order == "lifo"), milliseconds(delay), -1 if maxsize is None else maxsize)
+        self._front = int(order == "lifo")
+        self._delay_ms = milliseconds(delay)
         self._items = [
             part
             for id_, text in zip(ids, texts, strict=True)
@@ -128,10 +129,17 @@ class Putting:
     # Below.
 
     async def _put(self, *, waits: bool = False) -> int:
-        keys, only = self._keys, self._keys.only
-        places = (keys.bodies, only.queue, only.delayed, keys.dead, keys.line, keys.states, only.bell)
-        args = (*self._how, int(waits), self._session.inboxes, *self._items)
-        answer: int = await self._session.run(PUT, (*places, *keys.requests, keys.told), *args)
+        command = PUT(
+            self._keys,
+            self._keys.only,
+            front=self._front,
+            delay_ms=self._delay_ms,
+            maxsize=-1 if self._maxsize is None else self._maxsize,
+            waits=int(waits),
+            inboxes=self._session.inboxes,
+            items=self._items,
+        )
+        answer: int = await self._session.run(command)
         return answer
 
 
@@ -151,8 +159,8 @@ class _Leave(Call):
     __slots__ = ("_address", "_session")
 
     def __init__(self, session: Session, line: str, address: str) -> None:
-        keys = (line, *Keyspace.beside(line, "told", "recent", "older"))
-        super().__init__(LEAVE, keys, (address, session.inboxes), must_run=True)
+        command = LEAVE(Keyspace.beside(LineKeys, line), address=address, inboxes=session.inboxes)
+        super().__init__(command, must_run=True)
         self._session = session
         self._address = address
 

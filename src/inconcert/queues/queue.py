@@ -259,12 +259,10 @@ class Queue:
         Cost: 1 round trip for 500 items.
         """
         keys, session = self._keys, self._access.session
-        places = (keys.bodies, keys.only.queue, keys.only.delayed, keys.states, keys.failures, keys.crashes, keys.line)
         total = 0
         while True:
-            dropped: int = await session.run(
-                PURGE_READY, (*places, *keys.requests), session.inboxes, session.new_address()
-            )
+            command = PURGE_READY(keys, keys.only, inboxes=session.inboxes, request=session.new_address())
+            dropped: int = await session.run(command)
             total += dropped
             if dropped < _MOST:
                 return total
@@ -294,11 +292,10 @@ class Queue:
 
         Cost: 1 round trip.
         """
-        keys, only = self._keys, self._keys.only
-        places = (keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, only.queue, only.bell)
-        others = (keys.unique, keys.checks, keys.outcomes, *keys.requests)
         session = self._access.session
-        if not await session.run(REPLAY, (*places, *others), item_id, "", "", session.new_address()):
+        request = session.new_address()
+        command = REPLAY(self._keys, self._keys.only, id=item_id, envelope="", name="", request=request)
+        if not await session.run(command):
             raise ItemNotFound(self.name, item_id)
 
     async def purge_dead(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:
@@ -319,13 +316,11 @@ class Queue:
         age_ms = milliseconds(durations.in_seconds("older_than", older_than))
         if type(keep) is not int or keep < 0:
             raise ValueError(f"keep is {keep!r}; give a whole number from 0")
-        keys = self._keys
         session = self._access.session
-        places = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news)
         total = 0
         while True:
-            request = session.new_address()
-            dropped: int = await session.run(PURGE, (*places, *keys.requests), "", age_ms, keep, request)
+            command = PURGE(self._keys, id="", age_ms=age_ms, keep=keep, request=session.new_address())
+            dropped: int = await session.run(command)
             total += dropped
             if dropped < _MOST:
                 return total
@@ -333,9 +328,7 @@ class Queue:
     # Below.
 
     async def _look(self, passed_over: int = 0, limit: int = 0) -> Reply:
-        keys = self._keys
-        places = (keys.bodies, keys.only.queue, keys.only.delayed, keys.dead)
-        return await self._access.session.run(LOOK, places, passed_over, limit)
+        return await self._access.session.run(LOOK(self._keys, self._keys.only, skip=passed_over, limit=limit))
 
     def _read(self, item_id: bytes, body: bytes) -> JSON:
         try:

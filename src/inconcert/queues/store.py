@@ -9,6 +9,7 @@ Source: docs/explanation/queues.md
 
 from collections.abc import Iterable
 from functools import partial
+from typing import NamedTuple
 
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._redis.keys import Keyspace
@@ -16,15 +17,19 @@ from inconcert._redis.scripts import load
 
 __all__ = ["LEAVE", "LOOK", "PURGE_READY", "PUT", "ItemKeys", "item_of"]
 
-PUT = load("queues/put")
-LEAVE = load("queues/leave")
-LOOK = load("queues/look")
-PURGE_READY = load("queues/purge")
-
 
 def item_of(queue: str) -> str:
     """As what an item of this queue is signed: it means something only there."""
     return f"item of queue '{queue}'"
+
+
+class LineKeys(NamedTuple):
+    """Where those wait who have something to put into a full queue."""
+
+    line: str
+    told: str
+    recent: str
+    older: str
 
 
 class ItemKeys(ClaimKeys):
@@ -41,7 +46,7 @@ class ItemKeys(ClaimKeys):
     __slots__ = ("only", "told")
 
     def __init__(self, keys: Keyspace, name: str) -> None:
-        super().__init__(partial(keys.of, "queue", name))
+        super().__init__(partial(keys.parts, "queue", name))
         [self.told] = self._parts("told")
         self.only = QueueKeys("", *self._parts("queue", "bell", "delayed"))
 
@@ -54,3 +59,9 @@ class ItemKeys(ClaimKeys):
         """Nobody asks what became of an item."""
         del ids
         return ()
+
+
+PUT = load("queues/put").bind(ItemKeys, QueueKeys)
+LEAVE = load("queues/leave").bind(LineKeys)
+LOOK = load("queues/look").bind(ItemKeys, QueueKeys)
+PURGE_READY = load("queues/purge").bind(ItemKeys, QueueKeys)

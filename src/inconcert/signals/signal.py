@@ -11,11 +11,12 @@ from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON, decode, encode
 from inconcert.signals.subscription import Subscription
-from inconcert.signals.waiter import KEYS, Waiter, wait_for
+from inconcert.signals.waiter import SignalKeys, Waiter, wait_for
 
 __all__ = ["Signal", "wait_all", "wait_any"]
 
-_BROADCAST, _NOTIFY = load("signals/broadcast"), load("signals/notify")
+_BROADCAST = load("signals/broadcast").bind(SignalKeys)
+_NOTIFY = load("signals/notify").bind(SignalKeys)
 
 _CALL_AGAIN = -1
 
@@ -49,7 +50,7 @@ class Signal:
     def __init__(self, access: Access, name: str) -> None:
         self.name = name
         self._access = access
-        self._keys = access.keys.of("signal", name, *KEYS)
+        self._keys = access.keys.of(SignalKeys, "signal", name)
         self._channel = access.keys.channel("signal", name)
 
     def __repr__(self) -> str:
@@ -108,7 +109,8 @@ class Signal:
         """
         text = encode(f"a broadcast of signal {self.name!r}", payload)
         session = self._access.session
-        reached: int = await session.run(_BROADCAST, self._keys, session.new_address(), text, self._channel)
+        command = _BROADCAST(self._keys, request=session.new_address(), payload=text, channel=self._channel)
+        reached: int = await session.run(command)
         return reached
 
     async def notify(self, payload: JSON = None) -> bool:
@@ -131,7 +133,7 @@ class Signal:
         session = self._access.session
         answer, request = _CALL_AGAIN, session.new_address()
         while answer == _CALL_AGAIN:
-            answer = await session.run(_NOTIFY, self._keys[:5], request, text, session.inboxes)
+            answer = await session.run(_NOTIFY(self._keys, request=request, payload=text, inboxes=session.inboxes))
         return bool(answer)
 
     def _waiter(self) -> Waiter:

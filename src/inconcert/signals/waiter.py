@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
@@ -23,15 +24,28 @@ from inconcert._redis.scripts import load
 from inconcert.errors import InconcertError
 from inconcert.signals.said import read
 
-__all__ = ["KEYS", "Waiter", "wait_for"]
+__all__ = ["SignalKeys", "Waiter", "wait_for"]
 
-_JOIN, _LEAVE, _NOTIFY = load("signals/join"), load("signals/leave"), load("signals/notify")
-
-KEYS = ("waiters", "handed", "earlier", "recent", "older", "last")  # of a signal
 
 _IN_LINE, _NOTIFIED = 0, 1  # what the script answers that joins; else it was broadcast
 _CALL_AGAIN = -1
 _LOOK_EVERY = 1_800_000  # milliseconds; keeps the line alive, which lives twice as long
+
+
+class SignalKeys(NamedTuple):
+    """Where a signal is kept."""
+
+    waiters: str
+    handed: str
+    earlier: str
+    recent: str
+    older: str
+    last: str
+
+
+_JOIN = load("signals/join").bind(SignalKeys)
+_LEAVE = load("signals/leave").bind(SignalKeys)
+_NOTIFY = load("signals/notify").bind(SignalKeys)
 
 
 class Waiter(Call):
@@ -39,7 +53,7 @@ class Waiter(Call):
 
     Args:
         session: The open session.
-        keys: `KEYS` of the signal.
+        keys: Of the signal.
         channel: Where broadcasts are heard.
     """
 
@@ -49,16 +63,18 @@ class Waiter(Call):
         "_channel",
         "_ear",
         "_has_left",
+        "_keys",
         "_must_look",
         "_owes_word",
         "_session",
         "_ticket",
     )
 
-    def __init__(self, session: Session, keys: tuple[str, ...], channel: str) -> None:
+    def __init__(self, session: Session, keys: SignalKeys, channel: str) -> None:
         self._address = session.new_address()
-        super().__init__(_JOIN, keys, (self._address, 0, _LOOK_EVERY))
+        super().__init__(_JOIN(keys, address=self._address, ticket=0, look_ms=_LOOK_EVERY))
         self._session = session
+        self._keys = keys
         self._channel = channel
         self._ear = _Ear(self)
         self._asked_at = 0.0
@@ -90,9 +106,9 @@ class Waiter(Call):
         session.lines.leave(self.key, self)
         if self.sends and self._owes_word and not session.channel.is_closed:
             knows = self.done() and self.exception() is None
-            session.channel.submit(_Leaving(session, self.keys, self._address, hands_on=hands_on and not knows))
+            session.channel.submit(_Leaving(session, self._keys, self._address, hands_on=hands_on and not knows))
             if hands_on and knows:  # the server may have forgotten what it was notified of: `wait_all` may last long
-                session.channel.submit(_HandingOn(session, self.keys, session.new_address(), self.result()))
+                session.channel.submit(_HandingOn(session, self._keys, session.new_address(), self.result()))
         self.cancel()
 
     # What it is told.
@@ -143,7 +159,7 @@ class Waiter(Call):
         if self.done():
             return False
         if self._ticket:
-            self._session.channel.submit(_Look(self, self.keys, self._address, self._ticket))
+            self._session.channel.submit(_Look(self, self._keys, self._address, self._ticket))
         else:
             self._must_look = True
         return True
@@ -185,7 +201,7 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
 def _hand_on(session: Session, address: str, text: str) -> None:
     """Leave for one who waits no more, as it would itself: the server knows what it was notified of."""
     if not session.channel.is_closed:
-        keys = Keyspace.beside(text.partition("\n")[2], *KEYS)
+        keys = Keyspace.beside(SignalKeys, text.partition("\n")[2])
         session.channel.submit(_Leaving(session, keys, address, hands_on=True))
 
 
@@ -213,8 +229,8 @@ class _Look(Call):
 
     __slots__ = ("_asked_at", "_waiter")
 
-    def __init__(self, waiter: Waiter, keys: tuple[str, ...], address: str, ticket: int) -> None:
-        super().__init__(_JOIN, keys, (address, ticket, _LOOK_EVERY))
+    def __init__(self, waiter: Waiter, keys: SignalKeys, address: str, ticket: int) -> None:
+        super().__init__(_JOIN(keys, address=address, ticket=ticket, look_ms=_LOOK_EVERY))
         self._asked_at = time.monotonic()
         self._waiter = waiter
 
@@ -232,32 +248,36 @@ class _Look(Call):
 class _Leaving(Call):
     """A waiter leaves, whoever waits for that."""
 
-    __slots__ = ("_address", "_hands_on", "_session")
+    __slots__ = ("_address", "_hands_on", "_keys", "_session")
 
-    def __init__(self, session: Session, keys: tuple[str, ...], address: str, *, hands_on: bool) -> None:
-        super().__init__(_LEAVE, keys[:3], (address, int(hands_on), session.inboxes), must_run=True)
+    def __init__(self, session: Session, keys: SignalKeys, address: str, *, hands_on: bool) -> None:
+        command = _LEAVE(keys, address=address, hands_on=int(hands_on), inboxes=session.inboxes)
+        super().__init__(command, must_run=True)
         self._session = session
+        self._keys = keys
         self._address = address
         self._hands_on = hands_on
 
     def answered(self, reply: Reply) -> None:
         if reply == _CALL_AGAIN and not self._session.channel.is_closed:
-            self._session.channel.submit(_Leaving(self._session, self.keys, self._address, hands_on=self._hands_on))
+            self._session.channel.submit(_Leaving(self._session, self._keys, self._address, hands_on=self._hands_on))
         super().answered(reply)
 
 
 class _HandingOn(Call):
     """What a waiter was notified of, and does not use, goes to the next in line, as any notification does."""
 
-    __slots__ = ("_payload", "_request", "_session")
+    __slots__ = ("_keys", "_payload", "_request", "_session")
 
-    def __init__(self, session: Session, keys: tuple[str, ...], request: str, payload: Argument) -> None:
-        super().__init__(_NOTIFY, keys[:5], (request, payload, session.inboxes), must_run=True)
+    def __init__(self, session: Session, keys: SignalKeys, request: str, payload: Argument) -> None:
+        command = _NOTIFY(keys, request=request, payload=payload, inboxes=session.inboxes)
+        super().__init__(command, must_run=True)
         self._session = session
+        self._keys = keys
         self._request = request
         self._payload = payload
 
     def answered(self, reply: Reply) -> None:
         if reply == _CALL_AGAIN and not self._session.channel.is_closed:
-            self._session.channel.submit(_HandingOn(self._session, self.keys, self._request, self._payload))
+            self._session.channel.submit(_HandingOn(self._session, self._keys, self._request, self._payload))
         super().answered(reply)

@@ -7,6 +7,7 @@ from inconcert._claims.claims import Claims, Ending, Row
 from inconcert._claims.keys import split_body
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import Command
 from inconcert.errors import InvalidPayload, JobExpired
 from inconcert.tasks.claimed import ClaimedJob
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope
@@ -31,15 +32,17 @@ class JobClaims(Claims[ClaimedJob]):
 
     async def progressed(self, job: ClaimedJob, how_far: bytes) -> bool:
         """Say how far it is; returns whether it was still held."""
-        keys = (self._claimed, self._keys.progress)
         self._said += 1
-        return bool(await self._session.run(PROGRESS, keys, job.id, job.place, how_far, self._said))
+        command = PROGRESS(
+            self._keys, claimed=self._claimed, id=job.id, place=job.place, how_far=how_far, number=self._said
+        )
+        return bool(await self._session.run(command))
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
         """What became of the jobs of these ids, which a job runs after; empty for one that is not known."""
         found: list[bytes] = []
         while len(found) < len(ids):  # in portions of 1 MiB
-            found += await self._session.run(OUTCOMES, (self._keys.outcomes,), *ids[len(found) :])
+            found += await self._session.run(OUTCOMES(self._keys, ids=ids[len(found) :]))
         return found
 
     def hear(self, text: str) -> None:
@@ -53,7 +56,7 @@ class JobClaims(Claims[ClaimedJob]):
     def look(self) -> None:
         """Ask which jobs have been cancelled: it may not have been heard."""
         if self._held:
-            self._session.channel.submit(_Cancelling(self, (self._keys.states,), tuple(self._held)))
+            self._session.channel.submit(_Cancelling(self, CANCELLING(self._keys, ids=self._held)))
 
     # Below.
 
@@ -61,8 +64,7 @@ class JobClaims(Claims[ClaimedJob]):
         jobs = await super()._open(rows, now_ms)
         started = [part for job in jobs if job.frees_its_name for part in (job.unique, job.id)]
         if started:
-            keys, session = self._keys, self._session
-            await session.run(FREE, (keys.unique, keys.checks, *keys.requests), session.new_address(), *started)
+            await self._session.run(FREE(self._keys, request=self._session.new_address(), jobs=started))
         return jobs
 
     def _read(self, row: Row, now_ms: int) -> tuple[ClaimedJob, Ending | None]:
@@ -96,8 +98,8 @@ class _Cancelling(Call):
 
     __slots__ = ("_claims",)
 
-    def __init__(self, claims: JobClaims, keys: tuple[str, ...], ids: tuple[str, ...]) -> None:
-        super().__init__(CANCELLING, keys, ids)
+    def __init__(self, claims: JobClaims, command: Command) -> None:
+        super().__init__(command)
         self._claims = claims
 
     def answered(self, reply: Reply) -> None:

@@ -10,9 +10,8 @@ from typing import NamedTuple, Self
 
 from inconcert._core.session import Access, Session
 from inconcert._redis.call import Call
-from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Script
+from inconcert._redis.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
@@ -179,8 +178,8 @@ class _Adding(Call):
 
     __slots__ = ("_batch",)
 
-    def __init__(self, script: Script, keys: tuple[str, ...], args: tuple[Argument, ...], batch: list[_Entry]) -> None:
-        super().__init__(script, keys, args)
+    def __init__(self, command: Command, batch: list[_Entry]) -> None:
+        super().__init__(command)
         self._batch = batch
 
     @property
@@ -207,20 +206,18 @@ class _Enqueue(_Adding):
     __slots__ = ()
 
     def __init__(self, keys: JobKeys, queue: str, batch: list[_Entry]) -> None:
-        place = keys.queue(queue)
-        parts = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
-        results = keys.results(entry.id for entry in batch)
-        args: list[str | bytes | int] = [queue]
+        jobs: list[str | bytes | int] = []
         for entry in batch:
             options = entry.draft.options
-            args += (
+            jobs += (
                 entry.id,
                 entry.text,
                 milliseconds(options.delay),
                 options.unique or "",
                 milliseconds(options.unique_for),
             )
-        super().__init__(ENQUEUE, (*parts, *keys.requests, *results), tuple(args), batch)
+        results = keys.results(entry.id for entry in batch)
+        super().__init__(ENQUEUE(keys, keys.queue(queue), results=results, name=queue, jobs=jobs), batch)
 
 
 class _Follow(_Adding):
@@ -229,18 +226,19 @@ class _Follow(_Adding):
     __slots__ = ()
 
     def __init__(self, keys: JobKeys, queue: str, entry: _Entry) -> None:
-        place, options = keys.queue(queue), entry.draft.options
+        options = entry.draft.options
         parents = tuple(dict.fromkeys(options.after))
-        parts = (keys.bodies, place.queue, place.bell, place.delayed, keys.states, keys.unique, keys.checks, keys.dead)
-        others = (keys.reasons, keys.parents, keys.children, keys.followers, keys.outcomes, keys.waiting)
-        results = keys.results((entry.id, *parents))
-        args: tuple[Argument, ...] = (
-            queue,
-            entry.id,
-            entry.text,
-            milliseconds(options.delay),
-            options.unique or "",
-            milliseconds(options.unique_for),
-            *parents,
+        command = FOLLOW(
+            keys,
+            keys.queue(queue),
+            result=keys.result(entry.id),
+            results=keys.results(parents),
+            queue_name=queue,
+            id=entry.id,
+            envelope=entry.text,
+            delay_ms=milliseconds(options.delay),
+            name=options.unique or "",
+            window_ms=milliseconds(options.unique_for),
+            after=parents,
         )
-        super().__init__(FOLLOW, (*parts, *others, *keys.requests, *results), args, [entry])
+        super().__init__(command, [entry])

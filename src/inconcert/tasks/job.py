@@ -195,17 +195,17 @@ class Job:
         keys = self._keys
         place = keys.queue(name.decode())
         session = self._access.session
-        places = (keys.bodies, keys.states, keys.dead, place.queue, place.bell, place.delayed, *keys.requests)
-        args = (self.id, delay_ms, place.name, session.new_address())
-        is_due_then: int = await session.run(RESCHEDULE, places, *args)
+        request = session.new_address()
+        command = RESCHEDULE(keys, place, id=self.id, delay_ms=delay_ms, name=place.name, request=request)
+        is_due_then: int = await session.run(command)
         return bool(is_due_then)
 
     # Below.
 
     async def _look(self, address: str = "") -> tuple[JobStatus, bytes]:
         keys = self._keys
-        places = (keys.bodies, keys.states, keys.dead, keys.reasons, keys.progress, keys.watchers)
-        status, about = await self._access.session.run(WATCH, (*places, keys.result(self.id)), self.id, address)
+        command = WATCH(keys, result=keys.result(self.id), id=self.id, address=address)
+        status, about = await self._access.session.run(command)
         return JobStatus(status.decode()), about
 
     async def _ended(self, timeout: float | None) -> tuple[JobStatus, bytes]:
@@ -222,12 +222,17 @@ class Job:
     async def _cancel(self, status: JobStatus, about: bytes) -> bool:
         """Have the server cancel it; whether it is sure that it does not run any more."""
         keys = self._keys
-        delayed = keys.queue(about.decode() if status in _OUT_OF_QUEUE else "none").delayed
-        places = (keys.bodies, keys.states, keys.dead, keys.failures, keys.crashes, keys.watchers, delayed)
         session = self._access.session
-        others = (keys.result(self.id), *keys.kin, keys.waiting, *keys.requests)
-        args = (self.id, _CANCELLED_TTL_MS, session.inboxes, session.new_address())
-        answer: int = await session.run(CANCEL, (*places, *others), *args)
+        command = CANCEL(
+            keys,
+            keys.queue(about.decode() if status in _OUT_OF_QUEUE else "none"),
+            result=keys.result(self.id),
+            id=self.id,
+            ttl_ms=_CANCELLED_TTL_MS,
+            inboxes=session.inboxes,
+            request=session.new_address(),
+        )
+        answer: int = await session.run(command)
         if answer == OTHERS_ARE_TO_BE_TOLD:
             try:
                 await pass_on(session, keys)

@@ -129,10 +129,10 @@ class Tasks:
         if not queues:
             raise ValueError("no queue is given; name those to look at")
         keys = self._keys
-        parts = [part for name in queues for place in [keys.queue(name)] for part in (place.queue, place.delayed)]
+        places = [keys.queue(name) for name in queues]
+        parts = [key for place in places for key in (place.queue, place.delayed)]
         running = await self._running()
-        shared = (keys.bodies, keys.workers, keys.dead, keys.paused, keys.finished, keys.waiting)
-        workers, dead, *rows = await self._access.session.run(STATS, (*shared, keys.clock, keys.idle, *parts), *queues)
+        workers, dead, *rows = await self._access.session.run(STATS(keys, queues=parts, names=queues))
         found: dict[str, QueueStats] = {}
         for name, row in zip(queues, zip(*[iter(rows)] * 6, strict=True), strict=True):
             ready, delayed, waiting, oldest_ms, is_paused, finished = row
@@ -221,9 +221,9 @@ class Tasks:
             )
             envelope = session.key_ring.sign(JOB, job_id, seal(changed))
         place = keys.queue(queue or _dead_job(session.key_ring, row).queue)
-        places = (keys.bodies, keys.dead, keys.reasons, keys.failures, keys.crashes, place.queue, place.bell)
-        others = (keys.unique, keys.checks, keys.outcomes, *keys.requests)
-        if not await session.run(REPLAY, (*places, *others), job_id, envelope, old.unique, session.new_address()):
+        request = session.new_address()
+        command = REPLAY(keys, place, id=job_id, envelope=envelope, name=old.unique, request=request)
+        if not await session.run(command):
             raise JobNotFound(job_id, among_the_dead=True)
 
     async def purge(self, job_id: str) -> None:
@@ -271,9 +271,9 @@ class Tasks:
         running, seen = Counter[str](), set[bytes]()
         cursor = b""
         while cursor != b"0":
-            cursor, *found = await session.run(WORKERS, (keys.workers,), cursor or b"0")
+            cursor, *found = await session.run(WORKERS(keys, cursor=cursor or b"0"))
             if new := set(found) - seen:
-                answer = await session.run(RUNNING, tuple(keys.claimed(worker.decode()) for worker in new))
+                answer = await session.run(RUNNING(claimed=[keys.claimed(worker.decode()) for worker in new]))
                 for name, count in zip(*[iter(answer)] * 2, strict=True):
                     running[name.decode()] += count
             seen |= new
@@ -281,15 +281,14 @@ class Tasks:
 
     async def _pause(self, queue: str, *, is_paused: int) -> None:
         keys, session = self._keys, self._access.session
-        places = (keys.paused, keys.queue(queue).bell, *keys.requests)
-        await session.run(PAUSE, places, queue, is_paused, session.new_address())
+        request = session.new_address()
+        await session.run(PAUSE(keys, keys.queue(queue), name=queue, is_paused=is_paused, request=request))
 
     async def _purge(self, job_id: str, *, age_ms: int = 0, keep: int = 0) -> int:
         """Drop some, and return how many."""
-        keys, session = self._keys, self._access.session
-        places = (keys.dead, keys.reasons, keys.bodies, keys.failures, keys.crashes, keys.parents, keys.news)
-        args = (job_id, age_ms, keep, session.new_address())
-        dropped: int = await session.run(PURGE, (*places, *keys.requests), *args)
+        session = self._access.session
+        command = PURGE(self._keys, id=job_id, age_ms=age_ms, keep=keep, request=session.new_address())
+        dropped: int = await session.run(command)
         return dropped
 
 

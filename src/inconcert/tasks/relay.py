@@ -25,25 +25,13 @@ async def pass_on(session: Session, keys: JobKeys) -> None:
 
     Cost: 1 round trip if there is nothing to tell, else 1 and 1 more for each 100 who are told.
     """
-    places = (
-        keys.news,
-        keys.bodies,
-        keys.states,
-        keys.dead,
-        keys.reasons,
-        keys.watchers,
-        keys.parents,
-        keys.children,
-        keys.followers,
-        keys.outcomes,
-        keys.waiting,
-    )
     names: list[str] = []
     left, stuck, found = 1, 0, list[bytes]()
     while found or left > stuck:
         queues = [keys.queue(name) for name in names]
-        parts = (key for queue in queues for key in (queue.queue, queue.bell, queue.delayed))
-        left, more_stuck, *found = await session.run(PASS_ON, (*places, *parts), session.inboxes, *names)
+        parts = [key for queue in queues for key in (queue.queue, queue.bell, queue.delayed)]
+        command = PASS_ON(keys, queues=parts, inboxes=session.inboxes, names=names)
+        left, more_stuck, *found = await session.run(command)
         stuck += more_stuck
         names += [name.decode() for name in found]
     if stuck:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -78,18 +79,24 @@ class Scheduler:
                 due = schedule.due(last_ms, wake_ms)
 
     async def _tick(self, session: Session, schedule: Schedule, due: list[int]) -> tuple[int, int]:
-        place = self._keys.queue(schedule.task.defaults.queue)
-        keys = [self._keys.bodies, place.queue, place.bell, self._keys.schedule(str(schedule))]
-        args: list[Argument] = [_REMEMBERED_MS, ""]
+        tick = partial(
+            TICK,
+            self._keys,
+            self._keys.queue(schedule.task.defaults.queue),
+            schedule=self._keys.schedule(str(schedule)),
+            ttl_ms=_REMEMBERED_MS,
+        )
+        results: list[str] = []
+        instants: list[Argument] = []
         for instant_ms in due:
             job_id, draft = schedule.draft(instant_ms)
-            keys.append(self._keys.result(job_id))
-            args += (instant_ms, job_id, session.key_ring.sign(JOB, job_id, draft.text))
-        now_ms, last_ms, added = await session.run(TICK, tuple(keys), *args)
+            results.append(self._keys.result(job_id))
+            instants += (instant_ms, job_id, session.key_ring.sign(JOB, job_id, draft.text))
+        now_ms, last_ms, added = await session.run(tick(void_ms="", results=results, instants=instants))
         if added:
             _log.info("schedule %s: jobs that are due: %d", schedule, added)
         if schedule.next(now_ms) < last_ms:  # the clock was set back, and what comes until then is not to be missed
-            now_ms, last_ms, _ = await session.run(TICK, tuple(keys[:4]), _REMEMBERED_MS, last_ms)
+            now_ms, last_ms, _ = await session.run(tick(void_ms=last_ms, results=[], instants=[]))
         return now_ms, last_ms
 
 

@@ -42,24 +42,6 @@ __all__ = [
     "JobKeys",
 ]
 
-ENQUEUE = load("tasks/enqueue")
-FOLLOW = load("tasks/follow")
-PASS_ON = load("tasks/pass_on")
-OUTCOMES = load("tasks/outcomes")
-FREE = load("tasks/free")
-PROGRESS = load("tasks/progress")
-TICK = load("tasks/tick")
-WATCH = load("tasks/watch")
-UNWATCH = load("tasks/unwatch")
-CANCEL = load("tasks/cancel")
-RESCHEDULE = load("tasks/reschedule")
-RUNNING = load("tasks/running")
-PAUSE = load("tasks/pause")
-WORKERS = load("tasks/workers")
-STATS = load("tasks/stats")
-SWEEP = load("tasks/sweep")
-CANCELLING = load("tasks/cancelling")
-
 
 class JobKeys(ClaimKeys):
     """The keys of all tasks of a namespace; they share one slot."""
@@ -91,3 +73,22 @@ class JobKeys(ClaimKeys):
         """
         check_name("queue", name)
         return QueueKeys(name, *self._parts(f"queue:{name}", f"bell:{name}", f"delayed:{name}"))
+
+
+ENQUEUE = load("tasks/enqueue").bind(JobKeys, QueueKeys)
+FOLLOW = load("tasks/follow").bind(JobKeys, QueueKeys)
+PASS_ON = load("tasks/pass_on").bind(JobKeys)
+OUTCOMES = load("tasks/outcomes").bind(JobKeys)
+FREE = load("tasks/free").bind(JobKeys)
+PROGRESS = load("tasks/progress").bind(JobKeys)
+TICK = load("tasks/tick").bind(JobKeys, QueueKeys)
+WATCH = load("tasks/watch").bind(JobKeys)
+UNWATCH = load("tasks/unwatch").bind()
+CANCEL = load("tasks/cancel").bind(JobKeys, QueueKeys)
+RESCHEDULE = load("tasks/reschedule").bind(JobKeys, QueueKeys)
+RUNNING = load("tasks/running").bind()
+PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
+WORKERS = load("tasks/workers").bind(JobKeys)
+STATS = load("tasks/stats").bind(JobKeys)
+SWEEP = load("tasks/sweep").bind(JobKeys)
+CANCELLING = load("tasks/cancelling").bind(JobKeys)

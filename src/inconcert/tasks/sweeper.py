@@ -27,7 +27,7 @@ class Sweeper:
 
     def __init__(self, session: Session, keys: JobKeys) -> None:
         self._session = session
-        self._keys = (keys.unique, keys.checks, keys.bodies, keys.dead)
+        self._keys = keys
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -40,5 +40,5 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """Drop all names that are due."""
-        while await self._session.run(SWEEP, self._keys) == _MOST:
+        while await self._session.run(SWEEP(self._keys)) == _MOST:
             pass

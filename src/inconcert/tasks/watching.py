@@ -46,7 +46,8 @@ class Watches:
         del self._open[session, watch.job_id]
         session.wakeups.forget(watch.address)
         if watch.is_noted and not session.channel.is_closed:
-            session.channel.submit(Call(UNWATCH, (self._key,), (watch.job_id, watch.address), must_run=True))
+            command = UNWATCH(watchers=self._key, id=watch.job_id, address=watch.address)
+            session.channel.submit(Call(command, must_run=True))
 
 
 class Watch:

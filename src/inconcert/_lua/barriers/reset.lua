@@ -13,7 +13,6 @@
 -- COST     O(1)
 -- @include recall
 -- @include remember
--- @include outlive
 -- @include end_round
 local participants, order, rounds, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local request, changes = ARGV[1], ARGV[2]

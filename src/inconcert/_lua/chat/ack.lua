@@ -3,8 +3,7 @@
 -- KEYS[1]  members   zset  user -> id of the last message read
 -- KEYS[2]  state     hash  last: id of the latest message; history: how many messages are kept when all have read them
 -- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
--- KEYS[4]  heads     set   not looked at; here for the sake of the numbers
--- KEYS[5]  chats     set   'CHAT ID' of the last message read in each chat, of this user
+-- KEYS[4]  chats     set   'CHAT ID' of the last message read in each chat, of this user
 -- ARGV[1]  chat      string, its id
 -- ARGV[2]  user      string
 -- ARGV[3]  id        integer > 0, of the last message read; beyond the latest it means the latest
@@ -13,7 +12,7 @@
 -- COST     O(log N + M), N members, M messages dropped
 -- @include not_a_member
 -- @include drop_read
-local members, state, messages, _, chats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local members, state, messages, chats = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local chat, user, id = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local position = tonumber(redis.call('ZSCORE', members, user))
 if not position then

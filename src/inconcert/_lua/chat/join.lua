@@ -2,11 +2,9 @@
 --
 -- KEYS[1]  members   zset  user -> id of the last message read
 -- KEYS[2]  state     hash  last: id of the latest message; ^USER: id of the latest message when a user joined
--- KEYS[3]  messages  list  not looked at; here for the sake of the numbers
--- KEYS[4]  heads     set   not looked at; here for the sake of the numbers
--- KEYS[5]  chats     set   'CHAT ID' of the last message read in each chat, of this user
--- KEYS[6]  recent    hash  request -> its answer, 120 s
--- KEYS[7]  older     hash  the same, from before; at most 120 s
+-- KEYS[3]  chats     set   'CHAT ID' of the last message read in each chat, of this user
+-- KEYS[4]  recent    hash  request -> its answer, 120 s
+-- KEYS[5]  older     hash  the same, from before; at most 120 s
 -- ARGV[1]  chat      string, its id
 -- ARGV[2]  user      string
 -- ARGV[3]  request   string, unique to this call
@@ -18,7 +16,7 @@
 -- @include not_a_member
 -- @include recall
 -- @include remember
-local members, state, _, _, chats, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local members, state, chats, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local chat, user, request, by, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 if recall(recent, older, request) then
   return {1}

@@ -4,9 +4,8 @@
 -- KEYS[2]  state     hash  last: id, at: time of the latest message; @USER: id of the last message that a user sent; the caps
 -- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
 -- KEYS[4]  heads     set   'CHAT ID' of the latest message of each chat
--- KEYS[5]  chats     set   not looked at; here for the sake of the numbers
--- KEYS[6]  recent    hash  request -> its answer, 120 s
--- KEYS[7]  older     hash  the same, from before; at most 120 s
+-- KEYS[5]  recent    hash  request -> its answer, 120 s
+-- KEYS[6]  older     hash  the same, from before; at most 120 s
 -- ARGV[1]  chat      string, its id
 -- ARGV[2]  sender    string, who must be a member
 -- ARGV[3]  request   string, unique to this message
@@ -20,8 +19,8 @@
 -- @include recall
 -- @include remember
 -- @include drop_old
-local members, state, messages, heads, _ = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local recent, older = KEYS[6], KEYS[7]
+local members, state, messages, heads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local recent, older = KEYS[5], KEYS[6]
 local chat, sender, request, body, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local answer = recall(recent, older, request)
 if answer then

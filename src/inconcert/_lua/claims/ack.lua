@@ -17,18 +17,17 @@
 -- KEYS[15]   line      zset    address -> ticket: those who wait for room to put something in
 -- KEYS[16]   workers   zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold something
 -- KEYS[17]   idle      zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing; 1 h
--- KEYS[18..] result    string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[18..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]    inboxes   what the channel of each session's inbox begins with
 -- ARGV[2]    worker    string
--- ARGV[3..]  id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is kept for
---            ttl_ms, and at least for 60 s if somebody waits for it
+-- ARGV[3..]  jobs      id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is
+--            kept for ttl_ms, and at least for 60 s if somebody waits for it
 -- RETURNS    {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told
 -- TWICE      0 for each: it is done already
 -- COST       O(N), N jobs given
 -- @include fall_idle
 -- @include tell_watchers
 -- @include note_end
--- @include first_in_line
 -- @include let_in
 local bodies, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local states, progress, watchers, unique, checks, finished = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]

@@ -10,12 +10,12 @@
 -- KEYS[7]    paused    set     names of queues from which nothing is claimed
 -- KEYS[8]    clock     string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
 -- KEYS[9]    idle      zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing; 1 h
--- KEYS[10..] queue     list, then its bell (list) and delayed (zset), for each queue, the most urgent first
+-- KEYS[10..] queues    list, then its bell (list) and delayed (zset), for each queue, the most urgent first
 -- ARGV[1]    worker    string
 -- ARGV[2]    number    integer, one more with each claim of this worker
 -- ARGV[3]    count     integer from 1 to 500; fewer are claimed if they have 1 MiB
 -- ARGV[4]    suspects  1 or 0: how many jobs it may take with which two workers have died
--- ARGV[5..]  name      of each queue, in the same order
+-- ARGV[5..]  names     of each queue, in the same order
 -- RETURNS    {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, ...}: milliseconds until
 --            there is something to do again, such as a delayed job that is due, -1 if there is nothing; then each job,
 --            which attempt this is, how many attempts failed, whether somebody wants it cancelled, and where it comes from

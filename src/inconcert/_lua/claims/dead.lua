@@ -4,7 +4,7 @@
 -- KEYS[2]  reasons  hash    id -> why it was set aside, JSON, newline, name of its queue
 -- KEYS[3]  bodies   hash    id -> 'enqueued_ms envelope'
 -- ARGV[1]  id       string, of the one to look at; '' for the latest
--- ARGV[2]  from     integer >= 0: how many of the latest to pass over
+-- ARGV[2]  skip     integer >= 0: how many of the latest to pass over
 -- ARGV[3]  limit    integer from 1 to 1,000; fewer are answered if they have 1 MiB
 -- RETURNS  {more, id, died_ms, reason, body, ...}: 1 if there are more, up to the limit
 -- TWICE    the same; nothing is changed

@@ -7,7 +7,7 @@
 -- ARGV[1]  worker       string, unique to this opening of a consumer
 -- ARGV[2]  ttl_ms       integer > 0
 -- ARGV[3]  is_new       1 to begin, 0 to go on
--- ARGV[4]  from         integer >= 0: how many of the dead to pass over, which may be such as cannot be recovered
+-- ARGV[4]  skip         integer >= 0: how many of the dead to pass over, which may be such as cannot be recovered
 -- RETURNS  {alive, next_ms, news, worker, ...}: 0 if it was taken for dead before; milliseconds until another may be; 1 if
 --          there are news to be passed on; up to 10 workers that are dead and whose jobs are to be recovered
 -- TWICE    the same, counted from the second run

@@ -31,14 +31,12 @@
 -- TWICE    0: it is not held any more
 -- COST     O(log N), N jobs delayed or dead
 -- @include server_time
--- @include ring
 -- @include put_off
 -- @include bury
 -- @include fall_idle
 -- @include tell_watchers
 -- @include note_end
 -- @include give_back
--- @include first_in_line
 -- @include let_in
 local claimed, failures, dead, reasons, queue, bell, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]

@@ -15,23 +15,21 @@
 -- KEYS[13]   line         zset    address -> ticket: those who wait for room to put something in
 -- KEYS[14]   clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
 -- KEYS[15]   idle         zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing
--- KEYS[16..] queue        list, then its bell (list), for each queue from which it has claimed
+-- KEYS[16..] queues       list, then its bell (list), for each queue from which it has claimed
 -- ARGV[1]    worker       string
 -- ARGV[2]    max_crashes  integer > 0: a job that killed so many workers is set aside | 0: the worker retires, no crash
 -- ARGV[3]    why          those are set aside: text that JSON has as it is
 -- ARGV[4]    inboxes      what the channel of each session's inbox begins with
--- ARGV[5..]  name         of each queue, in the same order
+-- ARGV[5..]  names        of each queue, in the same order
 -- RETURNS    {back, dead, told}: how many were given back, and set aside; 1 if others are to be told of these
 --            | {-1, 0, 0}: the worker is alive
 -- TWICE      {0, 0, 0}: it holds nothing any more
 -- COST       O(N log N), N jobs claimed
 -- @include server_time
--- @include ring
 -- @include bury
 -- @include tell_watchers
 -- @include give_back
 -- @include note_end
--- @include first_in_line
 -- @include let_in
 local workers, claimed, crashes, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local states, progress, watchers = KEYS[6], KEYS[7], KEYS[8]

@@ -1,5 +1,6 @@
 -- Drops unique names that no live job has any more, at most so many of those that are to be looked at.
 -- Returns how many were looked at.
+-- @include named
 local function drop_names(unique, checks, bodies, dead, now_ms, count)
   local names = redis.call('ZRANGEBYSCORE', checks, '-inf', now_ms, 'LIMIT', 0, count)
   for _, name in ipairs(names) do

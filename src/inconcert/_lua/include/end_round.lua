@@ -1,5 +1,6 @@
 -- Ends the open round of a barrier and opens the next: tells those who listen what became of it, and keeps that for those
 -- who missed the message.  The last 100 outcomes are kept, for an hour.
+-- @include outlive
 local function end_round(participants, order, rounds, round, verdict, changes)
   redis.call('UNLINK', participants, order)  -- first: it frees memory, so a full server lets the rest pass
   local outcome = round .. ' ' .. verdict

@@ -1,5 +1,7 @@
 -- Puts a job to the front of its queue.  One that is to be cancelled stays marked, without a worker: those who wait for its
 -- end are told, so that whoever cancels it can end it now; else whoever claims it next does.
+-- @include ring
+-- @include tell_watchers
 local function give_back(queue, bell, states, watchers, inboxes, id)
   redis.call('LPUSH', queue, id)
   ring(bell)

@@ -1,4 +1,6 @@
 -- Lets a job that waited for others run: now, or when its delay is over.
+-- @include ring
+-- @include put_off
 local function let_run(queue, bell, delayed, states, id, delay_ms, now_ms, queue_name)
   if delay_ms == '0' then
     redis.call('HDEL', states, id)

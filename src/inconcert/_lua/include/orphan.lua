@@ -1,5 +1,6 @@
 -- Sets a job aside because one that it was to run after did not succeed: `outcome` is what became of that one, or false.
 -- Returns the reason.
+-- @include bury
 local function orphan(dead, reasons, id, now_ms, parent, outcome, queue_name)
   local what = 'is not known'
   if outcome then

@@ -1,4 +1,5 @@
 -- Puts back what lapsed claims hold: those of at most 100, and no more once 1,000 messages or 16 MiB are back.
+-- @include put_back
 local function put_back_lapsed(messages, unread, claims, claimed, dropped, now_ms)
   local count, bytes = 0, 0
   for _, claim in ipairs(redis.call('ZRANGEBYSCORE', claims, '-inf', now_ms, 'LIMIT', 0, 100)) do

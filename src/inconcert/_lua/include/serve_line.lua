@@ -9,6 +9,9 @@
 -- Returns {retry_ms, grant, ...}: milliseconds until the next lease may lapse, and grants as 'HOLDER permit TOKEN END_MS
 -- LEASE_MS TERMS HOLDERS': with the terms of the place and the key, so that a process in which nobody has that address any
 -- more can give the permit back.  With TOKEN 0 it says when to look.
+-- @include has_room
+-- @include next_token
+-- @include outlive
 local function serve_line(holders, waiters, fence, inboxes, home, now_us)
   local now_ms = math.floor(now_us / 1000)
   local answer, is_news = {1}, false

@@ -4,6 +4,7 @@
 -- can take it out.  Those whose process is gone are dropped.
 -- Deals with the first 100 in line, and with up to 900 more while these are all of one process, which may stand still, or gone;
 -- returns 1, for "call again", if all were dropped.
+-- @include next_look
 local function tell_line(unread, claims, waiters, inboxes, now_ms)
   local ms, next_ms = 0, 2000
   if redis.call('EXISTS', unread) == 0 then

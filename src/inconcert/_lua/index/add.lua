@@ -1,18 +1,18 @@
 -- index/add: add a document, or put it in the place of its former version.
 --
--- KEYS[1]  documents  hash  document -> its words in their order: ' red apples '
--- KEYS[2]  words      hash  word -> its number; '' -> the last number that was given
--- KEYS[3]  postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + lack: the lower, the more the word says of the document
--- KEYS[4]  ranks      zset  'NAME PLACE DOCUMENT', all with the score 0
--- KEYS[5]  scores     hash  document -> its scores, each '\nNAME PLACE'; the lower its place, the higher the score
--- KEYS[6]  sorted     zset  words, all with the score 0
--- KEYS[7]  recent     hash  request -> its answer, 120 s
--- KEYS[8]  older      hash  the same, from before; at most 120 s
--- ARGV[1]  request    string, unique to this call
--- ARGV[2]  document   string
--- ARGV[3]  text       its words in their order: ' red apples '
--- ARGV[4]  values     its scores, as in `scores`; '' for none
--- ARGV[5..]  word and lack of each of its words, lack from 0 to 2^20 - 1
+-- KEYS[1]    documents  hash  document -> its words in their order: ' red apples '
+-- KEYS[2]    words      hash  word -> its number; '' -> the last number that was given
+-- KEYS[3]    postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + lack: the lower, the more the word says of the document
+-- KEYS[4]    ranks      zset  'NAME PLACE DOCUMENT', all with the score 0
+-- KEYS[5]    scores     hash  document -> its scores, each '\nNAME PLACE'; the lower its place, the higher the score
+-- KEYS[6]    sorted     zset  words, all with the score 0
+-- KEYS[7]    recent     hash  request -> its answer, 120 s
+-- KEYS[8]    older      hash  the same, from before; at most 120 s
+-- ARGV[1]    request    string, unique to this call
+-- ARGV[2]    document   string
+-- ARGV[3]    text       its words in their order: ' red apples '
+-- ARGV[4]    values     its scores, as in `scores`; '' for none
+-- ARGV[5..]  lacks      each of its words and the lack of that, lack from 0 to 2^20 - 1
 -- RETURNS  1
 -- TWICE    the same, and nothing is changed, even if the document was changed in between
 -- COST     O(M log N), M words of the document and of its former version, N words of all documents

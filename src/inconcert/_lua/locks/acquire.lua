@@ -2,7 +2,7 @@
 --
 -- KEYS[1..]  locks   holders (zset), waiters (zset) and fence (string) of each, as permits has them
 -- ARGV[1]    ttl_ms  integer > 0
--- ARGV[2..]  holder  'session.number' for each, in the same order
+-- ARGV[2..]  holders 'session.number' for each, in the same order
 -- RETURNS    {token, ...} all are taken, one token for each | {} none is: one is held, or someone waits for it
 -- TWICE      what they hold they go on holding, with full leases and new, larger tokens
 -- COST       O(M log N), M locks with N holders and waiters

@@ -20,7 +20,6 @@
 -- COST     O(M log N), M messages claimed, put back or dropped, N there
 -- @include server_time
 -- @include recall
--- @include put_back
 -- @include put_back_lapsed
 -- @include since
 -- @include drop_unread

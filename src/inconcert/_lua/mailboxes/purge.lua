@@ -5,9 +5,9 @@
 -- KEYS[3]  claims    zset    claim -> lease end, server ms
 -- KEYS[4]  claimed   hash    claim -> 'MISSED ID ID ...'
 -- KEYS[5]  dropped   string  how many were dropped unread that nobody was told of
--- KEYS[6]  recent   hash    request -> its answer, 120 s
--- KEYS[7]  older    hash    the same, from before; at most 120 s
--- ARGV[1]  request  string, unique to this call
+-- KEYS[6]  recent    hash    request -> its answer, 120 s
+-- KEYS[7]  older     hash    the same, from before; at most 120 s
+-- ARGV[1]  request   string, unique to this call
 -- RETURNS  how many there were
 -- TWICE    the same, and nothing is dropped, even if messages were sent in between
 -- COST     O(1); the server frees the memory in the background

@@ -3,12 +3,11 @@
 -- KEYS[1]  messages  hash    id -> 'LAPSES BODY'; permanent
 -- KEYS[2]  unread    zset    id -> id, which is the server's time in us; permanent
 -- KEYS[3]  claims    zset    claim -> lease end, server ms; permanent
--- KEYS[4]  claimed   hash    claim -> 'MISSED ID ID ...'; permanent. Not used here; it is there for the sake of the numbers
--- KEYS[5]  dropped   string  how many were dropped unread that nobody was told of; permanent
--- KEYS[6]  waiters   zset    address -> ticket
--- KEYS[7]  recent    hash    request -> its answer, 120 s
--- KEYS[8]  older     hash    the same, from before; at most 120 s
--- KEYS[9]  last      string  the last id, 1 h; or until an hour after its time if the clock was set back
+-- KEYS[4]  dropped   string  how many were dropped unread that nobody was told of; permanent
+-- KEYS[5]  waiters   zset    address -> ticket
+-- KEYS[6]  recent    hash    request -> its answer, 120 s
+-- KEYS[7]  older     hash    the same, from before; at most 120 s
+-- KEYS[8]  last      string  the last id, 1 h; or until an hour after its time if the clock was set back
 -- ARGV[1]  request       string, unique to these messages
 -- ARGV[2]  max_messages  integer > 0: how many may be unread
 -- ARGV[3]  max_age_ms    integer > 0, or 0 to keep messages of any age
@@ -22,10 +21,9 @@
 -- @include remember
 -- @include since
 -- @include drop_unread
--- @include next_look
 -- @include tell_line
-local messages, unread, claims, _, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local recent, older, last = KEYS[7], KEYS[8], KEYS[9]
+local messages, unread, claims, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local recent, older, last = KEYS[6], KEYS[7], KEYS[8]
 local request, max_messages, max_age_ms, inboxes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local now_us = server_time()
 if not recall(recent, older, request) then

@@ -10,7 +10,6 @@
 -- TWICE    the same; what lapsed claims hold has been put back
 -- COST     O(log N + M), N messages, M of lapsed claims
 -- @include server_time
--- @include put_back
 -- @include put_back_lapsed
 -- @include since
 local messages, unread, claims, claimed, dropped = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

@@ -17,7 +17,6 @@
 -- @include server_time
 -- @include remember
 -- @include put_back
--- @include next_look
 -- @include tell_line
 local messages, unread, claims, claimed, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local recent, older = KEYS[7], KEYS[8]

@@ -10,11 +10,8 @@
 -- TWICE    the same; the line is served as far as permits are free
 -- COST     O(log N), N holders and waiters
 -- @include server_time
--- @include next_token
--- @include outlive
 -- @include drop_lapsed
 -- @include drop_places
--- @include has_room
 -- @include serve_line
 local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
 local holder, inboxes, heir = ARGV[1], ARGV[2], ARGV[3]

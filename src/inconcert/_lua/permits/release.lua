@@ -19,11 +19,8 @@ if redis.call('EXISTS', waiters) == 0 then
   return {held}
 end
 -- @include server_time
--- @include next_token
--- @include outlive
 -- @include drop_lapsed
 -- @include drop_places
--- @include has_room
 -- @include serve_line
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)

@@ -10,7 +10,6 @@
 -- TWICE    0
 -- COST     O(log N), N in line
 -- @include remember
--- @include first_in_line
 -- @include let_in
 local line, told, recent, older, address, inboxes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2]
 local was_there = redis.call('ZREM', line, address)  -- first: it frees memory, so a full server lets the rest pass

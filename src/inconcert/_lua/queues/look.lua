@@ -4,7 +4,7 @@
 -- KEYS[2]  queue    list  ids, the next one first
 -- KEYS[3]  delayed  zset  id -> due time, server ms
 -- KEYS[4]  dead     zset  id -> when it was set aside, server ms
--- ARGV[1]  from     integer >= 0: how many of the items that come next to pass over
+-- ARGV[1]  skip     integer >= 0: how many of the items that come next to pass over
 -- ARGV[2]  limit    integer from 0 to 1,000: how many items to show; fewer are shown if they have 1 MiB
 -- RETURNS  {ready, delayed, claimed, dead, oldest_ms, id, body, ...}: oldest_ms since the oldest of those that are ready
 --          was put in, as far as the two ends of the queue tell, -1 if none is; then the items that come next

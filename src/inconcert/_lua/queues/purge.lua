@@ -16,7 +16,6 @@
 -- COST     O(M log D), M dropped, D delayed items
 -- @include recall
 -- @include remember
--- @include first_in_line
 -- @include let_in
 local bodies, queue, delayed, states, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local line, recent, older, inboxes, request = KEYS[7], KEYS[8], KEYS[9], ARGV[1], ARGV[2]

@@ -10,7 +10,6 @@
 -- TWICE    0: it has left
 -- COST     O(log N), N waiters
 -- @include recall
--- @include remember
 -- @include hand_over
 local waiters, handed, earlier = KEYS[1], KEYS[2], KEYS[3]
 local address, hands_on, inboxes = ARGV[1], ARGV[2], ARGV[3]

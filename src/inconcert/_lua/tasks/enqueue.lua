@@ -1,19 +1,19 @@
 -- tasks/enqueue: add jobs to one queue, to run now or later.
 --
--- KEYS[1]   bodies   hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
--- KEYS[2]   queue    list    ids, the next one first; permanent until claimed
--- KEYS[3]   bell     list    at most one token
--- KEYS[4]   delayed  zset    id -> due time, server ms; permanent until due
--- KEYS[5]   states   hash    id -> where it is, if not in its queue; permanent until the job has ended
--- KEYS[6]   unique   hash    unique name -> id of the job that has it, and when its window ends, server ms, or 0
--- KEYS[7]   checks   zset    unique name -> when to look whether it is still taken, server ms
--- KEYS[8]   dead     zset    id -> when it was set aside, server ms
--- KEYS[9]   recent   hash    id of the first job -> its answer, 120 s
--- KEYS[10]  older    hash    the same, from before; at most 120 s
--- KEYS[11..] result  string  of each job, in the same order
--- ARGV[1]   name     of the queue
--- ARGV[2..] id, envelope, delay_ms, unique name or '', window_ms: for each job, at most 500; window_ms is 0 if the name is
---           taken until the job has ended
+-- KEYS[1]     bodies   hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
+-- KEYS[2]     queue    list    ids, the next one first; permanent until claimed
+-- KEYS[3]     bell     list    at most one token
+-- KEYS[4]     delayed  zset    id -> due time, server ms; permanent until due
+-- KEYS[5]     states   hash    id -> where it is, if not in its queue; permanent until the job has ended
+-- KEYS[6]     unique   hash    unique name -> id of the job that has it, and when its window ends, server ms, or 0
+-- KEYS[7]     checks   zset    unique name -> when to look whether it is still taken, server ms
+-- KEYS[8]     dead     zset    id -> when it was set aside, server ms
+-- KEYS[9]     recent   hash    id of the first job -> its answer, 120 s
+-- KEYS[10]    older    hash    the same, from before; at most 120 s
+-- KEYS[11..]  results  string  of each job, in the same order
+-- ARGV[1]     name     of the queue
+-- ARGV[2..]   jobs     id, envelope, delay_ms, unique name or '', window_ms: for each job, at most 500; window_ms is 0 if the name
+--           is taken until the job has ended
 -- RETURNS   {'', other id, ...}: for each job '' if it was added, else the live job that has its unique name
 -- TWICE     the same, and adds nothing; after the first minute, as long as the job or its result is there
 -- COST      O(N log D), N jobs given, D delayed jobs of the queue

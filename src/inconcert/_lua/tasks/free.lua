@@ -5,7 +5,7 @@
 -- KEYS[3]    recent  hash  request -> its answer, 120 s
 -- KEYS[4]    older   hash  the same, from before; at most 120 s
 -- ARGV[1]    request string, unique to this call
--- ARGV[2..]  name, id: for each job
+-- ARGV[2..]  jobs    name, id: for each job
 -- RETURNS    how many names were freed
 -- TWICE      the same, and nothing is changed, even if a job has its name again, for it was replayed in between
 -- COST       O(N log U), N jobs given, U names taken

@@ -11,17 +11,14 @@
 -- KEYS[9]    followers  zset    'id child', all of score 0: who is to be told when the job of this id has ended
 -- KEYS[10]   outcomes   hash    id -> what became of a job that has children
 -- KEYS[11]   waiting    hash    queue name -> jobs of it that wait for others
--- KEYS[12..] queue      list, then its bell (list) and delayed (zset), for each queue
+-- KEYS[12..] queues     list, then its bell (list) and delayed (zset), for each queue
 -- ARGV[1]    inboxes    what the channel of each session's inbox begins with
--- ARGV[2..]  name       of each queue, in the same order
+-- ARGV[2..]  names      of each queue, in the same order
 -- RETURNS    {left, stuck, queue-name, ...}: how many news there are now; how many of those looked at are put at their end, for
 --            a key of their queue is not ours; and the queues whose keys are needed to go on
 -- TWICE      goes on with what is left: each job is told of each parent once
 -- COST       O(M log F), F pairs of followers; M, of those told and let go, is 200 at most
 -- @include server_time
--- @include ring
--- @include put_off
--- @include bury
 -- @include tell_watchers
 -- @include note_end
 -- @include let_run

@@ -18,8 +18,6 @@
 -- @include server_time
 -- @include recall
 -- @include remember
--- @include ring
--- @include put_off
 -- @include let_run
 local bodies, states, dead, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local recent, older = KEYS[7], KEYS[8]

@@ -8,8 +8,8 @@
 -- KEYS[6]    waiting   hash  queue name -> jobs of it that wait for others
 -- KEYS[7]    clock     string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
 -- KEYS[8]    idle      zset  worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing
--- KEYS[9..]  queue     list, then its delayed (zset), for each queue
--- ARGV[1..]  name      of each queue, in the same order
+-- KEYS[9..]  queues    list, then its delayed (zset), for each queue
+-- ARGV[1..]  names     of each queue, in the same order
 -- RETURNS    {workers, dead, ready, delayed, waiting, oldest_ms, is_paused, finished, ...}: how many workers live
 --            and how many jobs are dead; then for each queue the jobs in it, how long the first has been there since it
 --            was enqueued, -1 if there is none among the first 100, and how many have ended well since ever

@@ -8,6 +8,5 @@
 -- TWICE    looks at others, if there are more
 -- COST     O(M log N), N names, M looked at
 -- @include server_time
--- @include named
 -- @include drop_names
 return drop_names(KEYS[1], KEYS[2], KEYS[3], KEYS[4], math.floor(server_time() / 1000), 500)

@@ -4,10 +4,10 @@
 -- KEYS[2]   queue     list    ids, the next one first; permanent until claimed
 -- KEYS[3]   bell      list    at most one token
 -- KEYS[4]   schedule  string  its last instant for which somebody was there, server ms
--- KEYS[5..] result    string  of the job of each instant: another schedule of its task may have enqueued it
+-- KEYS[5..] results   string  of the job of each instant: another schedule of its task may have enqueued it
 -- ARGV[1]   ttl_ms    integer > 0, for how long a schedule is remembered that nobody looks at
 -- ARGV[2]   void_ms   a last instant that counts no more, for the clock was set back by more than a period since; or ''
--- ARGV[3..] instant_ms, id, envelope: for each instant, in their order, at most 100
+-- ARGV[3..] instants  instant_ms, id, envelope: for each instant, in their order, at most 100
 -- RETURNS   {now_ms, last_ms, added}: the server's clock; the last instant, or now if the schedule is new; how many jobs
 --           were added
 -- TWICE     adds nothing: the instants are not after the last one

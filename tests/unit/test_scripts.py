@@ -1,0 +1,135 @@
+"""Scripts are put together from their includes, and called by the names in their headers."""
+
+from typing import NamedTuple
+
+import pytest
+
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.scripts import Command, Script, assemble, load, loaded
+
+TAKE = Script(
+    "things/take",
+    """\
+-- things/take: take some.
+--
+-- KEYS[1]  holders  zset  who has some
+-- KEYS[2]  bell     list  of a queue
+-- ARGV[1]  holder   string
+-- ARGV[2]  limit    integer
+""",
+)
+TAKE_MANY = Script(
+    "things/take_many",
+    """\
+-- things/take_many: take from several.
+--
+-- KEYS[1]   holders  zset  who has some
+-- KEYS[2..] bells    list  of each queue
+-- ARGV[1]   holder   string
+-- ARGV[2..] names    of each queue
+""",
+)
+
+
+class Holders(NamedTuple):
+    """A bundle with one of the keys."""
+
+    holders: str
+    waiters: str
+
+
+class Queue:
+    """A bundle with the other, and with a method that has the name of a key."""
+
+    bell = "bell of q"
+
+    def holders(self) -> int:
+        """Not a key."""
+        return 0
+
+
+HOLDERS = Holders("holders of l", "waiters of l")
+
+
+def test_keys_come_from_bundles_and_arguments_from_keywords() -> None:
+    """In the order of the header, however they are given."""
+    command = TAKE(Queue(), HOLDERS, limit=3, holder="s.1")
+
+    assert command == Command(TAKE, ("holders of l", "bell of q"), ("s.1", 3))
+    assert TAKE(HOLDERS, bell="b", holder="s.1", limit=3) == Command(TAKE, ("holders of l", "b"), ("s.1", 3))
+
+
+def test_what_has_any_length_is_given_flat() -> None:
+    """Keys and arguments alike, none included."""
+    command = TAKE_MANY(HOLDERS, bells=["a", "b"], holder="s.1", names=(name for name in "ab"))
+
+    assert command == Command(TAKE_MANY, ("holders of l", "a", "b"), ("s.1", "a", "b"))
+    assert TAKE_MANY(HOLDERS, bells=(), holder="s.1", names=()).keys == ("holders of l",)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"holder": "s.1"}, "missing .* 'limit'"),
+        ({"holder": "s.1", "limits": 3}, "unexpected keyword argument 'limits'"),
+        ({"holder": "s.1", "limit": 3, "bell": "another"}, "unexpected keyword argument 'bell'"),
+    ],
+)
+def test_wrong_argument_is_told(given: dict[str, object], message: str) -> None:
+    """One that is missing, misspelt or not of this script; and a key that a bundle has."""
+    with pytest.raises(TypeError, match=message):
+        TAKE(HOLDERS, Queue(), **given)
+
+
+def test_missing_key_is_told() -> None:
+    """By its name in the header: a method of that name is not a key."""
+    with pytest.raises(TypeError, match=r"missing .* 'holders'"):
+        TAKE(Queue(), holder="s.1", limit=3)
+
+
+def test_every_script_of_the_package_has_its_includes() -> None:
+    """None is missing, and none is there twice."""
+    for script in loaded():
+        functions = [line.split("(")[0] for line in script.source.splitlines() if line.startswith("local function ")]
+
+        assert "@include" not in script.source
+        assert len(set(functions)) == len(functions)
+
+
+def test_include_brings_its_own_includes_once_and_first() -> None:
+    """A function stands before the first that calls it, whichever file asked for it."""
+    files = {
+        "things/take": "-- @include ring\n-- @include serve\nserve() ring()",
+        "include/serve": "-- @include ring\nlocal function serve() ring() end\n",
+        "include/ring": "local function ring() end\n",
+    }
+    swapped = files | {"things/take": "-- @include serve\n-- @include ring\nserve() ring()"}
+    for text in (assemble("things/take", files.__getitem__), assemble("things/take", swapped.__getitem__)):
+        assert text.count("local function ring") == 1
+        assert text.index("local function ring") < text.index("local function serve") < text.index("serve() ring()\n")
+
+
+def test_circle_of_includes_is_refused() -> None:
+    """With the way around it."""
+    files = {
+        "things/take": "-- @include ring",
+        "include/ring": "-- @include serve",
+        "include/serve": "-- @include ring",
+    }
+
+    with pytest.raises(ValueError, match="things/take includes include/ring includes include/serve includes"):
+        assemble("things/take", files.__getitem__)
+
+
+def test_missing_include_fails_when_the_script_is_loaded() -> None:
+    """That is at import: scripts are loaded at the head of modules."""
+    with pytest.raises(FileNotFoundError, match=r"nothing\.lua"):
+        load("permits/nothing")
+
+
+def test_bundle_is_filled_by_the_names_of_its_fields() -> None:
+    """Under the tag of the object; also from one of its keys."""
+    keys = Keyspace("shop").of(Holders, "lock", "door")
+
+    assert keys == Holders("{shop:lock:door}:holders", "{shop:lock:door}:waiters")
+    assert Keyspace.beside(Holders, keys.waiters) == keys
