@@ -267,6 +267,44 @@ async def test_health_of_a_server_that_is_down_or_mute(concert: Coordinator, own
         assert why in answer["error"]
 
 
+# What is logged.
+
+
+@pytest.mark.parametrize("level", ["debug", "INFO", "warning", None])
+@pytest.mark.parametrize("options", [[], ["--processes=2"]], ids=["one", "processes"])
+async def test_log_level_is_the_lowest_that_is_logged(
+    concert: Coordinator, level: str | None, options: list[str]
+) -> None:
+    """By default INFO; worker processes have it from their parent."""
+    options = [*options, *([f"--log-level={level}"] if level else [])]
+    await concert.enqueue("wait", [0], queue="late", delay=0.01)
+    await concert.enqueue("fail", queue="late", delay=0.01)
+    async with start(concert, "worker", SERVICE, "--queues=late", "--burst", *options) as child:
+        assert await child.wait() == 0
+        lines = child.errors()
+    assert " ERROR inconcert.claims[" in lines
+    assert (" INFO inconcert.tasks[" in lines) == (level != "warning")
+    assert (" DEBUG inconcert.claims[" in lines) == (level == "debug")
+
+
+async def test_log_level_of_a_module_that_has_set_up_logging(concert: Coordinator, tmp_path: Path) -> None:
+    """Its format and level stay; the option changes the level of our loggers, and of no other."""
+    (tmp_path / "quiet.py").write_text(
+        "import logging\nfrom inconcert import Coordinator\nlogging.basicConfig(format='MINE %(message)s')\n"
+        "concert = Coordinator.from_env()\n@concert.task(name='t')\n"
+        "async def t():\n    log = logging.getLogger('shop')\n    log.info('sold')\n    log.warning('sold out')\n"
+    )
+    said: list[str] = []
+    for options in ([], ["--log-level=info"]):
+        await concert.enqueue("t")
+        async with start(concert, "worker", "quiet:concert", "--burst", *options, folder=tmp_path) as child:
+            assert await child.wait() == 0
+            said.append(child.errors())
+    assert said[0] == "MINE sold out\n"
+    assert "MINE worker " in said[1]
+    assert "MINE sold\n" not in said[1]
+
+
 # What cannot start.
 
 
@@ -333,6 +371,7 @@ def test_module_that_cannot_be_imported_shows_where(tmp_path: Path) -> None:
         (["--queues=a,a"], "none twice"),
         (["--queues=a,"], "name"),
         (["--grace=inf"], "grace is inf"),
+        (["--log-level=loud"], "'loud' is not one of"),
         (["--queues=a,b", "--weights=1"], "a whole number for each of the 2 queues"),
         (["--queues=a,b", "--weights=1,-2"], "a whole number for each of the 2 queues"),
     ],

@@ -21,6 +21,12 @@ async def wait(seconds: float) -> None:
     await anyio.sleep(seconds)
 
 
+@concert.task(name="fail", max_attempts=1)
+async def fail() -> None:
+    """Fail, for good."""
+    raise ValueError("no")
+
+
 @concert.task(name="exit")
 async def exit_in_a_task() -> None:
     """End the process, from where no worker can prevent it."""

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Coroutine
 from dataclasses import asdict
+from enum import StrEnum
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,6 +48,16 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
         raise typer.Exit
 
 
+class LogLevel(StrEnum):
+    """What `--log-level` takes."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+
 @app.callback()
 def inconcert(
     *,
@@ -76,6 +87,10 @@ def worker(
         bool, typer.Option("--reload", help="Start again when a .py file here changes. For development.")
     ] = False,
     uvloop: Annotated[bool, typer.Option("--uvloop", help="Use uvloop's event loop.")] = False,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(case_sensitive=False, help="The lowest level that is logged.", show_default="info"),
+    ] = None,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C: running ones then have the grace to end, a second signal ends them at once."""
@@ -87,11 +102,13 @@ def worker(
     if parent is None and (processes > 1 or reload):
         options = [f"--queues={queues}", f"--concurrency={concurrency}", f"--grace={grace}"]
         options += [f"--weights={weights}"] if weights else []
+        options += [f"--log-level={log_level}"] if log_level else []
         options += ["--burst"] * burst + ["--uvloop"] * uvloop
         command = [sys.executable, "-m", "inconcert", "worker", target, *options, "--parent"]
-        _log_to_stderr()
+        _log_to_stderr(log_level)
         sys.exit(asyncio.run(Parent(command, processes, burst=burst, watch=Path.cwd() if reload else None).run()))
     concert = _load(target)
+    _log_to_stderr(log_level)
     try:
         durations.in_seconds("grace", grace)
         shares = _shares(names, weights) if weights else None
@@ -116,6 +133,7 @@ def health(
 ) -> None:
     """Exit with 0 if a worker could claim jobs now, else with 1, and say so in a line of JSON."""
     concert = _load(target)
+    _log_to_stderr(None)
     names = _names(queues) if queues is not None else []
     try:
         concert.consume(_NOBODYS_QUEUE, *names)
@@ -158,11 +176,9 @@ def _shares(queues: list[str], weights: str) -> dict[str, int]:
 
 def _load(target: str) -> Coordinator:
     try:
-        concert = load(target)
+        return load(target)
     except BadTarget as error:
         _refuse(str(error))
-    _log_to_stderr()
-    return concert
 
 
 def _refuse(why: str) -> NoReturn:
@@ -170,9 +186,11 @@ def _refuse(why: str) -> NoReturn:
     sys.exit(CANNOT_START)
 
 
-def _log_to_stderr() -> None:
-    """Unless the user's module has set up its own logging."""
-    logging.basicConfig(level=logging.INFO, format=_LINE)
+def _log_to_stderr(level: LogLevel | None) -> None:
+    """Unless the user's module has set up its own logging: then only a level that is given counts, for our loggers."""
+    logging.basicConfig(level=(level or LogLevel.INFO).upper(), format=_LINE)
+    if level is not None:
+        logging.getLogger("inconcert").setLevel(level.upper())
 
 
 def _run(work: Coroutine[object, object, None], *, uvloop: bool) -> None:
