@@ -4,7 +4,7 @@ Start it with `uvicorn examples.marketplace.app:app`; INCONCERT_URL names its se
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, HTTPException
@@ -19,7 +19,7 @@ concert = Coordinator.from_env()
 
 
 @asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001 - FastAPI passes it
+async def lifespan(app: FastAPI) -> AsyncGenerator[None]:  # noqa: ARG001 - FastAPI passes it
     async with concert:
         yield
 
@@ -108,7 +108,7 @@ async def write(chat_id: str, message: Message) -> None:
 async def read(user: str) -> list[Received]:
     """What was said since the last time, in all chats of a user."""
     return [
-        Received(chat_id=batch.chat_id, sender=message.sender, text=message.body)
+        Received(chat_id=batch.chat_id, sender=message.sender, text=str(message.body))
         for batch in await concert.chat.fetch(user)
         for message in batch.messages
     ]

@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -53,6 +53,8 @@ class Demo:
         await self.customers.offer(self.items)
         self.say(f"{len(self.items)} items are on offer, and {len(BUYERS)} buyers want {len(self.wishes)}")
 
+        left_behind: set[str] = set()
+        recovered_after: float | None = None
         async with anyio.create_task_group() as background:
             background.start_soon(self.tell_news)
             async with anyio.create_task_group() as crowd:
@@ -139,16 +141,21 @@ class Demo:
 
     async def count_connections(self) -> None:
         """Count the service's: it coordinates by scripts and messages, and the rest are commands of its own."""
-        commands = [client["cmd"] for client in await self.redis.client_list() if client["name"] == "service"]
+        clients = await self.redis.client_list()  # pyright: ignore[reportUnknownMemberType] - redis-py's own
+        commands = [client["cmd"] for client in clients if client["name"] == "service"]
         shared = sum(command in ("evalsha", "subscribe") for command in commands)
         self.connections = max(self.connections, (shared, len(commands) - shared))
 
     async def count_idle_commands(self) -> float:
         """How many commands per second the server gets from all processes together; a script counts as one."""
-        before = (await self.redis.info("stats"))["total_reads_processed"]
+        before = await self.count_reads()
         await asyncio.sleep(IDLE)
-        after = (await self.redis.info("stats"))["total_reads_processed"]
-        return (after - before - 1) / IDLE
+        return (await self.count_reads() - before - 1) / IDLE
+
+    async def count_reads(self) -> int:
+        """How often the server has read what clients sent."""
+        stats = await self.redis.info("stats")  # pyright: ignore[reportUnknownMemberType] - redis-py's own
+        return int(stats["total_reads_processed"])
 
 
 async def until(fact: Callable[[], Awaitable[T]]) -> T:
@@ -161,19 +168,20 @@ async def until(fact: Callable[[], Awaitable[T]]) -> T:
 
 async def main(purchases: int) -> int:
     """Start everything, run the demo, and print the summary; returns the exit status."""
+    evidence: Evidence | None = None
     with anyio.CancelScope() as scope:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, scope.cancel)
         async with started() as (redis, http, victim):
             evidence = await Demo(redis, http, purchases).run(victim)
-    if scope.cancelled_caught:
+    if evidence is None or scope.cancelled_caught:
         print("\nstopped; nothing is left running")
         return 130
     return report(facts(evidence))
 
 
 @asynccontextmanager
-async def started() -> AsyncIterator[tuple[Redis, httpx.AsyncClient, int]]:
+async def started() -> AsyncGenerator[tuple[Redis, httpx.AsyncClient, int]]:
     """A server, a service and two workers; gives ways to the first two, and the process id of one worker."""
     async with Coordinator.embedded() as concert:
         with tempfile.TemporaryDirectory() as folder, Processes() as processes:
