@@ -65,7 +65,7 @@ async def offer(item_id: str, item: Item) -> None:
 
 @app.post("/items/{item_id}/purchase")
 async def purchase(item_id: str, order: Order) -> Receipt:
-    """Buy an item; 409 for whoever comes second."""
+    """Buy an item; 409 if it is sold already."""
     async with concert.lock(f"item:{item_id}") as lease:
         offered = await concert.redis.hget("shop:items", item_id)
         if offered is None:
