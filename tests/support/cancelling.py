@@ -60,6 +60,7 @@ class _Steps:
     ) -> None:
         self.waits = 0
         self.was_cancelled_in_vain = False
+        self._has_cancelled = False
         self._steps = coroutine.__await__()
         self._number = number
         self._moment = moment
@@ -78,7 +79,8 @@ class _Steps:
             try:
                 answer = yield awaited
             except BaseException as error:  # noqa: BLE001 - it is the coroutine's to handle
-                self.was_cancelled_in_vain = isinstance(error, asyncio.CancelledError)
+                # A deadline within the coroutine may cancel it, too, and go on.
+                self.was_cancelled_in_vain = self._has_cancelled and isinstance(error, asyncio.CancelledError)
                 step = partial(self._steps.throw, error)
             else:
                 step = partial(self._steps.send, answer)
@@ -86,7 +88,12 @@ class _Steps:
     def _cancel_while(self, awaited: "asyncio.Future[Any] | None") -> None:
         task = asyncio.current_task()
         assert task is not None
-        cancel: Callable[[], object] = task.cancel if self._scope is None else self._scope.cancel
+        means: Callable[[], object] = task.cancel if self._scope is None else self._scope.cancel
+
+        def cancel() -> None:
+            self._has_cancelled = True
+            means()
+
         if awaited is None or self._moment == "as the wait begins":
             cancel()
         elif self._moment == "as the wait ends":
