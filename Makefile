@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST := $(VENV)/oldest
 BENCH ?= locks signals elections chat tasks
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # Tests wait more than they compute, so more of them run at once than there are cores.
@@ -12,7 +13,7 @@ PEERS := arq docket saq streaq taskiq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format types docs pytest rights uvloop bench clean
+.PHONY: help demo test lint format types docs pytest rights oldest uvloop bench clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,7 +21,7 @@ help: ## list the verbs
 demo: $(VENV)/.demo ## run the example service, with a server of its own
 	$(BIN)/python -m examples.marketplace.demo
 
-test: lint types docs rights pytest ## everything that must hold before a change goes in
+test: lint types docs rights oldest pytest ## everything that must hold before a change goes in
 
 lint: $(VENV)/.dev ## style and formatting
 	$(BIN)/ruff check .
@@ -43,6 +44,10 @@ pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
 # What fakeredis shows depends neither on the user nor on the event loop.
 rights: $(VENV)/.dev ## the contract tests as the user that docs/how-to/deploy.md prints, in another database
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" --least-rights --database 5 tests/contract
+
+oldest: $(OLDEST)/.installed ## the contract tests, and those of connections, with the oldest versions of what is required
+	$(OLDEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" \
+	  tests/contract tests/faults/test_channel.py tests/faults/test_link.py tests/faults/test_opening.py
 
 # Not in `test`: closing a loop of uvloop has hung after a test now and then.
 uvloop: $(VENV)/.dev ## the contract and fault tests on uvloop
@@ -73,6 +78,12 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/.python
 $(VENV)/.dev: pyproject.toml src/inconcert/_version.py | $(VENV)/.python
 	$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.demo $@
+
+$(OLDEST)/.installed: pyproject.toml | $(VENV)/.python
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet 'pip>=25.1'
+	$(@D)/bin/pip install --quiet --group oldest --editable '.[tests]'
+	@touch $@
 
 # A peer that cannot be installed is left out.
 $(VENV)/peers/%/.installed: pyproject.toml | $(VENV)/.python

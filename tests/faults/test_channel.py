@@ -37,6 +37,7 @@ from inconcert._core.session import Session
 from inconcert._redis import channel as channel_module
 from inconcert._redis import pubsub as pubsub_module
 from inconcert._redis.call import Call
+from inconcert._redis.driver import get_connection
 from inconcert._redis.scripts import Script
 from inconcert._redis.wire import _TransportWire
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
@@ -633,7 +634,7 @@ async def test_idle_connection_with_an_unread_reply_is_not_used_as_it_is(server:
         pool = client.connection_pool
         dirty: list[Any] = []
         for _ in range(3):
-            connection = await pool.get_connection()
+            connection = await get_connection(pool)
             await connection.send_command("ECHO", "another's reply")
             dirty.append(connection)
         for connection in dirty:
@@ -713,7 +714,7 @@ async def test_user_s_client_is_not_closed(server: RealServer) -> None:
     """It is its owner's."""
     async with new_client(server.url) as client:
         pool = client.connection_pool
-        connection = await pool.get_connection()
+        connection = await get_connection(pool)
         async with Coordinator.from_client(client) as concert:
             assert concert.redis is client
         assert connection.is_connected

@@ -15,6 +15,7 @@ import redis.asyncio.connection
 import redis.exceptions
 
 from inconcert._redis.clients import Client, check_client
+from inconcert._redis.driver import get_connection
 from inconcert._redis.replies import ErrorReply, Reply, error_for
 from inconcert._redis.scripts import Command
 from inconcert.errors import OutcomeUnknown, Unavailable
@@ -86,7 +87,7 @@ class Peer:
 
     @asynccontextmanager
     async def _connection(self, *, anew: bool) -> AsyncGenerator[Connection]:
-        connection: Connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
+        connection = await get_connection(self._pool)
         try:
             if anew:
                 await connection.disconnect(nowait=True)

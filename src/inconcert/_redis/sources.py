@@ -7,9 +7,9 @@ import redis.asyncio
 import redis.exceptions
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.maint_notifications import MaintNotificationsConfig
 
 from inconcert._redis.clients import Client, check_client
+from inconcert._redis.driver import without_maintenance
 from inconcert._redis.embedded import EmbeddedServer
 from inconcert._rules.urls import check_url, option_names, without_secrets
 
@@ -91,8 +91,7 @@ class UrlSource:
             socket_connect_timeout=self._timeout,
             # By default a command whose connection broke is sent up to 10 times more, whatever it does.
             retry=Retry(NoBackoff(), 0),
-            # Without this a connection that holds an unread reply may be given out again, and answer with it.
-            maint_notifications_config=MaintNotificationsConfig(enabled=False),
+            **without_maintenance(),
         )
         return client
 

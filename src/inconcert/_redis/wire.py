@@ -19,6 +19,7 @@ import redis.asyncio
 import redis.asyncio.connection
 import redis.exceptions
 
+from inconcert._redis.driver import has_input
 from inconcert._redis.failures import cannot_connect
 from inconcert._redis.replies import ErrorReply, Reply
 from inconcert.errors import Unavailable
@@ -94,7 +95,7 @@ async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
             # Whatever an idle connection of the pool may still have to say, it must not be heard here.
             await connection.disconnect(nowait=True)
             await connection.connect()  # type: ignore[no-untyped-call]
-            if await connection.can_read():
+            if await has_input(connection):
                 raise ConnectionError("the new connection says something that nobody asked for")
         if task is not None and task.cancelling() > cancellations:
             raise asyncio.CancelledError  # it was swallowed: the driver uses wait_for, which does that in Python 3.11
