@@ -20,7 +20,7 @@ import anyio
 
 from inconcert._core.held import local_deadline
 from inconcert._core.listening import Heard, Listening
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
@@ -74,7 +74,7 @@ class Barrier:
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         name: Which barrier. The same name in the same namespace is the same barrier, on any machine.
         parties: How many must arrive, 1 to 10,000.
         ttl: Life of a participant's lease between renewals, in seconds.
@@ -87,7 +87,7 @@ class Barrier:
 
     def __init__(
         self,
-        access: Access,
+        ref: SessionRef,
         name: str,
         parties: int,
         *,
@@ -97,9 +97,9 @@ class Barrier:
         self._name = name
         if type(parties) is not int or not 1 <= parties <= _MOST:
             raise ValueError(f"parties of barrier {name!r} is {parties!r}; give a whole number from 1 to {_MOST}")
-        keys = access.keys.of(_Keys, "barrier", name)
-        self._access = access
-        self._terms = _Terms(name, keys, access.keys.channel("barrier", name), parties, durations.ttl(ttl))
+        keys = ref.keys.of(_Keys, "barrier", name)
+        self._ref = ref
+        self._terms = _Terms(name, keys, ref.keys.channel("barrier", name), parties, durations.ttl(ttl))
         self._timeout = durations.timeout(timeout)
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ class Barrier:
             waiting 1 renewal at each third of `ttl`.
         """
         seconds = self._timeout if timeout is ... else durations.timeout(timeout)
-        participant = _Participant(self._access.session, self._terms)
+        participant = _Participant(self._ref.session, self._terms)
         if seconds == 0:
             await participant.arrive(waits=False)
         else:
@@ -161,7 +161,7 @@ class Barrier:
 
         Cost: 1 round trip.
         """
-        waiting: int = await self._access.session.run(_COUNT(self._terms.keys))
+        waiting: int = await self._ref.session.run(_COUNT(self._terms.keys))
         return waiting
 
     async def abort(self) -> None:
@@ -176,7 +176,7 @@ class Barrier:
 
         Cost: 1 round trip, and 1 message to each process in which someone waits.
         """
-        session = self._access.session
+        session = self._ref.session
         await session.run(_ABORT(self._terms.keys, request=session.new_address(), changes=self._terms.changes))
 
     async def reset(self) -> None:
@@ -191,7 +191,7 @@ class Barrier:
 
         Cost: 1 round trip, and 1 message to each process in which someone waits.
         """
-        session = self._access.session
+        session = self._ref.session
         await session.run(_RESET(self._terms.keys, request=session.new_address(), changes=self._terms.changes))
 
 

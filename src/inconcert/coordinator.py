@@ -9,7 +9,7 @@ from typing import Literal, Self, TypeVar
 
 from inconcert._claims.consuming import Guarantee
 from inconcert._core.completion import to_the_end
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._redis.clients import Client
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.sources import ClientSource, EmbeddedSource, Source, UrlSource
@@ -174,19 +174,19 @@ class Coordinator(TaskCoordinator):
         self._source = source
         self._key_ring = key_ring
         self._timeout = _call_timeout(timeout)
-        self._access = Access(Keyspace(namespace, source.database))
+        self._ref = SessionRef(Keyspace(namespace, source.database))
         self._client: Client | None = None
         self._state: Literal["closed", "opening", "open", "closing"] = "closed"
         self._process = 0  # the one in which it was opened last
         self._set_up_tasks()
-        self._chat = Chats(self._access)
-        self._getters = Getters(self._access)
-        self._timetable = Timetable(self._access)
+        self._chat = Chats(self._ref)
+        self._getters = Getters(self._ref)
+        self._timetable = Timetable(self._ref)
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_access"):  # its arguments were refused
+        if not hasattr(self, "_ref"):  # its arguments were refused
             return "<Coordinator, not set up>"
-        return f"<Coordinator {self.url or ''} namespace={self._access.keys.namespace!r} {self._state}>"
+        return f"<Coordinator {self.url or ''} namespace={self._ref.keys.namespace!r} {self._state}>"
 
     async def __aenter__(self) -> Self:
         try:
@@ -202,12 +202,12 @@ class Coordinator(TaskCoordinator):
             self._client = await self._source.open()
             pool = self._client.connection_pool
             server = self.url or "of a client of its own"
-            session = Session(pool, self._access.keys, self._key_ring, server=server, timeout=self._timeout)
+            session = Session(pool, self._ref.keys, self._key_ring, server=server, timeout=self._timeout)
             await session.open()
         except BaseException:
             await to_the_end(self._close(None))
             raise
-        self._access.opened = session
+        self._ref.opened = session
         self._state = "open"
         self._timetable.start()
         return self
@@ -217,7 +217,7 @@ class Coordinator(TaskCoordinator):
     ) -> None:
         if self._timetable.runs_here:  # closing would wait for the function, and the function for closing
             raise RuntimeError(f"{self!r} cannot be closed by a function of its own every(); close it from outside")
-        session, self._access.opened = self._access.opened, None
+        session, self._ref.opened = self._ref.opened, None
         self._state = "closing"
         await to_the_end(self._close(session))
 
@@ -237,9 +237,9 @@ class Coordinator(TaskCoordinator):
     def _leave_to_parent(self) -> None:
         """Forget what was opened in the process of which this one is a fork: sockets and a loop that are not ours."""
         source = self._source.in_child()
-        left = self._access.opened, self._client, self._source, self._timetable.forget(), self._getters.forget()
+        left = self._ref.opened, self._client, self._source, self._timetable.forget(), self._getters.forget()
         _of_parents.append(left)  # to the end of this process, for finalizers would reach into what both have
-        self._access.opened = self._client = None
+        self._ref.opened = self._client = None
         self._source = source
         self._state = "closed"
 
@@ -261,25 +261,25 @@ class Coordinator(TaskCoordinator):
 
     def lock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> Lock:
         """A lock: one holder at a time, first come first served, fenced. See `Lock`."""
-        return Lock(self._access, name, ttl=ttl, timeout=timeout)
+        return Lock(self._ref, name, ttl=ttl, timeout=timeout)
 
     def locks(self, *names: str, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> Locks:
         """Several locks as one: all of them or none, without deadlock. See `Locks`."""
-        return Locks(self._access, *names, ttl=ttl, timeout=timeout)
+        return Locks(self._ref, *names, ttl=ttl, timeout=timeout)
 
     def semaphore(
         self, name: str, *, limit: int, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
     ) -> Semaphore:
         """A semaphore: up to `limit` holders at a time, first come first served. See `Semaphore`."""
-        return Semaphore(self._access, name, limit=limit, ttl=ttl, timeout=timeout)
+        return Semaphore(self._ref, name, limit=limit, ttl=ttl, timeout=timeout)
 
     def rate_limiter(self, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> RateLimiter:
         """A rate limiter: `limit` permits per `period` seconds, for all processes together. See `RateLimiter`."""
-        return RateLimiter(self._access, name, limit, period, burst=burst)
+        return RateLimiter(self._ref, name, limit, period, burst=burst)
 
     def rwlock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> RWLock:
         """A lock that readers share and a writer has alone, first come first served. See `RWLock`."""
-        return RWLock(self._access, name, ttl=ttl, timeout=timeout)
+        return RWLock(self._ref, name, ttl=ttl, timeout=timeout)
 
     def election(
         self,
@@ -290,7 +290,7 @@ class Coordinator(TaskCoordinator):
         candidate: str | None = None,
     ) -> Election:
         """An election: one leader at a time, which stays until it ends or dies. See `Election`."""
-        return Election(self._access, name, ttl=ttl, timeout=timeout, candidate=candidate)
+        return Election(self._ref, name, ttl=ttl, timeout=timeout, candidate=candidate)
 
     def every(self, period: Seconds, *, name: str | None = None) -> Callable[[F], F]:
         """Let one process at a time run a coroutine function at this period: `@concert.every(300)`.
@@ -327,25 +327,25 @@ class Coordinator(TaskCoordinator):
 
     def event(self, name: str, *, ttl: Seconds = EVENT_TTL) -> Event:
         """An event: lets everyone pass while it is set. See `Event`."""
-        return Event(self._access, name, ttl=ttl)
+        return Event(self._ref, name, ttl=ttl)
 
     def latch(self, name: str, count: int, *, ttl: Seconds = LATCH_TTL) -> Latch:
         """A latch: opens once `count` things are done. See `Latch`."""
-        return Latch(self._access, name, count, ttl=ttl)
+        return Latch(self._ref, name, count, ttl=ttl)
 
     def barrier(
         self, name: str, parties: int, *, ttl: Seconds = BARRIER_TTL, timeout: Seconds | None = None
     ) -> Barrier:
         """A barrier: lets its parties pass when all have arrived, round after round. See `Barrier`."""
-        return Barrier(self._access, name, parties, ttl=ttl, timeout=timeout)
+        return Barrier(self._ref, name, parties, ttl=ttl, timeout=timeout)
 
     def signal(self, name: str) -> Signal:
         """A signal: wakes all who wait for it, or the one who has waited longest. See `Signal`."""
-        return Signal(self._access, name)
+        return Signal(self._ref, name)
 
     def signals(self, pattern: str) -> Signals:
         """All signals whose names fit a glob, such as `deploy.*`, to subscribe to. See `Signals`."""
-        return Signals(self._access, pattern)
+        return Signals(self._ref, pattern)
 
     def queue(
         self,
@@ -359,7 +359,7 @@ class Coordinator(TaskCoordinator):
     ) -> Queue:
         """A queue of items: each goes to one who gets, and comes back unless it is acknowledged. See `Queue`."""
         return Queue(
-            self._access,
+            self._ref,
             self._getters,
             name,
             order=order,
@@ -378,7 +378,7 @@ class Coordinator(TaskCoordinator):
         max_age: Seconds | None = None,
     ) -> Mailbox:
         """A mailbox: messages for one recipient, kept while they are away. See `Mailbox`."""
-        return Mailbox(self._access, name, ttl=ttl, max_messages=max_messages, max_age=max_age)
+        return Mailbox(self._ref, name, ttl=ttl, max_messages=max_messages, max_age=max_age)
 
     @property
     def chat(self) -> Chats:
@@ -389,7 +389,7 @@ class Coordinator(TaskCoordinator):
         self, name: str, *, tokenizer: Callable[[str], list[str]] = tokenize, stop_words: Collection[str] = ()
     ) -> Index:
         """An index: finds documents by their words, ranked by relevance and by scores of their own. See `Index`."""
-        return Index(self._access, name, tokenizer=tokenizer, stop_words=stop_words)
+        return Index(self._ref, name, tokenizer=tokenizer, stop_words=stop_words)
 
 
 def _call_timeout(timeout: Seconds) -> float:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import anyio
 
 from inconcert._core.listening import Heard, Listening
-from inconcert._core.session import Access
+from inconcert._core.session import SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
@@ -45,7 +45,7 @@ class Event:
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         name: Which event. The same name in the same namespace is the same event, on any machine.
         ttl: How long it stays set unless it is set again, in seconds.
 
@@ -54,11 +54,11 @@ class Event:
         InvalidName: `name` is empty or longer than 512 bytes.
     """
 
-    def __init__(self, access: Access, name: str, *, ttl: Seconds = EVENT_TTL) -> None:
-        self._access = access
+    def __init__(self, ref: SessionRef, name: str, *, ttl: Seconds = EVENT_TTL) -> None:
+        self._ref = ref
         self._name = name
-        self._keys = access.keys.of(_Keys, "event", name)
-        self._changes = access.keys.channel("event", name)
+        self._keys = ref.keys.of(_Keys, "event", name)
+        self._changes = ref.keys.channel("event", name)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class Event:
 
         Cost: 1 round trip, and 1 message to each process in which someone waits.
         """
-        session = self._access.session
+        session = self._ref.session
         command = _SET(self._keys, request=session.new_address(), ttl_ms=self._ttl_ms, changes=self._changes)
         await session.run(command)
 
@@ -88,7 +88,7 @@ class Event:
 
         Cost: 1 round trip.
         """
-        session = self._access.session
+        session = self._ref.session
         await session.run(_CLEAR(self._keys, request=session.new_address()))
 
     async def is_set(self) -> bool:
@@ -125,7 +125,7 @@ class Event:
     # Below.
 
     async def _becomes_set(self) -> Literal[True]:
-        async with Listening(self._access.session, self._changes) as listening:
+        async with Listening(self._ref.session, self._changes) as listening:
             asked_at = time.monotonic()
             is_set, looked_at = await self._look()
             while not is_set:
@@ -140,5 +140,5 @@ class Event:
         return True
 
     async def _look(self) -> tuple[int, int]:
-        is_set, now_us = await self._access.session.run(_LOOK(self._keys))
+        is_set, now_us = await self._ref.session.run(_LOOK(self._keys))
         return is_set, now_us

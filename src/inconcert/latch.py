@@ -5,7 +5,7 @@ from typing import NamedTuple
 import anyio
 
 from inconcert._core.listening import Heard, Listening
-from inconcert._core.session import Access
+from inconcert._core.session import SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
@@ -47,7 +47,7 @@ class Latch:
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         name: Which latch. The same name in the same namespace is the same latch, on any machine.
         count: How many must be counted, 0 to 1,000,000,000; 0 is open from the start.
         ttl: How long the server remembers it after the last count, in seconds.
@@ -57,11 +57,11 @@ class Latch:
         InvalidName: `name` is empty or longer than 512 bytes.
     """
 
-    def __init__(self, access: Access, name: str, count: int, *, ttl: Seconds = LATCH_TTL) -> None:
-        self._access = access
+    def __init__(self, ref: SessionRef, name: str, count: int, *, ttl: Seconds = LATCH_TTL) -> None:
+        self._ref = ref
         self._name = name
-        self._keys = access.keys.of(_Keys, "latch", name)
-        self._changes = access.keys.channel("latch", name)
+        self._keys = ref.keys.of(_Keys, "latch", name)
+        self._changes = ref.keys.channel("latch", name)
         self._count = _whole(f"count of latch {name!r}", count, least=0)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
 
@@ -85,7 +85,7 @@ class Latch:
         Cost: 1 round trip, and 1 message to each process in which someone waits.
         """
         _whole("n", n, least=1)
-        session = self._access.session
+        session = self._ref.session
         await session.channel.has_room()
         request = session.new_address()
         command = _COUNT_DOWN(self._keys, request=request, n=n, ttl_ms=self._ttl_ms, changes=self._changes)
@@ -98,7 +98,7 @@ class Latch:
 
         Cost: 1 round trip.
         """
-        return self._left(await self._access.session.run(_LOOK(self._keys)))
+        return self._left(await self._ref.session.run(_LOOK(self._keys)))
 
     async def wait(self, *, timeout: Seconds | None = None) -> None:
         """Wait until it is open; return at once if it is.
@@ -125,7 +125,7 @@ class Latch:
     # Below.
 
     async def _opens(self) -> bool:
-        async with Listening(self._access.session, self._changes) as listening:
+        async with Listening(self._ref.session, self._changes) as listening:
             left = await self.remaining()
             while left:
                 heard = await listening.next()

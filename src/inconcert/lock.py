@@ -6,7 +6,7 @@ to the guarded resource.  Many tasks may share one `Lock`.
 
 from inconcert._core.lease import Grant, Lease
 from inconcert._core.permits import Permits
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._rules.durations import Seconds
 
 __all__ = ["Lock"]
@@ -33,7 +33,7 @@ class Lock(Permits[Lease]):
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         name: Which lock. The same name in the same namespace is the same lock, on any machine.
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever, 0 tries once.
@@ -44,9 +44,9 @@ class Lock(Permits[Lease]):
     """
 
     def __init__(
-        self, access: Access, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
+        self, ref: SessionRef, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
     ) -> None:
-        super().__init__(access, "lock", name, limit=1, ttl=ttl, timeout=timeout)
+        super().__init__(ref, "lock", name, limit=1, ttl=ttl, timeout=timeout)
 
     def _lease(self, session: Session, grant: Grant) -> Lease:
         return Lease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)

@@ -12,7 +12,7 @@ from inconcert._core.completion import to_the_end
 from inconcert._core.held import local_deadline
 from inconcert._core.lease import Grant, Lease, PermitKeys
 from inconcert._core.line import Parting
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
@@ -48,7 +48,7 @@ class Locks(Acquirable["Leases"]):
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         names: Which locks, 1 to 100; the order does not matter.
         ttl: Life of each lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()` for all of them, in seconds; None waits for ever, 0 tries
@@ -60,14 +60,16 @@ class Locks(Acquirable["Leases"]):
         InvalidName: A name is empty or longer than 512 bytes.
     """
 
-    def __init__(self, access: Access, *names: str, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> None:
+    def __init__(
+        self, ref: SessionRef, *names: str, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
+    ) -> None:
         super().__init__("locks", ", ".join(map(str, names)), timeout)
         if not 1 <= len(names) <= _MOST:
             raise ValueError(f"locks() is given {len(names)} names; give from 1 to {_MOST}")
-        self._keys = {name: access.keys.of(PermitKeys, "lock", name) for name in names}
+        self._keys = {name: ref.keys.of(PermitKeys, "lock", name) for name in names}
         if len(self._keys) < len(names):
             raise ValueError(f"locks{names!r} has a name twice, and would wait for itself; give each name once")
-        self._access = access
+        self._ref = ref
         self._ttl = durations.ttl(ttl)
 
     async def _take(self, *, waits: bool) -> "Leases | None":
@@ -77,11 +79,11 @@ class Locks(Acquirable["Leases"]):
         return leases
 
     def _trouble(self, since: float) -> InconcertError | None:
-        return self._access.session.channel.trouble(since)
+        return self._ref.session.channel.trouble(since)
 
     async def _take_at_once(self) -> "Leases | None":
         """Take all of them in one step, if every one is free; None if not, or if the grant came too late to act on."""
-        session = self._access.session
+        session = self._ref.session
         await session.channel.has_room()
         holders = [session.new_address() for _ in self._keys]
         attempt = _Attempt(session, dict(zip(holders, self._keys.values(), strict=True)), self._ttl)
@@ -112,7 +114,7 @@ class Locks(Acquirable["Leases"]):
         taken: dict[str, Lease] = {}
         try:
             for name in sorted(self._keys):
-                taken[name] = await Lock(self._access, name, ttl=self._ttl).acquire()
+                taken[name] = await Lock(self._ref, name, ttl=self._ttl).acquire()
         except BaseException:
             Leases(taken).let_go()
             raise

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import anyio
 
 from inconcert._core.insisting import insist
-from inconcert._core.session import Access
+from inconcert._core.session import SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
@@ -49,11 +49,11 @@ class Timetable:
     """The periodic functions of a coordinator, each in a task of its own while the coordinator is open.
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
     """
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, ref: SessionRef) -> None:
+        self._ref = ref
         self._entries: dict[str, _Entry] = {}
         self._tasks: set[asyncio.Task[None]] | None = None  # None while closed
 
@@ -65,7 +65,7 @@ class Timetable:
             ValueError: One of this name is registered, or `period` is not above 0.
             InvalidName: The name is empty or longer than 512 bytes.
         """
-        entry = _Entry(self._access, function, period=period, name=name)
+        entry = _Entry(self._ref, function, period=period, name=name)
         if entry.name in self._entries:
             raise ValueError(f"a periodic function {entry.name!r} is registered already; give one another name=")
         self._entries[entry.name] = entry
@@ -98,7 +98,7 @@ class Timetable:
 class _Entry:
     """One periodic function."""
 
-    def __init__(self, access: Access, function: PeriodicFunction, *, period: Seconds, name: str | None) -> None:
+    def __init__(self, ref: SessionRef, function: PeriodicFunction, *, period: Seconds, name: str | None) -> None:
         if not inspect.iscoroutinefunction(function):
             raise TypeError(f"{function!r} is not a coroutine function, and could not be stopped; write `async def`")
         try:
@@ -106,11 +106,11 @@ class _Entry:
         except TypeError as error:
             raise TypeError(f"{function!r} cannot be called without arguments: {error}") from error
         self.name = name_of(function) if name is None else name
-        self._access = access
+        self._ref = ref
         self._function = function
         self._period_ms = milliseconds(durations.period(period))
-        self._election = Election(access, self.name, kind="periodic")
-        self._keys = access.keys.of(_Keys, "periodic", self.name)
+        self._election = Election(ref, self.name, kind="periodic")
+        self._keys = ref.keys.of(_Keys, "periodic", self.name)
 
     def start(self) -> asyncio.Task[None]:
         return asyncio.create_task(self._run(), name=f"inconcert every {self.name}")
@@ -140,7 +140,7 @@ class _Entry:
 
     async def _turn(self) -> None:
         """Return when a run has begun."""
-        session = self._access.session
+        session = self._ref.session
         while True:
             command = _BEGIN(self._keys, request=session.new_address(), period_ms=self._period_ms)
             wait_ms = await insist(_log, f"periodic function {self.name!r}", partial(session.run, command))

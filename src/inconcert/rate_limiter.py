@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
@@ -83,7 +83,7 @@ class RateLimiter:
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         name: Which limiter. The same name in the same namespace is the same limiter, on any machine; each caller is
             judged by its own `limit`, `period` and `burst`.
         limit: How many permits come back per period: 1 or more, and at most 100,000 per second.
@@ -95,10 +95,10 @@ class RateLimiter:
         InvalidName: `name` is empty or longer than 512 bytes.
     """
 
-    def __init__(self, access: Access, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> None:
-        self._access = access
+    def __init__(self, ref: SessionRef, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> None:
+        self._ref = ref
         self._name = name
-        self._keys = access.keys.of(_Keys, "rate_limiter", name)
+        self._keys = ref.keys.of(_Keys, "rate_limiter", name)
         period_us = round(durations.period(period) * _SECOND)
         _whole(f"limit of rate limiter {name!r}", limit, most=period_us * _FASTEST // _SECOND)
         self._interval_us = -(-period_us // limit)  # rounded up: never more than asked for
@@ -154,7 +154,7 @@ class RateLimiter:
 
     async def _take(self, cost: int, longest_us: int) -> Reply:
         _whole("cost", cost, most=self._burst)
-        session = self._access.session
+        session = self._ref.session
         await session.channel.has_room()
         terms = _Terms(cost * self._interval_us, self._burst * self._interval_us, longest_us)
         turn = _Turn(session, self._keys, terms)

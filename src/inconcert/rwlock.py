@@ -3,7 +3,7 @@
 from inconcert._core.lease import Grant, Lease, PermitKeys
 from inconcert._core.line import Parting
 from inconcert._core.permits import LeaseT_co, Permits
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules.durations import Seconds
@@ -42,7 +42,7 @@ class RWLock:
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         name: Which lock. The same name in the same namespace is the same lock, on any machine.
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever, 0 tries once.
@@ -53,11 +53,11 @@ class RWLock:
     """
 
     def __init__(
-        self, access: Access, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
+        self, ref: SessionRef, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
     ) -> None:
         self._name = name
-        self._read = ReadLock(access, name, ttl=ttl, timeout=timeout)
-        self._write = WriteLock(access, name, ttl=ttl, timeout=timeout)
+        self._read = ReadLock(ref, name, ttl=ttl, timeout=timeout)
+        self._write = WriteLock(ref, name, ttl=ttl, timeout=timeout)
 
     def __repr__(self) -> str:
         return f"<RWLock {self._name!r}>"
@@ -75,9 +75,9 @@ class _Side(Permits[LeaseT_co]):
     """One side of a reader-writer lock. Its `holders` are those of this side, its `waiters` those of both."""
 
     def __init__(
-        self, access: Access, name: str, *, limit: int, ttl: Seconds, timeout: Seconds | None, mark: str
+        self, ref: SessionRef, name: str, *, limit: int, ttl: Seconds, timeout: Seconds | None, mark: str
     ) -> None:
-        super().__init__(access, "rwlock", name, limit=limit, ttl=ttl, timeout=timeout, mark=mark)
+        super().__init__(ref, "rwlock", name, limit=limit, ttl=ttl, timeout=timeout, mark=mark)
 
     async def locked(self) -> bool:
         """Whether `acquire` would wait: the other side holds, or others wait already.
@@ -101,8 +101,8 @@ class ReadLock(_Side[Lease]):
     `holders()` are the readers; `waiters()` counts readers and writers.  Made by `RWLock.read`.
     """
 
-    def __init__(self, access: Access, name: str, *, ttl: Seconds, timeout: Seconds | None) -> None:
-        super().__init__(access, name, limit=_READERS, ttl=ttl, timeout=timeout, mark="")
+    def __init__(self, ref: SessionRef, name: str, *, ttl: Seconds, timeout: Seconds | None) -> None:
+        super().__init__(ref, name, limit=_READERS, ttl=ttl, timeout=timeout, mark="")
 
     def _lease(self, session: Session, grant: Grant) -> Lease:
         return Lease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)
@@ -114,8 +114,8 @@ class WriteLock(_Side["WriteLease"]):
     `holders()` is the writer, if any; `waiters()` counts readers and writers.  Made by `RWLock.write`.
     """
 
-    def __init__(self, access: Access, name: str, *, ttl: Seconds, timeout: Seconds | None) -> None:
-        super().__init__(access, name, limit=1, ttl=ttl, timeout=timeout, mark=_ALONE)
+    def __init__(self, ref: SessionRef, name: str, *, ttl: Seconds, timeout: Seconds | None) -> None:
+        super().__init__(ref, name, limit=1, ttl=ttl, timeout=timeout, mark=_ALONE)
 
     def _lease(self, session: Session, grant: Grant) -> "WriteLease":
         return WriteLease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)

@@ -2,7 +2,7 @@
 
 from inconcert._core.lease import Grant, Lease
 from inconcert._core.permits import Permits
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._rules.durations import Seconds
 
 __all__ = ["Semaphore"]
@@ -29,7 +29,7 @@ class Semaphore(Permits[Lease]):
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         name: Which semaphore. The same name in the same namespace is the same semaphore, on any machine.
         limit: How many holders there may be at once, 1 to 100,000.
         ttl: Life of a lease between renewals, in seconds.
@@ -41,9 +41,9 @@ class Semaphore(Permits[Lease]):
     """
 
     def __init__(
-        self, access: Access, name: str, *, limit: int, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
+        self, ref: SessionRef, name: str, *, limit: int, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
     ) -> None:
-        super().__init__(access, "semaphore", name, limit=limit, ttl=ttl, timeout=timeout)
+        super().__init__(ref, "semaphore", name, limit=limit, ttl=ttl, timeout=timeout)
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= _MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"limit of semaphore {name!r} is {limit!r}; give a whole number from 1 to {_MOST}")
 

@@ -238,7 +238,7 @@ async def test_lapsed_participant_breaks_the_round_for_all(
 
 def all_participants(barrier: Barrier) -> list[Any]:
     """Those of one session that wait."""
-    kept = barrier._access.session.renewal._kept.values()
+    kept = barrier._ref.session.renewal._kept.values()
     return [participant for reference, _ in kept if (participant := reference()) is not None]
 
 
@@ -390,7 +390,7 @@ async def test_closing_while_one_arrives_leaves_the_round(
     barrier: Barrier, elsewhere: Coordinator, there: Barrier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its arrival is taken back, although nobody has heard yet that it has arrived."""
-    channel = elsewhere._access.session.channel
+    channel = elsewhere._ref.session.channel
     submit = channel.submit
     closing: list[asyncio.Task[None]] = []
 

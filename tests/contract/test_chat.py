@@ -57,7 +57,7 @@ async def bodies(chat: Chats, user: str, **options: Any) -> list[JSON]:
 async def keys_of(concert: Coordinator, pattern: str) -> list[str]:
     """The keys of the test's namespace that match."""
     client: Any = raw(concert)
-    return sorted([key.decode() async for key in client.scan_iter(f"*{concert._access.keys.namespace}:{pattern}")])
+    return sorted([key.decode() async for key in client.scan_iter(f"*{concert._ref.keys.namespace}:{pattern}")])
 
 
 async def kept(concert: Coordinator) -> list[str]:
@@ -736,10 +736,10 @@ async def test_broken_off_loop_leaves_no_subscription(any_concert: Coordinator, 
     """Leaving by `break` is enough."""
     async for batch in chat.listen("bob"):
         assert batch.chat_id == kitchen
-        assert any_concert._access.session.broadcasts._channels
+        assert any_concert._ref.session.broadcasts._channels
         break
 
-    await eventually(lambda: not any_concert._access.session.broadcasts._channels)
+    await eventually(lambda: not any_concert._ref.session.broadcasts._channels)
 
 
 async def test_closing_the_coordinator_ends_the_loop(server: RealServer, namespace: str) -> None:

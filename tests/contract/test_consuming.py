@@ -26,7 +26,7 @@ async def any_concert(any_concert: Coordinator) -> AsyncIterator[Coordinator]:
 
 async def ledger_of(concert: Coordinator) -> Ledger:
     """Where the jobs are."""
-    return await read_ledger(raw(concert), concert._access.keys.namespace)
+    return await read_ledger(raw(concert), concert._ref.keys.namespace)
 
 
 async def put(concert: Coordinator, count: int, *queues: str) -> None:

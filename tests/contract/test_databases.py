@@ -65,7 +65,7 @@ async def test_what_is_said_in_one_database_is_not_heard_in_another(pair: list[C
             listen(),
         )
     ]
-    listened = here._access.session.broadcasts
+    listened = here._ref.session.broadcasts
     await eventually(lambda: sum(topic.is_confirmed for topic in listened._channels.values()) == 6)
     await eventually(lambda: all(topic.is_confirmed for topic in listened._patterns.values()) and listened._patterns)
     heard: list[bytes] = []

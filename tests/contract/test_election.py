@@ -652,7 +652,7 @@ async def test_watcher_looks_again_when_it_may_have_missed_something(
     """And says nothing if nothing has changed."""
     seen: list[ElectionRecord | None] = []
     task = await watched(there, seen)
-    session = there._access.session
+    session = there._ref.session
     [listener] = session.broadcasts._channels[there._changes.encode()].listeners
     listener.missed()
     term = await election.acquire()
@@ -670,7 +670,7 @@ async def test_watcher_is_not_misled_by_what_was_said_before_it_looked(election:
     seen: list[ElectionRecord | None] = []
     term = await election.acquire()
     task = await watched(there, seen)
-    session = there._access.session
+    session = there._ref.session
     [listener] = session.broadcasts._channels[there._changes.encode()].listeners
     listener.hear(there._changes, b"1 10000 x.1 7 0 nobody")
     listener.hear(there._changes, b"2 0 ")

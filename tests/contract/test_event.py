@@ -156,7 +156,7 @@ async def test_thousand_waiters_pass_by_one_message(concert: Coordinator) -> Non
     """Nobody asks the server anything more."""
     event = concert.event("ready")
     waiters = [asyncio.create_task(event.wait()) for _ in range(1000)]
-    channels = concert._access.session.broadcasts._channels
+    channels = concert._ref.session.broadcasts._channels
     await eventually(lambda: [len(topic.listeners) for topic in channels.values()] == [1000])
     await event.is_set()  # after the last look of each
     before = await commands_processed(concert)

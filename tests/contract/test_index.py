@@ -31,7 +31,7 @@ async def keys_of(concert: Coordinator, *, lasting: bool = True) -> set[str]:
     client: Any = raw(concert)
     return {
         key.decode().rpartition(":")[2]
-        async for key in client.scan_iter(f"*{concert._access.keys.namespace}:index:*")
+        async for key in client.scan_iter(f"*{concert._ref.keys.namespace}:index:*")
         if (await client.pttl(key) == -1) is lasting
     }
 

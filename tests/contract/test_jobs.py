@@ -216,7 +216,7 @@ async def test_those_who_wait_here_for_one_job_have_one_place(any_concert: Coord
 async def test_end_during_a_look_is_not_missed(any_concert: Coordinator) -> None:
     """One who looks hears what comes before the reply of the look is read."""
     watches = any_concert._tasks._watches
-    watch = watches.join(any_concert._access.session, "job")
+    watch = watches.join(any_concert._ref.session, "job")
     try:
         changed = watch.changed
         watch.hear("look")
@@ -593,7 +593,7 @@ async def test_progress_is_seen_by_whoever_asks(any_concert: Coordinator) -> Non
 
 async def _keys(concert: Coordinator) -> list[bytes]:
     client: Any = raw(concert)
-    return [key async for key in client.scan_iter(f"*{concert._access.keys.namespace}:tasks*")]
+    return [key async for key in client.scan_iter(f"*{concert._ref.keys.namespace}:tasks*")]
 
 
 async def test_body_knows_its_job(any_concert: Coordinator) -> None:
@@ -874,7 +874,7 @@ async def test_many_large_jobs_go_in_portions(any_concert: Coordinator) -> None:
     @any_concert.task(name="t")
     async def task(text: str) -> None: ...
 
-    session = any_concert._access.session
+    session = any_concert._ref.session
     most = 0
     submit = session.channel.submit
 
@@ -1185,4 +1185,4 @@ async def test_claim_that_is_cancelled_at_its_beginning_leaves_no_worker(any_con
             await asyncio.sleep(0)
             claiming.cancel()
             await asyncio.wait([claiming])
-    assert not any_concert._access.session.renewal.close()
+    assert not any_concert._ref.session.renewal.close()

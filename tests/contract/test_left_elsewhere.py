@@ -39,7 +39,7 @@ async def nothing(concert: Coordinator) -> None:
 
 async def is_unheard(concert: Coordinator) -> bool:
     """Whether nobody listens to anything."""
-    broadcasts = concert._access.session.broadcasts
+    broadcasts = concert._ref.session.broadcasts
     return not broadcasts._channels and not broadcasts._patterns
 
 

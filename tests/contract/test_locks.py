@@ -206,7 +206,7 @@ async def test_what_is_lost_while_the_next_is_waited_for_is_taken_again(
     await in_line(there.lock("b"), 1)
     [holder] = await there.lock("a").holders()
     await raw(any_concert).zrem(there.lock("a")._keys.holders, holder)
-    session = any_concert._access.session
+    session = any_concert._ref.session
     await eventually(lambda: holder not in session.renewal._kept)
     await lease.release()
     leases = await waiter
@@ -236,7 +236,7 @@ async def test_cancellation_at_any_await_leaves_nothing(
     async def cancel_once(number: int) -> bool:
         leases = [await there.lock(name).acquire(timeout=1) for name in busy]
         victim = asyncio.create_task(cancel_at(number, how[0], visit(any_concert.locks("b", "a")), means=how[1]))
-        await eventually(lambda: victim.done() or any_concert._access.session.lines._lines)
+        await eventually(lambda: victim.done() or any_concert._ref.session.lines._lines)
         follower = asyncio.create_task(visit(there.locks("a", "b")))
         for lease in leases:
             await lease.release()

@@ -290,13 +290,13 @@ async def test_waiting_fetch_is_woken_by_a_message(elsewhere: Coordinator, mailb
     waiting = asyncio.create_task(there.fetch(timeout=None))
     await in_line(elsewhere, mailbox, 1)
     sent: list[Call] = []
-    submit = elsewhere._access.session.channel.submit
+    submit = elsewhere._ref.session.channel.submit
 
     def count(call: Call) -> None:
         sent.append(call)
         submit(call)
 
-    elsewhere._access.session.channel.submit = count  # type: ignore[method-assign]
+    elsewhere._ref.session.channel.submit = count  # type: ignore[method-assign]
     await asyncio.sleep(0.1)
     assert sent == []
     await mailbox.send(7)
@@ -363,7 +363,7 @@ async def test_wait_ends_in_time_with_nothing(any_concert: Coordinator, mailbox:
     assert await mailbox.fetch(timeout=timedelta(seconds=0.1)) == []
     assert 0.09 < time.monotonic() - started < 2
     await in_line(any_concert, mailbox, 0)
-    session = any_concert._access.session
+    session = any_concert._ref.session
     assert not session.wakeups._addressees
     assert not session.lines._lines
 

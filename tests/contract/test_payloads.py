@@ -128,7 +128,7 @@ async def test_large_typed_arguments_are_refused(any_concert: Coordinator) -> No
 async def put_as_it_is(concert: Coordinator, job_id: str, envelope: bytes) -> None:
     """A job as another release may have written it."""
     client: Any = raw(concert)
-    keys = JobKeys(concert._access.keys)
+    keys = JobKeys(concert._ref.keys)
     await client.hset(keys.bodies, job_id, b"1700000000000 " + envelope)
     await client.rpush(keys.queue("default").queue, job_id)
 
@@ -164,7 +164,7 @@ async def processes(
     concert: Coordinator, *keys: Mapping[str, str] | None, accept_unsigned: bool = False
 ) -> AsyncGenerator[list[Coordinator]]:
     """A coordinator for each of these signing keys, as other processes have them."""
-    namespace = concert._access.keys.namespace
+    namespace = concert._ref.keys.namespace
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(
@@ -203,7 +203,7 @@ async def test_signed_job_runs(any_concert: Coordinator) -> None:
         await here.enqueue("t", [2])
         await here.enqueue_many([task.call(3), task.call(4)])
         client: Any = raw(any_concert)
-        bodies = await client.hvals(JobKeys(here._access.keys).bodies)
+        bodies = await client.hvals(JobKeys(here._ref.keys).bodies)
         assert all(body.split(b" ")[1:3] == [b"hmac1", b"old"] for body in bodies)
         assert await run_all(there) == ([1, 2, 3, 4], [])
 

@@ -29,7 +29,7 @@ async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[C
 
 def key_of(concert: Coordinator, name: str) -> str:
     """Where the latest run is kept."""
-    return concert._access.keys.of(PeriodicKeys, "periodic", name).latest
+    return concert._ref.keys.of(PeriodicKeys, "periodic", name).latest
 
 
 def entry(concert: Coordinator, name: str) -> _Entry:

@@ -28,7 +28,7 @@ from tests.support.raw import raw
 
 async def places(concert: Coordinator, name: str = "q") -> Places:
     """Where the items are."""
-    return await read_places(raw(concert), concert._access.keys.namespace, name)
+    return await read_places(raw(concert), concert._ref.keys.namespace, name)
 
 
 async def take(queue: Queue, count: int) -> list[Any]:
@@ -121,20 +121,20 @@ async def test_delayed_item_joins_the_queue_when_it_is_due(
     await queue.put(2, delay=3600)
     await queue.put(1)
     assert (await queue.counts()).delayed == 1
-    keys = ItemKeys(any_concert._access.keys, "q")
+    keys = ItemKeys(any_concert._ref.keys, "q")
     [due] = await raw(any_concert).zrange(keys.only.delayed, 0, -1)
     await raw(any_concert).zadd(keys.only.delayed, {due: 1})
-    await Promoter(any_concert._access.session, keys, [keys.only], to_the_front=order == "lifo").promote()
+    await Promoter(any_concert._ref.session, keys, [keys.only], to_the_front=order == "lifo").promote()
     assert await take(queue, 2) == expected
 
 
 @pytest.mark.parametrize(("order", "step"), [("fifo", 1), ("lifo", -1)])
 async def test_items_due_at_one_instant_come_in_their_order(any_concert: Coordinator, order: Any, step: int) -> None:
     """However many digits their ids have; and so do those that are set aside at one instant, the latest first."""
-    queue, keys = any_concert.queue("q", order=order, max_attempts=1), ItemKeys(any_concert._access.keys, "q")
+    queue, keys = any_concert.queue("q", order=order, max_attempts=1), ItemKeys(any_concert._ref.keys, "q")
     await queue.put_many(list(range(120)), delay=3600)
     await make_all_due(any_concert, keys.only.delayed)
-    promoter = Promoter(any_concert._access.session, keys, [keys.only], to_the_front=order == "lifo")
+    promoter = Promoter(any_concert._ref.session, keys, [keys.only], to_the_front=order == "lifo")
     await promoter.promote()
     deliveries = [await queue.get() for _ in range(120)]
     assert [delivery.item for delivery in deliveries] == list(range(120))[::step]
@@ -219,7 +219,7 @@ async def test_get_at_once_takes_what_is_due(any_concert: Coordinator) -> None:
     """Also if nobody has moved it yet."""
     queue = any_concert.queue("q")
     await queue.put(1, delay=3600)
-    keys = ItemKeys(any_concert._access.keys, "q")
+    keys = ItemKeys(any_concert._ref.keys, "q")
     [due] = await raw(any_concert).zrange(keys.only.delayed, 0, -1)
     await raw(any_concert).zadd(keys.only.delayed, {due: 1})
     assert (await queue.get(timeout=0)).item == 1
@@ -357,7 +357,7 @@ async def test_item_that_cannot_be_read_is_set_aside(any_concert: Coordinator) -
     """And those behind it are handed out."""
     queue = any_concert.queue("q")
     await queue.put_many([1, 2])
-    keys = ItemKeys(any_concert._access.keys, "q")
+    keys = ItemKeys(any_concert._ref.keys, "q")
     [first, _] = await raw(any_concert).lrange(keys.only.queue, 0, -1)
     await raw(any_concert).hset(keys.bodies, first, "12 {")
     assert await queue.peek() == [None, 2]
@@ -370,7 +370,7 @@ async def test_items_that_cannot_be_read_hide_no_other(any_concert: Coordinator)
     """Not even from one who does not wait."""
     queue = any_concert.queue("q")
     await queue.put_many([1, 2, 3])
-    keys = ItemKeys(any_concert._access.keys, "q")
+    keys = ItemKeys(any_concert._ref.keys, "q")
     for id_ in (await raw(any_concert).lrange(keys.only.queue, 0, -1))[:2]:
         await raw(any_concert).hset(keys.bodies, id_, "12 {")
     assert (await queue.get(timeout=0)).item == 3
@@ -378,7 +378,7 @@ async def test_items_that_cannot_be_read_hide_no_other(any_concert: Coordinator)
 
 async def test_item_that_is_not_signed_is_set_aside(any_concert: Coordinator) -> None:
     """If there are keys; what is signed with one of them comes out as it was put in."""
-    namespace = any_concert._access.keys.namespace
+    namespace = any_concert._ref.keys.namespace
     keys = {"now": "a secret of 16 bytes"}
     async with Coordinator.from_client(any_concert.redis, namespace=namespace, signing_keys=keys) as signing:
         await any_concert.queue("q").put("unsigned")
@@ -442,7 +442,7 @@ async def test_waiting_put_is_let_in_when_there_is_room(any_concert: Coordinator
 
 async def in_line(concert: Coordinator, count: int) -> None:
     """Until so many wait for room."""
-    line = ItemKeys(concert._access.keys, "q").line
+    line = ItemKeys(concert._ref.keys, "q").line
 
     async def stand() -> bool:
         return bool(await raw(concert).zcard(line) == count)
@@ -529,7 +529,7 @@ async def test_oldest_age_is_that_of_the_oldest(any_concert: Coordinator, order:
     assert await queue.oldest_age() is None
     await queue.put("old")
     await queue.put("new")
-    keys = ItemKeys(any_concert._access.keys, "q")
+    keys = ItemKeys(any_concert._ref.keys, "q")
     ids = await raw(any_concert).lrange(keys.only.queue, 0, -1)
     await raw(any_concert).hset(keys.bodies, ids[0 if order == "fifo" else -1], '1000 "old"')
     age = await queue.oldest_age()
@@ -633,7 +633,7 @@ async def test_closed_coordinator_refuses(namespace: str) -> None:
 
 async def test_closing_gives_everything_back_and_sends_waiters_away(any_concert: Coordinator) -> None:
     """What was got is back at the front, in order and without an attempt; its body is cancelled."""
-    there = Coordinator.from_client(any_concert.redis, namespace=any_concert._access.keys.namespace)
+    there = Coordinator.from_client(any_concert.redis, namespace=any_concert._ref.keys.namespace)
     async with there:
         queue = there.queue("q")
         await queue.put_many([1, 2, 3])
@@ -665,7 +665,7 @@ async def test_closing_gives_everything_back_and_sends_waiters_away(any_concert:
 
 async def test_coordinator_may_be_opened_again(any_concert: Coordinator) -> None:
     """A queue made before it was open works in each opening."""
-    there = Coordinator.from_client(any_concert.redis, namespace=any_concert._access.keys.namespace)
+    there = Coordinator.from_client(any_concert.redis, namespace=any_concert._ref.keys.namespace)
     queue = there.queue("q")
     for number in range(2):
         async with there:
@@ -676,7 +676,7 @@ async def test_coordinator_may_be_opened_again(any_concert: Coordinator) -> None
 @pytest.mark.parametrize("part", ["queue", "delayed"])
 async def test_foreign_key_is_an_error_and_takes_nothing(any_concert: Coordinator, part: str) -> None:
     """A put adds nothing, and those who wait hear of it."""
-    queue, keys = any_concert.queue("q"), ItemKeys(any_concert._access.keys, "q")
+    queue, keys = any_concert.queue("q"), ItemKeys(any_concert._ref.keys, "q")
     await raw(any_concert).set(getattr(keys.only, part), "foreign", px=60_000)
     for call in (queue.put(1), queue.put(1, delay=1), queue.get(timeout=5), queue.size()):
         with pytest.raises(WrongState):
@@ -687,7 +687,7 @@ async def test_foreign_key_is_an_error_and_takes_nothing(any_concert: Coordinato
 @pytest.mark.parametrize("part", ["delayed", "line"])
 async def test_purge_beside_a_foreign_key_drops_nothing(any_concert: Coordinator, part: str) -> None:
     """What is ready stays so: a body without a place would count as claimed for ever."""
-    queue, keys = any_concert.queue("q"), ItemKeys(any_concert._access.keys, "q")
+    queue, keys = any_concert.queue("q"), ItemKeys(any_concert._ref.keys, "q")
     await queue.put_many([1, 2])
     key = keys.line if part == "line" else keys.only.delayed
     await raw(any_concert).set(key, "foreign", px=60_000)
@@ -699,7 +699,7 @@ async def test_purge_beside_a_foreign_key_drops_nothing(any_concert: Coordinator
 
 async def test_foreign_bell_keeps_an_item_from_being_put_in(any_concert: Coordinator) -> None:
     """Else it would be there, though its put has failed."""
-    queue, keys = any_concert.queue("q"), ItemKeys(any_concert._access.keys, "q")
+    queue, keys = any_concert.queue("q"), ItemKeys(any_concert._ref.keys, "q")
     await raw(any_concert).set(keys.only.bell, "foreign", px=60_000)
     for delay in (0, 1):
         with pytest.raises(WrongState):

@@ -131,14 +131,14 @@ async def test_messages_come_in_portions(measured: Coordinator) -> None:
 async def test_large_results_are_acknowledged_in_portions(measured: Coordinator, monkeypatch: Any) -> None:
     """Those of all jobs that end in one turn; small ones go together."""
     packed: list[int] = []
-    submit = measured._access.session.channel.submit
+    submit = measured._ref.session.channel.submit
 
     def keep(call: Call) -> None:
         if call.command.script.name == "claims/ack":
             packed.append(len(call.packed))
         submit(call)
 
-    monkeypatch.setattr(measured._access.session.channel, "submit", keep)
+    monkeypatch.setattr(measured._ref.session.channel, "submit", keep)
     for _ in range(NUMBER):
         await measured.enqueue("large", [])
     async with measured.consume("default", prefetch=NUMBER) as jobs:

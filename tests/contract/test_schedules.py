@@ -50,17 +50,17 @@ async def in_background(coroutine: Coroutine[Any, Any, object]) -> "AsyncGenerat
 
 def scheduling(concert: Coordinator) -> Scheduler:
     """What a worker runs beside its jobs."""
-    return Scheduler(concert._access, JobKeys(concert._access.keys), concert._registry.schedules)
+    return Scheduler(concert._ref, JobKeys(concert._ref.keys), concert._registry.schedules)
 
 
 async def jobs_of(concert: Coordinator) -> list[str]:
     """The ids of all jobs."""
-    return (await read_ledger(raw(concert), concert._access.keys.namespace)).bodies
+    return (await read_ledger(raw(concert), concert._ref.keys.namespace)).bodies
 
 
 def last_key(concert: Coordinator, number: int = 0) -> str:
     """Where the last instant of a schedule is."""
-    return JobKeys(concert._access.keys).schedule(str(concert._registry.schedules[number]))
+    return JobKeys(concert._ref.keys).schedule(str(concert._registry.schedules[number]))
 
 
 async def set_last(concert: Coordinator, seconds: float) -> None:
@@ -125,7 +125,7 @@ async def test_cron_expression_enqueues(any_concert: Coordinator) -> None:
 
     async with scheduling(any_concert):
         await eventually(lambda: jobs_of(any_concert))
-    [job_id] = (await read_ledger(raw(any_concert), any_concert._access.keys.namespace)).ready["reports"]
+    [job_id] = (await read_ledger(raw(any_concert), any_concert._ref.keys.namespace)).ready["reports"]
     assert job_id.startswith("report@20")
 
 
@@ -215,7 +215,7 @@ Tick = Callable[..., Coroutine[Any, Any, Any]]
 @pytest.fixture
 def tick(any_concert: Coordinator) -> Tick:
     """The script."""
-    keys = JobKeys(any_concert._access.keys)
+    keys = JobKeys(any_concert._ref.keys)
 
     async def run(*instants: str | int, void_ms: str | int = "") -> Any:
         command = TICK(
@@ -227,7 +227,7 @@ def tick(any_concert: Coordinator) -> Tick:
             void_ms=void_ms,
             instants=instants,
         )
-        return await any_concert._access.session.run(command)
+        return await any_concert._ref.session.run(command)
 
     return run
 
@@ -240,13 +240,13 @@ async def test_tick_run_twice_adds_once(any_concert: Coordinator, tick: Tick) ->
     await asyncio.sleep(0.002)
     assert (await tick(instant, "id", "{}"))[1:] == [instant, 1]
     assert (await tick(instant, "id", "{}"))[1:] == [instant, 0]
-    await raw(any_concert).delete(JobKeys(any_concert._access.keys).bodies)
+    await raw(any_concert).delete(JobKeys(any_concert._ref.keys).bodies)
     assert (await tick(instant, "id", "{}"))[1:] == [instant, 0]
 
 
 async def test_tick_adds_no_job_whose_result_is_kept(any_concert: Coordinator, tick: Tick) -> None:
     """Another schedule of the task had the same instant, and the job is done."""
-    await raw(any_concert).set(JobKeys(any_concert._access.keys).result("a"), "succeeded 1", px=60_000)
+    await raw(any_concert).set(JobKeys(any_concert._ref.keys).result("a"), "succeeded 1", px=60_000)
     assert (await tick(1000, "a", "{}", 2000, "b", "{}"))[1:] == [2000, 1]
     assert await jobs_of(any_concert) == ["b"]
 
@@ -264,7 +264,7 @@ async def test_tick_adds_the_instants_after_the_last(any_concert: Coordinator, t
     """In their order; a schedule that the server forgot goes on with what it is given."""
     assert (await tick(1000, "a", "{}", 2000, "b", "{}"))[1:] == [2000, 2]
     assert (await tick(1000, "a", "{}", 2000, "b", "{}", 3000, "c", "{}"))[1:] == [3000, 1]
-    ledger = await read_ledger(raw(any_concert), any_concert._access.keys.namespace)
+    ledger = await read_ledger(raw(any_concert), any_concert._ref.keys.namespace)
     assert ledger.ready == {"q": ["a", "b", "c"]}
 
 
@@ -272,7 +272,7 @@ async def test_tick_forgets_a_last_instant_that_has_not_come(any_concert: Coordi
     """The one that was seen, and no other: another worker may have gone on from now already."""
     now_ms, *_ = await tick()
     ahead = now_ms + 86_400_000
-    await raw(any_concert).set(JobKeys(any_concert._access.keys).schedule("s"), ahead)
+    await raw(any_concert).set(JobKeys(any_concert._ref.keys).schedule("s"), ahead)
     assert (await tick(void_ms=ahead + 1))[1:] == [ahead, 0]
     again_ms, last_ms, _ = await tick(void_ms=ahead)
     assert last_ms == again_ms

@@ -125,7 +125,7 @@ async def test_waiters_share_one_subscription_of_their_process(any_concert: Coor
     assert processes == 1
     assert await signal.broadcast("go") == 1
     assert await asyncio.gather(*tasks) == ["go"] * 1000
-    assert not any_concert._access.session.broadcasts._channels
+    assert not any_concert._ref.session.broadcasts._channels
 
 
 async def test_signals_of_different_names_do_not_meet(any_concert: Coordinator) -> None:
@@ -436,7 +436,7 @@ async def test_subscription_is_entered_once_at_a_time(any_concert: Coordinator, 
         await subscription.__aenter__()
     await first
     await subscription.__aexit__()
-    assert not any_concert._access.session.broadcasts._channels
+    assert not any_concert._ref.session.broadcasts._channels
     async with subscription:
         await signal.broadcast(7)
         assert await subscription.next(timeout=5) == 7

@@ -40,7 +40,7 @@ async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[C
 
 async def ledger_of(concert: Coordinator) -> Ledger:
     """Where the jobs are."""
-    return await read_ledger(raw(concert), concert._access.keys.namespace)
+    return await read_ledger(raw(concert), concert._ref.keys.namespace)
 
 
 async def until(concert: Coordinator, fact: Callable[[Ledger], object]) -> Ledger:
@@ -218,7 +218,7 @@ async def asleep(concert: Coordinator, *, count: int = 1) -> None:
 
     async def looked() -> bool:
         client: Any = raw(concert)
-        keys = [key async for key in client.scan_iter(match=f"*{concert._access.keys.namespace}:tasks*:claimed:*")]
+        keys = [key async for key in client.scan_iter(match=f"*{concert._ref.keys.namespace}:tasks*:claimed:*")]
         return len(keys) >= count
 
     await eventually(looked)
@@ -239,7 +239,7 @@ async def test_done_job_leaves_its_result_for_a_time_and_nothing_else(any_concer
             await make_due(any_concert, "q")
     await until(any_concert, lambda ledger: not ledger.workers)
     client: Any = raw(any_concert)
-    namespace = any_concert._access.keys.namespace
+    namespace = any_concert._ref.keys.namespace
     keys = [key async for key in client.scan_iter(match=f"*{namespace}:*") if b":bell:" not in key]
     kept = {key.rpartition(b"}:")[2].partition(b":")[0]: await client.pttl(key) for key in keys}
     assert set(kept) == {b"result", b"finished", b"clock", b"recent"}

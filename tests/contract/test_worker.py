@@ -664,7 +664,7 @@ async def test_worker_says_what_it_serves(
         any_concert.task(name=queue, queue=queue)(print)
     with caplog.at_level(logging.INFO, "inconcert.tasks"):
         await any_concert.run_worker(*queues, burst=True)
-    name, namespace = any_concert._access.session.id, any_concert._access.keys.namespace
+    name, namespace = any_concert._ref.session.id, any_concert._ref.keys.namespace
     assert (
         f"worker {name} starts; pid: {os.getpid()}; inconcert: {inconcert.__version__}; "
         f"server: {any_concert.url or 'of a client of its own'}; namespace: {namespace}; "
@@ -708,7 +708,7 @@ async def test_worker_says_that_it_has_ended(
             if how != "cancel":
                 stop.set()
                 await running
-    name = any_concert._access.session.id
+    name = any_concert._ref.session.id
     assert re.fullmatch(rf"worker {name} has ended after 0\.\d s; attempts: 1", caplog.messages[-1])
 
 

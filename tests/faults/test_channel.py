@@ -71,7 +71,7 @@ async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
 
 def session_of(concert: Coordinator) -> Session:
     """Return what its primitives are given."""
-    return concert._access.session
+    return concert._ref.session
 
 
 async def echo(session: Session, text: str) -> None:

@@ -52,7 +52,7 @@ async def contents(concert: Coordinator) -> dict[str, tuple[Any, bool]]:
         b"string": client.get,
     }
     found: dict[str, tuple[Any, bool]] = {}
-    async for key in client.scan_iter(f"*{concert._access.keys.namespace}:*"):
+    async for key in client.scan_iter(f"*{concert._ref.keys.namespace}:*"):
         if key.endswith((b":recent", b":older")):
             continue
         value = await reads[await client.type(key)](key)
@@ -69,7 +69,7 @@ async def listed(concert: Coordinator, user: str) -> list[str]:
 
 async def nothing_is_under_way(concert: Coordinator) -> None:
     """Return when the server has answered all that the coordinator sent before."""
-    await concert._access.session.run(load("chat/members")(concert.chat._places.of_chat("nobody's"), cursor=0))
+    await concert._ref.session.run(load("chat/members")(concert.chat._places.of_chat("nobody's"), cursor=0))
 
 
 # Each script, run twice.
@@ -98,7 +98,7 @@ async def run(concert: Coordinator, verb: str, chat_id: str, user: str, /, **nam
     lists = ListKeys(places.list_of(user, chat_id), keys.heads)
     if verb == "create":
         named["chats"] = [lists.chats]
-    return await concert._access.session.run(load(f"chat/{verb}")(keys, lists, **named))
+    return await concert._ref.session.run(load(f"chat/{verb}")(keys, lists, **named))
 
 
 async def send(concert: Coordinator, chat_id: str, request: str = "request") -> Reply:
@@ -121,7 +121,7 @@ def test_every_script_is_run_twice_here() -> None:
 @pytest.mark.parametrize("verb", RUNS)
 async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coordinator, verb: str) -> None:
     """A script whose reply was lost is sent again: what its header says of the second run is so."""
-    session, places = any_concert._access.session, any_concert.chat._places
+    session, places = any_concert._ref.session, any_concert.chat._places
     users = ("ann", "bob", "cy")
     chats = [places.list_of(member, "kitchen") for member in users]
     create = load("chat/create")(places.of_chat("kitchen"), chats=chats, **NEW, body='"hello"', users=users)
@@ -494,7 +494,7 @@ async def test_cancelled_listener_loses_nothing_and_leaves_no_subscription(
         last = (await elsewhere.send(chat_id, "ann", number)).id
         came_so_far = await cancel_at(number, moment, listen(last))
         await nothing_is_under_way(concert)
-        assert concert._access.session.broadcasts._channels == {}
+        assert concert._ref.session.broadcasts._channels == {}
         position = (await chat.members(chat_id))["bob"]
         assert set(got) >= set(range(1, position + 1))
     got += [message.id for batch in await chat.fetch("bob") for message in batch.messages]
@@ -656,7 +656,7 @@ async def test_reply_to_fetch_is_bounded_in_bytes(chat: Chats, concert: Coordina
         await chat.send(chat_id, "ann", "x" * 200_000)
 
     command = load("chat/fetch")(chat._places.of_chat(chat_id), user="bob", after=-1, count=1_000)
-    reply = await concert._access.session.run(command)
+    reply = await concert._ref.session.run(command)
 
     assert reply[:4] == [1, 0, 1, small + 40]
     assert 1 <= len(reply[4:]) <= small + 5 + 16
@@ -709,7 +709,7 @@ async def test_thousand_listeners_share_one_connection(concert: Coordinator, cha
     assert [int(each["sub"]) for each in subscribed] == [1_001]
     for listener in listeners:
         await listener.aclose()
-    assert concert._access.session.broadcasts._channels == {}
+    assert concert._ref.session.broadcasts._channels == {}
 
 
 async def test_listener_loses_and_repeats_nothing_when_its_connections_break(
@@ -775,7 +775,7 @@ async def test_listener_gets_what_is_read_elsewhere_before_it_hears(
     """Said and read by another after it knew of the chat, and before the server let it listen there: it gets it."""
     chat_id = await chat.create("ann", ["bob"], 1, history=100)
     await chat.ack("bob", chat_id, 1)
-    broadcasts = concert._access.session.broadcasts
+    broadcasts = concert._ref.session.broadcasts
     listen = broadcasts.listen
 
     async def listen_late(channel: str, listener: Any) -> None:

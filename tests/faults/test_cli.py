@@ -40,12 +40,12 @@ def run_as_pid_1(url: str, namespace: str, folder: str, *args: str) -> None:
 def start(concert: Coordinator, *args: str, folder: Path = ROOT, how: str = "run") -> Child:
     """Run `inconcert` with these arguments."""
     assert concert.url is not None
-    return spawn(f"{HERE}:{how}", concert.url, concert._access.keys.namespace, str(folder), *args)
+    return spawn(f"{HERE}:{how}", concert.url, concert._ref.keys.namespace, str(folder), *args)
 
 
 async def ledger_of(concert: Coordinator) -> Ledger:
     """Where the jobs are."""
-    return await read_ledger(raw(concert), concert._access.keys.namespace)
+    return await read_ledger(raw(concert), concert._ref.keys.namespace)
 
 
 async def attempts(concert: Coordinator, count: int) -> dict[str, int]:
@@ -311,7 +311,7 @@ async def test_log_level_of_a_module_that_has_set_up_logging(concert: Coordinato
 def ask(concert: Coordinator | None, *args: str, url: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run `inconcert` to its end."""
     url = url or (concert.url if concert else None) or "redis://localhost:1"
-    namespace = concert._access.keys.namespace if concert else "nobody"
+    namespace = concert._ref.keys.namespace if concert else "nobody"
     return subprocess.run(
         [sys.executable, "-m", "inconcert", *args],
         cwd=ROOT,

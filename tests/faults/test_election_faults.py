@@ -91,7 +91,7 @@ async def run_every(url: str, namespace: str, period: float) -> None:
         tell("runs", at=time.monotonic())
 
     entry = concert._timetable._entries["tidy"]
-    entry._election = Election(concert._access, "tidy", ttl=0.4, kind="periodic")
+    entry._election = Election(concert._ref, "tidy", ttl=0.4, kind="periodic")
     async with concert:
         tell("open")
         await anyio.sleep_forever()
@@ -414,7 +414,7 @@ async def test_cancellation_at_any_await_leaves_nothing(
         await eventually(lambda: is_free(election))
         number += 1
     assert number > 2
-    assert not concert._access.session.broadcasts._channels
+    assert not concert._ref.session.broadcasts._channels
 
 
 async def test_cancellation_of_a_body_that_resigns_itself_is_never_swallowed(concert: Coordinator) -> None:
@@ -444,7 +444,7 @@ async def test_cancellation_of_a_body_that_resigns_itself_is_never_swallowed(con
 async def run(concert: Coordinator, name: str, **named: Argument) -> Reply:
     """Run a script of the election `door` once."""
     election = concert.election("door")
-    return await concert._access.session.run(load(name)(election._keys, record=election._record, **named))
+    return await concert._ref.session.run(load(name)(election._keys, record=election._record, **named))
 
 
 async def renew(concert: Coordinator, holder: str, *, number: int = 7, candidate: str = "ann") -> Reply:
@@ -527,7 +527,7 @@ async def test_looking_changes_nothing(any_concert: Coordinator) -> None:
 
 async def test_run_that_has_begun_begins_again_for_the_same_request_only(any_concert: Coordinator) -> None:
     """One whose reply was lost is not left out; another waits until it is due."""
-    access = any_concert._access
+    access = any_concert._ref
     begin = partial(load("periodic/begin"), access.keys.of(PeriodicKeys, "periodic", "door"), period_ms=30_000)
     for _ in range(2):
         assert await access.session.run(begin(request="s.1")) == 0

@@ -339,7 +339,7 @@ async def test_cancelled_at_any_await_leaves_nothing(
     mine, theirs = flow
 
     async def is_quiet() -> bool:
-        namespace = concert._access.keys.namespace
+        namespace = concert._ref.keys.namespace
         channels = await raw(concert).pubsub_channels(f"{namespace}:*")
         return all(b":inbox:" in channel for channel in channels)
 

@@ -27,7 +27,7 @@ class Bench:
         """Run a script of the one event, latch or barrier once."""
         event, latch = self.concert.event("it"), self.concert.latch("it", 9)
         keys = {"events": event._keys, "latches": latch._keys, "barriers": self.barrier._terms.keys}
-        return await self.concert._access.session.run(load(name)(keys[name.partition("/")[0]], **named))
+        return await self.concert._ref.session.run(load(name)(keys[name.partition("/")[0]], **named))
 
     async def set(self, request: str) -> Reply:
         """Run the script that sets the event."""

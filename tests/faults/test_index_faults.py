@@ -89,7 +89,7 @@ def test_every_script_is_run_twice_here() -> None:
 @pytest.mark.parametrize("verb", RUNS)
 async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coordinator, verb: str) -> None:
     """What its header says of the second run is so, also when the document was changed in between."""
-    session, index = any_concert._access.session, any_concert.index("it")
+    session, index = any_concert._ref.session, any_concert.index("it")
     await index.add("a", "red apples", scores={"n": 1})
     await index.add("b", "red pears")
     command = load(f"index/{verb}")(index._keys, **RUNS[verb])
@@ -109,7 +109,7 @@ async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coor
 
 async def test_late_twin_of_a_removal_that_found_nothing_removes_nothing(concert: Coordinator, index: Index) -> None:
     """It answers again that the document was not there, though it is by now."""
-    session = concert._access.session
+    session = concert._ref.session
     removal = load("index/remove")(index._keys, request="request", document="a")
     assert await session.run(removal) == 0
 
@@ -272,7 +272,7 @@ async def test_search_goes_on_where_a_document_was_that_is_gone(concert: Coordin
     """The entry after which to read on was removed, or moved: what comes after it is not passed over."""
     for document in "abcd":
         await index.add(document, "word", scores={"n": 1})
-    session = concert._access.session
+    session = concert._ref.session
     plan = '{"words": ["word"], "without": [], "has": [], "has_not": [], "names": []}'
 
     async def read(*lists: str | bytes) -> tuple[list[bytes], list[bytes]]:

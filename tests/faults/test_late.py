@@ -68,7 +68,7 @@ class Scene:
 
     def __init__(self, concert: Coordinator) -> None:
         self.concert = concert
-        self.session: Session = concert._access.session
+        self.session: Session = concert._ref.session
         self.calls: list[Call] = []
 
     @asynccontextmanager
@@ -105,7 +105,7 @@ class Scene:
 
     async def everything(self) -> dict[bytes, bytes]:
         """All keys, but for what is remembered of requests."""
-        client, namespace = raw(self.concert), self.concert._access.keys.namespace
+        client, namespace = raw(self.concert), self.concert._ref.keys.namespace
         keys = [key async for key in client.scan_iter(match=f"*{namespace}:*", count=1000)]
         return {key: await client.dump(key) for key in sorted(keys) if not key.endswith((b":recent", b":older"))}
 
@@ -213,7 +213,7 @@ async def _item_is_not_taken_by_a_claim_of_long_ago(scene: Scene) -> AsyncGenera
 
 @late("claims/recover")
 async def _worker_retires_once(scene: Scene) -> AsyncGenerator[None, None]:
-    async with Coordinator.from_client(scene.concert.redis, namespace=scene.concert._access.keys.namespace) as other:
+    async with Coordinator.from_client(scene.concert.redis, namespace=scene.concert._ref.keys.namespace) as other:
         there = Scene(other)
         await other.queue("q").put("x")
         await other.queue("q").get()
@@ -629,7 +629,7 @@ async def _later_leader_stays_proclaimed(scene: Scene) -> AsyncGenerator[None, N
 
 @late("quorum/release")
 async def _holder_on_one_server_keeps_it(scene: Scene) -> AsyncGenerator[None, None]:
-    keys = scene.concert._access.keys.of(QuorumKeys, "quorum", "l")
+    keys = scene.concert._ref.keys.of(QuorumKeys, "quorum", "l")
     take = partial(load("quorum/take"), keys, ttl_ms=30_000)
     await scene.session.run(take(me="me"))
     async with scene.sent("quorum/release"):
@@ -684,7 +684,7 @@ async def _others_stay_in_line_for_a_signal(scene: Scene) -> AsyncGenerator[None
 
 @late("periodic/begin")
 async def _run_that_is_due_is_left_to_who_asks_now(scene: Scene) -> AsyncGenerator[None, None]:
-    keys = scene.concert._access.keys.of(PeriodicKeys, "periodic", "p")
+    keys = scene.concert._ref.keys.of(PeriodicKeys, "periodic", "p")
     begin = partial(load("periodic/begin"), keys, period_ms=60_000)
     async with scene.sent("periodic/begin"):
         assert await scene.session.run(begin(request="first")) == 0

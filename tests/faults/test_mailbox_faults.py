@@ -61,7 +61,7 @@ async def nothing_is_left(*concerts: Coordinator) -> None:
 
     await eventually(is_over)
     for concert in concerts:
-        session = concert._access.session
+        session = concert._ref.session
         assert not session.wakeups._addressees
         assert not session.lines._lines
 
@@ -217,7 +217,7 @@ async def test_waiters_whom_the_server_forgot_stand_in_line_again(concert: Coord
     await in_line(concert, 3)
     waiters = concert.mailbox("jack451")._keys.waiters
     await raw(concert).delete(waiters)
-    [line] = concert._access.session.lines._lines.values()
+    [line] = concert._ref.session.lines._lines.values()
     assert 1700 < line.time_to_look() <= 1800
     line.look_in(0)
     await in_line(concert, 3)
@@ -363,7 +363,7 @@ async def in_line_after_sending(concert: Coordinator, number: int) -> None:
     """Send 7 once the server knows who has gone, and return when so many are in line."""
 
     async def one_listens() -> bool:
-        return len(await raw(concert).pubsub_channels(f"{concert._access.keys.namespace}:*:inbox:*")) == 1
+        return len(await raw(concert).pubsub_channels(f"{concert._ref.keys.namespace}:*:inbox:*")) == 1
 
     await eventually(one_listens)
     await concert.mailbox("jack451").send(7)
@@ -380,7 +380,7 @@ async def test_one_that_gives_up_when_it_was_told_leaves_it_to_the_next(
     await in_line(concert, 2)
     told: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setattr(there._access.session.wakeups, "tell", told.append)
+        patch.setattr(there._ref.session.wakeups, "tell", told.append)
         await concert.mailbox("jack451").send(7)
         await eventually(lambda: told)
     assert len(told) == 1
@@ -403,7 +403,7 @@ async def test_one_whose_leaving_was_lost_does_not_stand_in_the_way(
         await in_line(concert, 1)
         proxy.refuse()
         proxy.cut()
-        channel = cut_off._access.session.channel
+        channel = cut_off._ref.session.channel
         await eventually(lambda: channel._wire is None)
         lost.cancel()
         await asyncio.wait([lost])
@@ -426,7 +426,7 @@ async def test_one_in_line_who_has_fetched_keeps_what_it_has(concert: Coordinato
     held = await there.mailbox(name).fetch(ack=False)
     await raw(concert).zadd(mailbox._keys.waiters, {held[0].claim: 1})
     waiting = asyncio.create_task(mailbox.fetch(timeout=None))
-    await eventually(lambda: concert._access.session.lines._lines)
+    await eventually(lambda: concert._ref.session.lines._lines)
     await mailbox.send("new")
     with anyio.fail_after(1.5):
         assert bodies(await waiting) == ["new"]
@@ -445,7 +445,7 @@ async def test_messages_that_came_just_when_the_coordinator_closed_are_back(
 ) -> None:
     """They were given back, so nobody has them in hand."""
     async with Coordinator(server.url, namespace=namespace) as there:
-        wakeups = there._access.session.wakeups
+        wakeups = there._ref.session.wakeups
         expect = wakeups.expect
 
         def close(done: object) -> None:
@@ -531,7 +531,7 @@ async def test_fetch_cancelled_at_any_await_loses_nothing(
             await mailbox.send(number)
         victim = asyncio.create_task(cancel_at(number, how[0], take(), means=how[1]))
         if comes_later:
-            await eventually(lambda: victim.done() or bool(concert._access.session.lines._lines))
+            await eventually(lambda: victim.done() or bool(concert._ref.session.lines._lines))
             await there.mailbox("jack451").send(number)
         came_so_far = await victim
         await mailbox.ack(found)

@@ -28,7 +28,7 @@ class Bench:
 
     async def run(self, verb: str, **named: Any) -> Reply:
         """Run a script once."""
-        return await self.concert._access.session.run(load(f"mailboxes/{verb}")(self.mailbox._keys, **named))
+        return await self.concert._ref.session.run(load(f"mailboxes/{verb}")(self.mailbox._keys, **named))
 
     async def send(self, request: str, *bodies: str, most: int = 100) -> Reply:
         """Run the script that sends."""
@@ -72,7 +72,7 @@ class Bench:
 @pytest.fixture
 async def bench(any_concert: Coordinator) -> Bench:
     """See there."""
-    session = any_concert._access.session
+    session = any_concert._ref.session
     mailbox = any_concert.mailbox("jack451")
     return Bench(any_concert, mailbox, session.inboxes, session.new_address(), session.new_address())
 
@@ -184,7 +184,7 @@ async def test_second_withdrawal_changes_nothing(bench: Bench) -> None:
     assert [await bench.withdraw(bench.other, puts_back=False) for _ in range(2)] == [0, 0]
     assert await bench.state() == claimed
     await bench.purge()
-    third = bench.concert._access.session.new_address()
+    third = bench.concert._ref.session.new_address()
     await bench.fetch(third, ticket=0)
     assert [await bench.withdraw(third) for _ in range(2)] == [0, 0]
     assert await bench.state() == [{}, {}, None, [], [], []]

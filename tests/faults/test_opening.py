@@ -130,7 +130,7 @@ FORK = """
         async with concert, theirs:
             getting = asyncio.create_task(queue.get())
             await concert.lock("mine").acquire()
-            session = concert._access.session
+            session = concert._ref.session
             before = session.channel._wire, session.wakeups._pubsub._wire
             await asyncio.sleep(0)
             getting.cancel()

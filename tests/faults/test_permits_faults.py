@@ -129,7 +129,7 @@ async def stand_in_line_as_many(url: str, namespace: str, count: int) -> None:
 async def test_waiter_gets_in_within_the_lease_of_a_killed_holder(concert: Coordinator, server: RealServer) -> None:
     """`kill -9`: nobody tells the waiter."""
     lock = concert.lock("door")
-    async with spawn(f"{HERE}:hold", server.url, concert._access.keys.namespace, 0.8) as child:
+    async with spawn(f"{HERE}:hold", server.url, concert._ref.keys.namespace, 0.8) as child:
         held = await child.wait_for("held")
         waiter = asyncio.create_task(lock.acquire())
         await in_line(lock, 1)
@@ -261,7 +261,7 @@ async def test_paused_server_loses_nobody(own_server: RealServer) -> None:
         await in_line(lock, 1)
         own_server.pause()
         release = asyncio.create_task(lease.release())
-        link = concert._access.session.channel._link
+        link = concert._ref.session.channel._link
         await eventually(lambda: link.last_error is not None)
         own_server.resume()
         with anyio.fail_after(3):
@@ -332,7 +332,7 @@ async def test_hint_that_came_before_the_reply_is_followed_once(
     def late(attempt: Any, reply: Any) -> None:
         asyncio.get_running_loop().call_later(0.1, answered, attempt, reply)
 
-    async with Coordinator(server.url, namespace=concert._access.keys.namespace) as elsewhere:
+    async with Coordinator(server.url, namespace=concert._ref.keys.namespace) as elsewhere:
         lock = concert.lock("door")
         lease = await lock.acquire()
         first = asyncio.create_task(there.lock("door").acquire())
@@ -471,7 +471,7 @@ async def test_message_that_is_missed_before_the_reply_is_not_missed_for_good(
         waiter = asyncio.create_task(concert.lock("door").acquire())
         await in_line(there.lock("door"), 1)
         await raw(there).delete(there.lock("door")._keys.waiters)
-        concert._access.session.wakeups.missed()
+        concert._ref.session.wakeups.missed()
         proxy.release_replies()
         await in_line(there.lock("door"), 1)
         await held.release()
@@ -688,7 +688,7 @@ async def test_cancellation_at_any_await_leaves_nothing(
 
 
 def _stands_in_line(concert: Coordinator) -> bool:
-    return bool(concert._access.session.lines._lines)
+    return bool(concert._ref.session.lines._lines)
 
 
 async def test_closing_at_any_await_of_an_acquire_leaves_nothing(server: RealServer, namespace: str) -> None:

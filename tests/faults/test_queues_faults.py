@@ -42,7 +42,7 @@ async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
 
 async def places(concert: Coordinator, name: str = "q") -> Places:
     """Where the items are."""
-    return await read_places(raw(concert), concert._access.keys.namespace, name)
+    return await read_places(raw(concert), concert._ref.keys.namespace, name)
 
 
 async def until(concert: Coordinator, counts: QueueCounts) -> None:
@@ -56,7 +56,7 @@ async def until(concert: Coordinator, counts: QueueCounts) -> None:
 
 async def until_in_line(concert: Coordinator, number: int) -> None:
     """Wait until so many wait for room in the queue."""
-    line = ItemKeys(concert._access.keys, "q").line
+    line = ItemKeys(concert._ref.keys, "q").line
 
     async def so_many() -> bool:
         count: int = await raw(concert).zcard(line)
@@ -80,7 +80,7 @@ async def in_background(coroutine: Coroutine[Any, Any, object]) -> "AsyncGenerat
 
 async def lapse(concert: Coordinator) -> None:
     """Let all who have items of the queue be taken for dead now; nobody tells them."""
-    keys = ItemKeys(concert._access.keys, "q")
+    keys = ItemKeys(concert._ref.keys, "q")
     for key in (keys.workers, keys.idle):
         for worker in await raw(concert).zrange(key, 0, -1):
             await raw(concert).zadd(key, {worker: 1}, xx=True)
@@ -89,7 +89,7 @@ async def lapse(concert: Coordinator) -> None:
 async def forget_all(concert: Coordinator) -> None:
     """Delete every key of the queue."""
     client: Any = raw(concert)
-    if keys := [key async for key in client.scan_iter(f"*{concert._access.keys.namespace}:queue:*")]:
+    if keys := [key async for key in client.scan_iter(f"*{concert._ref.keys.namespace}:queue:*")]:
         await client.delete(*keys)
 
 
@@ -330,7 +330,7 @@ async def test_put_is_not_lost_with_its_connection(namespace: str) -> None:
 async def test_cancelled_at_any_await_an_item_is_put_got_and_done_or_not(concert: Coordinator, moment: Moment) -> None:
     """Whatever is cancelled, the queue stays open: each item is ready or done, and nobody is left in line."""
     queue = concert.queue("q", maxsize=2)
-    line = ItemKeys(concert._access.keys, "q").line
+    line = ItemKeys(concert._ref.keys, "q").line
 
     async def use() -> None:
         await queue.put("b", timeout=None)
@@ -360,7 +360,7 @@ async def test_closing_while_a_worker_begins_leaves_none(
 ) -> None:
     """The heartbeat that begins its life is under way, and its end follows."""
     calls: list[Call] = []
-    channel = elsewhere._access.session.channel
+    channel = elsewhere._ref.session.channel
     submit = channel.submit
 
     def keep(call: Call) -> None:
@@ -377,7 +377,7 @@ async def test_closing_while_a_worker_begins_leaves_none(
         await getting
     await eventually(calls[-1].done)
     assert [call.command.script.name for call in calls] == ["claims/heartbeat", "claims/recover"]
-    keys = ItemKeys(concert._access.keys, "q")
+    keys = ItemKeys(concert._ref.keys, "q")
     assert await raw(concert).exists(keys.workers, keys.idle) == 0
 
 
@@ -396,7 +396,7 @@ async def until_given_back(concert: Coordinator) -> list[Any]:
 async def test_cancelled_put_leaves_the_line(concert: Coordinator, moment: Moment) -> None:
     """And who comes after it is let in at once."""
     queue = concert.queue("q", maxsize=1)
-    line = ItemKeys(concert._access.keys, "q").line
+    line = ItemKeys(concert._ref.keys, "q").line
     await queue.put("first")
 
     async def use() -> None:
@@ -492,7 +492,7 @@ async def test_item_claimed_for_who_has_given_up_goes_back(namespace: str, deliv
 
 
 def _is_asleep(concert: Coordinator) -> bool:
-    return bool(concert._access.session.bells._covered)
+    return bool(concert._ref.session.bells._covered)
 
 
 # One connection to sleep on.
@@ -513,9 +513,9 @@ async def test_many_queues_of_a_process_sleep_on_one_connection(namespace: str) 
         ):
             queues = [concert.queue(f"q{number}") for number in range(20)]
             getting = [asyncio.create_task(queue.get()) for queue in queues]
-            await eventually(lambda: len(concert._access.session.bells._covered) == 20)
+            await eventually(lambda: len(concert._ref.session.bells._covered) == 20)
             async with concert.consume("high", "low") as jobs, in_background(jobs.claim(1)):  # consumers, too
-                await eventually(lambda: len(concert._access.session.bells._covered) == 22)
+                await eventually(lambda: len(concert._ref.session.bells._covered) == 22)
                 assert len(await blocked(other)) == 1
             for number in (7, 0, 19, 3):
                 started = time.monotonic()
@@ -525,7 +525,7 @@ async def test_many_queues_of_a_process_sleep_on_one_connection(namespace: str) 
                 assert delivery.item == number
                 getting[number] = asyncio.create_task(queues[number].get())
             late = asyncio.create_task(concert.queue("late").get())  # the BLPOP under way does not cover it
-            await eventually(lambda: len(concert._access.session.bells._sleepers) == 21)
+            await eventually(lambda: len(concert._ref.session.bells._sleepers) == 21)
             with anyio.fail_after(1.5):
                 await other.queue("late").put(1)
                 await late
@@ -552,16 +552,16 @@ async def test_bell_that_rings_while_its_last_sleeper_leaves_is_rung_again(
     concert: Coordinator, who: str, turns: int
 ) -> None:
     """In whichever turn of the loop its token comes: nobody here looks, and another process may sleep."""
-    session = concert._access.session
+    session = concert._ref.session
     leaving: asyncio.Task[Any]
     leave: Callable[[], object]
     async with AsyncExitStack() as stack:
         if who == "getter":
-            bell = ItemKeys(concert._access.keys, "q").only.bell
+            bell = ItemKeys(concert._ref.keys, "q").only.bell
             leaving = asyncio.create_task(concert.queue("q").get())
             leave = leaving.cancel
         else:
-            bell = JobKeys(concert._access.keys).queue("q").bell
+            bell = JobKeys(concert._ref.keys).queue("q").bell
             jobs = await stack.enter_async_context(concert.consume("q"))
             leaving = asyncio.create_task(jobs.claim(1))
             leave = jobs.stop
@@ -603,8 +603,8 @@ async def test_closing_process_wakes_another_with_what_it_gives_back(
 
 async def test_place_in_line_of_a_put_that_waits_no_more_holds_up_nobody(concert: Coordinator) -> None:
     """The server has it back from an older copy of its data; the process lives, and takes it out."""
-    queue, keys = concert.queue("q", maxsize=1), ItemKeys(concert._access.keys, "q")
-    await raw(concert).zadd(keys.line, {concert._access.session.new_address(): 1})
+    queue, keys = concert.queue("q", maxsize=1), ItemKeys(concert._ref.keys, "q")
+    await raw(concert).zadd(keys.line, {concert._ref.session.new_address(): 1})
     with anyio.fail_after(1.5):
         await queue.put(1, timeout=None)
     assert await queue.peek() == [1]
@@ -612,9 +612,9 @@ async def test_place_in_line_of_a_put_that_waits_no_more_holds_up_nobody(concert
 
 async def test_put_passes_a_process_that_stands_still(concert: Coordinator) -> None:
     """All of its places at once: it listens, and does not come when it is told that there is room."""
-    queue, keys = concert.queue("q", maxsize=1), ItemKeys(concert._access.keys, "q")
+    queue, keys = concert.queue("q", maxsize=1), ItemKeys(concert._ref.keys, "q")
     pubsub = raw(concert).pubsub()
-    await pubsub.subscribe(f"{concert._access.session.inboxes}still")
+    await pubsub.subscribe(f"{concert._ref.session.inboxes}still")
     await raw(concert).zadd(keys.line, {f"still.{number}": number for number in range(150)})
     with anyio.fail_after(5):
         await queue.put(1, timeout=None)  # in 2 s
@@ -641,7 +641,7 @@ async def test_puts_pass_all_whom_a_server_with_older_data_has_in_line(own_serve
         own_server.start()
         await eventually(lambda: len(own_server.command("PUBSUB", "CHANNELS", "*:inbox:*")) == 2)
         async with in_background(queues[1].put(2, timeout=None)) as putting:
-            await eventually(lambda: other._access.session.wakeups._addressees)
+            await eventually(lambda: other._ref.session.wakeups._addressees)
             await queues[1].peek()  # by its reply the other is in line
             async with await queues[0].get() as item:
                 assert item == 0
@@ -659,7 +659,7 @@ async def test_put_whose_leaving_was_lost_holds_up_nobody(concert: Coordinator, 
             await until_in_line(concert, 1)
             proxy.refuse()
             proxy.cut()
-            channel = cut_off._access.session.channel
+            channel = cut_off._ref.session.channel
             await eventually(lambda: channel._wire is None)
         [leaving] = channel._unsent
         await eventually(leaving.done)  # it was not said in time

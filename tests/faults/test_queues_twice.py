@@ -23,10 +23,10 @@ class Scene:
 
     def __init__(self, concert: Coordinator) -> None:
         self.client: Any = raw(concert)
-        self.session = concert._access.session
-        self.keys = ItemKeys(concert._access.keys, "q")
+        self.session = concert._ref.session
+        self.keys = ItemKeys(concert._ref.keys, "q")
         self.listeners: list[Any] = []
-        self._namespace = concert._access.keys.namespace
+        self._namespace = concert._ref.keys.namespace
 
     async def run(self, script: str, /, **named: Any) -> Any:
         """Run a script once."""

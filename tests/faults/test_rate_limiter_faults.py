@@ -126,7 +126,7 @@ async def test_waiter_that_nobody_knows_any_more_does_not_stay_in_line(concert: 
     await limiter.acquire(cost=100)
     waiter = asyncio.create_task(limiter.acquire())
     await becomes(concert, limiter, 101)
-    stray = f"{concert._access.session.id}.999 1000000000 100000000000"
+    stray = f"{concert._ref.session.id}.999 1000000000 100000000000"
     await raw(concert).zadd(limiter._keys.line, {stray: 1})
     await raw(concert).set(limiter._keys.state, "1 2000000000", keepttl=True)  # all are back
     assert await limiter.try_acquire()
@@ -353,7 +353,7 @@ async def test_permits_that_may_be_used_just_when_the_coordinator_closes_are_not
 ) -> None:
     """Their taker is about to use them."""
     async with Coordinator(server.url, namespace=namespace) as there:
-        wakeups = there._access.session.wakeups
+        wakeups = there._ref.session.wakeups
         expect = wakeups.expect
 
         def close(done: object) -> None:
@@ -379,7 +379,7 @@ TAKE, GIVE_BACK = load("rate_limits/take"), load("rate_limits/give_back")
 
 async def take(concert: Coordinator, request: str, seconds: int, longest: int = 0) -> list[int]:
     """Run the script that takes permits which come back in so many seconds."""
-    session = concert._access.session
+    session = concert._ref.session
     command = TAKE(
         slow(concert)._keys,
         request=f"{session.id}.{request}",
@@ -395,7 +395,7 @@ async def take(concert: Coordinator, request: str, seconds: int, longest: int = 
 
 async def give_back(concert: Coordinator, request: str, seconds: int) -> int:
     """Run the script that gives them back."""
-    session = concert._access.session
+    session = concert._ref.session
     command = GIVE_BACK(
         slow(concert)._keys,
         request=f"{session.id}.{request}",

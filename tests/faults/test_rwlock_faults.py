@@ -214,12 +214,12 @@ async def test_downgrade_that_was_not_run_leaves_a_writer(own_server: RealServer
         holder = lease.holder
         proxy.refuse()
         proxy.cut()
-        await eventually(lambda: concert._access.session.channel._wire is None)
+        await eventually(lambda: concert._ref.session.channel._wire is None)
         with pytest.raises(Unavailable):
             await lease.downgrade()
         assert lease.holder == holder
         await proxy.heal()
-        await eventually(lambda: concert._access.session.channel._wire)
+        await eventually(lambda: concert._ref.session.channel._wire)
         await lease.renew()
         assert await doc.write().holders() == [holder]
         await lease.release()
@@ -301,10 +301,10 @@ async def test_cancellation_at_any_await_leaves_nothing(
     async def cancel_once(number: int) -> bool:
         lease = await other.write().acquire(timeout=1) if is_held else None
         victim = asyncio.create_task(cancel_at(number, how[0], story(doc), means=how[1]))
-        await eventually(lambda: victim.done() or concert._access.session.lines._lines)
+        await eventually(lambda: victim.done() or concert._ref.session.lines._lines)
         followers = [asyncio.create_task(follow(other)) for follow in (read, write)]
         if lease is not None:
-            await eventually(lambda: there._access.session.lines._lines)
+            await eventually(lambda: there._ref.session.lines._lines)
             await lease.release()
         with anyio.fail_after(1.8):  # less than the life of a lease that is handed over
             await asyncio.gather(*followers)

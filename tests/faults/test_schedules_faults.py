@@ -59,12 +59,12 @@ def add_schedule(concert: Coordinator) -> None:
 
 def scheduling(concert: Coordinator) -> Scheduler:
     """What a worker runs beside its jobs."""
-    return Scheduler(concert._access, JobKeys(concert._access.keys), concert._registry.schedules)
+    return Scheduler(concert._ref, JobKeys(concert._ref.keys), concert._registry.schedules)
 
 
 async def ready(concert: Coordinator) -> list[str]:
     """The ids of the jobs in the queue, in its order."""
-    return (await read_ledger(raw(concert), concert._access.keys.namespace)).ready.get("q", [])
+    return (await read_ledger(raw(concert), concert._ref.keys.namespace)).ready.get("q", [])
 
 
 async def until_ready(concert: Coordinator, count: int) -> list[str]:
@@ -244,9 +244,9 @@ async def test_cancelled_at_any_await_a_scheduler_leaves_no_half_of_a_job(concer
     add_schedule(concert)
     [schedule] = concert._registry.schedules
     for number in range(1, 9):
-        follow = scheduling(concert)._follow(concert._access.session, schedule)
+        follow = scheduling(concert)._follow(concert._ref.session, schedule)
         assert await cancel_at(number, moment, follow)
-    ledger = await read_ledger(raw(concert), concert._access.keys.namespace)
+    ledger = await read_ledger(raw(concert), concert._ref.keys.namespace)
     ledger.check(put=len(ledger.bodies), done=0)
     assert are_all(ledger.ready["q"])
 
@@ -322,8 +322,8 @@ async def test_job_that_was_lost_before_it_was_handed_out_is_not_delivered(conce
         await concert.enqueue("t", queue="q")
     async with concert.consume("q", prefetch=2, delivery="at_most_once") as jobs:
         first = await anext(jobs)
-        keys = JobKeys(concert._access.keys)
-        [worker] = (await read_ledger(raw(concert), concert._access.keys.namespace)).claimed
+        keys = JobKeys(concert._ref.keys)
+        [worker] = (await read_ledger(raw(concert), concert._ref.keys.namespace)).claimed
         held = keys.claimed(worker)
         client: Any = raw(concert)
         async with client.pipeline(transaction=True) as step:  # as recover.lua does it
@@ -333,4 +333,4 @@ async def test_job_that_was_lost_before_it_was_handed_out_is_not_delivered(conce
             await step.execute()
         again = await anext(jobs)
         assert again.id == ahead.decode() != first.id
-    assert (await read_ledger(raw(concert), concert._access.keys.namespace)).bodies == []
+    assert (await read_ledger(raw(concert), concert._ref.keys.namespace)).bodies == []

@@ -51,7 +51,7 @@ async def nothing_is_left(*concerts: Coordinator) -> None:
 
     await eventually(is_over)
     for concert in concerts:
-        session = concert._access.session
+        session = concert._ref.session
         assert not session.broadcasts._channels
         assert not session.wakeups._addressees
         assert not session.lines._lines
@@ -61,7 +61,7 @@ async def listens(concert: Coordinator, number: int) -> None:
     """Return when so many processes have an inbox on the server."""
 
     async def so_many() -> bool:
-        return len(await raw(concert).pubsub_channels(f"{concert._access.keys.namespace}:*:inbox:*")) == number
+        return len(await raw(concert).pubsub_channels(f"{concert._ref.keys.namespace}:*:inbox:*")) == number
 
     await eventually(so_many)
 
@@ -144,7 +144,7 @@ async def test_waiters_whom_the_server_forgot_stand_in_line_again(concert: Coord
     await in_line(concert, 5)
     keys = concert.signal("deploy")._keys
     await raw(concert).delete(*keys)
-    [line] = concert._access.session.lines._lines.values()
+    [line] = concert._ref.session.lines._lines.values()
     line.look_in(0)
     await in_line(concert, 5)
     assert await concert.signal("deploy").notify(0)
@@ -158,7 +158,7 @@ async def test_line_outlives_an_hour_without_a_signal(concert: Coordinator) -> N
     task = waiter(concert)
     await in_line(concert, 1)
     waiters = concert.signal("deploy")._keys.waiters
-    [line] = concert._access.session.lines._lines.values()
+    [line] = concert._ref.session.lines._lines.values()
     assert 1700 < line.time_to_look() <= 1800
     await raw(concert).pexpire(waiters, 60_000)
     line.look_in(0)
@@ -228,7 +228,7 @@ async def test_every_broadcast_or_a_gap_in_its_place_reaches_every_subscriber(ow
             await sender.signal("deploy").broadcast(number)
             if number % 100 == 50:
                 own_server.command("CLIENT", "KILL", "TYPE", "PUBSUB")
-        await eventually(lambda: concert._access.session.broadcasts._wire is not None)
+        await eventually(lambda: concert._ref.session.broadcasts._wire is not None)
 
         async def all_listen() -> bool:
             return bool(await sender.signal("deploy").broadcast("end"))
@@ -293,7 +293,7 @@ async def test_one_whose_leaving_was_lost_hands_on_what_it_is_notified_of(
         await in_line(concert, 1)
         proxy.refuse()
         proxy.cut()
-        channel = cut_off._access.session.channel
+        channel = cut_off._ref.session.channel
         await eventually(lambda: channel._wire is None)
         lost.cancel()
         await asyncio.wait([lost])
@@ -345,13 +345,13 @@ async def test_notification_whose_message_was_lost_is_not(
     await in_line(concert, 1)
     second = waiter(concert)
     await in_line(concert, 2)
-    monkeypatch.setattr(there._access.session.wakeups, "tell", ignore)
+    monkeypatch.setattr(there._ref.session.wakeups, "tell", ignore)
     assert await concert.signal("deploy").notify(7)
     if gives_up:
         first.cancel()
         assert await second == 7
     else:
-        there._access.session.wakeups.missed()
+        there._ref.session.wakeups.missed()
         assert await first == 7
         second.cancel()
     await asyncio.wait([first, second])
@@ -364,7 +364,7 @@ async def test_notification_is_handed_on_past_any_number_of_dead(
     """A hundred are dropped in one step, and the step is repeated."""
     first = waiter(there)
     await in_line(concert, 1)
-    monkeypatch.setattr(there._access.session.wakeups, "tell", ignore)
+    monkeypatch.setattr(there._ref.session.wakeups, "tell", ignore)
     assert await concert.signal("deploy").notify(7)
     dead = {f"gone.{number}": number for number in range(250)}
     await raw(concert).zadd(concert.signal("deploy")._keys.waiters, dead)
@@ -415,7 +415,7 @@ async def test_notification_comes_before_a_broadcast_that_came_after_it(
     """Also when the broadcast is heard first: who was notified must not be gone with something else."""
     task = waiter(there)
     await in_line(concert, 1)
-    monkeypatch.setattr(there._access.session.wakeups, "tell", ignore)
+    monkeypatch.setattr(there._ref.session.wakeups, "tell", ignore)
     assert await concert.signal("deploy").notify("to one")
     assert await concert.signal("deploy").broadcast("to all") == 1
     assert await task == "to one"
@@ -433,7 +433,7 @@ async def test_half_open_connection_of_broadcasts_is_noticed(
         there.signal("deploy").subscribe() as subscription,
     ):
         proxy.drop_replies()
-        await eventually(lambda: there._access.session.broadcasts._wire is None)
+        await eventually(lambda: there._ref.session.broadcasts._wire is None)
         await proxy.heal()
         with anyio.fail_after(5):
             assert await subscription.next() == Gap(None)
@@ -501,7 +501,7 @@ async def test_inbox_that_was_refused_for_a_while_hears_again(
 
 async def test_channels_may_come_and_go_in_any_order(concert: Coordinator) -> None:
     """One who listens always has the server's subscription, whoever leaves or is cancelled meanwhile."""
-    session = concert._access.session
+    session = concert._ref.session
 
     async def come_and_go(number: int) -> None:
         for turns in range(20):
@@ -625,9 +625,9 @@ async def test_notification_of_one_cancelled_at_any_await_is_not_lost(
             heard.append("victim")
 
         victim = asyncio.create_task(cancel_at(number, how[0], victim_hears(), means=how[1]))
-        await eventually(lambda: victim.done() or bool(concert._access.session.lines._lines))
+        await eventually(lambda: victim.done() or bool(concert._ref.session.lines._lines))
         follower = asyncio.create_task(hear())
-        await eventually(lambda: bool(there._access.session.lines._lines))
+        await eventually(lambda: bool(there._ref.session.lines._lines))
         assert await there.signal("deploy").notify(7)
         came_so_far = await victim
         await eventually(lambda: len(heard) == 1)

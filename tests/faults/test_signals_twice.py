@@ -29,7 +29,7 @@ class Bench:
 
     async def run(self, verb: str, **named: Argument) -> Reply:
         """Run a script once."""
-        return await self.concert._access.session.run(load(f"signals/{verb}")(self.keys, **named))
+        return await self.concert._ref.session.run(load(f"signals/{verb}")(self.keys, **named))
 
     async def join(self, address: str, ticket: int = 0) -> Reply:
         """Run the script that joins."""
@@ -60,7 +60,7 @@ class Bench:
 @pytest.fixture
 async def bench(any_concert: Coordinator) -> Bench:
     """See there."""
-    session = any_concert._access.session
+    session = any_concert._ref.session
     keys = any_concert.signal("deploy")._keys
     return Bench(any_concert, keys, session.inboxes, session.new_address(), session.new_address())
 
@@ -103,14 +103,14 @@ async def test_newcomer_is_behind_the_line_and_the_last_broadcast_whatever_the_c
     newcomer = await bench.join(bench.other)
     assert newcomer[2] == ticket + 1
     await bench.broadcast("request")
-    later = bench.concert._access.session.new_address()
+    later = bench.concert._ref.session.new_address()
     assert (await bench.join(later))[2] == ticket + 3
     assert await bench.join(bench.other) == [2, b"7"]
 
 
 async def test_second_leave_hands_nothing_on(bench: Bench) -> None:
     """The first did, to one."""
-    third = bench.concert._access.session.new_address()
+    third = bench.concert._ref.session.new_address()
     for address in (bench.me, bench.other, third):
         await bench.join(address)
     await bench.notify("request")
@@ -148,7 +148,7 @@ async def test_second_notify_wakes_nobody_else(bench: Bench) -> None:
 
 async def test_second_broadcast_is_not_said(bench: Bench) -> None:
     """It answers the same, and those who came meanwhile stay in line."""
-    async with Listening(bench.concert._access.session, "channel") as listening:
+    async with Listening(bench.concert._ref.session, "channel") as listening:
         await bench.join(bench.me)
         assert await bench.broadcast("request") == 1
         await bench.join(bench.other)
@@ -168,7 +168,7 @@ async def test_second_broadcast_leaves_those_in_line_who_came_after_the_first(be
 
 async def test_every_key_has_an_end(bench: Bench) -> None:
     """Whatever was done."""
-    for address in (bench.me, bench.other, bench.concert._access.session.new_address()):
+    for address in (bench.me, bench.other, bench.concert._ref.session.new_address()):
         await bench.join(address)
     await bench.notify("request 1")
     await bench.leave(bench.me, hands_on=True)

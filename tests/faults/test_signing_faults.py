@@ -67,7 +67,7 @@ async def test_tampered_job_never_runs(signing: Coordinator) -> None:
         ran.append(number)
 
     client: Any = raw(signing)
-    bodies = JobKeys(signing._access.keys).bodies
+    bodies = JobKeys(signing._ref.keys).bodies
     first = await task.enqueue(17)
     parts = list(tampered(await client.hget(bodies, first.id)))
     bad: dict[str, str] = {}
@@ -92,7 +92,7 @@ async def test_signed_envelope_does_not_run_as_another_job(signing: Coordinator)
         ran.append(number)
 
     client: Any = raw(signing)
-    keys = JobKeys(signing._access.keys)
+    keys = JobKeys(signing._ref.keys)
     one, other = await task.enqueue(1), await task.enqueue(2)
     await client.hset(keys.bodies, other.id, await client.hget(keys.bodies, one.id))
     await client.hset(keys.bodies, "made up", await client.hget(keys.bodies, one.id))
@@ -112,9 +112,9 @@ async def test_signed_item_does_not_run_as_a_job(signing: Coordinator) -> None:
         ran.append(number)
 
     client: Any = signing.redis
-    keys = JobKeys(signing._access.keys)
+    keys = JobKeys(signing._ref.keys)
     await signing.queue("webhooks").put({"name": "t", "args": [17]})
-    [(item_id, body)] = (await client.hgetall(ItemKeys(signing._access.keys, "webhooks").bodies)).items()
+    [(item_id, body)] = (await client.hgetall(ItemKeys(signing._ref.keys, "webhooks").bodies)).items()
     await client.hset(keys.bodies, item_id, body)
     await client.rpush(keys.queue("default").queue, item_id)
     async with in_background(signing.run_worker("default")):
@@ -126,11 +126,11 @@ async def test_signed_item_does_not_run_as_a_job(signing: Coordinator) -> None:
 async def test_signed_item_is_refused_in_another_queue(signing: Coordinator) -> None:
     """And so is a job among the items: what an item means, its queue says."""
     client: Any = signing.redis
-    source, target = (ItemKeys(signing._access.keys, name) for name in ("webhooks", "refunds"))
+    source, target = (ItemKeys(signing._ref.keys, name) for name in ("webhooks", "refunds"))
     await signing.queue("webhooks").put({"account": "mallory"})
     job = await signing.enqueue("t", [17])
     copied = await client.hgetall(source.bodies)
-    copied |= {job.id.encode(): await client.hget(JobKeys(signing._access.keys).bodies, job.id)}
+    copied |= {job.id.encode(): await client.hget(JobKeys(signing._ref.keys).bodies, job.id)}
     await client.hset(target.bodies, mapping=copied)
     await client.rpush(target.only.queue, *copied)
     with pytest.raises(TimeoutError):
@@ -145,14 +145,14 @@ async def test_signed_job_does_not_run_in_another_namespace(signing: Coordinator
     ran: list[int] = []
     client: Any = signing.redis
     job = await signing.enqueue("t", [17])
-    body = await client.hget(JobKeys(signing._access.keys).bodies, job.id)
-    async with Coordinator(server.url, namespace=f"{signing._access.keys.namespace}-2", signing_keys=KEYS) as other:
+    body = await client.hget(JobKeys(signing._ref.keys).bodies, job.id)
+    async with Coordinator(server.url, namespace=f"{signing._ref.keys.namespace}-2", signing_keys=KEYS) as other:
 
         @other.task(name="t")
         async def task(number: int) -> None:
             ran.append(number)
 
-        keys = JobKeys(other._access.keys)
+        keys = JobKeys(other._ref.keys)
         await client.hset(keys.bodies, job.id, body)
         await client.rpush(keys.queue("default").queue, job.id)
         async with in_background(other.run_worker("default")):
@@ -170,7 +170,7 @@ async def test_the_same_job_may_be_put_in_again(signing: Coordinator) -> None:
         ran.append(number)
 
     client: Any = raw(signing)
-    keys = JobKeys(signing._access.keys)
+    keys = JobKeys(signing._ref.keys)
     job = await task.enqueue(1)
     kept = await client.hget(keys.bodies, job.id)
     async with in_background(signing.run_worker("default", "other")):

@@ -69,7 +69,7 @@ def keys_of(concert: Coordinator) -> JobKeys:
 
 async def ledger_of(concert: Coordinator) -> Ledger:
     """Where the jobs are, each in one place."""
-    ledger = await read_ledger(raw(concert), concert._access.keys.namespace)
+    ledger = await read_ledger(raw(concert), concert._ref.keys.namespace)
     assert ledger.places() == Counter(ledger.bodies)
     return ledger
 
@@ -89,7 +89,7 @@ async def until(concert: Coordinator, fact: Callable[[Ledger], object], *, timeo
 async def forget_all(concert: Coordinator) -> None:
     """Delete every key of its jobs."""
     client: Any = raw(concert)
-    if keys := [key async for key in client.scan_iter(f"*{concert._access.keys.namespace}:tasks*")]:
+    if keys := [key async for key in client.scan_iter(f"*{concert._ref.keys.namespace}:tasks*")]:
         await client.delete(*keys)
 
 
@@ -157,7 +157,7 @@ async def be_paused(url: str, namespace: str) -> None:
     claims_module.HEARTBEAT_LEASE = LEASE
     async with Coordinator(url, namespace=namespace) as concert, concert.consume("q", prefetch=2) as jobs:
         running, held = await anext(jobs), await anext(jobs)
-        claims = concert._access.session.renewal
+        claims = concert._ref.session.renewal
         tell("claimed")
         async with running:
             try:
@@ -322,9 +322,7 @@ async def test_due_jobs_are_moved_once_by_many_promoters(concert: Coordinator, e
     place = keys_of(concert).queue("q")
     await raw(concert).zadd(place.delayed, {id_: number + 1 for number, id_ in enumerate(put)})
     promote = PROMOTE(keys_of(concert), place, front=0)
-    answers = await asyncio.gather(
-        *(one._access.session.run(promote) for _ in range(5) for one in (concert, elsewhere))
-    )
+    answers = await asyncio.gather(*(one._ref.session.run(promote) for _ in range(5) for one in (concert, elsewhere)))
     assert sum(moved for moved, _ in answers) == 350
     assert (await ledger_of(concert)).ready == {"q": put}
 
@@ -385,7 +383,7 @@ async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) ->
                 await concert.enqueue("t", queue="q", unique="one", **more)
         if key != place.delayed:
             with pytest.raises(WrongState, match="another kind"):
-                await concert._access.session.run(tick)
+                await concert._ref.session.run(tick)
         await raw(concert).delete(key)
         assert await raw(concert).hkeys(keys.bodies) == [parent.id.encode()]
         assert await raw(concert).exists(keys.unique, keys.checks, keys.states, keys.parents, keys.children) == 0
@@ -414,7 +412,7 @@ async def test_foreign_key_where_a_job_is_to_go_leaves_it_where_it_is(concert: C
             due = await concert.enqueue("t", queue="q", delay=3600)
             await raw(concert).zadd(place.delayed, {due.id: 1})
             await raw(concert).delete(place.bell)
-            await refuse(key, lambda: concert._access.session.run(promote))  # noqa: B023 - run at once
+            await refuse(key, lambda: concert._ref.session.run(promote))  # noqa: B023 - run at once
             await refuse(key, lambda: concert.tasks.replay(dead.id))  # noqa: B023
             await refuse(key, one.give_back)
             ledger = await ledger_of(concert)
@@ -471,10 +469,10 @@ async def test_foreign_key_of_a_queue_holds_up_no_children_in_others(concert: Co
         pass
     async with concert.consume("high") as jobs:
         await concert.tasks.job(parent.id).result()
-        await pass_on(concert._access.session, keys)
+        await pass_on(concert._ref.session, keys)
         assert (await anext(jobs)).id == free.id
     await client.delete(keys.queue("low").queue)
-    await pass_on(concert._access.session, keys)
+    await pass_on(concert._ref.session, keys)
     assert sorted((await ledger_of(concert)).ready["low"]) == stuck
 
 
@@ -713,7 +711,7 @@ async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str)
             assert jobs._opened._claims is not None
             jobs._opened._claims.start_renewal()
             await until(concert, lambda ledger: ledger.workers)
-            session = concert._access.session
+            session = concert._ref.session
             heartbeat = HEARTBEAT(keys_of(concert), worker=worker, ttl_ms=10_000, is_new=0, skip=0)
             assert (await session.run(heartbeat))[0] == 1
             assert await client.zscore(keys_of(concert).workers, worker) >= ended

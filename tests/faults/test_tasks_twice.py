@@ -37,9 +37,9 @@ class Scene:
         self.keys: JobKeys = concert._enqueuing._keys
         self.place: QueueKeys = self.keys.queue("q")
         self.worker = WorkerKeys(self.keys.claimed(WORKER))
-        self.session = concert._access.session
+        self.session = concert._ref.session
         self.inboxes = self.session.inboxes
-        self._namespace = concert._access.keys.namespace
+        self._namespace = concert._ref.keys.namespace
 
     async def run(self, script: str, /, **named: Any) -> Any:
         """Run a script once."""

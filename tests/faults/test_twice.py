@@ -37,7 +37,7 @@ class Bench:
 
     async def run(self, name: str, **named: Argument) -> Reply:
         """Run a script once."""
-        return await self.concert._access.session.run(load(name)(self.keys, **named))
+        return await self.concert._ref.session.run(load(name)(self.keys, **named))
 
     async def acquire(self, holder: str, *, ticket: int = 0, limit: int = 1) -> Reply:
         """Run the script that acquires; joins the line by default."""
@@ -59,7 +59,7 @@ class Bench:
     async def acquire_several(self, first: PermitKeys, second: PermitKeys, *holders: str) -> Reply:
         """Run the script that acquires two locks at once."""
         command = load("locks/acquire")(locks=(*first, *second), ttl_ms=30_000, holders=holders)
-        return await self.concert._access.session.run(command)
+        return await self.concert._ref.session.run(command)
 
     async def holders(self) -> list[str]:
         """Who holds, in the order in which their leases end."""
@@ -74,8 +74,8 @@ class Bench:
 @pytest.fixture
 async def bench(any_concert: Coordinator) -> Bench:
     """A lock that nobody has."""
-    session = any_concert._access.session
-    keys = any_concert._access.keys.of(PermitKeys, "lock", "door")
+    session = any_concert._ref.session
+    keys = any_concert._ref.keys.of(PermitKeys, "lock", "door")
     return Bench(any_concert, keys, session.inboxes, session.new_address(), session.new_address())
 
 
@@ -97,7 +97,7 @@ async def acquire_held(bench: Bench) -> None:
     await bench.acquire(bench.other)
     first = await bench.acquire(bench.me)
     line = await bench.waiters()
-    third = bench.concert._access.session.new_address()
+    third = bench.concert._ref.session.new_address()
     await bench.acquire(third)
     second = await bench.acquire(bench.me)
     assert (first[0], second[0]) == (0, 0)
@@ -119,7 +119,7 @@ async def acquire_with_a_ticket(bench: Bench) -> None:
     """One who was skipped has its place back, once."""
     await bench.acquire(bench.other)
     ticket = (await bench.acquire(bench.me))[3]
-    third = bench.concert._access.session.new_address()
+    third = bench.concert._ref.session.new_address()
     await bench.acquire(third)
     await raw(bench.concert).zrem(bench.keys.waiters, f"1:2000:30000 {bench.me}")
     assert [(await bench.acquire(bench.me, ticket=ticket))[3:5] for _ in range(2)] == [[ticket, 1], [ticket, 0]]
@@ -138,7 +138,7 @@ async def release_to_one_who_waits(bench: Bench) -> None:
     """{0, ...}, and nobody else gets what was handed over."""
     await bench.acquire(bench.me)
     await bench.acquire(bench.other)
-    third = bench.concert._access.session.new_address()
+    third = bench.concert._ref.session.new_address()
     await bench.acquire(third)
     first = await bench.release()
     second = await bench.release()
@@ -230,11 +230,11 @@ async def downgrade_what_is_not_held(bench: Bench) -> None:
 
 async def acquire_several(bench: Bench) -> None:
     """What they hold they go on holding, with full leases and new, larger tokens, also when someone waits by now."""
-    gate = bench.concert._access.keys.of(PermitKeys, "lock", "gate")
+    gate = bench.concert._ref.keys.of(PermitKeys, "lock", "gate")
     first = await bench.acquire_several(bench.keys, gate, bench.me, bench.other)
     await raw(bench.concert).zincrby(bench.keys.holders, -20_000, bench.me)
     short = await raw(bench.concert).zscore(bench.keys.holders, bench.me)
-    third = bench.concert._access.session.new_address()
+    third = bench.concert._ref.session.new_address()
     await bench.acquire(third)
     second = await bench.acquire_several(bench.keys, gate, bench.me, bench.other)
     assert all(new > old for new, old in zip(second, first, strict=True))
@@ -245,7 +245,7 @@ async def acquire_several(bench: Bench) -> None:
 
 async def acquire_several_of_which_one_is_held(bench: Bench) -> None:
     """None and none."""
-    gate = bench.concert._access.keys.of(PermitKeys, "lock", "gate")
+    gate = bench.concert._ref.keys.of(PermitKeys, "lock", "gate")
     await bench.acquire(bench.other)
     for _ in range(2):
         assert await bench.acquire_several(gate, bench.keys, bench.me, bench.me) == []

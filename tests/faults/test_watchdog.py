@@ -69,7 +69,7 @@ def life_of(consumer: Consumer) -> Claims[ClaimedJob]:
 
 async def ledger_of(concert: Coordinator) -> Ledger:
     """Where the jobs are."""
-    return await read_ledger(raw(concert), concert._access.keys.namespace)
+    return await read_ledger(raw(concert), concert._ref.keys.namespace)
 
 
 # In another process, so that this one can watch.
@@ -159,7 +159,7 @@ async def test_blocked_worker_that_was_taken_for_dead_stays_dead(
     await concert.enqueue("t", queue="q")
     async with blocked(server.url, namespace, 2 * LEASE) as child, concert.consume("q") as others:
         worker = (await child.wait_for("blocked"))["worker"]
-        await raw(concert).zadd(JobKeys(concert._access.keys).workers, {worker: 1}, xx=True)
+        await raw(concert).zadd(JobKeys(concert._ref.keys).workers, {worker: 1}, xx=True)
         job = await anext(others)
         assert job.attempt == 2
         assert not (await child.wait_for("ended"))["was_held"]

@@ -250,7 +250,7 @@ class PermitsModel(RuleBasedStateMachine):
 
     async def _look(self) -> None:
         for concert in self.concerts:
-            concert._access.session.wakeups.missed()
+            concert._ref.session.wakeups.missed()
         if self.model.line:
             self.model.serve()
         await self.settle()
@@ -323,7 +323,7 @@ class PermitsModel(RuleBasedStateMachine):
         limits = [int(place.split(b":")[0]) for place in places]
         sessions = [place.split(b" ")[1].split(b".")[0].decode() for place in places]
         assert limits == [visitor.limit for visitor in self.model.line]
-        ids = [concert._access.opened.id if concert._access.opened else "" for concert in self.concerts]
+        ids = [concert._ref.opened.id if concert._ref.opened else "" for concert in self.concerts]
         assert sessions == [ids[visitor.client] for visitor in self.model.line]
 
 

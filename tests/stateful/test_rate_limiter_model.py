@@ -198,7 +198,7 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
     client = FakeRedis()
     async with Coordinator.from_client(client) as concert:
         keys = concert.rate_limiter("api", 100, 1.0, burst=model.burst // INTERVAL)._keys
-        session = concert._access.session
+        session = concert._ref.session
 
         async def take(request: str, cost: int, longest: int, ticket: int) -> Any:
             terms = {"cost_us": cost, "burst_us": model.burst, "longest_us": longest}

@@ -184,7 +184,7 @@ class SignalsModel(RuleBasedStateMachine):
 
     async def _look(self) -> None:
         for concert in self.concerts:
-            concert._access.session.wakeups.missed()
+            concert._ref.session.wakeups.missed()
         await self.settle()
 
     @rule()
@@ -235,7 +235,7 @@ class SignalsModel(RuleBasedStateMachine):
         """In its order."""
         places: list[bytes] = self.runner.run(self._run("ZRANGE", self.signal(0)._keys.waiters, 0, -1))
         sessions = [place.decode().rpartition(".")[0] for place in places]
-        ids = [concert._access.opened.id if concert._access.opened else "" for concert in self.concerts]
+        ids = [concert._ref.opened.id if concert._ref.opened else "" for concert in self.concerts]
         assert sessions == [ids[waiter.client] for waiter in self.line]
 
 

@@ -19,7 +19,7 @@ from inconcert._core.acquiring import Acquirable
 from inconcert._core.held import local_deadline
 from inconcert._core.lease import Grant, Lease, PermitKeys
 from inconcert._core.line import Parting
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
@@ -44,7 +44,7 @@ class Permits(Acquirable[LeaseT_co]):
     """So many permits of one name; the base of everything that a server grants in the order of a line.
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         kind: What it is to its users, such as `lock`; part of its keys.
         name: Which one.
         limit: How many holders there may be at once.
@@ -55,7 +55,7 @@ class Permits(Acquirable[LeaseT_co]):
 
     def __init__(
         self,
-        access: Access,
+        ref: SessionRef,
         kind: str,
         name: str,
         *,
@@ -65,8 +65,8 @@ class Permits(Acquirable[LeaseT_co]):
         mark: str = "",
     ) -> None:
         super().__init__(kind, name, timeout)
-        self._access = access
-        self._keys = access.keys.of(PermitKeys, kind, name)
+        self._ref = ref
+        self._keys = ref.keys.of(PermitKeys, kind, name)
         self._ttl = durations.ttl(ttl)
         self._terms = _Terms(limit, self._ttl)
         self._mark = mark
@@ -98,7 +98,7 @@ class Permits(Acquirable[LeaseT_co]):
     # Below.
 
     async def _take(self, *, waits: bool) -> LeaseT_co | None:
-        session = self._access.session
+        session = self._ref.session
         await session.channel.has_room()
         holder = session.new_address() + self._mark
         ticket = _JOIN if waits else _NO_WAIT
@@ -126,14 +126,14 @@ class Permits(Acquirable[LeaseT_co]):
             ticket = attempt.ticket
 
     def _trouble(self, since: float) -> InconcertError | None:
-        return self._access.session.channel.trouble(since)
+        return self._ref.session.channel.trouble(since)
 
     @abstractmethod
     def _lease(self, session: Session, grant: Grant) -> LeaseT_co:
         """What was granted, for its holder."""
 
     async def _inspect(self) -> Reply:
-        return await self._access.session.run(_INSPECT(self._keys))
+        return await self._ref.session.run(_INSPECT(self._keys))
 
 
 class _Terms:

@@ -19,7 +19,7 @@ from inconcert._redis.wire import Pool
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import NotConnected, Unavailable
 
-__all__ = ["Access", "Session"]
+__all__ = ["Session", "SessionRef"]
 
 _OPEN = load("sessions/open").bind()
 
@@ -124,7 +124,7 @@ class Session:
         self.bells.server_was_lost(at)
 
 
-class Access:
+class SessionRef:
     """The way to the session that is open now, for primitives that are made before the coordinator opens.
 
     Args:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert.chat.places import Places
@@ -18,12 +18,12 @@ class Asking:
     """What all verbs of chat need.
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
     """
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._places = Places(access.keys)
+    def __init__(self, ref: SessionRef) -> None:
+        self._ref = ref
+        self._places = Places(ref.keys)
 
 
 async def together(session: Session, calls: Sequence[Call]) -> list[Reply]:

@@ -46,7 +46,7 @@ class Chats(Membership, Messages):
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
     """
 
     async def listen(self, user: str, *, ack: bool = True) -> AsyncGenerator[Batch, None]:
@@ -69,7 +69,7 @@ class Chats(Membership, Messages):
         1 round trip with 1 script; 2 with `ack`.
         """
         check_name("user", user)
-        session = self._access.session
+        session = self._ref.session
         async with Listener(session, self._places, user) as listener:
             while True:
                 batch = await listener.next()

@@ -74,7 +74,7 @@ class Membership(Asking):
             listeners=self._places.news_of_users,
             users=users,
         )
-        await self._access.session.run(command)
+        await self._ref.session.run(command)
         return chat_id
 
     async def join(self, chat_id: str, user: str) -> None:
@@ -143,7 +143,7 @@ class Membership(Asking):
         Cost: 1 round trip for each 1,000 members or so; between two of them members may join and leave.
         """
         keys = self._places.of_chat(chat_id)
-        session = self._access.session
+        session = self._ref.session
         found: dict[str, int] = {}
         cursor = None
         while cursor != b"0":
@@ -155,7 +155,7 @@ class Membership(Asking):
 
     async def _change(self, script: Binder, chat_id: str, user: str, by: str = "") -> None:
         keys, chats = self._places.of_chat(chat_id), self._places.list_of(user, chat_id)
-        session = self._access.session
+        session = self._ref.session
         command = script(
             keys,
             chats=chats,

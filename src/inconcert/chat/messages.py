@@ -37,7 +37,7 @@ class Messages(Asking):
         text = encode(f"a message to chat {chat_id!r}", body)
         check_name("user", sender)
         keys = self._places.of_chat(chat_id)
-        session = self._access.session
+        session = self._ref.session
         command = _SEND(
             keys,
             chat=chat_id,
@@ -72,7 +72,7 @@ class Messages(Asking):
         """
         most = sys.maxsize if limit is None else whole("limit", limit)
         check_name("user", user)
-        session = self._access.session
+        session = self._ref.session
         listed = await read_news(session, self._places, user)
         readings = [Reading(chat.chat_id, self._places.of_chat(chat.chat_id), most) for chat in listed]
         unfinished = readings
@@ -100,7 +100,7 @@ class Messages(Asking):
         Cost: 1 round trip.
         """
         call = self._ack(user, chat_id, whole("message_id", message_id))
-        [reply] = await together(self._access.session, [call])
+        [reply] = await together(self._ref.session, [call])
         check(reply, chat_id)
 
     async def history(self, chat_id: str, user: str, *, before: int | None = None, limit: int = 50) -> list[Message]:
@@ -129,7 +129,7 @@ class Messages(Asking):
         wanted = whole("limit", limit, most=PAGE)
         check_name("user", user)
         keys = self._places.of_chat(chat_id)
-        session = self._access.session
+        session = self._ref.session
         found: list[Message] = []
         while wanted:
             reply = await session.run(_HISTORY(keys, user=user, before=end, count=wanted))
@@ -148,7 +148,7 @@ class Messages(Asking):
         news; where the user sent some of the messages, O(M) for M of them.
         """
         check_name("user", user)
-        session = self._access.session
+        session = self._ref.session
         counts: dict[str, int] = {}
         uncounted = {chat.chat_id: -1 for chat in await read_news(session, self._places, user)}
         while uncounted:

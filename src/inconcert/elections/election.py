@@ -27,7 +27,7 @@ from inconcert._core.insisting import insist
 from inconcert._core.lease import Grant, PermitKeys
 from inconcert._core.listening import Heard, Listening
 from inconcert._core.permits import Permits
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
@@ -70,7 +70,7 @@ class Election(Permits[Term]):
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         name: Which office. The same name in the same namespace is the same office, on any machine.
         ttl: Life of a lease between renewals, in seconds: how long there may be no leader after one has died.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever, 0 tries once.
@@ -84,7 +84,7 @@ class Election(Permits[Term]):
 
     def __init__(
         self,
-        access: Access,
+        ref: SessionRef,
         name: str,
         *,
         ttl: Seconds = ELECTION_TTL,
@@ -92,9 +92,9 @@ class Election(Permits[Term]):
         candidate: str | None = None,
         kind: str = "election",
     ) -> None:
-        super().__init__(access, kind, name, limit=1, ttl=ttl, timeout=timeout)
-        self._record = access.keys.of(_Keys, kind, name).record
-        self._changes = access.keys.channel(kind, name)
+        super().__init__(ref, kind, name, limit=1, ttl=ttl, timeout=timeout)
+        self._record = ref.keys.of(_Keys, kind, name).record
+        self._changes = ref.keys.channel(kind, name)
         self._candidate = None if candidate is None else check_name("candidate", candidate)
         self._terms_here: WeakSet[Term] = WeakSet()
 
@@ -221,7 +221,7 @@ class Election(Permits[Term]):
 
         Cost: 2 round trips, 1 message for each change, and 1 round trip in every ttl.
         """
-        async with Listening(self._access.session, self._changes) as listening:
+        async with Listening(self._ref.session, self._changes) as listening:
             sight = await self._look()
             while True:
                 yield sight.record
@@ -244,7 +244,7 @@ class Election(Permits[Term]):
         return await insist(_log, f"standing for {self._kind} {self._name!r}", partial(self.acquire, timeout=None))
 
     async def _look(self) -> Sight:
-        return Sight.read(await self._access.session.run(_RECORD(self._keys, record=self._record)))
+        return Sight.read(await self._ref.session.run(_RECORD(self._keys, record=self._record)))
 
     async def _next_sight(self, listening: Listening, latest: Sight) -> Sight:
         with anyio.move_on_after(latest.lasts):

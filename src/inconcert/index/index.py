@@ -17,7 +17,7 @@ Source: docs/explanation/ranked-index.md
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from inconcert._core.session import Access
+from inconcert._core.session import SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules.names import check_name
 from inconcert.index.document import facts_of
@@ -67,7 +67,7 @@ class Index:
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         name: Which index. The same name in the same namespace is the same index, on any machine.
         tokenizer: Text -> its words, without spaces in them. All who use an index use the same one.
         stop_words: Words that are neither indexed nor looked for, as the tokenizer gives them.
@@ -79,15 +79,15 @@ class Index:
 
     def __init__(
         self,
-        access: Access,
+        ref: SessionRef,
         name: str,
         *,
         tokenizer: Callable[[str], list[str]] = tokenize,
         stop_words: Collection[str] = (),
     ) -> None:
-        self._access = access
+        self._ref = ref
         self._name = name
-        self._keys = access.keys.of(IndexKeys, "index", name)
+        self._keys = ref.keys.of(IndexKeys, "index", name)
         self._reader = Reader(tokenizer, stop_words)
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class Index:
         check_name("document", document_id)
         title = f"document {document_id!r} of index {self._name!r}"
         facts = facts_of(title, text, scores or {}, self._reader)
-        session = self._access.session
+        session = self._ref.session
         command = _ADD(
             self._keys,
             request=session.new_address(),
@@ -137,7 +137,7 @@ class Index:
         Cost: 1 round trip, O(M log N), M different words in the document and N in all together.
         """
         check_name("document", document_id)
-        session = self._access.session
+        session = self._ref.session
         return bool(await session.run(_REMOVE(self._keys, request=session.new_address(), document=document_id)))
 
     async def clear(self) -> None:
@@ -148,12 +148,12 @@ class Index:
 
         Cost: 1 round trip, O(1).
         """
-        session = self._access.session
+        session = self._ref.session
         await session.run(_CLEAR(self._keys, request=session.new_address()))
 
     async def size(self) -> int:
         """How many documents there are. Cost: 1 round trip."""
-        size: int = await self._access.session.run(_SIZE(self._keys))
+        size: int = await self._ref.session.run(_SIZE(self._keys))
         return size
 
     async def search(
@@ -230,7 +230,7 @@ class Index:
 
     async def _some_with(self, prefix: str) -> dict[str, int]:
         """The first words by the alphabet that begin so, with how many documents have each."""
-        flat = await self._access.session.run(_LIST(self._keys, prefix=prefix))
+        flat = await self._ref.session.run(_LIST(self._keys, prefix=prefix))
         return {word.decode(): count for word, count in zip(flat[::2], flat[1::2], strict=True)}
 
     async def _all_with(self, prefix: str) -> list[str]:
@@ -245,7 +245,7 @@ class Index:
 
     async def _run(self, searches: list[Search]) -> Ranks:
         """Run these to their ends, side by side; a document that several have found has the highest of its ranks."""
-        channel = self._access.session.channel
+        channel = self._ref.session.channel
         unfinished = searches
         while unfinished:
             calls = [search.ask() for search in unfinished]

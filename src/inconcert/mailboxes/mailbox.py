@@ -12,7 +12,7 @@ Source: docs/explanation/mailboxes.md
 import asyncio
 from collections.abc import Iterable
 
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
@@ -55,7 +55,7 @@ class Mailbox:
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         name: Whose mailbox. The same name in the same namespace is the same mailbox, on any machine.
         ttl: How long a fetch may keep messages without acknowledging them, in seconds; then they come back.
         max_messages: How many may be unread, 1 to 1,000,000; one more drops the oldest.
@@ -68,16 +68,16 @@ class Mailbox:
 
     def __init__(
         self,
-        access: Access,
+        ref: SessionRef,
         name: str,
         *,
         ttl: Seconds = MAILBOX_TTL,
         max_messages: int = MAX_MESSAGES,
         max_age: Seconds | None = None,
     ) -> None:
-        self._access = access
+        self._ref = ref
         self._name = name
-        self._keys = access.keys.of(MailboxKeys, "mailbox", name)
+        self._keys = ref.keys.of(MailboxKeys, "mailbox", name)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
         self._max_messages = whole("max_messages", max_messages, most=_MOST_MESSAGES)
         self._max_age_ms = age_ms(max_age)
@@ -152,7 +152,7 @@ class Mailbox:
         """
         terms = (whole("limit", limit, most=_MOST_AT_ONCE), self._ttl_ms, self._max_age_ms)
         seconds = durations.timeout(timeout)
-        session = self._access.session
+        session = self._ref.session
         until = None if seconds is None else session.loop.time() + seconds
         messages: list[MailboxMessage] = []
         must_look = True
@@ -183,7 +183,7 @@ class Mailbox:
 
         Cost: 1 round trip.
         """
-        count: int = await self._access.session.run(_UNREAD(self._keys, max_age_ms=self._max_age_ms))
+        count: int = await self._ref.session.run(_UNREAD(self._keys, max_age_ms=self._max_age_ms))
         return count
 
     async def purge(self) -> int:
@@ -194,7 +194,7 @@ class Mailbox:
 
         Cost: 1 round trip.
         """
-        session = self._access.session
+        session = self._ref.session
         count: int = await session.run(_PURGE(self._keys, request=session.new_address()))
         return count
 
@@ -217,7 +217,7 @@ class Mailbox:
         return messages, len(unreadable)
 
     async def _send(self, bodies: list[bytes]) -> None:
-        session = self._access.session
+        session = self._ref.session
         command = _SEND(
             self._keys,
             request=session.new_address(),
@@ -233,7 +233,7 @@ class Mailbox:
         claims: dict[str, dict[int, None]] = {}
         for message in messages:
             claims.setdefault(message.claim, {})[message.id] = None
-        session = self._access.session
+        session = self._ref.session
         return [self._submit_ack(session, claim, ids) for claim, ids in claims.items()]
 
     def _submit_ack(self, session: Session, claim: str, ids: Iterable[int]) -> Call:

@@ -9,7 +9,7 @@ import anyio
 
 from inconcert._claims.consuming import AFTER_A_FAILURE, Consuming, settle
 from inconcert._claims.promoter import Promoter
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable
 from inconcert.queues.claims import ItemClaims, Terms
 from inconcert.queues.delivery import Delivery
@@ -24,16 +24,16 @@ class Getters:
     """All who take items out of queues while a coordinator is open.
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
     """
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, ref: SessionRef) -> None:
+        self._ref = ref
         self._open: dict[Terms, _Getting] = {}
 
     async def get(self, keys: ItemKeys, terms: Terms, timeout: float | None) -> Delivery:
         """Wait for an item of this queue and claim it; see `Queue.get`."""
-        session = self._access.session
+        session = self._ref.session
         getting = self._open.get(terms)
         if getting is None:
             getting = self._open[terms] = _Getting(session, keys, terms)

@@ -8,7 +8,7 @@ from inconcert._claims.consuming import Guarantee
 from inconcert._claims.dead import DeadRow, read_dead
 from inconcert._claims.keys import PURGE, REPLAY
 from inconcert._claims.reason import Reason
-from inconcert._core.session import Access
+from inconcert._core.session import SessionRef
 from inconcert._redis.replies import Reply
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
@@ -85,7 +85,7 @@ class Queue:
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         getters: All in this process who take items.
         name: Which queue.
         order: `fifo`: what is put in joins the back. `lifo`: the front. Items are always taken from the front.
@@ -101,7 +101,7 @@ class Queue:
 
     def __init__(
         self,
-        access: Access,
+        ref: SessionRef,
         getters: Getters,
         name: str,
         *,
@@ -120,9 +120,9 @@ class Queue:
             raise ValueError(f"max_attempts is {max_attempts!r}; give a whole number from 1")
         if maxsize is not None and (type(maxsize) is not int or maxsize < 1):
             raise ValueError(f"maxsize is {maxsize!r}; give a whole number from 1, or None for no limit")
-        self._access = access
+        self._ref = ref
         self._getters = getters
-        self._keys = ItemKeys(access.keys, name)
+        self._keys = ItemKeys(ref.keys, name)
         self._terms = Terms(name, order, durations.ttl(ttl), max_attempts, delivery)
         self._maxsize = maxsize
 
@@ -168,7 +168,7 @@ class Queue:
         Cost: As for `put`.
         """
         in_seconds, patience = durations.delay(delay), durations.timeout(timeout)
-        session = self._access.session
+        session = self._ref.session
         if not items:
             return
         putting = Putting(
@@ -258,7 +258,7 @@ class Queue:
 
         Cost: 1 round trip for 500 items.
         """
-        keys, session = self._keys, self._access.session
+        keys, session = self._keys, self._ref.session
         total = 0
         while True:
             command = PURGE_READY(keys, keys.only, inboxes=session.inboxes, request=session.new_address())
@@ -278,7 +278,7 @@ class Queue:
 
         Cost: 1 round trip, and 1 for each further MiB.
         """
-        rows = await read_dead(self._access.session, self._keys, limit)
+        rows = await read_dead(self._ref.session, self._keys, limit)
         return [self._dead_item(row) for row in rows]
 
     async def replay(self, item_id: str) -> None:
@@ -292,7 +292,7 @@ class Queue:
 
         Cost: 1 round trip.
         """
-        session = self._access.session
+        session = self._ref.session
         request = session.new_address()
         command = REPLAY(self._keys, self._keys.only, id=item_id, envelope="", name="", request=request)
         if not await session.run(command):
@@ -316,7 +316,7 @@ class Queue:
         age_ms = milliseconds(durations.in_seconds("older_than", older_than))
         if type(keep) is not int or keep < 0:
             raise ValueError(f"keep is {keep!r}; give a whole number from 0")
-        session = self._access.session
+        session = self._ref.session
         total = 0
         while True:
             command = PURGE(self._keys, id="", age_ms=age_ms, keep=keep, request=session.new_address())
@@ -328,11 +328,11 @@ class Queue:
     # Below.
 
     async def _look(self, passed_over: int = 0, limit: int = 0) -> Reply:
-        return await self._access.session.run(LOOK(self._keys, self._keys.only, skip=passed_over, limit=limit))
+        return await self._ref.session.run(LOOK(self._keys, self._keys.only, skip=passed_over, limit=limit))
 
     def _read(self, item_id: bytes, body: bytes) -> JSON:
         try:
-            return read_item(self._access.session.key_ring, self.name, item_id.decode(), body)
+            return read_item(self._ref.session.key_ring, self.name, item_id.decode(), body)
         except InvalidPayload:
             return None
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from inconcert._core.session import Access
+from inconcert._core.session import SessionRef
 from inconcert._rules.payloads import JSON
 from inconcert.signals.subscription import Subscription
 
@@ -34,7 +34,7 @@ class Signals:
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         pattern: A glob as Redis has them: `*` for any characters, `?` for one byte, `[ab]` for one of these, and a
             backslash before what is meant as it stands.
 
@@ -42,10 +42,10 @@ class Signals:
         InvalidName: `pattern` is empty or longer than 512 bytes.
     """
 
-    def __init__(self, access: Access, pattern: str) -> None:
-        self._access = access
+    def __init__(self, ref: SessionRef, pattern: str) -> None:
+        self._ref = ref
         self._pattern = pattern
-        self._channels = access.keys.channels("signal", pattern)
+        self._channels = ref.keys.channels("signal", pattern)
 
     def __repr__(self) -> str:
         return f"<Signals {self._pattern!r}>"
@@ -60,7 +60,7 @@ class Signals:
             ValueError: `buffer` is below 1.
         """
         title = f"a signal like {self._pattern!r}"
-        return Subscription(self._access, title, self._channels, self._read, is_pattern=True, buffer=buffer)
+        return Subscription(self._ref, title, self._channels, self._read, is_pattern=True, buffer=buffer)
 
     def _read(self, channel: str, payload: JSON) -> Signalled:
-        return Signalled(self._access.keys.name_in("signal", channel), payload)
+        return Signalled(self._ref.keys.name_in("signal", channel), payload)

@@ -5,7 +5,7 @@ The server keeps a line of those who wait, and nothing else for long: a signal t
 
 import anyio
 
-from inconcert._core.session import Access
+from inconcert._core.session import SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
@@ -40,18 +40,18 @@ class Signal:
         name: Which signal. The same name in the same namespace is the same signal, on any machine.
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         name: Which signal.
 
     Raises:
         InvalidName: `name` is empty or longer than 512 bytes.
     """
 
-    def __init__(self, access: Access, name: str) -> None:
+    def __init__(self, ref: SessionRef, name: str) -> None:
         self.name = name
-        self._access = access
-        self._keys = access.keys.of(SignalKeys, "signal", name)
-        self._channel = access.keys.channel("signal", name)
+        self._ref = ref
+        self._keys = ref.keys.of(SignalKeys, "signal", name)
+        self._channel = ref.keys.channel("signal", name)
 
     def __repr__(self) -> str:
         return f"<Signal {self.name!r}>"
@@ -89,7 +89,7 @@ class Signal:
             ValueError: `buffer` is below 1.
         """
         title = f"signal {self.name!r}"
-        return Subscription(self._access, title, self._channel, _payload, is_pattern=False, buffer=buffer)
+        return Subscription(self._ref, title, self._channel, _payload, is_pattern=False, buffer=buffer)
 
     async def broadcast(self, payload: JSON = None) -> int:
         """Wake all who wait, and tell all who have subscribed.
@@ -108,7 +108,7 @@ class Signal:
         Cost: 1 round trip, O(L) for L processes that listen, whatever the number of waiters in them.
         """
         text = encode(f"a broadcast of signal {self.name!r}", payload)
-        session = self._access.session
+        session = self._ref.session
         command = _BROADCAST(self._keys, request=session.new_address(), payload=text, channel=self._channel)
         reached: int = await session.run(command)
         return reached
@@ -130,14 +130,14 @@ class Signal:
         Cost: 1 round trip, and 1 message. Those in line whose process is gone are dropped, 100 in a round trip.
         """
         text = encode(f"a notification of signal {self.name!r}", payload)
-        session = self._access.session
+        session = self._ref.session
         answer, request = _CALL_AGAIN, session.new_address()
         while answer == _CALL_AGAIN:
             answer = await session.run(_NOTIFY(self._keys, request=request, payload=text, inboxes=session.inboxes))
         return bool(answer)
 
     def _waiter(self) -> Waiter:
-        return Waiter(self._access.session, self._keys, self._channel)
+        return Waiter(self._ref.session, self._keys, self._channel)
 
 
 async def wait_any(*signals: Signal, timeout: Seconds | None = None) -> tuple[Signal, JSON]:

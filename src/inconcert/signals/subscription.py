@@ -6,7 +6,7 @@ from typing import Generic, Self, TypeVar
 import anyio
 
 from inconcert._core.listening import Gap, Listening
-from inconcert._core.session import Access
+from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
@@ -38,7 +38,7 @@ class Subscription(Generic[T_co]):
 
     def __init__(
         self,
-        access: Access,
+        ref: SessionRef,
         title: str,
         channel: str,
         item: Callable[[str, JSON], T_co],
@@ -49,7 +49,7 @@ class Subscription(Generic[T_co]):
         self._title = title
         if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"buffer of a subscription is {buffer!r}; give a whole number of messages, at least 1")
-        self._access = access
+        self._ref = ref
         self._channel = channel
         self._item = item
         self._is_pattern = is_pattern
@@ -70,7 +70,7 @@ class Subscription(Generic[T_co]):
         """
         if self._listening is not None:
             raise RuntimeError(f"{self!r} is entered already; make another with subscribe()")
-        listening = Listening(self._access.session, self._channel, is_pattern=self._is_pattern, buffer=self._buffer)
+        listening = Listening(self._ref.session, self._channel, is_pattern=self._is_pattern, buffer=self._buffer)
         self._listening = listening  # before it waits: nobody else may enter meanwhile
         try:
             await listening.__aenter__()

@@ -14,7 +14,7 @@ from inconcert._claims.consuming import AFTER_A_FAILURE, Consuming, Guarantee, s
 from inconcert._claims.keys import QueueKeys
 from inconcert._claims.policy import Policy, Strict, Weighted, check_weights
 from inconcert._core.completion import to_the_end
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert.errors import NotConnected, OutcomeUnknown, Unavailable
 from inconcert.tasks import claims as lives
 from inconcert.tasks.claimed import ClaimedJob
@@ -47,7 +47,7 @@ class Consumer:
     ```
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         queues: Names of queues, the most urgent first.
         prefetch: How many jobs to claim at once, 1 to 500; no more once they have 1 MiB. More than 1 saves round trips,
             but what is claimed ahead waits for this consumer even if another is idle.
@@ -66,7 +66,7 @@ class Consumer:
 
     def __init__(
         self,
-        access: Access,
+        ref: SessionRef,
         queues: tuple[str, ...],
         *,
         prefetch: int = 1,
@@ -82,8 +82,8 @@ class Consumer:
         if type(prefetch) is not int or not 1 <= prefetch <= 500:
             raise ValueError(f"prefetch is {prefetch!r}; give a whole number from 1 to 500")
         self.queues = queues
-        self._access = access
-        self._keys = JobKeys(access.keys)
+        self._ref = ref
+        self._keys = JobKeys(ref.keys)
         self._queues = [self._keys.queue(name) for name in queues]
         self._prefetch = prefetch
         self._weights = None if weights is None else {name: weights[name] for name in queues}
@@ -94,7 +94,7 @@ class Consumer:
         if self._opened is not None:
             raise RuntimeError("this consumer is open already; make another with consume()")
         policy = Strict([queue.name for queue in self._queues]) if self._weights is None else Weighted(self._weights)
-        opened = _Opened(self._access.session, self._keys, self._queues, policy, self._delivery)
+        opened = _Opened(self._ref.session, self._keys, self._queues, policy, self._delivery)
         opened.open()
         self._opened = opened
         return self

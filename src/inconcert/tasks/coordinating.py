@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import ParamSpec, TypeVar, get_args, overload
 
 from inconcert._claims.consuming import Guarantee
-from inconcert._core.session import Access
+from inconcert._core.session import SessionRef
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
 from inconcert.tasks.claimed import ClaimedJob
@@ -33,13 +33,13 @@ R = TypeVar("R")
 class TaskCoordinator:
     """The part of a coordinator that is about tasks."""
 
-    _access: Access
+    _ref: SessionRef
 
     def _set_up_tasks(self) -> None:
-        keys = JobKeys(self._access.keys)
+        keys = JobKeys(self._ref.keys)
         watches = Watches(keys.watchers)
-        self._enqueuing = Enqueuing(self._access, keys, watches)
-        self._tasks = Tasks(self._access, keys, watches)
+        self._enqueuing = Enqueuing(self._ref, keys, watches)
+        self._tasks = Tasks(self._ref, keys, watches)
         self._registry = Registry(self._enqueuing)
         self._middlewares: list[Middleware] = []
 
@@ -237,7 +237,7 @@ class TaskCoordinator:
         delivery: Guarantee = "at_least_once",
     ) -> Consumer:
         """An `async for` over the jobs of these queues, the most urgent first, or by weight. See `Consumer`."""
-        return Consumer(self._access, queues, prefetch=prefetch, weights=weights, delivery=delivery)
+        return Consumer(self._ref, queues, prefetch=prefetch, weights=weights, delivery=delivery)
 
     async def run_worker(
         self,
@@ -270,7 +270,7 @@ class TaskCoordinator:
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
         worker = Worker(
-            self._access,
+            self._ref,
             self.consume(*queues, weights=weights),
             self._registry,
             concurrency=concurrency,
@@ -279,7 +279,7 @@ class TaskCoordinator:
             burst=burst,
             middlewares=self._middlewares,
         )
-        async with Scheduler(self._access, JobKeys(self._access.keys), self._registry.schedules):
+        async with Scheduler(self._ref, JobKeys(self._ref.keys), self._registry.schedules):
             await worker.run()
 
     def add_middleware(self, middleware: Callable[[ClaimedJob], AbstractAsyncContextManager[object]]) -> None:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
@@ -78,20 +78,20 @@ class Enqueuing:
     """The way of new jobs to the server.
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         keys: The keys of all tasks.
         watches: What is waited for in this process.
     """
 
-    def __init__(self, access: Access, keys: JobKeys, watches: Watches) -> None:
-        self._access = access
+    def __init__(self, ref: SessionRef, keys: JobKeys, watches: Watches) -> None:
+        self._ref = ref
         self._keys = keys
         self._watches = watches
         self._waiting: dict[tuple[Session, str], list[_Entry]] = {}
 
     async def add(self, drafts: Sequence[Draft]) -> list[Job]:
         """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""
-        session = self._access.session
+        session = self._ref.session
         jobs: list[Job] = []
         for portion in _portions(drafts):
             if session.channel.is_full:
@@ -110,7 +110,7 @@ class Enqueuing:
         try:
             return [
                 Job(
-                    self._access,
+                    self._ref,
                     self._keys,
                     self._watches,
                     await entry.other or entry.id,

@@ -10,7 +10,7 @@ import msgspec
 
 from inconcert._claims.calls import OTHERS_ARE_TO_BE_TOLD
 from inconcert._claims.reason import Reason
-from inconcert._core.session import Access
+from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON, decode
@@ -78,12 +78,12 @@ class Job:
         created: False if a live job had the unique name already: then this is that job.
     """
 
-    __slots__ = ("_access", "_keys", "_watches", "created", "id")
+    __slots__ = ("_keys", "_ref", "_watches", "created", "id")
 
-    def __init__(self, access: Access, keys: JobKeys, watches: Watches, job_id: str, *, is_new: bool) -> None:
+    def __init__(self, ref: SessionRef, keys: JobKeys, watches: Watches, job_id: str, *, is_new: bool) -> None:
         self.id = job_id
         self.created = is_new
-        self._access = access
+        self._ref = ref
         self._keys = keys
         self._watches = watches
 
@@ -194,7 +194,7 @@ class Job:
             return status is JobStatus.QUEUED and delay_ms == 0
         keys = self._keys
         place = keys.queue(name.decode())
-        session = self._access.session
+        session = self._ref.session
         request = session.new_address()
         command = RESCHEDULE(keys, place, id=self.id, delay_ms=delay_ms, name=place.name, request=request)
         is_due_then: int = await session.run(command)
@@ -205,7 +205,7 @@ class Job:
     async def _look(self, address: str = "") -> tuple[JobStatus, bytes]:
         keys = self._keys
         command = WATCH(keys, result=keys.result(self.id), id=self.id, address=address)
-        status, about = await self._access.session.run(command)
+        status, about = await self._ref.session.run(command)
         return JobStatus(status.decode()), about
 
     async def _ended(self, timeout: float | None) -> tuple[JobStatus, bytes]:
@@ -222,7 +222,7 @@ class Job:
     async def _cancel(self, status: JobStatus, about: bytes) -> bool:
         """Have the server cancel it; whether it is sure that it does not run any more."""
         keys = self._keys
-        session = self._access.session
+        session = self._ref.session
         command = CANCEL(
             keys,
             keys.queue(about.decode() if status in _OUT_OF_QUEUE else "none"),
@@ -243,7 +243,7 @@ class Job:
         return bool(answer)
 
     async def _watch(self, *, is_cancelling: bool = False) -> tuple[JobStatus, bytes]:
-        watch = self._watches.join(self._access.session, self.id)
+        watch = self._watches.join(self._ref.session, self.id)
         try:
             while True:
                 changed, watch.is_noted = watch.changed, True

@@ -10,7 +10,7 @@ import msgspec
 from inconcert._claims.dead import DeadRow, read_dead, read_one_dead
 from inconcert._claims.keys import PURGE, REPLAY, split_body
 from inconcert._claims.reason import Reason
-from inconcert._core.session import Access
+from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON
@@ -96,13 +96,13 @@ class Tasks:
     """What operators do with the tasks of a namespace: `concert.tasks`.
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         keys: The keys of all tasks.
         watches: What is waited for in this process.
     """
 
-    def __init__(self, access: Access, keys: JobKeys, watches: Watches) -> None:
-        self._access = access
+    def __init__(self, ref: SessionRef, keys: JobKeys, watches: Watches) -> None:
+        self._ref = ref
         self._keys = keys
         self._watches = watches
 
@@ -112,7 +112,7 @@ class Tasks:
         Raises:
             InvalidName: `job_id` is no id.
         """
-        return Job(self._access, self._keys, self._watches, check_id(job_id), is_new=False)
+        return Job(self._ref, self._keys, self._watches, check_id(job_id), is_new=False)
 
     async def stats(self, *queues: str) -> TaskStats:
         """How much work there is, in these queues.
@@ -132,7 +132,7 @@ class Tasks:
         places = [keys.queue(name) for name in queues]
         parts = [key for place in places for key in (place.queue, place.delayed)]
         running = await self._running()
-        workers, dead, *rows = await self._access.session.run(STATS(keys, queues=parts, names=queues))
+        workers, dead, *rows = await self._ref.session.run(STATS(keys, queues=parts, names=queues))
         found: dict[str, QueueStats] = {}
         for name, row in zip(queues, zip(*[iter(rows)] * 6, strict=True), strict=True):
             ready, delayed, waiting, oldest_ms, is_paused, finished = row
@@ -171,7 +171,7 @@ class Tasks:
 
         Cost: 1 round trip, and 1 for each further MiB.
         """
-        session = self._access.session
+        session = self._ref.session
         return [_dead_job(session.key_ring, row) for row in await read_dead(session, self._keys, limit)]
 
     async def replay(
@@ -202,7 +202,7 @@ class Tasks:
         Cost: 2 round trips.
         """
         keys = self._keys
-        session = self._access.session
+        session = self._ref.session
         row = await read_one_dead(session, keys, check_id(job_id))
         if row is None:
             raise JobNotFound(job_id, among_the_dead=True)
@@ -267,7 +267,7 @@ class Tasks:
 
     async def _running(self) -> Counter[str]:
         """Of each queue how many jobs workers hold: asked for some workers at a time."""
-        keys, session = self._keys, self._access.session
+        keys, session = self._keys, self._ref.session
         running, seen = Counter[str](), set[bytes]()
         cursor = b""
         while cursor != b"0":
@@ -280,13 +280,13 @@ class Tasks:
         return running
 
     async def _pause(self, queue: str, *, is_paused: int) -> None:
-        keys, session = self._keys, self._access.session
+        keys, session = self._keys, self._ref.session
         request = session.new_address()
         await session.run(PAUSE(keys, keys.queue(queue), name=queue, is_paused=is_paused, request=request))
 
     async def _purge(self, job_id: str, *, age_ms: int = 0, keep: int = 0) -> int:
         """Drop some, and return how many."""
-        session = self._access.session
+        session = self._ref.session
         command = PURGE(self._keys, id=job_id, age_ms=age_ms, keep=keep, request=session.new_address())
         dropped: int = await session.run(command)
         return dropped

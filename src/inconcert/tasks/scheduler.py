@@ -11,7 +11,7 @@ from typing import Self
 import anyio
 
 from inconcert._core.completion import to_the_end
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._redis.commands import Argument
 from inconcert.errors import InconcertError
 from inconcert.tasks.envelope import JOB
@@ -35,19 +35,19 @@ class Scheduler:
     manager it works while its body runs.
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         keys: The keys of all tasks.
         schedules: What to follow.
     """
 
-    def __init__(self, access: Access, keys: JobKeys, schedules: Sequence[Schedule]) -> None:
-        self._access = access
+    def __init__(self, ref: SessionRef, keys: JobKeys, schedules: Sequence[Schedule]) -> None:
+        self._ref = ref
         self._keys = keys
         self._schedules = schedules
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        session = self._access.session
+        session = self._ref.session
         self._tasks = [asyncio.create_task(self._follow(session, schedule)) for schedule in self._schedules]
         return self
 

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from inconcert._core.completion import to_the_end
-from inconcert._core.session import Access, Session
+from inconcert._core.session import Session, SessionRef
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._version import __version__
@@ -40,7 +40,7 @@ class Worker:
     the running jobs are cancelled, too, and go back to the front of their queues at once.
 
     Args:
-        access: The way to the open session.
+        ref: The way to the open session.
         consumer: Where jobs come from; opened and closed by the worker.
         registry: The functions.
         concurrency: How many jobs may run at once, 1 or more.
@@ -52,7 +52,7 @@ class Worker:
 
     def __init__(
         self,
-        access: Access,
+        ref: SessionRef,
         consumer: Consumer,
         registry: Registry,
         *,
@@ -64,7 +64,7 @@ class Worker:
     ) -> None:
         if type(concurrency) is not int or concurrency < 1:
             raise ValueError(f"concurrency is {concurrency!r}; give a whole number from 1")
-        self._access = access
+        self._ref = ref
         self._consumer = consumer
         self._registry = registry
         self._stop = stop or asyncio.Event()
@@ -85,7 +85,7 @@ class Worker:
         Raises:
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
-        session, started_at = self._access.session, time.monotonic()
+        session, started_at = self._ref.session, time.monotonic()
         self._say_what_it_serves(session)
         try:
             async with self._consumer:
@@ -160,7 +160,7 @@ class Worker:
             os.getpid(),
             __version__,
             session.server,
-            self._access.keys.namespace,
+            self._ref.keys.namespace,
             ", ".join(self._consumer.queues),
             _some(self._registry.names),
             self._places,
