@@ -146,7 +146,7 @@ class _Attempt(Call):
 
     def ask(self) -> None:
         """Ask for all of them."""
-        self._session.wakeups.expect(self._address, self)
+        self._session.inbox.register(self._address, self)
         self._session.channel.submit(self)
 
     def tokens(self) -> Reply:
@@ -166,7 +166,7 @@ class _Attempt(Call):
 
     def leave(self) -> None:
         """Wait no more."""
-        self._session.wakeups.forget(self._address)
+        self._session.inbox.unregister(self._address)
 
     # What it is told.
 

@@ -193,9 +193,9 @@ class _Turn(Call):
         super().__init__(self._take())
 
     def begin(self) -> None:
-        wakeups = self._session.wakeups
-        wakeups.expect(self._request, self)
-        wakeups.on_stray("limiter", partial(_leave, self._session))
+        inbox = self._session.inbox
+        inbox.register(self._request, self)
+        inbox.on_unclaimed("limiter", partial(_leave, self._session))
         self._session.channel.submit(self)
 
     def give_back(self) -> None:
@@ -203,7 +203,7 @@ class _Turn(Call):
             _give_back(self._session, self._keys, self._request, self._terms.cost, self._terms.burst)
 
     def end(self) -> None:
-        self._session.wakeups.forget(self._request)
+        self._session.inbox.unregister(self._request)
         self._set_timer(None)
 
     # What it is told.

@@ -364,7 +364,7 @@ async def test_wait_ends_in_time_with_nothing(any_concert: Coordinator, mailbox:
     assert 0.09 < time.monotonic() - started < 2
     await in_line(any_concert, mailbox, 0)
     session = any_concert._ref.session
-    assert not session.wakeups._addressees
+    assert not session.inbox._receivers
     assert not session.lines._lines
 
 

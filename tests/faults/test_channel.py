@@ -247,7 +247,7 @@ async def test_half_open_inbox_is_noticed(server: RealServer, namespace: str, mo
         waiter = asyncio.create_task(concert.lock("door", ttl=30).acquire())
         await eventually(lambda: bool(session_of(concert).lines._lines))
         proxy.drop_replies()
-        inbox = session_of(concert).wakeups._pubsub
+        inbox = session_of(concert).inbox._pubsub
         await eventually(lambda: inbox._wire is None)
         await lease.release()
         await proxy.heal()

@@ -62,7 +62,7 @@ async def nothing_is_left(*concerts: Coordinator) -> None:
     await eventually(is_over)
     for concert in concerts:
         session = concert._ref.session
-        assert not session.wakeups._addressees
+        assert not session.inbox._receivers
         assert not session.lines._lines
 
 
@@ -380,7 +380,7 @@ async def test_one_that_gives_up_when_it_was_told_leaves_it_to_the_next(
     await in_line(concert, 2)
     told: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setattr(there._ref.session.wakeups, "tell", told.append)
+        patch.setattr(there._ref.session.inbox, "tell", told.append)
         await concert.mailbox("jack451").send(7)
         await eventually(lambda: told)
     assert len(told) == 1
@@ -445,18 +445,18 @@ async def test_messages_that_came_just_when_the_coordinator_closed_are_back(
 ) -> None:
     """They were given back, so nobody has them in hand."""
     async with Coordinator(server.url, namespace=namespace) as there:
-        wakeups = there._ref.session.wakeups
-        expect = wakeups.expect
+        inbox = there._ref.session.inbox
+        expect = inbox.expect
 
         def close(done: object) -> None:
             del done
-            wakeups.abandon(NotConnected("closed"))
+            inbox.abandon(NotConnected("closed"))
 
         def close_when_done(address: str, fetch: Any) -> None:
             expect(address, fetch)
             fetch.add_done_callback(close)
 
-        monkeypatch.setattr(wakeups, "expect", close_when_done)
+        monkeypatch.setattr(inbox, "expect", close_when_done)
         await concert.mailbox("jack451").send(1)
         with pytest.raises(NotConnected):
             await there.mailbox("jack451").fetch(ack=False)

@@ -131,7 +131,7 @@ FORK = """
             getting = asyncio.create_task(queue.get())
             await concert.lock("mine").acquire()
             session = concert._ref.session
-            before = session.channel._wire, session.wakeups._pubsub._wire
+            before = session.channel._wire, session.inbox._pubsub._wire
             await asyncio.sleep(0)
             getting.cancel()
             await queue.put("item")
@@ -143,7 +143,7 @@ FORK = """
                 os._exit(0)
             await asyncio.to_thread(os.waitpid, child, 0)
             print("parent", await concert.lock("mine").locked(), repr(concert).split()[-1])
-            print(before == (session.channel._wire, session.wakeups._pubsub._wire))
+            print(before == (session.channel._wire, session.inbox._pubsub._wire))
             other = asyncio.create_task(concert.lock("mine").acquire(timeout=0.2))
             print(type((await asyncio.gather(other, return_exceptions=True))[0]).__name__)
 

@@ -471,7 +471,7 @@ async def test_message_that_is_missed_before_the_reply_is_not_missed_for_good(
         waiter = asyncio.create_task(concert.lock("door").acquire())
         await in_line(there.lock("door"), 1)
         await raw(there).delete(there.lock("door")._keys.waiters)
-        concert._ref.session.wakeups.missed()
+        concert._ref.session.inbox.missed()
         proxy.release_replies()
         await in_line(there.lock("door"), 1)
         await held.release()

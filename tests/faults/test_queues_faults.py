@@ -641,7 +641,7 @@ async def test_puts_pass_all_whom_a_server_with_older_data_has_in_line(own_serve
         own_server.start()
         await eventually(lambda: len(own_server.command("PUBSUB", "CHANNELS", "*:inbox:*")) == 2)
         async with in_background(queues[1].put(2, timeout=None)) as putting:
-            await eventually(lambda: other._ref.session.wakeups._addressees)
+            await eventually(lambda: other._ref.session.inbox._receivers)
             await queues[1].peek()  # by its reply the other is in line
             async with await queues[0].get() as item:
                 assert item == 0

@@ -353,18 +353,18 @@ async def test_permits_that_may_be_used_just_when_the_coordinator_closes_are_not
 ) -> None:
     """Their taker is about to use them."""
     async with Coordinator(server.url, namespace=namespace) as there:
-        wakeups = there._ref.session.wakeups
-        expect = wakeups.expect
+        inbox = there._ref.session.inbox
+        expect = inbox.expect
 
         def close(done: object) -> None:
             del done
-            wakeups.abandon(NotConnected("closed"))
+            inbox.abandon(NotConnected("closed"))
 
         def close_when_done(address: str, turn: Any) -> None:
             expect(address, turn)
             turn.add_done_callback(close)
 
-        monkeypatch.setattr(wakeups, "expect", close_when_done)
+        monkeypatch.setattr(inbox, "expect", close_when_done)
         await slow(there).acquire(cost=5)
     assert await taken(concert, slow(concert)) == 5
 

@@ -53,7 +53,7 @@ async def nothing_is_left(*concerts: Coordinator) -> None:
     for concert in concerts:
         session = concert._ref.session
         assert not session.broadcasts._channels
-        assert not session.wakeups._addressees
+        assert not session.inbox._receivers
         assert not session.lines._lines
 
 
@@ -345,13 +345,13 @@ async def test_notification_whose_message_was_lost_is_not(
     await in_line(concert, 1)
     second = waiter(concert)
     await in_line(concert, 2)
-    monkeypatch.setattr(there._ref.session.wakeups, "tell", ignore)
+    monkeypatch.setattr(there._ref.session.inbox, "tell", ignore)
     assert await concert.signal("deploy").notify(7)
     if gives_up:
         first.cancel()
         assert await second == 7
     else:
-        there._ref.session.wakeups.missed()
+        there._ref.session.inbox.missed()
         assert await first == 7
         second.cancel()
     await asyncio.wait([first, second])
@@ -364,7 +364,7 @@ async def test_notification_is_handed_on_past_any_number_of_dead(
     """A hundred are dropped in one step, and the step is repeated."""
     first = waiter(there)
     await in_line(concert, 1)
-    monkeypatch.setattr(there._ref.session.wakeups, "tell", ignore)
+    monkeypatch.setattr(there._ref.session.inbox, "tell", ignore)
     assert await concert.signal("deploy").notify(7)
     dead = {f"gone.{number}": number for number in range(250)}
     await raw(concert).zadd(concert.signal("deploy")._keys.waiters, dead)
@@ -415,7 +415,7 @@ async def test_notification_comes_before_a_broadcast_that_came_after_it(
     """Also when the broadcast is heard first: who was notified must not be gone with something else."""
     task = waiter(there)
     await in_line(concert, 1)
-    monkeypatch.setattr(there._ref.session.wakeups, "tell", ignore)
+    monkeypatch.setattr(there._ref.session.inbox, "tell", ignore)
     assert await concert.signal("deploy").notify("to one")
     assert await concert.signal("deploy").broadcast("to all") == 1
     assert await task == "to one"

@@ -48,14 +48,14 @@ async def test_garbage_ends_no_connection_and_no_wait(concert: Coordinator, capl
         asyncio.create_task(concert.event("go").wait()),
         asyncio.create_task(concert.latch("open", 1).wait()),
     ]
-    await eventually(lambda: len(session.wakeups._addressees) >= 4)
+    await eventually(lambda: len(session.inbox._receivers) >= 4)
     await eventually(lambda: sum(topic.is_confirmed for topic in session.broadcasts._channels.values()) >= 2)
-    wires = session.wakeups._pubsub._wire, session.broadcasts._wire
-    addresses = [address.encode() for address in session.wakeups._addressees]
+    wires = session.inbox._pubsub._wire, session.broadcasts._wire
+    addresses = [address.encode() for address in session.inbox._receivers]
     for garbage in GARBAGE:
         for address in [*addresses, f"{session.id}.999".encode(), b"nobody"]:
-            await raw(concert).publish(session.wakeups.inbox, address + b" " + garbage)
-        await raw(concert).publish(session.wakeups.inbox, garbage)
+            await raw(concert).publish(session.inbox.inbox, address + b" " + garbage)
+        await raw(concert).publish(session.inbox.inbox, garbage)
         for channel in list(session.broadcasts._channels):
             await raw(concert).publish(channel, garbage)
     await held.release()
@@ -70,7 +70,7 @@ async def test_garbage_ends_no_connection_and_no_wait(concert: Coordinator, capl
         outcomes = await asyncio.gather(*waiting)
     for lease in outcomes[:2]:
         await lease.release()
-    assert (session.wakeups._pubsub._wire, session.broadcasts._wire) == wires
+    assert (session.inbox._pubsub._wire, session.broadcasts._wire) == wires
     assert "none of ours" in caplog.text
 
 
@@ -80,8 +80,8 @@ async def test_garbage_that_comes_before_the_reply_is_passed_over(concert: Coord
     held = await concert.lock("door", ttl=30).acquire()
     waiting = asyncio.create_task(concert.lock("door").acquire())
     await asyncio.sleep(0)
-    [address] = session.wakeups._addressees
-    [topic] = session.wakeups._pubsub._channels.values()
+    [address] = session.inbox._receivers
+    [topic] = session.inbox._pubsub._channels.values()
     topic.tell(topic.name, f"{address} garbage".encode())
     await eventually(concert.lock("door").waiters)
     await held.release()

@@ -250,7 +250,7 @@ class PermitsModel(RuleBasedStateMachine):
 
     async def _look(self) -> None:
         for concert in self.concerts:
-            concert._ref.session.wakeups.missed()
+            concert._ref.session.inbox.missed()
         if self.model.line:
             self.model.serve()
         await self.settle()

@@ -184,7 +184,7 @@ class SignalsModel(RuleBasedStateMachine):
 
     async def _look(self) -> None:
         for concert in self.concerts:
-            concert._ref.session.wakeups.missed()
+            concert._ref.session.inbox.missed()
         await self.settle()
 
     @rule()

@@ -111,7 +111,7 @@ class Claims(ABC, Generic[C]):
 
     async def begin(self) -> Self:
         """Let the server know of this worker."""
-        self._session.wakeups.expect(self.holder, self)
+        self._session.inbox.register(self.holder, self)
         call = Heartbeat(self, self._keys, is_new=True)
         try:
             self._session.channel.submit(call)
@@ -225,7 +225,7 @@ class Claims(ABC, Generic[C]):
     def lose(self) -> None:
         """Stop everything: another worker may be given it."""
         self.is_lost = True
-        self._session.wakeups.forget(self.holder)
+        self._session.inbox.unregister(self.holder)
         for claimed in self._held.values():
             claimed.lose()
         self._held.clear()

@@ -52,12 +52,12 @@ class Consuming(ABC, Generic[C]):
 
     def open(self) -> None:
         """Begin; the life as a worker begins with the first claim."""
-        self._session.wakeups.expect(self._address, self)
+        self._session.inbox.register(self._address, self)
         self._tasks = [asyncio.create_task(work) for work in self._background()]
 
     async def close(self) -> None:
         """Give back what is claimed and not done, and end."""
-        self._session.wakeups.forget(self._address)
+        self._session.inbox.unregister(self._address)
         self.abandon(NotConnected("the consumer was closed while this call waited"))
         if self._claims is not None and not self._session.channel.is_closed:
             self._claims.retire()

@@ -9,9 +9,9 @@ import time
 from typing import Protocol
 
 from inconcert._redis.call import Call
+from inconcert._redis.inbox import Inbox
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
-from inconcert._redis.wakeups import Wakeups
 
 __all__ = ["InLine", "Lines", "Parting"]
 
@@ -30,11 +30,11 @@ class Lines:
     """The local part of every line in which this process waits.
 
     Args:
-        wakeups: Through which those in line hear of their grants.
+        inbox: Through which those in line hear of their grants.
     """
 
-    def __init__(self, wakeups: Wakeups) -> None:
-        self._wakeups = wakeups
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
         self._lines: dict[str, _Line] = {}
 
     def join(self, key: str, waiter: InLine) -> None:
@@ -56,7 +56,7 @@ class Lines:
     def heard(self, key: str, reply: Reply) -> None:
         """Act on what a script answered about a line: {..., retry_ms, now_ms, ticket, joined, grant, ...}."""
         for grant in reply[5:]:
-            self._wakeups.tell(grant.decode())
+            self._inbox.tell(grant.decode())
         self.look_in(key, reply[1] / 1000)
 
     def look_in(self, key: str, seconds: float) -> None:

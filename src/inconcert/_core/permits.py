@@ -190,9 +190,9 @@ class _Attempt(Call):
     def ask(self) -> None:
         """Ask for a permit; this is done when one is granted, or refused to one who does not wait."""
         # First of all be ready to hear of a grant: it may come through the inbox before the reply does.
-        self._session.wakeups.expect(self.holder, self)
+        self._session.inbox.register(self.holder, self)
         if self.ticket != _NO_WAIT:
-            self._session.wakeups.on_stray("permit", partial(_decline, self._session))
+            self._session.inbox.on_unclaimed("permit", partial(_decline, self._session))
         self._asked_at = time.monotonic()
         self._session.channel.submit(self)
 
@@ -210,7 +210,7 @@ class _Attempt(Call):
 
     def leave(self) -> None:
         """Wait no more."""
-        self._session.wakeups.forget(self.holder)
+        self._session.inbox.unregister(self.holder)
         if self._is_in_line:
             self._session.lines.leave(self.key, self)
 

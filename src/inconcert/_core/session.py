@@ -10,11 +10,11 @@ from inconcert._redis.bells import Bells
 from inconcert._redis.call import Call
 from inconcert._redis.channel import Channel
 from inconcert._redis.greeting import Greeting
+from inconcert._redis.inbox import Inbox
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.pubsub import PubSub
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
-from inconcert._redis.wakeups import Wakeups
 from inconcert._redis.wire import Pool
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import NotConnected, Unavailable
@@ -34,7 +34,7 @@ class Session:
         pool: Where connections come from, for those that need one of their own.
         timeout: How long a call may take, reconnecting included, in seconds.
         channel: Where commands go.
-        wakeups: Where messages for this process's waiters come in.
+        inbox: Where messages for this process's waiters come in.
         broadcasts: Where messages for everyone come in: connected with the first who listens.
         renewal: What keeps its leases alive.
         bells: Where its idle consumers sleep: connected with the first who may.
@@ -49,14 +49,14 @@ class Session:
         self.server = server
         self.pool = pool
         self.timeout = timeout
-        self.wakeups = Wakeups(pool, keys.inboxes + self.id, timeout=timeout / 2)
+        self.inbox = Inbox(pool, keys.inboxes + self.id, timeout=timeout / 2)
         self.broadcasts = PubSub(pool, timeout=timeout / 2, purpose="broadcasts")
         self.channel = Channel(pool, timeout=timeout, reconnected=self._server_was_lost)
         [self._bell] = keys.parts("session", self.id, "bell")
         self._nowhere = keys.channel("session", self.id)
         self.bells = Bells(pool, self.channel, self._bell, timeout=timeout / 2)
         self.renewal = Renewal()
-        self.lines = Lines(self.wakeups)
+        self.lines = Lines(self.inbox)
         self.key_ring = key_ring
         self._numbers = itertools.count(1)
 
@@ -70,7 +70,7 @@ class Session:
         try:
             await Greeting(self.channel).check()
             await self._look_at_rights()
-            await self.wakeups.open()
+            await self.inbox.open()
         except BaseException:
             await self.channel.close()
             raise
@@ -78,14 +78,14 @@ class Session:
     async def close(self) -> None:
         """Give back what is held, send waiters away, and disconnect."""
         closed = NotConnected("the coordinator was closed while this call waited; open it again")
-        self.wakeups.abandon(closed)
+        self.inbox.abandon(closed)
         self.broadcasts.abandon(closed)
         for lease in self.renewal.close():
             lease.give_up()
         await self.bells.close()  # before the channel, on which it puts back what it may have taken
         await self.channel.close()
         await self.broadcasts.close()
-        await self.wakeups.close()
+        await self.inbox.close()
 
     def new_address(self) -> str:
         """A name that no other waiter or holder has, in any process: `session.number`.
@@ -119,7 +119,7 @@ class Session:
             )
 
     def _server_was_lost(self, at: float) -> None:
-        self.wakeups.server_was_lost(at)
+        self.inbox.server_was_lost(at)
         self.broadcasts.server_was_lost(at)
         self.bells.server_was_lost(at)
 

@@ -107,8 +107,8 @@ class Fetching(Call):
 
     def ask(self) -> None:
         """Ask for messages."""
-        self._session.wakeups.expect(self._address, self)
-        self._session.wakeups.on_stray("mailbox", partial(_leave, self._session))
+        self._session.inbox.register(self._address, self)
+        self._session.inbox.on_unclaimed("mailbox", partial(_leave, self._session))
         self._asked_at = time.monotonic()
         self._session.channel.submit(self)
 
@@ -234,7 +234,7 @@ class Fetching(Call):
 
     def _end(self) -> None:
         self._is_over = True
-        self._session.wakeups.forget(self._address)
+        self._session.inbox.unregister(self._address)
         self._session.lines.leave(self.key, self)
 
 

@@ -91,8 +91,8 @@ class Putting:
             QueueFull: There was none in time.
         """
         give_up_at = None if timeout is None else time.monotonic() + timeout
-        self._session.wakeups.expect(self._address, self)
-        self._session.wakeups.on_stray(_ROOM, partial(_leave_as_told, self._session))
+        self._session.inbox.register(self._address, self)
+        self._session.inbox.on_unclaimed(_ROOM, partial(_leave_as_told, self._session))
         answer = None
         try:
             while (answer := await self._put(waits=True)) != _IN:  # told meanwhile, it puts again at once
@@ -105,7 +105,7 @@ class Putting:
                     raise self._sent_away.with_traceback(None)  # many raise this one
                 self._told = self._session.loop.create_future()
         finally:
-            self._session.wakeups.forget(self._address)
+            self._session.inbox.unregister(self._address)
             if answer != _IN:
                 _leave(self._session, self._keys.line, self._address)
 

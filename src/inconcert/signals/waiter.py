@@ -90,8 +90,8 @@ class Waiter(Call):
     async def join(self) -> None:
         """Stand in line."""
         await self._session.channel.has_room()
-        self._session.wakeups.expect(self._address, self)
-        self._session.wakeups.on_stray("signal", partial(_hand_on, self._session))
+        self._session.inbox.register(self._address, self)
+        self._session.inbox.on_unclaimed("signal", partial(_hand_on, self._session))
         self._asked_at = time.monotonic()
         self._session.channel.submit(self)
 
@@ -102,7 +102,7 @@ class Waiter(Call):
         self._has_left = True
         session = self._session
         session.broadcasts.forget(self._channel, self._ear)
-        session.wakeups.forget(self._address)
+        session.inbox.unregister(self._address)
         session.lines.leave(self.key, self)
         if self.sends and self._owes_word and not session.channel.is_closed:
             knows = self.done() and self.exception() is None

@@ -33,7 +33,7 @@ class Watches:
         watch = self._open.get((session, job_id))
         if watch is None:
             watch = self._open[session, job_id] = Watch(session, job_id)
-            session.wakeups.expect(watch.address, watch)
+            session.inbox.register(watch.address, watch)
         watch.count += 1
         return watch
 
@@ -44,7 +44,7 @@ class Watches:
             return
         session = watch.session
         del self._open[session, watch.job_id]
-        session.wakeups.forget(watch.address)
+        session.inbox.unregister(watch.address)
         if watch.is_noted and not session.channel.is_closed:
             command = UNWATCH(watchers=self._key, id=watch.job_id, address=watch.address)
             session.channel.submit(Call(command, must_run=True))

@@ -1,12 +1,12 @@
 """One inbox per process: a subscribed connection on which scripts tell its waiters to look.
 
-A script publishes `ADDRESS TEXT` to the inbox of the process in which the addressee waits.  It asks first whether
+A script publishes `ADDRESS TEXT` to the inbox of the process in which the receiver waits.  It asks first whether
 anyone listens there, so it knows at once whether that process is still there.  A message is a hint: what it says is
 also in the server's keys, and after a lost connection everyone who waits looks again.
 
 The server may know an address of someone who waits no more: what took it out of the line was lost, or the server came
 back with older data.  Where such a stray would stand in the way of others, the text begins with the kind of its line,
-and `on_stray` says how it leaves.
+and `on_unclaimed` says how it leaves.
 
 The inbox has a connection of its own, so that no flood of other messages delays a wake-up.
 """
@@ -18,10 +18,10 @@ from inconcert._redis.pubsub import PubSub
 from inconcert._redis.wire import Pool
 from inconcert.errors import InconcertError
 
-__all__ = ["Addressee", "Wakeups"]
+__all__ = ["Inbox", "InboxReceiver"]
 
 
-class Addressee(Protocol):
+class InboxReceiver(Protocol):
     """Someone who waits for a message."""
 
     def hear(self, text: str) -> None:
@@ -34,20 +34,20 @@ class Addressee(Protocol):
         """Stop waiting, with this error, and leave nothing behind on the server."""
 
 
-class Wakeups:
+class Inbox:
     """The inbox of one process.
 
     Args:
         pool: Where the connection comes from.
-        inbox: The channel to listen on, this process's own.
+        channel: Where to listen, this process's own.
         timeout: How long the server may take to answer, in seconds.
     """
 
-    def __init__(self, pool: Pool, inbox: str, *, timeout: float) -> None:
-        self.inbox = inbox
+    def __init__(self, pool: Pool, channel: str, *, timeout: float) -> None:
+        self.channel = channel
         self._pubsub = PubSub(pool, timeout=timeout, purpose="wake-ups")
-        self._addressees: dict[str, Addressee] = {}
-        self._strays: dict[str, Callable[[str, str], None]] = {}
+        self._receivers: dict[str, InboxReceiver] = {}
+        self._unclaimed: dict[str, Callable[[str, str], None]] = {}
 
     async def open(self) -> None:
         """Connect and subscribe.
@@ -57,7 +57,7 @@ class Wakeups:
         """
         try:
             await self._pubsub.open()
-            await self._pubsub.listen(self.inbox, self)
+            await self._pubsub.listen(self.channel, self)
         except BaseException:
             await self.close()
             raise
@@ -66,25 +66,25 @@ class Wakeups:
         """Give the connection back."""
         await self._pubsub.close()
 
-    def expect(self, address: str, addressee: Addressee) -> None:
-        """Let someone hear what comes for `address`, until `forget`."""
-        self._addressees[address] = addressee
+    def register(self, address: str, receiver: InboxReceiver) -> None:
+        """Let someone hear what comes for `address`, until `unregister`."""
+        self._receivers[address] = receiver
 
-    def forget(self, address: str) -> None:
-        """End `expect`."""
-        self._addressees.pop(address, None)
+    def unregister(self, address: str) -> None:
+        """End `register`."""
+        self._receivers.pop(address, None)
 
-    def on_stray(self, kind: str, leave: Callable[[str, str], None]) -> None:
+    def on_unclaimed(self, kind: str, leave: Callable[[str, str], None]) -> None:
         """Call `leave(address, text)` when a text that begins with this kind comes for someone who waits no more."""
-        self._strays[kind] = leave
+        self._unclaimed[kind] = leave
 
     def tell(self, message: str) -> None:
         """Pass on a message, `ADDRESS TEXT`, as if it had come through the inbox."""
         address, _, text = message.partition(" ")
-        addressee = self._addressees.get(address)
-        if addressee is not None:
-            addressee.hear(text)
-        elif leave := self._strays.get(text.partition(" ")[0]):
+        receiver = self._receivers.get(address)
+        if receiver is not None:
+            receiver.hear(text)
+        elif leave := self._unclaimed.get(text.partition(" ")[0]):
             leave(address, text)
 
     def server_was_lost(self, at: float) -> None:
@@ -100,10 +100,10 @@ class Wakeups:
 
     def missed(self) -> None:
         """Let everyone look who waits."""
-        for addressee in list(self._addressees.values()):
-            addressee.look()
+        for receiver in list(self._receivers.values()):
+            receiver.look()
 
     def abandon(self, error: InconcertError) -> None:
         """Send everyone who waits away."""
-        for addressee in list(self._addressees.values()):
-            addressee.abandon(error)
+        for receiver in list(self._receivers.values()):
+            receiver.abandon(error)
