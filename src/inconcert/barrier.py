@@ -283,7 +283,7 @@ class _Participant:
 
     def start_renewal(self) -> None:
         self.renew_at = self.deadline
-        self._session.channel.submit(_Renewing(self, self._terms, self._round))
+        self._session.channel.submit(_RenewCall(self, self._terms, self._round))
 
     def renewed(self, asked_at: float) -> None:
         """The lease lasts a full ttl from this time on."""
@@ -322,7 +322,7 @@ class _Participant:
             self._wait.cancel()
 
 
-class _Renewing(Call):
+class _RenewCall(Call):
     """A renewal under way, which also asks whether the round is open."""
 
     __slots__ = ("_asked_at", "_participant")

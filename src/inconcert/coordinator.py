@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from inconcert._claims.consuming import Guarantee
-from inconcert._core.completion import to_the_end
 from inconcert._core.session import Session, SessionRef
+from inconcert._core.shield import run_shielded
 from inconcert._redis.clients import Client
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.sources import ClientSource, EmbeddedSource, Source, UrlSource
@@ -205,7 +205,7 @@ class Coordinator(TaskCoordinator):
             session = Session(pool, self._ref.keys, self._key_ring, server=server, timeout=self._timeout)
             await session.open()
         except BaseException:
-            await to_the_end(self._close(None))
+            await run_shielded(self._close(None))
             raise
         self._ref.opened = session
         self._state = "open"
@@ -219,7 +219,7 @@ class Coordinator(TaskCoordinator):
             raise RuntimeError(f"{self!r} cannot be closed by a function of its own every(); close it from outside")
         session, self._ref.opened = self._ref.opened, None
         self._state = "closing"
-        await to_the_end(self._close(session))
+        await run_shielded(self._close(session))
 
     async def _close(self, session: Session | None) -> None:
         try:

@@ -8,11 +8,11 @@ from itertools import chain
 import anyio
 
 from inconcert._core.acquiring import Acquirable
-from inconcert._core.completion import to_the_end
 from inconcert._core.held import local_deadline
 from inconcert._core.lease import Grant, Lease, PermitKeys
-from inconcert._core.line import Parting
+from inconcert._core.line import ReleaseCall
 from inconcert._core.session import Session, SessionRef
+from inconcert._core.shield import run_shielded
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
@@ -162,7 +162,7 @@ class _Attempt(Call):
             self._is_withdrawn = True
             for holder, keys in self._locks.items():
                 command = _RELEASE(keys, holder=holder, inboxes=session.inboxes, place="")
-                session.channel.submit(Parting(session.lines, command))
+                session.channel.submit(ReleaseCall(session.lines, command))
 
     def leave(self) -> None:
         """Wait no more."""
@@ -252,7 +252,7 @@ class Leases(Mapping[str, Lease]):
 
         Cost: 1 round trip for all together, and 1 message for each that someone waits for.
         """
-        await to_the_end(_at_once(lease.release() for lease in self.values()))
+        await run_shielded(_at_once(lease.release() for lease in self.values()))
 
     # For what acquires them.
 
@@ -270,7 +270,7 @@ class Leases(Mapping[str, Lease]):
         """End a body: release all, and tell of a loss if the body has nothing worse to tell."""
         # All bodies first: one that were stopped during the releases would cancel us.
         ended = [(lease, lease.end_body(error)) for lease in self.values()]
-        await to_the_end(_at_once(lease.conclude(error, was_stopped=was_stopped) for lease, was_stopped in ended))
+        await run_shielded(_at_once(lease.conclude(error, was_stopped=was_stopped) for lease, was_stopped in ended))
 
 
 async def _at_once(steps: Iterable[Coroutine[object, object, None]]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from inconcert._core.insisting import insist
+from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
@@ -143,7 +143,9 @@ class _Entry:
         session = self._ref.session
         while True:
             command = _BEGIN(self._keys, request=session.new_address(), period_ms=self._period_ms)
-            wait_ms = await insist(_log, f"periodic function {self.name!r}", partial(session.run, command))
+            wait_ms = await retry_until_answered(
+                _log, f"periodic function {self.name!r}", partial(session.run, command)
+            )
             if not wait_ms:
                 return
             await anyio.sleep(wait_ms / 1000)

@@ -1,7 +1,7 @@
 """A lock that many readers may hold at once, or one writer alone, among all processes on one server."""
 
 from inconcert._core.lease import Grant, Lease, PermitKeys
-from inconcert._core.line import Parting
+from inconcert._core.line import ReleaseCall
 from inconcert._core.permits import LeaseT_co, Permits
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.replies import Reply
@@ -143,7 +143,7 @@ class WriteLease(Lease):
         self._check_held()
         if not self.holder.endswith(_ALONE):
             return
-        call = _Downgrading(self, self._session, self._keys, self.holder.removesuffix(_ALONE))
+        call = _Downgrade(self, self._session, self._keys, self.holder.removesuffix(_ALONE))
         self._session.channel.submit(call)
         self.go_on_as(call.reader)  # all that is sent from here on comes after it
         await call
@@ -168,7 +168,7 @@ class WriteLease(Lease):
             self.let_go()
 
 
-class _Downgrading(Parting):
+class _Downgrade(ReleaseCall):
     """A downgrade under way; its outcome counts even if its caller has gone."""
 
     __slots__ = ("_lease", "_writer", "reader")

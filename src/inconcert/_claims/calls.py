@@ -14,9 +14,9 @@ from inconcert._redis.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
 
-__all__ = ["OTHERS_ARE_TO_BE_TOLD", "Ack", "Ended", "Heartbeat", "Life", "Nack", "heartbeat"]
+__all__ = ["ENDED_WITH_DEPENDENTS", "Ack", "Ended", "Heartbeat", "Life", "Nack", "heartbeat"]
 
-OTHERS_ARE_TO_BE_TOLD = 2  # what a script answers that has ended a job for which others wait
+ENDED_WITH_DEPENDENTS = 2  # what a script answers that has ended a job for which others wait
 
 
 class Life(Protocol):
@@ -107,7 +107,7 @@ class Ack(Call):
         self._batch = batch
 
     def answered(self, reply: Reply) -> None:
-        if OTHERS_ARE_TO_BE_TOLD in reply:
+        if ENDED_WITH_DEPENDENTS in reply:
             self._life.on_news()
         for ended, was_held in zip(self._batch, reply, strict=True):
             if not ended.was_held.done():
@@ -133,7 +133,7 @@ class Nack(Call):
         self._life = life
 
     def answered(self, reply: Reply) -> None:
-        if reply == OTHERS_ARE_TO_BE_TOLD:
+        if reply == ENDED_WITH_DEPENDENTS:
             self._life.on_news()
         super().answered(reply)
 

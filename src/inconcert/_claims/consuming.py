@@ -11,8 +11,8 @@ from inconcert._claims.claims import Claims
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._claims.promoter import Promoter
 from inconcert._claims.recovery import Reaper
-from inconcert._core.completion import to_the_end
 from inconcert._core.session import Session
+from inconcert._core.shield import run_shielded
 from inconcert.errors import InconcertError, NotConnected
 
 __all__ = ["AFTER_A_FAILURE", "Consuming", "Guarantee", "settle"]
@@ -61,7 +61,7 @@ class Consuming(ABC, Generic[C]):
         self.abandon(NotConnected("the consumer was closed while this call waited"))
         if self._claims is not None and not self._session.channel.is_closed:
             self._claims.retire()
-        await to_the_end(self._end())
+        await run_shielded(self._end())
 
     async def try_claim(self, count: int) -> tuple[list[C], float | None]:
         """Claim what may be claimed now, up to `count`; and in how many seconds something is due, 0 for now.

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from inconcert._core.held import Held
-from inconcert._core.line import Parting
+from inconcert._core.line import ReleaseCall
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
@@ -13,7 +13,7 @@ from inconcert._redis.scripts import Command, load
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, LeaseLost, OutcomeUnknown, Unavailable
 
-__all__ = ["Grant", "Lease", "PermitKeys", "Renewing"]
+__all__ = ["Grant", "Lease", "PermitKeys", "RenewCall"]
 
 
 class PermitKeys(NamedTuple):
@@ -91,7 +91,7 @@ class Lease(Held):
     # Below.
 
     def _send_renewal(self) -> Call:
-        call = Renewing(self, _RENEW(self._keys, holder=self.holder, ttl_ms=milliseconds(self._ttl)))
+        call = RenewCall(self, _RENEW(self._keys, holder=self.holder, ttl_ms=milliseconds(self._ttl)))
         self._session.channel.submit(call)
         return call
 
@@ -99,7 +99,7 @@ class Lease(Held):
         self._is_released = True
         self._renewal.remove(self)
         command = _RELEASE(self._keys, holder=self.holder, inboxes=self._session.inboxes, place=self._place)
-        call = _Releasing(self, self._session, command)
+        call = _Release(self, self._session, command)
         self._session.channel.submit(call)
         return call
 
@@ -107,7 +107,7 @@ class Lease(Held):
         return LeaseLost(self.kind, self.name, self.fencing_token)
 
 
-class Renewing(Call):
+class RenewCall(Call):
     """A renewal under way, by a script that answers 1 if it found the holder, and 0 if not.
 
     Args:
@@ -133,7 +133,7 @@ class Renewing(Call):
         super().failed(error)
 
 
-class _Releasing(Parting):
+class _Release(ReleaseCall):
     """A release under way; its result is whether the lease was still held."""
 
     __slots__ = ("_lease",)

@@ -13,7 +13,7 @@ from inconcert._redis.inbox import Inbox
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 
-__all__ = ["InLine", "Lines", "Parting"]
+__all__ = ["InLine", "Lines", "ReleaseCall"]
 
 _NO_ANSWER = 5.0  # seconds after which to look again when a look was not answered
 
@@ -80,7 +80,7 @@ class Lines:
             line.all_looked_at = time.monotonic()
 
 
-class Parting(Call):
+class ReleaseCall(Call):
     """A call that gives something back: it runs even if its caller has gone, and others may be served by it.
 
     Args:

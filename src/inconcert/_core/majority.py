@@ -132,7 +132,7 @@ class Shares:
 
         Yes if a majority still had it, no if a majority has granted it to others.
         """
-        renewing = _Renewing(held, self._name, len(self._shares))
+        renewing = _RenewCall(held, self._name, len(self._shares))
         for share in self._shares:
             share.take(self._ttl_ms, renewing, is_first=False)
         return renewing
@@ -145,7 +145,7 @@ class Shares:
         return releasing
 
 
-class _Renewing(Round):
+class _RenewCall(Round):
     """A renewal under way."""
 
     __slots__ = ("_held",)

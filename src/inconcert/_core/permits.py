@@ -18,7 +18,7 @@ from typing import TypeVar
 from inconcert._core.acquiring import Acquirable
 from inconcert._core.held import local_deadline
 from inconcert._core.lease import Grant, Lease, PermitKeys
-from inconcert._core.line import Parting
+from inconcert._core.line import ReleaseCall
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.keys import Keyspace
@@ -317,7 +317,7 @@ def _decline(session: Session, holder: str, text: str) -> None:
 
 def _release(session: Session, keys: PermitKeys, holder: str, place: str) -> None:
     command = _RELEASE(keys, holder=holder, inboxes=session.inboxes, place=place)
-    session.channel.submit(Parting(session.lines, command))
+    session.channel.submit(ReleaseCall(session.lines, command))
 
 
 def _ask(session: Session, keys: PermitKeys, holder: str, terms: _Terms, ticket: int) -> Command:

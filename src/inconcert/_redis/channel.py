@@ -43,7 +43,7 @@ _WINDOW = 512 * 2**10  # bytes under way beyond which no large call is written; 
 _ENOUGH = 16  # calls to write before the turn is over, so that the server works on them while we prepare the next
 _UNUSUAL = (ErrorReply, hiredis.PushNotification)
 _A_MOMENT = 1.0  # seconds that a lost connection may take to come back before the server counts as away
-_LAST_WORDS = 2.0  # seconds that closing waits for what is under way, such as releases
+_CLOSE_TIMEOUT = 2.0  # seconds that closing waits for what is under way, such as releases
 
 
 class Channel:
@@ -88,7 +88,7 @@ class Channel:
         """Wait for what is under way, at most 2 s, then end it and give the connection back."""
         self.is_closed = True
         with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(_LAST_WORDS if self._wire is not None else 0):
+            with anyio.move_on_after(_CLOSE_TIMEOUT if self._wire is not None else 0):
                 while self._unsent or self._held_back.calls or self._unanswered:
                     await self._room(_MOST_BYTES, 0)  # it ends with each reply, for there is room
             await self._link.close()

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import partial
 
-from inconcert._core.insisting import insist
+from inconcert._core.retry import retry_until_answered
 from inconcert._rules.names import check_name
 from inconcert.chat.listener import Listener
 from inconcert.chat.membership import Membership
@@ -77,4 +77,4 @@ class Chats(Membership, Messages):
                 if ack:
                     acknowledge = partial(self.ack, user, batch.chat_id, batch.last_id)
                     with suppress(NotAMember, ChatNotFound):  # who has left meanwhile has no position
-                        await insist(_log, f"acknowledging for user {user!r}", acknowledge)
+                        await retry_until_answered(_log, f"acknowledging for user {user!r}", acknowledge)

@@ -12,7 +12,7 @@ import logging
 from functools import partial
 from typing import Self
 
-from inconcert._core.insisting import insist
+from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import Session
 from inconcert.chat.asking import together
 from inconcert.chat.lists import read_all
@@ -68,9 +68,9 @@ class Listener:
             if self._end is not None:
                 raise self._end.with_traceback(None)  # many raise this one
             if self._must_list:
-                await insist(_log, what, self._list)
+                await retry_until_answered(_log, what, self._list)
             while self._stale:
-                batch = await insist(_log, what, partial(self._look, next(iter(self._stale))))
+                batch = await retry_until_answered(_log, what, partial(self._look, next(iter(self._stale))))
                 if batch is not None:
                     return batch
             await self._news.wait()

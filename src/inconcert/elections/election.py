@@ -23,10 +23,10 @@ import anyio
 
 from inconcert._core.acquiring import Enterable
 from inconcert._core.entry import Exits
-from inconcert._core.insisting import insist
 from inconcert._core.lease import Grant, PermitKeys
 from inconcert._core.listening import Heard, Listening
 from inconcert._core.permits import Permits
+from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules.durations import Seconds
@@ -241,7 +241,9 @@ class Election(Permits[Term]):
         return term
 
     async def _win(self) -> Term:
-        return await insist(_log, f"standing for {self._kind} {self._name!r}", partial(self.acquire, timeout=None))
+        return await retry_until_answered(
+            _log, f"standing for {self._kind} {self._name!r}", partial(self.acquire, timeout=None)
+        )
 
     async def _look(self) -> Sight:
         return Sight.read(await self._ref.session.run(_RECORD(self._keys, record=self._record)))
@@ -253,4 +255,4 @@ class Election(Permits[Term]):
                 if isinstance(heard, Heard) and (sight := Sight.read(heard.text)).at_us > latest.at_us:
                     return sight
         # The record should have lapsed, or something was missed, or said before we looked and may not be so any more.
-        return await insist(_log, f"watching {self._kind} {self._name!r}", self._look)
+        return await retry_until_answered(_log, f"watching {self._kind} {self._name!r}", self._look)

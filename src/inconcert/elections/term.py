@@ -4,7 +4,7 @@ import asyncio
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from inconcert._core.lease import Grant, Lease, PermitKeys, Renewing
+from inconcert._core.lease import Grant, Lease, PermitKeys, RenewCall
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
@@ -132,7 +132,7 @@ class Term(Lease):
             candidate=office.candidate,
             changes=office.changes,
         )
-        call = Renewing(self, command)
+        call = RenewCall(self, command)
         self._session.channel.submit(call)
         return call
 

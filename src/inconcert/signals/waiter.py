@@ -106,9 +106,9 @@ class Waiter(Call):
         session.lines.leave(self.key, self)
         if self.sends and self._owes_word and not session.channel.is_closed:
             knows = self.done() and self.exception() is None
-            session.channel.submit(_Leaving(session, self._keys, self._address, hands_on=hands_on and not knows))
+            session.channel.submit(_LeaveCall(session, self._keys, self._address, hands_on=hands_on and not knows))
             if hands_on and knows:  # the server may have forgotten what it was notified of: `wait_all` may last long
-                session.channel.submit(_HandingOn(session, self._keys, session.new_address(), self.result()))
+                session.channel.submit(_HandOnCall(session, self._keys, session.new_address(), self.result()))
         self.cancel()
 
     # What it is told.
@@ -202,7 +202,7 @@ def _hand_on(session: Session, address: str, text: str) -> None:
     """Leave for one who waits no more, as it would itself: the server knows what it was notified of."""
     if not session.channel.is_closed:
         keys = Keyspace.beside(SignalKeys, text.partition("\n")[2])
-        session.channel.submit(_Leaving(session, keys, address, hands_on=True))
+        session.channel.submit(_LeaveCall(session, keys, address, hands_on=True))
 
 
 class _Ear:
@@ -245,7 +245,7 @@ class _Look(Call):
         """The waiter goes on waiting, and looks again later."""
 
 
-class _Leaving(Call):
+class _LeaveCall(Call):
     """A waiter leaves, whoever waits for that."""
 
     __slots__ = ("_address", "_hands_on", "_keys", "_session")
@@ -260,11 +260,11 @@ class _Leaving(Call):
 
     def answered(self, reply: Reply) -> None:
         if reply == _CALL_AGAIN and not self._session.channel.is_closed:
-            self._session.channel.submit(_Leaving(self._session, self._keys, self._address, hands_on=self._hands_on))
+            self._session.channel.submit(_LeaveCall(self._session, self._keys, self._address, hands_on=self._hands_on))
         super().answered(reply)
 
 
-class _HandingOn(Call):
+class _HandOnCall(Call):
     """What a waiter was notified of, and does not use, goes to the next in line, as any notification does."""
 
     __slots__ = ("_keys", "_payload", "_request", "_session")
@@ -279,5 +279,5 @@ class _HandingOn(Call):
 
     def answered(self, reply: Reply) -> None:
         if reply == _CALL_AGAIN and not self._session.channel.is_closed:
-            self._session.channel.submit(_HandingOn(self._session, self._keys, self._request, self._payload))
+            self._session.channel.submit(_HandOnCall(self._session, self._keys, self._request, self._payload))
         super().answered(reply)

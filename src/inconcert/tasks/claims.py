@@ -56,7 +56,7 @@ class JobClaims(Claims[ClaimedJob]):
     def look(self) -> None:
         """Ask which jobs have been cancelled: it may not have been heard."""
         if self._held:
-            self._session.channel.submit(_Cancelling(self, CANCELLING(self._keys, ids=self._held)))
+            self._session.channel.submit(_CancellingCall(self, CANCELLING(self._keys, ids=self._held)))
 
     # Below.
 
@@ -93,7 +93,7 @@ class JobClaims(Claims[ClaimedJob]):
         return job, job.cancelled if row.is_cancelled or id_ in self._heard else None
 
 
-class _Cancelling(Call):
+class _CancellingCall(Call):
     """The question which jobs have been cancelled, under way."""
 
     __slots__ = ("_claims",)

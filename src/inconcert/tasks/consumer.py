@@ -13,8 +13,8 @@ from inconcert._claims.claims import Claims
 from inconcert._claims.consuming import AFTER_A_FAILURE, Consuming, Guarantee, settle
 from inconcert._claims.keys import QueueKeys
 from inconcert._claims.policy import Policy, Strict, Weighted, check_weights
-from inconcert._core.completion import to_the_end
 from inconcert._core.session import Session, SessionRef
+from inconcert._core.shield import run_shielded
 from inconcert.errors import NotConnected, OutcomeUnknown, Unavailable
 from inconcert.tasks import claims as lives
 from inconcert.tasks.claimed import ClaimedJob
@@ -196,7 +196,7 @@ class _Opened(Consuming[ClaimedJob]):
         jobs = list(islice(self._ahead, count))
         if self._delivery == "at_most_once":
             # Whoever is cancelled in this leaves them ahead, for the next to be handed out.
-            await to_the_end(settle(jobs))
+            await run_shielded(settle(jobs))
         for job in jobs:
             self._ahead.popleft()
             job.is_ahead = False

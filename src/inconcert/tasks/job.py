@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 import anyio
 import msgspec
 
-from inconcert._claims.calls import OTHERS_ARE_TO_BE_TOLD
+from inconcert._claims.calls import ENDED_WITH_DEPENDENTS
 from inconcert._claims.reason import Reason
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
@@ -233,7 +233,7 @@ class Job:
             request=session.new_address(),
         )
         answer: int = await session.run(command)
-        if answer == OTHERS_ARE_TO_BE_TOLD:
+        if answer == ENDED_WITH_DEPENDENTS:
             try:
                 await pass_on(session, keys)
             except InconcertError as error:  # the next heartbeat of a worker finds it again

@@ -10,8 +10,8 @@ from typing import Self
 
 import anyio
 
-from inconcert._core.completion import to_the_end
 from inconcert._core.session import Session, SessionRef
+from inconcert._core.shield import run_shielded
 from inconcert._redis.commands import Argument
 from inconcert.errors import InconcertError
 from inconcert.tasks.envelope import JOB
@@ -57,7 +57,7 @@ class Scheduler:
         if self._tasks:
             for task in self._tasks:
                 task.cancel()
-            await to_the_end(_ended(self._tasks))
+            await run_shielded(_ended(self._tasks))
 
     async def _follow(self, session: Session, schedule: Schedule) -> None:
         while True:

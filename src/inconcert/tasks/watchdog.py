@@ -35,7 +35,7 @@ _RENEW_AFTER = 1 / 3
 _TRY_AGAIN = 1 / 10  # when the server could not be reached
 
 _LONGEST = 60.0  # seconds for which the thread stands in
-_LAST_WORDS = 5.0  # seconds that closing waits for a thread that waits for the server
+_CLOSE_TIMEOUT = 5.0  # seconds that closing waits for a thread that waits for the server
 
 
 class Watchdog:
@@ -67,7 +67,7 @@ class Watchdog:
         """End the thread."""
         self._is_closing.set()
         if self._thread is not None:
-            with anyio.move_on_after(_LAST_WORDS):
+            with anyio.move_on_after(_CLOSE_TIMEOUT):
                 await self._has_ended.wait()
                 self._thread.join()
 

@@ -12,8 +12,8 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
-from inconcert._core.completion import to_the_end
 from inconcert._core.session import Session, SessionRef
+from inconcert._core.shield import run_shielded
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._version import __version__
@@ -96,7 +96,7 @@ class Worker:
                         await asyncio.wait(self._running)
                 finally:
                     draining.cancel()
-                    await to_the_end(self._stop_running())
+                    await run_shielded(self._stop_running())
         finally:
             seconds = time.monotonic() - started_at
             _log.info("worker %s has ended after %.1f s; attempts: %d", session.id, seconds, self._attempts)
@@ -242,7 +242,7 @@ class Worker:
             ended.append(await anyio.to_thread.run_sync(_outcome, call, limiter=self._threads))
 
         try:
-            await to_the_end(run())  # nobody can stop a thread: as long as it runs, so does the job
+            await run_shielded(run())  # nobody can stop a thread: as long as it runs, so does the job
         except asyncio.CancelledError:
             if job.is_cancelled or job.is_over:
                 raise

@@ -10,12 +10,12 @@ import anyio
 from inconcert._rules.backoff import backoff
 from inconcert.errors import OutcomeUnknown, Unavailable
 
-__all__ = ["insist"]
+__all__ = ["retry_until_answered"]
 
 T = TypeVar("T")
 
 
-async def insist(log: logging.Logger, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+async def retry_until_answered(log: logging.Logger, what: str, ask: Callable[[], Awaitable[T]]) -> T:
     """Ask, and ask again after a pause whenever the server could not be asked or did not answer.
 
     Args:

@@ -5,10 +5,10 @@ from collections.abc import Coroutine
 
 import anyio
 
-__all__ = ["to_the_end"]
+__all__ = ["run_shielded"]
 
 
-async def to_the_end(work: Coroutine[object, object, None]) -> None:
+async def run_shielded(work: Coroutine[object, object, None]) -> None:
     """Do some work that is bounded in time.  A cancellation, from whomever, is raised only when it is done.
 
     A scope alone would shield from anyio only; from `Task.cancel()` a task of its own does.
