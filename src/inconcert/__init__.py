@@ -4,8 +4,8 @@ Open a `Coordinator`, and take locks, permits and turns, hand out work, and talk
 """
 
 from inconcert._claims.consuming import Guarantee
+from inconcert._core.channel_subscription import Gap
 from inconcert._core.lease import Lease
-from inconcert._core.listening import Gap
 from inconcert._version import __version__
 from inconcert.barrier import Barrier
 from inconcert.chat.chats import Chats

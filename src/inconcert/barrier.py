@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import anyio
 
+from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
 from inconcert._core.held import local_deadline
-from inconcert._core.listening import Heard, Listening
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
@@ -237,13 +237,13 @@ class _Participant:
     async def take_part(self) -> None:
         """Arrive, and wait until there is a result. One that is cut short leaves the round on the server, too."""
         with self._wait:
-            async with Listening(self._session, self._terms.changes) as listening:
+            async with ChannelSubscription(self._session, self._terms.changes) as subscription:
                 try:
                     await self.arrive(waits=True)
                     while self.is_waiting:
-                        heard = await listening.next()
-                        if isinstance(heard, Heard):
-                            self.hear(heard.text)
+                        message = await subscription.next()
+                        if isinstance(message, ChannelMessage):
+                            self.hear(message.text)
                         else:
                             self.start_renewal()
                 finally:

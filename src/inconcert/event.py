@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 import anyio
 
-from inconcert._core.listening import Heard, Listening
+from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
 from inconcert._core.session import SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
@@ -125,12 +125,12 @@ class Event:
     # Below.
 
     async def _becomes_set(self) -> Literal[True]:
-        async with Listening(self._ref.session, self._changes) as listening:
+        async with ChannelSubscription(self._ref.session, self._changes) as subscription:
             asked_at = time.monotonic()
             is_set, looked_at = await self._look()
             while not is_set:
-                heard = await listening.next()
-                said_at = heard.number if isinstance(heard, Heard) else None
+                message = await subscription.next()
+                said_at = message.number if isinstance(message, ChannelMessage) else None
                 latest = looked_at + (time.monotonic() - asked_at + _LATEST) * 1_000_000
                 if said_at is not None and looked_at < said_at < latest:
                     return True

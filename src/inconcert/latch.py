@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import anyio
 
-from inconcert._core.listening import Heard, Listening
+from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
 from inconcert._core.session import SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
@@ -125,11 +125,11 @@ class Latch:
     # Below.
 
     async def _opens(self) -> bool:
-        async with Listening(self._ref.session, self._changes) as listening:
+        async with ChannelSubscription(self._ref.session, self._changes) as subscription:
             left = await self.remaining()
             while left:
-                heard = await listening.next()
-                counted = heard.number if isinstance(heard, Heard) else None
+                message = await subscription.next()
+                counted = message.number if isinstance(message, ChannelMessage) else None
                 if counted is None or not self._left(counted):  # a stranger may have said it
                     left = await self.remaining()
         return True

@@ -22,9 +22,9 @@ from weakref import WeakSet
 import anyio
 
 from inconcert._core.acquiring import Enterable
+from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
 from inconcert._core.entry import Exits
 from inconcert._core.lease import Grant, PermitKeys
-from inconcert._core.listening import Heard, Listening
 from inconcert._core.permits import Permits
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import Session, SessionRef
@@ -221,13 +221,13 @@ class Election(Permits[Term]):
 
         Cost: 2 round trips, 1 message for each change, and 1 round trip in every ttl.
         """
-        async with Listening(self._ref.session, self._changes) as listening:
+        async with ChannelSubscription(self._ref.session, self._changes) as subscription:
             sight = await self._look()
             while True:
                 yield sight.record
                 seen = sight.record
                 while sight.record == seen:
-                    sight = await self._next_sight(listening, sight)
+                    sight = await self._next_sight(subscription, sight)
 
     # Below.
 
@@ -248,11 +248,11 @@ class Election(Permits[Term]):
     async def _look(self) -> Sight:
         return Sight.read(await self._ref.session.run(_RECORD(self._keys, record=self._record)))
 
-    async def _next_sight(self, listening: Listening, latest: Sight) -> Sight:
+    async def _next_sight(self, subscription: ChannelSubscription, latest: Sight) -> Sight:
         with anyio.move_on_after(latest.lasts):
-            heard = await listening.next()
+            message = await subscription.next()
             with suppress(ValueError):  # it cannot be read, for anyone may publish on a channel
-                if isinstance(heard, Heard) and (sight := Sight.read(heard.text)).at_us > latest.at_us:
+                if isinstance(message, ChannelMessage) and (sight := Sight.read(message.text)).at_us > latest.at_us:
                     return sight
         # The record should have lapsed, or something was missed, or said before we looked and may not be so any more.
         return await retry_until_answered(_log, f"watching {self._kind} {self._name!r}", self._look)

@@ -5,7 +5,7 @@ from typing import Generic, Self, TypeVar
 
 import anyio
 
-from inconcert._core.listening import Gap, Listening
+from inconcert._core.channel_subscription import ChannelSubscription, Gap
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
@@ -54,13 +54,13 @@ class Subscription(Generic[T_co]):
         self._item = item
         self._is_pattern = is_pattern
         self._buffer = buffer
-        self._listening: Listening | None = None
+        self._subscription: ChannelSubscription | None = None
 
     def __repr__(self) -> str:
         return f"<Subscription to {self._title}>"
 
     async def __aenter__(self) -> Self:
-        """Subscribe: when this returns, whatever is broadcast from now on is heard.
+        """Subscribe: when this returns, whatever is broadcast from now on is message.
 
         Raises:
             NotConnected: The coordinator is not open.
@@ -68,21 +68,23 @@ class Subscription(Generic[T_co]):
 
         Cost: 1 round trip; 0 if this process listens already.
         """
-        if self._listening is not None:
+        if self._subscription is not None:
             raise RuntimeError(f"{self!r} is entered already; make another with subscribe()")
-        listening = Listening(self._ref.session, self._channel, is_pattern=self._is_pattern, buffer=self._buffer)
-        self._listening = listening  # before it waits: nobody else may enter meanwhile
+        subscription = ChannelSubscription(
+            self._ref.session, self._channel, is_pattern=self._is_pattern, buffer=self._buffer
+        )
+        self._subscription = subscription  # before it waits: nobody else may enter meanwhile
         try:
-            await listening.__aenter__()
+            await subscription.__aenter__()
         except BaseException:
-            self._listening = None
+            self._subscription = None
             raise
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        listening, self._listening = self._listening, None
-        if listening is not None:
-            await listening.__aexit__(*exc_info)
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await subscription.__aexit__(*exc_info)
 
     def __aiter__(self) -> Self:
         return self
@@ -104,14 +106,14 @@ class Subscription(Generic[T_co]):
         Cost: 0 round trips.
         """
         seconds = durations.timeout(timeout)
-        if self._listening is None:
+        if self._subscription is None:
             raise RuntimeError(f"{self!r} is not entered; use it inside `async with`")
         with anyio.move_on_after(seconds):
             while True:
-                heard = await self._listening.next()
-                if isinstance(heard, Gap):
-                    return heard
-                said = read(heard.text)
+                message = await self._subscription.next()
+                if isinstance(message, Gap):
+                    return message
+                said = read(message.text)
                 if said is not None:
-                    return self._item(heard.channel, said.value)
+                    return self._item(message.channel, said.value)
         raise TimeoutError(f"{self._title} was not broadcast within {seconds:g} s; wait longer with timeout=")

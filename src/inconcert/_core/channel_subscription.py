@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 from inconcert._core.session import Session
 from inconcert.errors import InconcertError
 
-__all__ = ["Gap", "Heard", "Listening"]
+__all__ = ["ChannelMessage", "ChannelSubscription", "Gap"]
 
 _DIGITS = 17  # of a number that a script says; one with more is not ours
 
@@ -25,7 +25,7 @@ class Gap:
     missed: int | None
 
 
-class Heard(NamedTuple):
+class ChannelMessage(NamedTuple):
     """One message."""
 
     channel: str
@@ -37,7 +37,7 @@ class Heard(NamedTuple):
         return int(self.text) if self.text.isdigit() and len(self.text) <= _DIGITS else None
 
 
-class Listening:
+class ChannelSubscription:
     """What is said on one channel, or on all that fit a pattern, from `async with` on.
 
     Args:
@@ -53,7 +53,7 @@ class Listening:
         self._is_pattern = is_pattern
         self._most = buffer
         self._dropped: Gap | None = None  # what was missed before the first of the items
-        self._items: deque[Heard | Gap] = deque()
+        self._items: deque[ChannelMessage | Gap] = deque()
         self._news = asyncio.Event()
         self._end: InconcertError | None = None
 
@@ -70,7 +70,7 @@ class Listening:
     async def __aexit__(self, *exc_info: object) -> None:
         self._pubsub.forget(self._channel, self, is_pattern=self._is_pattern)
 
-    async def next(self) -> Heard | Gap:
+    async def next(self) -> ChannelMessage | Gap:
         """Wait for what comes next. Cancelling it loses nothing.
 
         Raises:
@@ -90,7 +90,7 @@ class Listening:
     # What the connection tells us.
 
     def hear(self, channel: str, text: bytes) -> None:
-        self._append(Heard(channel, text))
+        self._append(ChannelMessage(channel, text))
 
     def missed(self) -> None:
         last = self._items[-1] if self._items else self._dropped
@@ -101,7 +101,7 @@ class Listening:
         self._end = error
         self._news.set()
 
-    def _append(self, item: Heard | Gap) -> None:
+    def _append(self, item: ChannelMessage | Gap) -> None:
         if self._end is not None:
             return
         if len(self._items) == self._most:
@@ -109,6 +109,6 @@ class Listening:
         self._items.append(item)
         self._news.set()
 
-    def _drop(self, oldest: Heard | Gap) -> None:
+    def _drop(self, oldest: ChannelMessage | Gap) -> None:
         before = 0 if self._dropped is None else self._dropped.missed
         self._dropped = Gap(None if before is None or isinstance(oldest, Gap) else before + 1)
