@@ -48,7 +48,7 @@ from inconcert.mailboxes.mailbox import Mailbox
 from inconcert.queues.claims import QueueOrder
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.queue import DeadItem, Queue, QueueCounts
-from inconcert.quorum import QuorumLease, QuorumLock
+from inconcert.quorum.lock import QuorumLease, QuorumLock
 from inconcert.rate_limiter import RateDecision, RateLimiter
 from inconcert.rwlock import ReadLock, RWLock, WriteLease, WriteLock
 from inconcert.semaphore import Semaphore

@@ -17,7 +17,7 @@ from inconcert._redis.peers import Peer
 from inconcert._redis.scripts import load
 from inconcert.errors import InconcertError, QuorumNotReached, Unavailable
 
-__all__ = ["Round", "Shares", "look"]
+__all__ = ["QuorumHolding", "QuorumRound", "look"]
 
 
 _GRAIN = 0.002  # seconds; a server ends a lease by its clock's whole milliseconds, and ours has a grain, too
@@ -34,7 +34,7 @@ _RELEASE = load("quorum/release").bind(QuorumKeys)
 _LOOK = load("quorum/look").bind(QuorumKeys)
 
 
-class Say(Enum):
+class Vote(Enum):
     """What one server says to a question."""
 
     YES = auto()
@@ -42,7 +42,7 @@ class Say(Enum):
     NOTHING = auto()  # it failed, or what it says does not count
 
 
-class Round(asyncio.Future[bool]):
+class QuorumRound(asyncio.Future[bool]):
     """One question to all servers, and the future of what a majority says to it; whoever awaits it may be cancelled.
 
     Args:
@@ -57,23 +57,23 @@ class Round(asyncio.Future[bool]):
 
     __slots__ = ("_counts", "_decisive", "_is_decided", "_name", "_otherwise", "_reasons", "_servers", "asked_at")
 
-    def __init__(self, name: str, servers: int, *, decisive: tuple[Say, Say], otherwise: Say) -> None:
+    def __init__(self, name: str, servers: int, *, decisive: tuple[Vote, Vote], otherwise: Vote) -> None:
         super().__init__()
         self.asked_at = time.monotonic() - _GRAIN
         self._name = name
         self._servers = servers
         self._decisive = decisive
         self._otherwise = otherwise
-        self._counts: Counter[Say] = Counter()
+        self._counts: Counter[Vote] = Counter()
         self._reasons: dict[str, str] = {}
         self._is_decided = False
 
-    def hear(self, server: str, say: Say, why: str = "") -> None:
+    def count(self, server: str, vote: Vote, why: str = "") -> None:
         """Count what a server says, and why it says nothing."""
         if self._is_decided:
             return
-        self._counts[say] += 1
-        if say is Say.NOTHING:
+        self._counts[vote] += 1
+        if vote is Vote.NOTHING:
             self._reasons[server] = why
         majority = self._servers // 2 + 1
         pending = self._servers - self._counts.total()
@@ -94,15 +94,15 @@ class Round(asyncio.Future[bool]):
             self.set_exception(error)
             self.exception()  # asyncio is not to warn of it when nobody awaits this round
 
-    def _decide(self, say: Say) -> None:
+    def _decide(self, vote: Vote) -> None:
         self._is_decided = True
-        if say is Say.NOTHING:
+        if vote is Vote.NOTHING:
             self.failed(QuorumNotReached(self._name, self._reasons, self._servers))
         else:
-            self.answered(is_yes=say is Say.YES)
+            self.answered(is_yes=vote is Vote.YES)
 
 
-class Shares:
+class QuorumHolding:
     """What one holder has at each of the servers.
 
     Args:
@@ -120,14 +120,14 @@ class Shares:
         self._ttl_ms = ttl_ms
         self._shares = [_Share(peer, keys, self.holder) for peer in peers]
 
-    def take(self) -> Round:
+    def take(self) -> QuorumRound:
         """Ask for it everywhere: yes if a majority granted it, no if too many have granted it to others."""
-        taking = Round(self._name, len(self._shares), decisive=(Say.YES, Say.NOTHING), otherwise=Say.NO)
+        taking = QuorumRound(self._name, len(self._shares), decisive=(Vote.YES, Vote.NOTHING), otherwise=Vote.NO)
         for share in self._shares:
             share.take(self._ttl_ms, taking, is_first=True)
         return taking
 
-    def renew(self, held: Held) -> Round:
+    def renew(self, held: Held) -> QuorumRound:
         """Make it last a full ttl from now everywhere, and tell `held` what comes of it.
 
         Yes if a majority still had it, no if a majority has granted it to others.
@@ -137,21 +137,21 @@ class Shares:
             share.take(self._ttl_ms, renewing, is_first=False)
         return renewing
 
-    def release(self) -> Round:
+    def release(self) -> QuorumRound:
         """Give back whatever was, or may have been granted: yes if a majority still had it, no if it did not."""
-        releasing = Round(self._name, len(self._shares), decisive=(Say.YES, Say.NO), otherwise=Say.NOTHING)
+        releasing = QuorumRound(self._name, len(self._shares), decisive=(Vote.YES, Vote.NO), otherwise=Vote.NOTHING)
         for share in self._shares:
             share.release(releasing)
         return releasing
 
 
-class _RenewCall(Round):
+class _RenewCall(QuorumRound):
     """A renewal under way."""
 
     __slots__ = ("_held",)
 
     def __init__(self, held: Held, name: str, servers: int) -> None:
-        super().__init__(name, servers, decisive=(Say.YES, Say.NO), otherwise=Say.NOTHING)
+        super().__init__(name, servers, decisive=(Vote.YES, Vote.NO), otherwise=Vote.NOTHING)
         self._held = held
 
     def answered(self, *, is_yes: bool) -> None:
@@ -176,49 +176,49 @@ class _Share:
         self._is_over = False
         self._asking: set[asyncio.Task[None]] = set()  # what may still be granted
 
-    def take(self, ttl_ms: int, asking: Round, *, is_first: bool) -> None:
+    def take(self, ttl_ms: int, asking: QuorumRound, *, is_first: bool) -> None:
         """Take it, or make it last longer: then a server counts only if it was held there all the time."""
         task = _start(self._take(ttl_ms, asking, is_first=is_first), self._peer)
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    def release(self, releasing: Round) -> None:
+    def release(self, releasing: QuorumRound) -> None:
         """Give it back, once all that was asked before is over: a release must not overtake a renewal."""
         self._is_over = True
         _start(self._release(releasing), self._peer)
 
-    async def _take(self, ttl_ms: int, asking: Round, *, is_first: bool) -> None:
+    async def _take(self, ttl_ms: int, asking: QuorumRound, *, is_first: bool) -> None:
         try:
             answer = await self._peer.run(_TAKE(self._keys, me=self._holder, ttl_ms=ttl_ms), undo=self._undo)
         except InconcertError as error:
             self._may_be_ours |= not isinstance(error, Unavailable)
-            asking.hear(self._peer.title, Say.NOTHING, str(error))
+            asking.count(self._peer.title, Vote.NOTHING, str(error))
         else:
             self._may_be_ours |= answer.reply != 0
             if answer.reply == 0:
-                asking.hear(self._peer.title, Say.NO)
+                asking.count(self._peer.title, Vote.NO)
             elif is_first or answer == (2, 1):
-                asking.hear(self._peer.title, Say.YES)
+                asking.count(self._peer.title, Vote.YES)
             else:  # another may have had it meanwhile, so it counts from the next renewal on
-                asking.hear(self._peer.title, Say.NOTHING, "did not have the lease, and has it now")
+                asking.count(self._peer.title, Vote.NOTHING, "did not have the lease, and has it now")
 
     def _undo(self) -> bytes | None:
         """What to send behind a question that is given up: nothing as long as what it may be granted is of use."""
         return _RELEASE(self._keys, me=self._holder).pack_with_source() if self._is_over else None
 
-    async def _release(self, releasing: Round) -> None:
+    async def _release(self, releasing: QuorumRound) -> None:
         if self._asking:
             await asyncio.wait(self._asking)
         if not self._may_be_ours:
-            releasing.hear(self._peer.title, Say.NO)
+            releasing.count(self._peer.title, Vote.NO)
             return
         try:
             answer = await self._peer.run(_RELEASE(self._keys, me=self._holder))
         except InconcertError as error:
-            releasing.hear(self._peer.title, Say.NOTHING, str(error))
+            releasing.count(self._peer.title, Vote.NOTHING, str(error))
         else:
             # Sent twice, it finds nothing the second time.
-            releasing.hear(self._peer.title, Say.YES if answer.reply or answer.sends > 1 else Say.NO)
+            releasing.count(self._peer.title, Vote.YES if answer.reply or answer.sends > 1 else Vote.NO)
 
 
 async def look(name: str, peers: Sequence[Peer], keys: QuorumKeys) -> str | None:

@@ -16,13 +16,13 @@ import anyio
 
 from inconcert._core.acquiring import Acquirable
 from inconcert._core.held import Held, local_deadline
-from inconcert._core.majority import QuorumKeys, Round, Shares, look
 from inconcert._core.renewal import Renewal
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.peers import Peer
 from inconcert._rules import durations
 from inconcert._rules.backoff import backoff
 from inconcert._rules.durations import Seconds, milliseconds
+from inconcert.quorum.rounds import QuorumHolding, QuorumKeys, QuorumRound, look
 
 if TYPE_CHECKING:
     import redis.asyncio
@@ -51,9 +51,9 @@ class QuorumLease(Held):
 
     __slots__ = ("_shares",)
 
-    def __init__(self, name: str, shares: Shares, *, ttl: float, deadline: float) -> None:
-        self._shares = shares
-        super().__init__("quorum lock", name, holder=shares.holder, ttl=ttl, deadline=deadline, renewal=Renewal())
+    def __init__(self, name: str, holding: QuorumHolding, *, ttl: float, deadline: float) -> None:
+        self._shares = holding
+        super().__init__("quorum lock", name, holder=holding.holder, ttl=ttl, deadline=deadline, renewal=Renewal())
 
     async def renew(self) -> None:
         """Make it last a full ttl from now. The background does so by itself; this is for just before a long step.
@@ -79,10 +79,10 @@ class QuorumLease(Held):
         """
         await super().release()
 
-    def _send_renewal(self) -> Round:
+    def _send_renewal(self) -> QuorumRound:
         return self._shares.renew(self)
 
-    def _start_release(self) -> Round:
+    def _start_release(self) -> QuorumRound:
         self._is_released = True
         self._renewal.close()
         return self._shares.release()
@@ -195,17 +195,17 @@ class QuorumLock(Acquirable[QuorumLease]):
     async def _take(self, *, waits: bool) -> QuorumLease | None:
         failures = 0
         while True:
-            shares = Shares(self._name, self._peers, self._keys, milliseconds(self._ttl))
-            taking = shares.take()
+            holding = QuorumHolding(self._name, self._peers, self._keys, milliseconds(self._ttl))
+            taking = holding.take()
             try:
                 is_granted = await taking
             except BaseException:
-                shares.release()
+                holding.release()
                 raise
             deadline = local_deadline(taking.asked_at, self._ttl)
             if is_granted and time.monotonic() < deadline:
-                return QuorumLease(self._name, shares, ttl=self._ttl, deadline=deadline)
-            shares.release()
+                return QuorumLease(self._name, holding, ttl=self._ttl, deadline=deadline)
+            holding.release()
             if not waits:
                 return None
             failures += 1

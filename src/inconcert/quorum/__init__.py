@@ -1,0 +1,1 @@
+"""A lock that a majority of independent servers grants."""
