@@ -14,7 +14,7 @@
 -- @include server_time
 -- @include recall
 -- @include remember
--- @include outlive
+-- @include extend_ttl
 -- @include end_round
 local participants, order, rounds, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local request, changes = ARGV[1], ARGV[2]
@@ -28,6 +28,6 @@ if is_whole == 1 then
   end_round(participants, order, rounds, round, 'aborted', changes)
   redis.call('HSET', rounds, 'aborted', round)
 end
-outlive(rounds, 86400000)
+extend_ttl(rounds, 86400000)
 remember(recent, older, request, is_whole)
 return is_whole

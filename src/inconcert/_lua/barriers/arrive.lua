@@ -22,7 +22,7 @@
 -- @include server_time
 -- @include recall
 -- @include remember
--- @include outlive
+-- @include extend_ttl
 -- @include end_round
 local participants, order, rounds, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder, parties, ttl_ms, waits, changes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
@@ -35,7 +35,7 @@ end
 
 round = redis.call('HGET', rounds, 'aborted')
 if round then
-  outlive(rounds, 86400000)
+  extend_ttl(rounds, 86400000)
   remember(recent, older, holder, round)
   return {round, redis.call('HGET', rounds, round)}
 end
@@ -62,9 +62,9 @@ else
   redis.call('ZADD', order, string.format('%.0f', math.max(now_us, (tonumber(last) or 0) + 1)), holder)
   redis.call('ZADD', participants, now_ms + ttl_ms, holder)
   redis.call('HSET', rounds, 'open', round)
-  outlive(order, ttl_ms)
-  outlive(participants, ttl_ms)
-  outlive(rounds, ttl_ms + 3600000)
+  extend_ttl(order, ttl_ms)
+  extend_ttl(participants, ttl_ms)
+  extend_ttl(rounds, ttl_ms + 3600000)
 end
 remember(recent, older, holder, round)
 return {round, outcome}

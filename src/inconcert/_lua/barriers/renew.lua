@@ -14,7 +14,7 @@
 -- TWICE    the same, counted from the second run
 -- COST     O(log N), N participants
 -- @include server_time
--- @include outlive
+-- @include extend_ttl
 -- @include end_round
 local participants, order, rounds = KEYS[1], KEYS[2], KEYS[3]
 local holder, round, ttl_ms, changes = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -27,8 +27,8 @@ if dead then
   return end_round(participants, order, rounds, round, 'broken ' .. dead, changes)
 end
 -- These first, for they need no memory: after them a full server lets the last one pass.
-outlive(rounds, ttl_ms + 3600000)
-outlive(order, ttl_ms)
-outlive(participants, ttl_ms)
+extend_ttl(rounds, ttl_ms + 3600000)
+extend_ttl(order, ttl_ms)
+extend_ttl(participants, ttl_ms)
 redis.call('ZADD', participants, 'XX', now_ms + ttl_ms, holder)
 return 1

@@ -26,9 +26,9 @@
 -- TWICE      0 for each: it is done already
 -- COST       O(N), N jobs given
 -- @include fall_idle
--- @include tell_watchers
+-- @include notify_watchers
 -- @include note_end
--- @include let_in
+-- @include wake_first_putter
 local bodies, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local states, progress, watchers, unique, checks, finished = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local parents, children, outcomes, news, line = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
@@ -62,12 +62,12 @@ for queue_name, count in pairs(counts) do
     redis.call('HINCRBY', finished, queue_name, count)
   end
 end
-let_in(line, inboxes)
+wake_first_putter(line, inboxes)
 local some_are_watched = redis.call('EXISTS', watchers) == 1
 local some_are_related = redis.call('EXISTS', parents, children) > 0
 for _, i in ipairs(done) do
   local id, result, ttl_ms, name = ARGV[i], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]
-  local is_watched = some_are_watched and tell_watchers(watchers, inboxes, id)
+  local is_watched = some_are_watched and notify_watchers(watchers, inboxes, id)
   if is_watched and ttl_ms < 60000 then
     ttl_ms = 60000
   end

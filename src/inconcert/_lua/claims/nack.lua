@@ -31,13 +31,13 @@
 -- TWICE    0: it is not held any more
 -- COST     O(log N), N jobs delayed or dead
 -- @include server_time
--- @include put_off
--- @include bury
+-- @include delay_job
+-- @include dead_letter
 -- @include fall_idle
--- @include tell_watchers
+-- @include notify_watchers
 -- @include note_end
--- @include give_back
--- @include let_in
+-- @include requeue
+-- @include wake_first_putter
 local claimed, failures, dead, reasons, queue, bell, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local states, progress, watchers = KEYS[8], KEYS[9], KEYS[10]
@@ -68,15 +68,15 @@ elseif verdict ~= 'back' then
 end
 if verdict == 'dead' then
   redis.call('HDEL', states, id)
-  bury(dead, reasons, id, now_ms, reason, name)
-  tell_watchers(watchers, inboxes, id)
-  let_in(line, inboxes)
+  dead_letter(dead, reasons, id, now_ms, reason, name)
+  notify_watchers(watchers, inboxes, id)
+  wake_first_putter(line, inboxes)
   if note_end(parents, children, outcomes, news, id, 'failed ' .. reason) then
     return 2
   end
 elseif verdict == 'retry' and not is_cancelled then
-  put_off(delayed, bell, states, id, now_ms + delay_ms, name)
+  delay_job(delayed, bell, states, id, now_ms + delay_ms, name)
 else
-  give_back(queue, bell, states, watchers, inboxes, id)
+  requeue(queue, bell, states, watchers, inboxes, id)
 end
 return 1

@@ -26,11 +26,11 @@
 -- TWICE      {0, 0, 0}: it holds nothing any more
 -- COST       O(N log N), N jobs claimed
 -- @include server_time
--- @include bury
--- @include tell_watchers
--- @include give_back
+-- @include dead_letter
+-- @include notify_watchers
+-- @include requeue
 -- @include note_end
--- @include let_in
+-- @include wake_first_putter
 local workers, claimed, crashes, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local states, progress, watchers = KEYS[6], KEYS[7], KEYS[8]
 local parents, children, outcomes, news, line = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
@@ -69,20 +69,20 @@ for _, job in ipairs(jobs) do
     if max_crashes > 0 and redis.call('HINCRBY', crashes, id, 1) >= max_crashes then
       redis.call('HDEL', states, id)
       local reason = '{"reason":"' .. why .. '","attempts":' .. job[4] .. '}'
-      bury(dead, reasons, id, now_ms, reason, name)
-      tell_watchers(watchers, inboxes, id)
+      dead_letter(dead, reasons, id, now_ms, reason, name)
+      notify_watchers(watchers, inboxes, id)
       buried = buried + 1
       if note_end(parents, children, outcomes, news, id, 'failed ' .. reason) then
         told = 1
       end
     else
-      give_back(KEYS[place[name]], KEYS[place[name] + 1], states, watchers, inboxes, id)
+      requeue(KEYS[place[name]], KEYS[place[name] + 1], states, watchers, inboxes, id)
       back = back + 1
     end
   end
 end
 if buried > 0 then
-  let_in(line, inboxes)
+  wake_first_putter(line, inboxes)
 end
 if redis.call('EXISTS', claimed) == 0 then
   redis.call('ZREM', workers, worker)

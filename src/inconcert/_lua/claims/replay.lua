@@ -23,7 +23,7 @@
 -- @include recall
 -- @include remember
 -- @include ring
--- @include named
+-- @include live_job_of_name
 -- @include take_name
 local bodies, dead, reasons, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local queue, bell, unique, checks, outcomes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
@@ -49,7 +49,7 @@ if envelope == '' then
   envelope = string.gsub(redis.call('HGET', bodies, id) or '', '^%d+ ', '', 1)
 end
 redis.call('HSET', bodies, id, string.format('%.0f ', now_ms) .. envelope)
-if name ~= '' and not named(unique, bodies, dead, name, now_ms) then
+if name ~= '' and not live_job_of_name(unique, bodies, dead, name, now_ms) then
   take_name(unique, checks, id, name, '0', now_ms)
 end
 redis.call('RPUSH', queue, id)

@@ -1,11 +1,11 @@
 -- Drops unique names that no live job has any more, at most so many of those that are to be looked at.
 -- Returns how many were looked at.
--- @include named
+-- @include live_job_of_name
 local function drop_names(unique, checks, bodies, dead, now_ms, count)
   local names = redis.call('ZRANGEBYSCORE', checks, '-inf', now_ms, 'LIMIT', 0, count)
   for _, name in ipairs(names) do
     redis.call('ZREM', checks, name)  -- first: it frees memory, so a full server lets the rest pass
-    if named(unique, bodies, dead, name, now_ms) then
+    if live_job_of_name(unique, bodies, dead, name, now_ms) then
       redis.call('ZADD', checks, now_ms + 3600000, name)
     else
       redis.call('HDEL', unique, name)

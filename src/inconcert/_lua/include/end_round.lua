@@ -1,12 +1,12 @@
 -- Ends the open round of a barrier and opens the next: tells those who listen what became of it, and keeps that for those
 -- who missed the message.  The last 100 outcomes are kept, for an hour.
--- @include outlive
+-- @include extend_ttl
 local function end_round(participants, order, rounds, round, verdict, changes)
   redis.call('UNLINK', participants, order)  -- first: it frees memory, so a full server lets the rest pass
   local outcome = round .. ' ' .. verdict
   redis.call('HSET', rounds, round, outcome, 'open', string.format('%.0f', round + 1))
   redis.call('HDEL', rounds, string.format('%.0f', round - 100))
-  outlive(rounds, 3600000)
+  extend_ttl(rounds, 3600000)
   redis.call('PUBLISH', changes, outcome)
   return outcome
 end

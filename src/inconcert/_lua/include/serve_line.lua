@@ -11,7 +11,7 @@
 -- more can give the permit back.  With TOKEN 0 it says when to look.
 -- @include has_room
 -- @include next_token
--- @include outlive
+-- @include extend_ttl
 local function serve_line(holders, waiters, fence, inboxes, home, now_us)
   local now_ms = math.floor(now_us / 1000)
   local answer, is_news = {1}, false
@@ -36,7 +36,7 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
       local told = ' ' .. ends .. ' ' .. lease_ms .. ' ' .. terms .. ' ' .. holders
       local grant = holder .. ' permit ' .. next_token(fence, now_us) .. told
       redis.call('ZADD', holders, ends .. '.5', holder)
-      outlive(holders, lease_ms + 60000)  -- longer than the lease, so that one that lapsed unextended is seen
+      extend_ttl(holders, lease_ms + 60000)  -- longer than the lease, so that one that lapsed unextended is seen
       is_news = true
       if session == home then
         answer[#answer + 1] = grant

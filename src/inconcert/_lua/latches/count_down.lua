@@ -10,7 +10,7 @@
 -- RETURNS  how many were counted, these included
 -- TWICE    the same, and nothing more is counted
 -- COST     O(W), W processes that listen
--- @include outlive
+-- @include extend_ttl
 -- @include recall
 -- @include remember
 local counted, recent, older = KEYS[1], KEYS[2], KEYS[3]
@@ -20,7 +20,7 @@ if answer then
   return tonumber(answer)
 end
 answer = redis.call('INCRBY', counted, n)
-outlive(counted, ttl_ms)
+extend_ttl(counted, ttl_ms)
 remember(recent, older, request, answer)
 redis.call('PUBLISH', changes, answer)
 return answer

@@ -8,7 +8,7 @@
 -- COST       O(M log N), M locks with N holders and waiters
 -- @include server_time
 -- @include next_token
--- @include outlive
+-- @include extend_ttl
 -- @include drop_lapsed
 local ttl_ms = tonumber(ARGV[1])
 local now_us = server_time()
@@ -32,6 +32,6 @@ for i = 1, #KEYS, 3 do
   drop_lapsed(holders, now_ms)
   tokens[#tokens + 1] = tonumber(next_token(fence, now_us))
   redis.call('ZADD', holders, now_ms + ttl_ms, holder)
-  outlive(holders, ttl_ms)
+  extend_ttl(holders, ttl_ms)
 end
 return tokens

@@ -20,21 +20,21 @@
 -- COST     O(M log N), M messages claimed, put back or dropped, N there
 -- @include server_time
 -- @include recall
--- @include put_back_lapsed
--- @include since
+-- @include return_lapsed
+-- @include min_score
 -- @include drop_unread
--- @include next_look
--- @include tell_line
+-- @include next_recheck
+-- @include notify_line
 local messages, unread, claims, claimed, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local recent, older = KEYS[7], KEYS[8]
 local address, ticket, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local ttl_ms, max_age_ms, inboxes = tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
-put_back_lapsed(messages, unread, claims, claimed, dropped, now_ms)
+return_lapsed(messages, unread, claims, claimed, dropped, now_ms)
 
 if recall(recent, older, address) then  -- this is its first sending, come late, and nobody listens
-  return {0, next_look(claims, now_ms), -1, 0}
+  return {0, next_recheck(claims, now_ms), -1, 0}
 end
 local missed, mine = string.match(redis.call('HGET', claimed, address) or '', '^(%d+) (.*)$')
 local found = {}
@@ -43,7 +43,7 @@ if mine then
     found[#found + 1] = id
   end
 else
-  local oldest = since(now_us, max_age_ms)
+  local oldest = min_score(now_us, max_age_ms)
   if max_age_ms ~= '0' then
     drop_unread(messages, unread, dropped, redis.call('ZRANGEBYSCORE', unread, '-inf', '(' .. oldest, 'LIMIT', 0, 1000))
   end
@@ -74,7 +74,7 @@ if #ids > 0 then
     end
     redis.call('ZADD', claims, now_ms + ttl_ms, address)
     redis.call('HSET', claimed, address, missed .. ' ' .. table.concat(ids, ' '))
-    tell_line(unread, claims, waiters, inboxes, now_ms)
+    notify_line(unread, claims, waiters, inboxes, now_ms)
   end
   answer[2] = tonumber(missed)
   return answer
@@ -90,4 +90,4 @@ if ticket >= 0 then
   ticket = tonumber(redis.call('ZSCORE', waiters, address))
   redis.call('PEXPIRE', waiters, 3600000)
 end
-return {0, next_look(claims, now_ms), ticket, joined}
+return {0, next_recheck(claims, now_ms), ticket, joined}

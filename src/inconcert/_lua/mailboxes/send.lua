@@ -19,9 +19,9 @@
 -- @include server_time
 -- @include recall
 -- @include remember
--- @include since
+-- @include min_score
 -- @include drop_unread
--- @include tell_line
+-- @include notify_line
 local messages, unread, claims, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local recent, older, last = KEYS[6], KEYS[7], KEYS[8]
 local request, max_messages, max_age_ms, inboxes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
@@ -48,8 +48,8 @@ if not recall(recent, older, request) then
     drop_unread(messages, unread, dropped, redis.call('ZRANGE', unread, 0, math.min(excess, 2000) - 1))
   end
   if max_age_ms ~= '0' then
-    local oldest = '(' .. since(now_us, max_age_ms)
+    local oldest = '(' .. min_score(now_us, max_age_ms)
     drop_unread(messages, unread, dropped, redis.call('ZRANGEBYSCORE', unread, '-inf', oldest, 'LIMIT', 0, 1000))
   end
 end
-return tell_line(unread, claims, waiters, inboxes, math.floor(now_us / 1000))
+return notify_line(unread, claims, waiters, inboxes, math.floor(now_us / 1000))

@@ -10,9 +10,9 @@
 -- TWICE    the same; what lapsed claims hold has been put back
 -- COST     O(log N + M), N messages, M of lapsed claims
 -- @include server_time
--- @include put_back_lapsed
--- @include since
+-- @include return_lapsed
+-- @include min_score
 local messages, unread, claims, claimed, dropped = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now_us = server_time()
-put_back_lapsed(messages, unread, claims, claimed, dropped, math.floor(now_us / 1000))
-return redis.call('ZCOUNT', unread, since(now_us, ARGV[1]), '+inf')
+return_lapsed(messages, unread, claims, claimed, dropped, math.floor(now_us / 1000))
+return redis.call('ZCOUNT', unread, min_score(now_us, ARGV[1]), '+inf')

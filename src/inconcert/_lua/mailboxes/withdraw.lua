@@ -16,15 +16,15 @@
 -- COST     O(M log N), M messages put back, N there
 -- @include server_time
 -- @include remember
--- @include put_back
--- @include tell_line
+-- @include return_unread
+-- @include notify_line
 local messages, unread, claims, claimed, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local recent, older = KEYS[7], KEYS[8]
 local address, inboxes, puts_back = ARGV[1], ARGV[2], ARGV[3]
 redis.call('ZREM', waiters, address)
 remember(recent, older, address, 1)
-local count = puts_back == '1' and put_back(messages, unread, claims, claimed, dropped, address, false) or 0
+local count = puts_back == '1' and return_unread(messages, unread, claims, claimed, dropped, address, false) or 0
 if puts_back == '0' or redis.call('EXISTS', unread) == 1 then  -- perhaps it was this one who was to look
-  tell_line(unread, claims, waiters, inboxes, math.floor(server_time() / 1000))
+  notify_line(unread, claims, waiters, inboxes, math.floor(server_time() / 1000))
 end
 return count

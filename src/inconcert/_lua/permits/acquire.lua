@@ -15,7 +15,7 @@
 -- COST     O(log N), N holders and waiters
 -- @include server_time
 -- @include next_token
--- @include outlive
+-- @include extend_ttl
 -- @include drop_lapsed
 -- @include drop_places
 -- @include has_room
@@ -35,7 +35,7 @@ end
 if is_free then
   local token = next_token(fence, now_us)
   redis.call('ZADD', holders, now_ms + ttl_ms, holder)
-  outlive(holders, ttl_ms)
+  extend_ttl(holders, ttl_ms)
   return {tonumber(token)}
 end
 
@@ -58,8 +58,8 @@ local token = 0
 if is_mine or is_free then
   token = tonumber(next_token(fence, now_us))
   redis.call('ZADD', holders, now_ms + ttl_ms, holder)
-  outlive(holders, ttl_ms)
+  extend_ttl(holders, ttl_ms)
 else
-  outlive(waiters, answer[1] + 60000)
+  extend_ttl(waiters, answer[1] + 60000)
 end
 return {token, answer[1], now_ms, tonumber(ticket), joined, unpack(answer, 2)}

@@ -10,10 +10,10 @@
 -- TWICE    0
 -- COST     O(log N), N in line
 -- @include remember
--- @include let_in
+-- @include wake_first_putter
 local line, told, recent, older, address, inboxes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1], ARGV[2]
 local was_there = redis.call('ZREM', line, address)  -- first: it frees memory, so a full server lets the rest pass
 redis.call('HDEL', told, string.match(address, '^(.*)%.'))  -- it has come
 remember(recent, older, address, 0)
-let_in(line, inboxes)  -- the room may have been offered to the one who left
+wake_first_putter(line, inboxes)  -- the room may have been offered to the one who left
 return was_there

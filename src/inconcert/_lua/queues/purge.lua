@@ -16,7 +16,7 @@
 -- COST     O(M log D), M dropped, D delayed items
 -- @include recall
 -- @include remember
--- @include let_in
+-- @include wake_first_putter
 local bodies, queue, delayed, states, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local line, recent, older, inboxes, request = KEYS[7], KEYS[8], KEYS[9], ARGV[1], ARGV[2]
 local answer = recall(recent, older, request)
@@ -40,7 +40,7 @@ if #ids > 0 then
   for _, key in ipairs({bodies, states, failures, crashes}) do
     redis.call('HDEL', key, unpack(ids))
   end
-  let_in(line, inboxes)
+  wake_first_putter(line, inboxes)
 end
 remember(recent, older, request, #ids)
 return #ids

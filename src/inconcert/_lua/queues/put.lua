@@ -23,11 +23,11 @@
 -- @include recall
 -- @include remember
 -- @include ring
--- @include put_off
--- @include outlive
+-- @include delay_job
+-- @include extend_ttl
 -- @include still_ones
 -- @include first_in_line
--- @include let_in
+-- @include wake_first_putter
 local bodies, queue, delayed, dead, line = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local states, bell, recent, older, told = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local front, delay_ms, maxsize, waits, inboxes = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
@@ -51,15 +51,15 @@ if maxsize >= 0 then
     answer = room > 0 and must_wait and -1 or 0
     if waits == '1' then
       redis.call('ZADD', line, 'NX', string.format('%.0f', now_us), request)
-      outlive(line, 60000)
+      extend_ttl(line, 60000)
     else
       remember(recent, older, request, answer)
     end
     redis.call('HDEL', told, home)  -- it has come
     if answer == -1 then
-      let_in(line, inboxes)  -- it may not have heard
+      wake_first_putter(line, inboxes)  -- it may not have heard
       redis.call('HSETNX', told, string.match(first, '^(.*)%.'), string.format('%.0f', now_ms))
-      outlive(told, 60000)
+      extend_ttl(told, 60000)
     end
     return answer
   end
@@ -71,7 +71,7 @@ for i = 6, #ARGV, 2 do
   if delay_ms == '0' then
     ids[#ids + 1] = ARGV[i]
   else
-    put_off(delayed, bell, states, ARGV[i], now_ms + delay_ms, '')
+    delay_job(delayed, bell, states, ARGV[i], now_ms + delay_ms, '')
   end
 end
 if #ids > 0 then
@@ -83,7 +83,7 @@ if maxsize >= 0 then
   redis.call('ZREM', line, request)
   redis.call('HDEL', told, home)
   if room > count then
-    let_in(line, inboxes)
+    wake_first_putter(line, inboxes)
   end
 end
 return 1

@@ -10,14 +10,14 @@
 -- TWICE    0: it has left
 -- COST     O(log N), N waiters
 -- @include recall
--- @include hand_over
+-- @include notify_first
 local waiters, handed, earlier = KEYS[1], KEYS[2], KEYS[3]
 local address, hands_on, inboxes = ARGV[1], ARGV[2], ARGV[3]
 redis.call('ZREM', waiters, address)
 local payload = recall(handed, earlier, address)
 local answer = 0
 if payload and hands_on == '1' then
-  answer = hand_over(waiters, handed, earlier, inboxes, payload)
+  answer = notify_first(waiters, handed, earlier, inboxes, payload)
 end
 if payload and answer >= 0 then
   redis.call('HDEL', handed, address)

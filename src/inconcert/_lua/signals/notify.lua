@@ -13,14 +13,14 @@
 -- COST     O(log N), N waiters
 -- @include recall
 -- @include remember
--- @include hand_over
+-- @include notify_first
 local waiters, handed, earlier, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local request, payload, inboxes = ARGV[1], ARGV[2], ARGV[3]
 local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)
 end
-answer = hand_over(waiters, handed, earlier, inboxes, payload)
+answer = notify_first(waiters, handed, earlier, inboxes, payload)
 if answer >= 0 then
   remember(recent, older, request, answer)
 end

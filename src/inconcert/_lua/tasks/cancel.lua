@@ -24,7 +24,7 @@
 -- COST     O(log N), N delayed jobs of the queue
 -- @include recall
 -- @include remember
--- @include tell_watchers
+-- @include notify_watchers
 -- @include note_end
 -- @include count_waiting
 local bodies, states, dead, failures, crashes, watchers, delayed, result =
@@ -55,7 +55,7 @@ local function cancel()
     redis.call('HDEL', key, id)
   end
   redis.call('SET', result, 'cancelled ', 'PX', ttl_ms)
-  tell_watchers(watchers, inboxes, id)
+  notify_watchers(watchers, inboxes, id)
   return note_end(parents, children, outcomes, news, id, 'cancelled ') and 2 or 1
 end
 

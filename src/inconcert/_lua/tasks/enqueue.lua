@@ -21,8 +21,8 @@
 -- @include recall
 -- @include remember
 -- @include ring
--- @include put_off
--- @include named
+-- @include delay_job
+-- @include live_job_of_name
 -- @include take_name
 -- @include drop_names
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -49,7 +49,7 @@ for i = 2, #ARGV, 5 do
   -- Its name may be another's by now, so this comes first.
   local was_added = (name ~= '' and redis.call('HEXISTS', bodies, id) == 1)
     or (some_have_ended and redis.call('EXISTS', KEYS[11 + (i - 2) / 5]) == 1)
-  local other = not was_added and name ~= '' and named(unique, bodies, dead, name, now_ms) or nil
+  local other = not was_added and name ~= '' and live_job_of_name(unique, bodies, dead, name, now_ms) or nil
   answer[#answer + 1] = other or ''
   if not other and not was_added and redis.call('HSETNX', bodies, id, enqueued .. envelope) == 1 then
     if name ~= '' then
@@ -59,7 +59,7 @@ for i = 2, #ARGV, 5 do
     if delay_ms == '0' then
       ready[#ready + 1] = id
     else
-      put_off(delayed, bell, states, id, now_ms + delay_ms, ARGV[1])
+      delay_job(delayed, bell, states, id, now_ms + delay_ms, ARGV[1])
     end
   end
 end

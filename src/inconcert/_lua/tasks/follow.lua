@@ -31,11 +31,11 @@
 -- @include server_time
 -- @include recall
 -- @include remember
--- @include named
+-- @include live_job_of_name
 -- @include take_name
 -- @include drop_names
--- @include let_run
--- @include orphan
+-- @include make_ready
+-- @include fail_dependent
 -- @include count_waiting
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, checks, dead, reasons = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
@@ -50,7 +50,7 @@ end
 if redis.call('HEXISTS', bodies, id) == 1 or redis.call('EXISTS', result) == 1 then
   return {''}
 end
-local other = name ~= '' and named(unique, bodies, dead, name, now_ms)
+local other = name ~= '' and live_job_of_name(unique, bodies, dead, name, now_ms)
 if other then
   remember(recent, older, id, other)
   return {other}
@@ -89,11 +89,11 @@ for i = 7, #ARGV do
   end
 end
 if obstacle then
-  orphan(dead, reasons, id, now_ms, obstacle[1], obstacle[2], queue_name)
+  fail_dependent(dead, reasons, id, now_ms, obstacle[1], obstacle[2], queue_name)
 elseif pending > 0 then
   count_waiting(waiting, queue_name, 1)
   redis.call('HSET', states, id, 'waiting ' .. pending .. ' ' .. delay_ms .. ' ' .. queue_name)
 else
-  let_run(queue, bell, delayed, states, id, delay_ms, now_ms, queue_name)
+  make_ready(queue, bell, delayed, states, id, delay_ms, now_ms, queue_name)
 end
 return {''}

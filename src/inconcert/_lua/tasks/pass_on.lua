@@ -19,11 +19,11 @@
 -- TWICE      goes on with what is left: each job is told of each parent once
 -- COST       O(M log F), F pairs of followers; M, of those told and let go, is 200 at most
 -- @include server_time
--- @include tell_watchers
+-- @include notify_watchers
 -- @include note_end
--- @include let_run
--- @include let_go
--- @include orphan
+-- @include make_ready
+-- @include forget_parents
+-- @include fail_dependent
 -- @include count_waiting
 local news, bodies, states, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local watchers, parents, children, followers, outcomes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
@@ -50,7 +50,7 @@ local function start(id, delay_ms, name)
     return
   elseif first then
     count_waiting(waiting, name, -1)
-    let_run(KEYS[first], KEYS[first + 1], KEYS[first + 2], states, id, delay_ms, now_ms, name)
+    make_ready(KEYS[first], KEYS[first + 1], KEYS[first + 2], states, id, delay_ms, now_ms, name)
     return
   end
   kept[#kept + 1] = id
@@ -73,8 +73,8 @@ local function tell(child, parent, outcome)
   else
     redis.call('HDEL', states, child)
     count_waiting(waiting, name, -1)
-    local reason = orphan(dead, reasons, child, now_ms, parent, outcome, name)
-    tell_watchers(watchers, inboxes, child)
+    local reason = fail_dependent(dead, reasons, child, now_ms, parent, outcome, name)
+    notify_watchers(watchers, inboxes, child)
     note_end(parents, children, outcomes, news, child, 'failed ' .. reason)
   end
 end
@@ -100,7 +100,7 @@ for _, id in ipairs(redis.call('LPOP', news, 100) or {}) do
     if left <= 0 then
       kept[#kept + 1] = id  -- it may have more children
     elseif redis.call('HEXISTS', bodies, id) == 0 then
-      left = left - let_go(parents, children, followers, outcomes, id)
+      left = left - forget_parents(parents, children, followers, outcomes, id)
     end
   end
 end

@@ -18,7 +18,7 @@
 -- @include server_time
 -- @include recall
 -- @include remember
--- @include let_run
+-- @include make_ready
 local bodies, states, dead, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local recent, older = KEYS[7], KEYS[8]
 local id, delay_ms, name, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -36,7 +36,7 @@ end
 redis.call('ZREM', delayed, id)  -- first: it needs no memory, so a full server lets the rest pass
 answer = 1
 if state == 'delayed ' .. name then
-  let_run(queue, bell, delayed, states, id, delay_ms, math.floor(server_time() / 1000), name)
+  make_ready(queue, bell, delayed, states, id, delay_ms, math.floor(server_time() / 1000), name)
 elseif pending then
   redis.call('HSET', states, id, 'waiting ' .. pending .. ' ' .. delay_ms .. ' ' .. name)
 else

@@ -4,11 +4,11 @@
 -- can take it out.  Those whose process is gone are dropped.
 -- Deals with the first 100 in line, and with up to 900 more while these are all of one process, which may stand still, or gone;
 -- returns 1, for "call again", if all were dropped.
--- @include next_look
-local function tell_line(unread, claims, waiters, inboxes, now_ms)
+-- @include next_recheck
+local function notify_line(unread, claims, waiters, inboxes, now_ms)
   local ms, next_ms = 0, 2000
   if redis.call('EXISTS', unread) == 0 then
-    ms = next_look(claims, now_ms)
+    ms = next_recheck(claims, now_ms)
     next_ms = ms
   end
   local listens, gone, told, seen = {}, {}, 0, 0

@@ -1,13 +1,13 @@
 -- Sets a job aside because one that it was to run after did not succeed: `outcome` is what became of that one, or false.
 -- Returns the reason.
--- @include bury
-local function orphan(dead, reasons, id, now_ms, parent, outcome, queue_name)
+-- @include dead_letter
+local function fail_dependent(dead, reasons, id, now_ms, parent, outcome, queue_name)
   local what = 'is not known'
   if outcome then
     what = string.sub(outcome, 1, 10) == 'cancelled ' and 'was cancelled' or 'failed'
   end
   local name = string.gsub(parent, '[%c"\\]', function(c) return string.format('\\u%04x', string.byte(c)) end)
   local reason = '{"reason":"its parent ' .. name .. ' ' .. what .. '"}'
-  bury(dead, reasons, id, now_ms, reason, queue_name)
+  dead_letter(dead, reasons, id, now_ms, reason, queue_name)
   return reason
 end

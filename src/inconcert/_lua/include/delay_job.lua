@@ -1,6 +1,6 @@
 -- Lets a job wait until it is due.  If nothing is due before it, a consumer is woken, so that one knows when to look.
 -- @include ring
-local function put_off(delayed, bell, states, id, due_ms, queue_name)
+local function delay_job(delayed, bell, states, id, due_ms, queue_name)
   redis.call('ZADD', delayed, due_ms, id)
   redis.call('HSET', states, id, 'delayed ' .. queue_name)
   if redis.call('ZRANGE', delayed, 0, 0)[1] == id then

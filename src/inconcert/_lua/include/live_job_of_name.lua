@@ -1,5 +1,5 @@
 -- The job that has this unique name now, or nil: one that has not ended, or whose window has not.
-local function named(unique, bodies, dead, name, now_ms)
+local function live_job_of_name(unique, bodies, dead, name, now_ms)
   local id, ends = string.match(redis.call('HGET', unique, name) or '', '^(%S+) (%d+)$')
   if not id then
     return nil

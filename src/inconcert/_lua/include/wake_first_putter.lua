@@ -1,7 +1,7 @@
 -- Tells the first of those who wait for room that there may be some: 'ADDRESS room LINE', to the inbox of its process, so
 -- that a process in which nobody has that address any more can take it out of the line.
 -- @include first_in_line
-local function let_in(line, inboxes)
+local function wake_first_putter(line, inboxes)
   local address = first_in_line(line, inboxes, {})
   if address then
     redis.call('PUBLISH', inboxes .. string.match(address, '^(.*)%.'), address .. ' room ' .. line)

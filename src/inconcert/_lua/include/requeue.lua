@@ -1,13 +1,13 @@
 -- Puts a job to the front of its queue.  One that is to be cancelled stays marked, without a worker: those who wait for its
 -- end are told, so that whoever cancels it can end it now; else whoever claims it next does.
 -- @include ring
--- @include tell_watchers
-local function give_back(queue, bell, states, watchers, inboxes, id)
+-- @include notify_watchers
+local function requeue(queue, bell, states, watchers, inboxes, id)
   redis.call('LPUSH', queue, id)
   ring(bell)
   if string.sub(redis.call('HGET', states, id) or '', 1, 10) == 'cancelling' then
     redis.call('HSET', states, id, 'cancelling ')
-    tell_watchers(watchers, inboxes, id)
+    notify_watchers(watchers, inboxes, id)
   else
     redis.call('HDEL', states, id)
   end

@@ -1,6 +1,6 @@
 -- Tells those who wait for a job to end to look at it: 'ADDRESS look', to the inbox of each process in which somebody does.
 -- Returns whether there are any.
-local function tell_watchers(watchers, inboxes, id)
+local function notify_watchers(watchers, inboxes, id)
   local is_watched = false
   repeat
     local pairs_told = redis.call('ZRANGEBYLEX', watchers, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', 0, 1000)

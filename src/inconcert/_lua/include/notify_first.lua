@@ -4,7 +4,7 @@
 -- Deals with at most 100 of the dead.
 -- Returns 1 if someone has it, 0 if nobody is in line, -1 for "call again".
 -- @include remember
-local function hand_over(waiters, handed, earlier, inboxes, payload)
+local function notify_first(waiters, handed, earlier, inboxes, payload)
   for _ = 1, 100 do
     local address = redis.call('ZPOPMIN', waiters)[1]
     if not address then

@@ -1,6 +1,6 @@
 -- Forgets that a job, which is there no more, waited for others: what became of these is dropped when no other job needs it.
 -- Returns how many they were.
-local function let_go(parents, children, followers, outcomes, id)
+local function forget_parents(parents, children, followers, outcomes, id)
   local count = 0
   for parent in string.gmatch(redis.call('HGET', parents, id) or '', '%S+') do
     redis.call('ZREM', followers, parent .. ' ' .. id)

@@ -1,6 +1,6 @@
 -- Ends a claim and puts its messages back to their place, each with one more lapse if the claim has lapsed.  Those that were
 -- acknowledged meanwhile stay gone.  What the claimer was told of as missed is to be told again.
-local function put_back(messages, unread, claims, claimed, dropped, claim, has_lapsed)
+local function return_unread(messages, unread, claims, claimed, dropped, claim, has_lapsed)
   local content = redis.call('HGET', claimed, claim)
   -- First what frees memory: after it a full server lets the rest pass.
   redis.call('ZREM', claims, claim)

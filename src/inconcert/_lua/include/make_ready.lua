@@ -1,12 +1,12 @@
 -- Lets a job that waited for others run: now, or when its delay is over.
 -- @include ring
--- @include put_off
-local function let_run(queue, bell, delayed, states, id, delay_ms, now_ms, queue_name)
+-- @include delay_job
+local function make_ready(queue, bell, delayed, states, id, delay_ms, now_ms, queue_name)
   if delay_ms == '0' then
     redis.call('HDEL', states, id)
     redis.call('RPUSH', queue, id)
     ring(bell)
   else
-    put_off(delayed, bell, states, id, now_ms + delay_ms, queue_name)
+    delay_job(delayed, bell, states, id, now_ms + delay_ms, queue_name)
   end
 end
