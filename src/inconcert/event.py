@@ -26,7 +26,7 @@ class _Keys(NamedTuple):
 
 _SET = load("events/set").bind(_Keys)
 _CLEAR = load("events/clear").bind(_Keys)
-_LOOK = load("events/look").bind(_Keys)
+_INSPECT = load("events/inspect").bind(_Keys)
 
 
 class Event:
@@ -140,5 +140,5 @@ class Event:
         return True
 
     async def _look(self) -> tuple[int, int]:
-        is_set, now_us = await self._ref.session.run(_LOOK(self._keys))
+        is_set, now_us = await self._ref.session.run(_INSPECT(self._keys))
         return is_set, now_us

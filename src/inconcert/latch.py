@@ -25,7 +25,7 @@ class _Keys(NamedTuple):
 
 
 _COUNT_DOWN = load("latches/count_down").bind(_Keys)
-_LOOK = load("latches/look").bind(_Keys)
+_INSPECT = load("latches/inspect").bind(_Keys)
 
 
 class Latch:
@@ -98,7 +98,7 @@ class Latch:
 
         Cost: 1 round trip.
         """
-        return self._left(await self._ref.session.run(_LOOK(self._keys)))
+        return self._left(await self._ref.session.run(_INSPECT(self._keys)))
 
     async def wait(self, *, timeout: Seconds | None = None) -> None:
         """Wait until it is open; return at once if it is.

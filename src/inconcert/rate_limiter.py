@@ -43,7 +43,7 @@ class _Keys(NamedTuple):
 
 
 _TAKE = load("rate_limits/take").bind(_Keys)
-_GIVE_BACK = load("rate_limits/give_back").bind(_Keys)
+_REFUND = load("rate_limits/refund").bind(_Keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ class _Question(Call):
 
 def _give_back(session: Session, keys: _Keys, request: str, cost_us: Argument, burst_us: Argument) -> None:
     if not session.channel.is_closed:
-        command = _GIVE_BACK(keys, request=request, cost_us=cost_us, burst_us=burst_us, inboxes=session.inboxes)
+        command = _REFUND(keys, request=request, cost_us=cost_us, burst_us=burst_us, inboxes=session.inboxes)
         session.channel.submit(Call(command, must_run=True))
 
 

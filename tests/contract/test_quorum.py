@@ -572,9 +572,9 @@ async def release_of_another(run: Callable[..., Awaitable[Any]], client: Any, ke
 
 async def look(run: Callable[..., Awaitable[Any]], client: Any, key: str) -> None:
     """The same; nothing is changed."""
-    assert [await run("quorum/look") for _ in range(2)] == [b"", b""]
+    assert [await run("quorum/inspect") for _ in range(2)] == [b"", b""]
     await client.set(key, OTHER, px=1_000)
-    assert [await run("quorum/look") for _ in range(2)] == [OTHER, OTHER]
+    assert [await run("quorum/inspect") for _ in range(2)] == [OTHER, OTHER]
 
 
 @pytest.mark.parametrize("case", [take_free, take_held, release, release_of_another, look])

@@ -12,7 +12,7 @@ from inconcert import Coordinator
 from inconcert.tasks.claimed import current_job
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.scheduler import Scheduler
-from inconcert.tasks.store import TICK, JobKeys
+from inconcert.tasks.store import ENQUEUE_DUE, JobKeys
 from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger
 from tests.support.raw import raw
@@ -218,7 +218,7 @@ def tick(any_concert: Coordinator) -> Tick:
     keys = JobKeys(any_concert._ref.keys)
 
     async def run(*instants: str | int, void_ms: str | int = "") -> Any:
-        command = TICK(
+        command = ENQUEUE_DUE(
             keys,
             keys.queue("q"),
             schedule=keys.schedule("s"),

@@ -39,7 +39,7 @@ class Bench:
 
     async def is_set(self) -> Reply:
         """Run the script that looks at the event."""
-        return (await self.run("events/look"))[0]
+        return (await self.run("events/inspect"))[0]
 
     async def count_down(self, request: str, n: int) -> Reply:
         """Run the script that counts."""
@@ -123,14 +123,14 @@ async def count_down(bench: Bench) -> None:
     assert [await bench.count_down("a", 2) for _ in range(2)] == [2, 2]
     assert await bench.count_down("b", 3) == 5
     assert await bench.count_down("a", 2) == 2
-    assert await bench.run("latches/look") == 5
+    assert await bench.run("latches/inspect") == 5
 
 
 async def look_at_a_latch(bench: Bench) -> None:
     """The same."""
-    assert [await bench.run("latches/look") for _ in range(2)] == [0, 0]
+    assert [await bench.run("latches/inspect") for _ in range(2)] == [0, 0]
     await bench.count_down("a", 2)
-    assert [await bench.run("latches/look") for _ in range(2)] == [2, 2]
+    assert [await bench.run("latches/inspect") for _ in range(2)] == [2, 2]
 
 
 # Barriers.
@@ -289,10 +289,10 @@ TWICE: dict[str, list[Callable[[Bench], Awaitable[None]]]] = {
     "barriers/leave": [leave],
     "barriers/renew": [renew, renew_beside_a_dead_one, renew_what_is_forgotten],
     "events/clear": [clear],
-    "events/look": [look_at_an_event],
+    "events/inspect": [look_at_an_event],
     "events/set": [set_],
     "latches/count_down": [count_down],
-    "latches/look": [look_at_a_latch],
+    "latches/inspect": [look_at_a_latch],
 }
 
 

@@ -50,8 +50,8 @@ BOUNDED = {
     "quorum/take": "the lock is held by nobody on this server for one ttl",
     "rate_limits/take": "permits are taken that nobody uses, if they were refused before and are free by now",
     "signals/join": "a place of nobody: what comes for it is handed to the next",
-    "tasks/pass_on": "it passes on what there is by now, as anybody may",
-    "tasks/sweep": "it drops names that nobody has by now, as anybody may",
+    "tasks/resolve_dependents": "it passes on what there is by now, as anybody may",
+    "tasks/sweep_names": "it drops names that nobody has by now, as anybody may",
     "tasks/watch": "an address of nobody, for three minutes",
 }
 
@@ -341,13 +341,13 @@ async def _job_refused_for_its_name_is_not_added_later(scene: Scene) -> AsyncGen
     yield
 
 
-@late("tasks/follow")
+@late("tasks/enqueue_after")
 async def _job_that_ran_after_another_does_not_run_again(scene: Scene) -> AsyncGenerator[None, None]:
     @scene.concert.task(name="run", result_ttl=0)
     async def run() -> None: ...
 
     parent = await run.enqueue()
-    async with scene.sent("tasks/follow"):
+    async with scene.sent("tasks/enqueue_after"):
         await run.options(after=[parent]).enqueue()
     await scene.concert.run_worker("default", burst=True)
     yield
@@ -391,14 +391,14 @@ async def _queue_resumed_after_a_pause_goes_on(scene: Scene) -> AsyncGenerator[N
     yield
 
 
-@late("tasks/free")
+@late("tasks/free_names")
 async def _name_of_a_replayed_job_stays_taken(scene: Scene) -> AsyncGenerator[None, None]:
     @scene.concert.task(name="fails", max_attempts=1)
     async def fails() -> None:
         raise ValueError
 
     job = await fails.options(unique="one", unique_until="started").enqueue()
-    async with scene.sent("tasks/free"):
+    async with scene.sent("tasks/free_names"):
         await scene.concert.run_worker("default", burst=True)
     await scene.concert.tasks.replay(job.id)
     yield
@@ -416,15 +416,15 @@ async def _progress_does_not_go_back(scene: Scene) -> AsyncGenerator[None, None]
         await job.ack()
 
 
-@late("tasks/tick")
+@late("tasks/enqueue_due")
 async def _instant_that_was_enqueued_is_not_again(scene: Scene) -> AsyncGenerator[None, None]:
     keys = scene.concert._enqueuing._keys
     queue, schedule = keys.queue("q"), keys.schedule("s")
-    tick = partial(load("tasks/tick"), keys, queue, schedule=schedule, ttl_ms=3_600_000, void_ms="")
+    tick = partial(load("tasks/enqueue_due"), keys, queue, schedule=schedule, ttl_ms=3_600_000, void_ms="")
     [now_ms, *_] = await scene.session.run(tick(results=(), instants=()))
     await raw(scene.concert).set(schedule, now_ms - 1000, px=3_600_000)
     results, instants = [keys.result("instant")], (now_ms - 500, "instant", "{}")
-    async with scene.sent("tasks/tick"):
+    async with scene.sent("tasks/enqueue_due"):
         assert (await scene.session.run(tick(results=results, instants=instants)))[2] == 1
     await raw(scene.concert).delete(keys.bodies, queue.queue, queue.bell)  # it has run, and its result is not kept
     yield
@@ -638,7 +638,7 @@ async def _holder_on_one_server_keeps_it(scene: Scene) -> AsyncGenerator[None, N
     yield
 
 
-@late("rate_limits/give_back")
+@late("rate_limits/refund")
 async def _permits_are_given_back_once(scene: Scene) -> AsyncGenerator[None, None]:
     keys = scene.concert.rate_limiter("l", 1, 1.0)._keys
     run, new_address = scene.session.run, scene.session.new_address
@@ -647,8 +647,8 @@ async def _permits_are_given_back_once(scene: Scene) -> AsyncGenerator[None, Non
     take = partial(load("rate_limits/take"), keys, longest_us=0, ticket=0, **terms)
     for request in (first, second):
         await run(take(request=request))
-    async with scene.sent("rate_limits/give_back"):
-        assert await run(load("rate_limits/give_back")(keys, request=second, **terms)) == 1
+    async with scene.sent("rate_limits/refund"):
+        assert await run(load("rate_limits/refund")(keys, request=second, **terms)) == 1
     await run(take(request=third))
     yield
 

@@ -374,7 +374,7 @@ async def test_permits_that_may_be_used_just_when_the_coordinator_closes_are_not
 
 SECOND = 1_000_000
 BURST = 100 * SECOND
-TAKE, GIVE_BACK = load("rate_limits/take"), load("rate_limits/give_back")
+TAKE, GIVE_BACK = load("rate_limits/take"), load("rate_limits/refund")
 
 
 async def take(concert: Coordinator, request: str, seconds: int, longest: int = 0) -> list[int]:

@@ -17,7 +17,7 @@ from inconcert._claims.keys import HEARTBEAT, PROMOTE, QueueKeys
 from inconcert._claims.promoter import Promoter
 from inconcert.tasks import claims as claims_module
 from inconcert.tasks.relay import pass_on
-from inconcert.tasks.store import TICK, JobKeys
+from inconcert.tasks.store import ENQUEUE_DUE, JobKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger, read_ledger_now
@@ -366,7 +366,7 @@ async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) ->
     keys, place = keys_of(concert), keys_of(concert).queue("q")
     parent = await concert.enqueue("t", queue="other")
     await raw(concert).set(keys.schedule("s"), 1, px=60_000)
-    tick = TICK(
+    tick = ENQUEUE_DUE(
         keys,
         place,
         schedule=keys.schedule("s"),

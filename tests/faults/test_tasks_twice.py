@@ -12,7 +12,7 @@ import pytest
 from inconcert import Coordinator, WrongState
 from inconcert._claims.keys import QueueKeys
 from inconcert._redis.scripts import load
-from inconcert.tasks.store import RESCHEDULE, RUNNING, JobKeys
+from inconcert.tasks.store import COUNT_CLAIMED, RESCHEDULE, JobKeys
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.raw import raw
 
@@ -160,7 +160,7 @@ class Scene:
         """Run the script that tells who waits for others; it goes on with those of these queues."""
         queues = [key for place in places for key in (place.queue, place.bell, place.delayed)]
         return await self.run(
-            "tasks/pass_on", queues=queues, inboxes=self.inboxes, names=[place.name for place in places]
+            "tasks/resolve_dependents", queues=queues, inboxes=self.inboxes, names=[place.name for place in places]
         )
 
     async def ledger(self) -> Ledger:
@@ -197,11 +197,11 @@ async def test_all_who_wait_are_told_however_many(scene: Scene) -> None:
 
 
 SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
-    "claims/holding": ({}, [b"q"], [b"q"]),
+    "claims/claimed_queues": ({}, [b"q"], [b"q"]),
     "claims/purge": ({"id": "dead", "age_ms": 0, "keep": 0, "request": "one"}, 1, 1),
     "claims/replay": ({"id": "dead", "envelope": "", "name": "", "request": "one"}, 1, 1),
     "tasks/cancelling": ({"ids": ("held", "ready1")}, [], []),
-    "tasks/free": ({"request": "one", "jobs": ("name", "held")}, 1, 1),
+    "tasks/free_names": ({"request": "one", "jobs": ("name", "held")}, 1, 1),
     "tasks/outcomes": ({"ids": ["held"]}, [b""], [b""]),
     "tasks/pause": ({"name": "q", "is_paused": 1, "request": "one"}, 1, 1),
     "tasks/progress": ({"id": "held", "place": 2001, "how_far": "[0.5]", "number": 1}, 1, 1),
@@ -232,13 +232,13 @@ def test_every_script_is_run_twice_here() -> None:
         "claims/recover",
         "tasks/cancel",
         "tasks/enqueue",
-        "tasks/follow",
-        "tasks/pass_on",
+        "tasks/enqueue_after",
+        "tasks/resolve_dependents",
         "tasks/reschedule",
-        "tasks/running",
+        "tasks/count_claimed",
         "tasks/stats",
-        "tasks/sweep",
-        "tasks/tick",
+        "tasks/sweep_names",
+        "tasks/enqueue_due",
         "tasks/watch",
     }
     found = {f"{folder}/{path.stem}" for folder in ("claims", "tasks") for path in LUA.glob(f"{folder}/*.lua")}
@@ -251,7 +251,7 @@ async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
     before = await scene.ledger()
     assert await scene.enqueue(("new", 0, "mine"), again=True) == [b""]
     assert await scene.ledger() == before
-    await scene.run("tasks/free", request="one", jobs=("mine", "new"))
+    await scene.run("tasks/free_names", request="one", jobs=("mine", "new"))
     assert await scene.enqueue(("third", 0, "mine")) == [b""]
     assert await scene.enqueue(("new", 0, "mine"), again=True) == [b""]
     assert await scene.cancel("new") == 1
@@ -528,7 +528,7 @@ async def test_second_count_of_what_runs_is_the_same(scene: Scene) -> None:
     """And changes nothing."""
     before = await scene.ledger()
     for _ in range(2):
-        assert await scene.session.run(RUNNING(claimed=[scene.worker.claimed])) == [b"q", 1]
+        assert await scene.session.run(COUNT_CLAIMED(claimed=[scene.worker.claimed])) == [b"q", 1]
         assert await scene.ledger() == before
 
 
@@ -537,7 +537,7 @@ async def test_second_sweep_looks_at_others(scene: Scene) -> None:
     names = {f"{number:03}": f"gone {number + 1}" for number in range(700)} | {"taken": "held 0"}
     await scene.client.hset(scene.keys.unique, mapping=names)
     await scene.client.zadd(scene.keys.checks, dict.fromkeys(names, 1))
-    assert [await scene.run("tasks/sweep") for _ in range(3)] == [500, 201, 0]
+    assert [await scene.run("tasks/sweep_names") for _ in range(3)] == [500, 201, 0]
     assert set(await scene.client.hkeys(scene.keys.unique)) == {b"name", b"taken"}
 
 
@@ -547,7 +547,7 @@ async def test_second_tick_adds_nothing(scene: Scene) -> None:
     await scene.client.set(schedule, 1, px=60_000)
     for added in (1, 0):
         answer = await scene.run(
-            "tasks/tick",
+            "tasks/enqueue_due",
             schedule=schedule,
             results=results,
             ttl_ms=60_000,
@@ -566,7 +566,7 @@ async def follow(scene: Scene, job: str, *after: str, delay_ms: int = 0) -> None
         if forgets:
             await scene.forget_requests()
         answer = await scene.run(
-            "tasks/follow",
+            "tasks/enqueue_after",
             result=keys.result(job),
             results=keys.results(after),
             queue_name="q",

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, PURGE, RECOVER, REPLAY
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
-from inconcert.queues.store import LOOK, PURGE_READY, PUT, ItemKeys
+from inconcert.queues.store import INSPECT, PURGE_READY, PUT, ItemKeys
 
 MOST_CRASHES = 3
 HOUR = 3_600_000  # milliseconds
@@ -336,7 +336,7 @@ class QueueModel(RuleBasedStateMachine):
 
     @invariant()
     def what_is_said_of_it_is_so(self) -> None:
-        ready, delayed, claimed, dead, _, *shown = self.run(LOOK(self.keys, self.keys.only, skip=0, limit=1000))
+        ready, delayed, claimed, dead, _, *shown = self.run(INSPECT(self.keys, self.keys.only, skip=0, limit=1000))
         held = sum(len(worker.held) for worker in self.workers)
         assert (ready, delayed, claimed, dead) == (len(self.ready), len(self.delayed), held, len(self.dead))
         assert [id_.decode() for id_ in shown[::2]] == self.ready

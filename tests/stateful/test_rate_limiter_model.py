@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from inconcert import Coordinator
 from inconcert._redis.scripts import load
 
-TAKE, GIVE_BACK = load("rate_limits/take"), load("rate_limits/give_back")
+TAKE, REFUND = load("rate_limits/take"), load("rate_limits/refund")
 BEGAN = 1_800_000_000_000_000  # microseconds; its digits are those of the years to come
 LONGEST = 10**13
 INTERVAL = 10_000
@@ -206,7 +206,7 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
 
         async def give_back(one: Caller) -> Any:
             terms = {"cost_us": one.cost, "burst_us": model.burst}
-            return await session.run(GIVE_BACK(keys, request=one.request, **terms, inboxes=session.inboxes))
+            return await session.run(REFUND(keys, request=one.request, **terms, inboxes=session.inboxes))
 
         def caller(which: int) -> Caller | None:
             return model.callers[which % len(model.callers)] if model.callers else None

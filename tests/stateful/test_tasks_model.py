@@ -9,10 +9,30 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, HOLDING, NACK, PROMOTE, PURGE, RECOVER, REPLAY, QueueKeys
+from inconcert._claims.keys import (
+    ACK,
+    CLAIM,
+    CLAIMED_QUEUES,
+    HEARTBEAT,
+    NACK,
+    PROMOTE,
+    PURGE,
+    RECOVER,
+    REPLAY,
+    QueueKeys,
+)
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
-from inconcert.tasks.store import CANCEL, ENQUEUE, FOLLOW, FREE, PASS_ON, RESCHEDULE, WATCH, JobKeys
+from inconcert.tasks.store import (
+    CANCEL,
+    ENQUEUE,
+    ENQUEUE_AFTER,
+    FREE_NAMES,
+    RESCHEDULE,
+    RESOLVE_DEPENDENTS,
+    WATCH,
+    JobKeys,
+)
 from tests.support.ledger import read_ledger_now
 
 QUEUES = ("high", "low")
@@ -116,7 +136,7 @@ class TasksModel(RuleBasedStateMachine):
             other = ""
         job = f"job{self.put}" if not other else self.new_request()
         delay_ms = self.put * 1_000_000 if is_delayed else 0
-        command = FOLLOW(
+        command = ENQUEUE_AFTER(
             self.keys,
             self.places[queue],
             result=self.keys.result(job),
@@ -163,7 +183,7 @@ class TasksModel(RuleBasedStateMachine):
         while more:
             queues = [self.places[name] for name in names]
             parts = [part for place in queues for part in (place.queue, place.bell, place.delayed)]
-            more, _, *found = self.run(PASS_ON(self.keys, queues=parts, inboxes=INBOXES, names=names))
+            more, _, *found = self.run(RESOLVE_DEPENDENTS(self.keys, queues=parts, inboxes=INBOXES, names=names))
             if found:
                 names = [name.decode() for name in found]
         while self.news:
@@ -422,7 +442,7 @@ class TasksModel(RuleBasedStateMachine):
         _, job, _ = self.any_job(pick, which)
         name = self.name_of.get(job, "no name")
         had_it = self.names.get(name) == job
-        command = FREE(self.keys, request=self.new_request(), jobs=(name, job))
+        command = FREE_NAMES(self.keys, request=self.new_request(), jobs=(name, job))
         for _ in range(2):
             assert self.run(command) == int(had_it)
         if had_it:
@@ -500,7 +520,7 @@ class TasksModel(RuleBasedStateMachine):
 
     def give_back(self, worker: Worker, *, max_crashes: int) -> Any:
         claimed = self.keys.claimed(worker.name)
-        names = [name.decode() for name in self.run(HOLDING(claimed=claimed))]
+        names = [name.decode() for name in self.run(CLAIMED_QUEUES(claimed=claimed))]
         assert set(names) == {queue for _, queue in worker.held.values()}
         command = RECOVER(
             self.keys,

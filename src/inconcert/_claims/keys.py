@@ -47,9 +47,9 @@ from inconcert._redis.scripts import load
 __all__ = [
     "ACK",
     "CLAIM",
+    "CLAIMED_QUEUES",
     "DEAD",
     "HEARTBEAT",
-    "HOLDING",
     "NACK",
     "PROMOTE",
     "PURGE",
@@ -139,7 +139,7 @@ CLAIM = load("claims/claim").bind(ClaimKeys)
 ACK = load("claims/ack").bind(ClaimKeys)
 NACK = load("claims/nack").bind(ClaimKeys, QueueKeys)
 PROMOTE = load("claims/promote").bind(ClaimKeys, QueueKeys)
-HOLDING = load("claims/holding").bind()
+CLAIMED_QUEUES = load("claims/claimed_queues").bind()
 RECOVER = load("claims/recover").bind(ClaimKeys)
 DEAD = load("claims/dead").bind(ClaimKeys)
 REPLAY = load("claims/replay").bind(ClaimKeys, QueueKeys)

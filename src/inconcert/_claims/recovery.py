@@ -6,7 +6,7 @@ from collections.abc import Callable
 import anyio
 
 from inconcert._claims.claimed import MAX_CRASHES
-from inconcert._claims.keys import HOLDING, RECOVER, ClaimKeys, QueueKeys
+from inconcert._claims.keys import CLAIMED_QUEUES, RECOVER, ClaimKeys, QueueKeys
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert.errors import InconcertError, WrongState
@@ -55,7 +55,7 @@ class Reaper:
 
     async def _recover(self, worker: str) -> None:
         keys = self._keys
-        names = await self._session.run(HOLDING(claimed=keys.claimed(worker)))
+        names = await self._session.run(CLAIMED_QUEUES(claimed=keys.claimed(worker)))
         # Each queue by itself: one of which a key is not ours does not hold up the others.
         for queues in [[keys.queue(name.decode())] for name in names] or [[]]:
             call = _recover(self._session.inboxes, keys, worker, queues, max_crashes=MAX_CRASHES)

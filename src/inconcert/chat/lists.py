@@ -12,7 +12,7 @@ from inconcert.chat.places import ListKeys, Places
 
 __all__ = ["Listed", "read_all", "read_news"]
 
-_ALL = load("chat/all").bind(ListKeys)
+_LIST = load("chat/list").bind(ListKeys)
 _NEWS = load("chat/news").bind(ListKeys)
 
 
@@ -28,7 +28,7 @@ async def read_all(session: Session, places: Places, user: str) -> tuple[list[Li
 
     Cost: 1 round trip with 4 scripts; O(N) for N chats.
     """
-    replies = await together(session, [Call(_ALL(keys)) for keys in places.of_lists(user)])
+    replies = await together(session, [Call(_LIST(keys)) for keys in places.of_lists(user)])
     listed, news = zip(*replies, strict=True)
     return _listed(listed), _listed(news)
 

@@ -32,11 +32,11 @@ _ADD = load("index/add").bind(IndexKeys)
 _REMOVE = load("index/remove").bind(IndexKeys)
 _CLEAR = load("index/clear").bind(IndexKeys)
 _SIZE = load("index/size").bind(IndexKeys)
-_LIST = load("index/list").bind(IndexKeys)
+_LIST = load("index/words").bind(IndexKeys)
 
 _MOST_HITS = 10_000  # up to the end of a page; who looks at more wants a better query
 _LONGEST_WORD = 100  # characters, as the reader cuts them
-_PAGE = 1000  # words in one reply, as index/list has it
+_PAGE = 1000  # words in one reply, as index/words has it
 
 
 @dataclass(frozen=True, slots=True)

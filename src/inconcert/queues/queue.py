@@ -18,7 +18,7 @@ from inconcert.queues.claims import QueueOrder, Terms, read_item
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.getting import Getters
 from inconcert.queues.putting import Putting
-from inconcert.queues.store import LOOK, PURGE_READY, ItemKeys
+from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys
 
 __all__ = ["ITEM_ATTEMPTS", "QUEUE_TTL", "DeadItem", "Queue", "QueueCounts"]
 
@@ -328,7 +328,7 @@ class Queue:
     # Below.
 
     async def _look(self, passed_over: int = 0, limit: int = 0) -> Reply:
-        return await self._ref.session.run(LOOK(self._keys, self._keys.only, skip=passed_over, limit=limit))
+        return await self._ref.session.run(INSPECT(self._keys, self._keys.only, skip=passed_over, limit=limit))
 
     def _read(self, item_id: bytes, body: bytes) -> JSON:
         try:

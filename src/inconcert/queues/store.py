@@ -15,7 +15,7 @@ from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import load
 
-__all__ = ["LEAVE", "LOOK", "PURGE_READY", "PUT", "ItemKeys", "item_of"]
+__all__ = ["INSPECT", "LEAVE", "PURGE_READY", "PUT", "ItemKeys", "item_of"]
 
 
 def item_of(queue: str) -> str:
@@ -63,5 +63,5 @@ class ItemKeys(ClaimKeys):
 
 PUT = load("queues/put").bind(ItemKeys, QueueKeys)
 LEAVE = load("queues/leave").bind(LineKeys)
-LOOK = load("queues/look").bind(ItemKeys, QueueKeys)
+INSPECT = load("queues/inspect").bind(ItemKeys, QueueKeys)
 PURGE_READY = load("queues/purge").bind(ItemKeys, QueueKeys)

@@ -31,7 +31,7 @@ class QuorumKeys(NamedTuple):
 
 _TAKE = load("quorum/take").bind(QuorumKeys)
 _RELEASE = load("quorum/release").bind(QuorumKeys)
-_LOOK = load("quorum/look").bind(QuorumKeys)
+_INSPECT = load("quorum/inspect").bind(QuorumKeys)
 
 
 class Vote(Enum):
@@ -227,7 +227,7 @@ async def look(name: str, peers: Sequence[Peer], keys: QuorumKeys) -> str | None
     Raises:
         QuorumNotReached: Too few could be asked to know.
     """
-    answers = await asyncio.gather(*(peer.run(_LOOK(keys)) for peer in peers), return_exceptions=True)
+    answers = await asyncio.gather(*(peer.run(_INSPECT(keys)) for peer in peers), return_exceptions=True)
     reasons: dict[str, str] = {}
     counts: Counter[str] = Counter()
     for peer, answer in zip(peers, answers, strict=True):

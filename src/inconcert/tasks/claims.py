@@ -11,7 +11,7 @@ from inconcert._redis.scripts import Command
 from inconcert.errors import InvalidPayload, JobExpired
 from inconcert.tasks.claimed import ClaimedJob
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope
-from inconcert.tasks.store import CANCELLING, FREE, OUTCOMES, PROGRESS, JobKeys
+from inconcert.tasks.store import CANCELLING, FREE_NAMES, OUTCOMES, PROGRESS, JobKeys
 
 __all__ = ["HEARTBEAT_LEASE", "JobClaims"]
 
@@ -64,7 +64,7 @@ class JobClaims(Claims[ClaimedJob]):
         jobs = await super()._open(rows, now_ms)
         started = [part for job in jobs if job.frees_its_name for part in (job.unique, job.id)]
         if started:
-            await self._session.run(FREE(self._keys, request=self._session.new_address(), jobs=started))
+            await self._session.run(FREE_NAMES(self._keys, request=self._session.new_address(), jobs=started))
         return jobs
 
     def _read(self, row: Row, now_ms: int) -> tuple[ClaimedJob, Ending | None]:

@@ -19,7 +19,7 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.envelope import JOB, Envelope, seal
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import Options
-from inconcert.tasks.store import ENQUEUE, FOLLOW, JobKeys
+from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys
 from inconcert.tasks.watching import Watches
 
 __all__ = ["Draft", "Enqueuing"]
@@ -228,7 +228,7 @@ class _Follow(_Adding):
     def __init__(self, keys: JobKeys, queue: str, entry: _Entry) -> None:
         options = entry.draft.options
         parents = tuple(dict.fromkeys(options.after))
-        command = FOLLOW(
+        command = ENQUEUE_AFTER(
             keys,
             keys.queue(queue),
             result=keys.result(entry.id),

@@ -18,7 +18,7 @@ from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.job import Job, check_id
-from inconcert.tasks.store import PAUSE, RUNNING, STATS, WORKERS, JobKeys
+from inconcert.tasks.store import COUNT_CLAIMED, PAUSE, STATS, WORKERS, JobKeys
 from inconcert.tasks.watching import Watches
 
 __all__ = ["DeadJob", "QueueStats", "TaskStats", "Tasks"]
@@ -273,7 +273,7 @@ class Tasks:
         while cursor != b"0":
             cursor, *found = await session.run(WORKERS(keys, cursor=cursor or b"0"))
             if new := set(found) - seen:
-                answer = await session.run(RUNNING(claimed=[keys.claimed(worker.decode()) for worker in new]))
+                answer = await session.run(COUNT_CLAIMED(claimed=[keys.claimed(worker.decode()) for worker in new]))
                 for name, count in zip(*[iter(answer)] * 2, strict=True):
                     running[name.decode()] += count
             seen |= new

@@ -6,7 +6,7 @@ import anyio
 
 from inconcert._core.session import Session
 from inconcert.errors import InconcertError
-from inconcert.tasks.store import PASS_ON, JobKeys
+from inconcert.tasks.store import RESOLVE_DEPENDENTS, JobKeys
 
 __all__ = ["Relay", "pass_on"]
 
@@ -30,7 +30,7 @@ async def pass_on(session: Session, keys: JobKeys) -> None:
     while found or left > stuck:
         queues = [keys.queue(name) for name in names]
         parts = [key for queue in queues for key in (queue.queue, queue.bell, queue.delayed)]
-        command = PASS_ON(keys, queues=parts, inboxes=session.inboxes, names=names)
+        command = RESOLVE_DEPENDENTS(keys, queues=parts, inboxes=session.inboxes, names=names)
         left, more_stuck, *found = await session.run(command)
         stuck += more_stuck
         names += [name.decode() for name in found]

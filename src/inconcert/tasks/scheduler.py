@@ -16,7 +16,7 @@ from inconcert._redis.commands import Argument
 from inconcert.errors import InconcertError
 from inconcert.tasks.envelope import JOB
 from inconcert.tasks.schedule import Schedule
-from inconcert.tasks.store import TICK, JobKeys
+from inconcert.tasks.store import ENQUEUE_DUE, JobKeys
 
 __all__ = ["Scheduler"]
 
@@ -80,7 +80,7 @@ class Scheduler:
 
     async def _tick(self, session: Session, schedule: Schedule, due: list[int]) -> tuple[int, int]:
         tick = partial(
-            TICK,
+            ENQUEUE_DUE,
             self._keys,
             self._keys.queue(schedule.task.defaults.queue),
             schedule=self._keys.schedule(str(schedule)),

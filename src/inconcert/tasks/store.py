@@ -24,18 +24,18 @@ from inconcert._rules.names import check_name
 __all__ = [
     "CANCEL",
     "CANCELLING",
+    "COUNT_CLAIMED",
     "ENQUEUE",
-    "FOLLOW",
-    "FREE",
+    "ENQUEUE_AFTER",
+    "ENQUEUE_DUE",
+    "FREE_NAMES",
     "OUTCOMES",
-    "PASS_ON",
     "PAUSE",
     "PROGRESS",
     "RESCHEDULE",
-    "RUNNING",
+    "RESOLVE_DEPENDENTS",
     "STATS",
-    "SWEEP",
-    "TICK",
+    "SWEEP_NAMES",
     "UNWATCH",
     "WATCH",
     "WORKERS",
@@ -76,19 +76,19 @@ class JobKeys(ClaimKeys):
 
 
 ENQUEUE = load("tasks/enqueue").bind(JobKeys, QueueKeys)
-FOLLOW = load("tasks/follow").bind(JobKeys, QueueKeys)
-PASS_ON = load("tasks/pass_on").bind(JobKeys)
+ENQUEUE_AFTER = load("tasks/enqueue_after").bind(JobKeys, QueueKeys)
+RESOLVE_DEPENDENTS = load("tasks/resolve_dependents").bind(JobKeys)
 OUTCOMES = load("tasks/outcomes").bind(JobKeys)
-FREE = load("tasks/free").bind(JobKeys)
+FREE_NAMES = load("tasks/free_names").bind(JobKeys)
 PROGRESS = load("tasks/progress").bind(JobKeys)
-TICK = load("tasks/tick").bind(JobKeys, QueueKeys)
+ENQUEUE_DUE = load("tasks/enqueue_due").bind(JobKeys, QueueKeys)
 WATCH = load("tasks/watch").bind(JobKeys)
 UNWATCH = load("tasks/unwatch").bind()
 CANCEL = load("tasks/cancel").bind(JobKeys, QueueKeys)
 RESCHEDULE = load("tasks/reschedule").bind(JobKeys, QueueKeys)
-RUNNING = load("tasks/running").bind()
+COUNT_CLAIMED = load("tasks/count_claimed").bind()
 PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
 WORKERS = load("tasks/workers").bind(JobKeys)
 STATS = load("tasks/stats").bind(JobKeys)
-SWEEP = load("tasks/sweep").bind(JobKeys)
+SWEEP_NAMES = load("tasks/sweep_names").bind(JobKeys)
 CANCELLING = load("tasks/cancelling").bind(JobKeys)

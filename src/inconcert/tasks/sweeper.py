@@ -7,7 +7,7 @@ import anyio
 
 from inconcert._core.session import Session
 from inconcert.errors import InconcertError
-from inconcert.tasks.store import SWEEP, JobKeys
+from inconcert.tasks.store import SWEEP_NAMES, JobKeys
 
 __all__ = ["Sweeper"]
 
@@ -40,5 +40,5 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """Drop all names that are due."""
-        while await self._session.run(SWEEP(self._keys)) == _MOST:
+        while await self._session.run(SWEEP_NAMES(self._keys)) == _MOST:
             pass

@@ -1,4 +1,4 @@
--- quorum/look: who has the lock on this server.
+-- quorum/inspect: who has the lock on this server.
 --
 -- KEYS[1]  holder  string  who has it here; it ends with the lease
 -- RETURNS  the holder | '' nobody

@@ -1,4 +1,4 @@
--- claims/holding: from which queues a worker has claimed something.
+-- claims/claimed_queues: from which queues a worker has claimed something.
 --
 -- KEYS[1]  claimed  hash    id -> 'place attempt queue-name'; of that worker
 -- RETURNS  {queue-name, ...}, each once

@@ -1,4 +1,4 @@
--- chat/all: the chats of a user, and those in which not all is read, with the last message read of each.
+-- chat/list: the chats of a user, and those in which not all is read, with the last message read of each.
 --
 -- KEYS[1]  chats  set  'CHAT ID' of the last message read in each chat
 -- KEYS[2]  heads  set  'CHAT ID' of the latest message of each chat

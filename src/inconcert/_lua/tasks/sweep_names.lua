@@ -1,4 +1,4 @@
--- tasks/sweep: drop unique names that no live job has any more, at most 500.
+-- tasks/sweep_names: drop unique names that no live job has any more, at most 500.
 --
 -- KEYS[1]  unique  hash  unique name -> id of the job that has it, and when its window ends, server ms, or 0
 -- KEYS[2]  checks  zset  unique name -> when to look whether it is still taken, server ms

@@ -1,4 +1,4 @@
--- index/list: the words that begin with these characters, and how many documents have each.
+-- index/words: the words that begin with these characters, and how many documents have each.
 --
 -- KEYS[1]  sorted    zset  words, all with the score 0
 -- KEYS[2]  words     hash  word -> its number

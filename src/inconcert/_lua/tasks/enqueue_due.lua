@@ -1,4 +1,4 @@
--- tasks/tick: enqueue the jobs of those instants of a schedule that have come, unless somebody has; and tell the time.
+-- tasks/enqueue_due: enqueue the jobs of those instants of a schedule that have come, unless somebody has; and tell the time.
 --
 -- KEYS[1]   bodies    hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
 -- KEYS[2]   queue     list    ids, the next one first; permanent until claimed

@@ -1,4 +1,4 @@
--- tasks/pass_on: tell those who wait for a job that it has ended, and let those run who wait for nothing any more.
+-- tasks/resolve_dependents: tell those who wait for a job that it has ended, and let those run who wait for nothing any more.
 --
 -- KEYS[1]    news       list    ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[2]    bodies     hash    id -> 'enqueued_ms envelope'

@@ -1,4 +1,4 @@
--- latches/look: how many were counted.
+-- latches/inspect: how many were counted.
 --
 -- KEYS[1]  counted  string  how many were counted
 -- RETURNS  the number, 0 if there is none

@@ -1,4 +1,4 @@
--- rate_limits/give_back: leave the line, or give back permits that were not used.
+-- rate_limits/refund: leave the line, or give back permits that were not used.
 --
 -- KEYS[1]  state     string  'END_US QUEUED_US': when all that were granted are back, server us; what those in line want
 -- KEYS[2]  line      zset    'REQUEST COST_US BURST_US' -> ticket, server us

@@ -1,4 +1,4 @@
--- tasks/follow: add a job that is to run after others have succeeded.
+-- tasks/enqueue_after: add a job that is to run after others have succeeded.
 --
 -- KEYS[1]     bodies      hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
 -- KEYS[2]     queue       list    ids, the next one first; permanent until claimed

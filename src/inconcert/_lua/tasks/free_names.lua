@@ -1,4 +1,4 @@
--- tasks/free: jobs have started, and let others have their unique names.
+-- tasks/free_names: jobs have started, and let others have their unique names.
 --
 -- KEYS[1]    unique  hash  unique name -> id of the job that has it, and when its window ends, or 0
 -- KEYS[2]    checks  zset  unique name -> when to look whether it is still taken, server ms

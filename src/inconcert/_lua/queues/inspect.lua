@@ -1,4 +1,4 @@
--- queues/look: how much there is in a queue, and what comes next.
+-- queues/inspect: how much there is in a queue, and what comes next.
 --
 -- KEYS[1]  bodies   hash  id -> 'put_ms item'
 -- KEYS[2]  queue    list  ids, the next one first
