@@ -243,7 +243,7 @@ class _Participant:
                     while self.is_waiting:
                         message = await subscription.next()
                         if isinstance(message, ChannelMessage):
-                            self.hear(message.text)
+                            self.on_message(message.text)
                         else:
                             self.start_renewal()
                 finally:
@@ -269,11 +269,11 @@ class _Participant:
         )
         self._round, outcome = await session.run(command)
         if outcome:
-            self.hear(outcome)
+            self.on_message(outcome)
         elif waits:
             self.renewed(asked_at)
 
-    def hear(self, text: bytes) -> None:
+    def on_message(self, text: bytes) -> None:
         """Take note of what became of our round; what is said of others, or by strangers, is left alone."""
         if text.startswith(self._round + b" "):
             self._may_be_in = False
@@ -345,7 +345,7 @@ class _RenewCall(Call):
         if reply == 1:
             self._participant.renewed(self._asked_at)
         elif reply:
-            self._participant.hear(reply)
+            self._participant.on_message(reply)
         else:
             self._participant.lapsed()
 

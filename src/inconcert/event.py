@@ -96,7 +96,7 @@ class Event:
 
         Cost: 1 round trip.
         """
-        is_set, _ = await self._look()
+        is_set, _ = await self._inspect()
         return bool(is_set)
 
     async def wait(self, *, timeout: Seconds | None = None) -> Literal[True]:
@@ -127,18 +127,18 @@ class Event:
     async def _becomes_set(self) -> Literal[True]:
         async with ChannelSubscription(self._ref.session, self._changes) as subscription:
             asked_at = time.monotonic()
-            is_set, looked_at = await self._look()
+            is_set, inspected_at = await self._inspect()
             while not is_set:
                 message = await subscription.next()
                 said_at = message.number if isinstance(message, ChannelMessage) else None
-                latest = looked_at + (time.monotonic() - asked_at + _LATEST) * 1_000_000
-                if said_at is not None and looked_at < said_at < latest:
+                latest = inspected_at + (time.monotonic() - asked_at + _LATEST) * 1_000_000
+                if said_at is not None and inspected_at < said_at < latest:
                     return True
                 # Something was missed, or this was said before we looked and may not be so any more, or by a stranger.
                 asked_at = time.monotonic()
-                is_set, looked_at = await self._look()
+                is_set, inspected_at = await self._inspect()
         return True
 
-    async def _look(self) -> tuple[int, int]:
+    async def _inspect(self) -> tuple[int, int]:
         is_set, now_us = await self._ref.session.run(_INSPECT(self._keys))
         return is_set, now_us

@@ -170,13 +170,13 @@ class _Attempt(Call):
 
     # What it is told.
 
-    def hear(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Nothing is handed to one who stands in no line."""
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Nor has it missed anything: the reply will come."""
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         self._sent_away = error
         self.withdraw()
         self.failed(error)

@@ -179,7 +179,7 @@ class _Terms(NamedTuple):
 class _Turn(Call):
     """A call for permits; its result is there when they may be used, or were refused."""
 
-    __slots__ = ("_is_granted", "_keys", "_must_look", "_request", "_session", "_terms", "_ticket", "_timer")
+    __slots__ = ("_is_granted", "_keys", "_must_recheck", "_request", "_session", "_terms", "_ticket", "_timer")
 
     def __init__(self, session: Session, keys: _Keys, terms: _Terms) -> None:
         self._session = session
@@ -189,7 +189,7 @@ class _Turn(Call):
         self._ticket = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_granted = False
-        self._must_look = False
+        self._must_recheck = False
         super().__init__(self._take())
 
     def begin(self) -> None:
@@ -220,11 +220,11 @@ class _Turn(Call):
             self._use(reply)
         else:
             super().answered(reply)
-        if self._must_look:
-            self._must_look = False
-            self.look()
+        if self._must_recheck:
+            self._must_recheck = False
+            self.recheck()
 
-    def hear(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """The line has moved: 'limiter GRANTED WAIT_US COST_US BURST_US', and the key of the line."""
         if not self.done() and not self._is_granted:
             _, is_granted, wait_us, *_ = text.split(" ", 3)
@@ -233,16 +233,16 @@ class _Turn(Call):
             else:
                 self._wait(int(wait_us))
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Ask whether its time has come, and for its place in the line."""
         if self.done() or self._is_granted:
             return
         if self._ticket:
             self._session.channel.submit(_Question(self, self._take()))
         else:
-            self._must_look = True
+            self._must_recheck = True
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         if not self.done():  # else its permits are about to be used
             self.give_back()
             self.failed(error)
@@ -262,7 +262,7 @@ class _Turn(Call):
 
     def _wait(self, wait_us: int) -> None:
         """Ask again after this time, so that the answer is there when it is over."""
-        self._set_timer(self._session.loop.call_later(max(0.0, wait_us / _SECOND - _ASK_BEFORE), self.look))
+        self._set_timer(self._session.loop.call_later(max(0.0, wait_us / _SECOND - _ASK_BEFORE), self.recheck))
 
     def _use(self, grant: Reply) -> None:
         """The permits may be used after a time, counted from here, which is after the server has counted it."""

@@ -98,12 +98,12 @@ class Ear:
     def __init__(self, heard: list[bytes]) -> None:
         self.heard = heard
 
-    def hear(self, channel: str, text: bytes) -> None:
+    def on_message(self, channel: str, text: bytes) -> None:
         del channel
         self.heard.append(text)
 
     def missed(self) -> None:
         """Nothing is said here."""
 
-    def abandon(self, error: Exception) -> None:
+    def closed(self, error: Exception) -> None:
         """The test is over."""

@@ -672,8 +672,8 @@ async def test_watcher_is_not_misled_by_what_was_said_before_it_looked(election:
     task = await watched(there, seen)
     session = there._ref.session
     [listener] = session.broadcasts._channels[there._changes.encode()].listeners
-    listener.hear(there._changes, b"1 10000 x.1 7 0 nobody")
-    listener.hear(there._changes, b"2 0 ")
+    listener.on_message(there._changes, b"1 10000 x.1 7 0 nobody")
+    listener.on_message(there._changes, b"2 0 ")
     await there.leader()
     await term.release()
     await eventually(lambda: len(seen) == 2)

@@ -219,7 +219,7 @@ async def test_end_during_a_look_is_not_missed(any_concert: Coordinator) -> None
     watch = watches.join(any_concert._ref.session, "job")
     try:
         changed = watch.changed
-        watch.hear("look")
+        watch.on_message("look")
         with anyio.fail_after(SOON):
             await watch.woken(changed)
     finally:
@@ -498,7 +498,7 @@ async def test_cancel_that_overtakes_the_reply_of_the_claim_is_heard(any_concert
         claiming = asyncio.create_task(consumer.try_claim(1))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        claims.hear(job.id)
+        claims.on_message(job.id)
         assert await claiming == []
     assert await job.status() is JobStatus.CANCELLED
 

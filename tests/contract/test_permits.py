@@ -1006,7 +1006,7 @@ async def test_permit_that_is_held_already_is_not_declined(
     lease = await permits_here.acquire()
     end = await lease_end(concert, permits_here, lease)
     told = f"{lease.holder} permit 1 {end:.0f} 2000 {member.limit}:2000:30000 {permits_here._keys.holders}"
-    concert._ref.session.inbox.tell(told)
+    concert._ref.session.inbox.dispatch(told)
     await permits_here.holders()
     assert await lease_end(concert, permits_here, lease) == end
     await lease.release()

@@ -798,7 +798,7 @@ async def test_due_jobs_of_an_urgent_delayed_queue_come_first(any_concert: Coord
 def take_note(jobs: Consumer) -> bool:
     """Let the promoter of an open consumer look now, as the claim does that a bell has caused."""
     assert jobs._opened is not None
-    jobs._opened._promoter.look_in(0)
+    jobs._opened._promoter.recheck_in(0)
     return False
 
 

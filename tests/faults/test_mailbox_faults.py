@@ -218,8 +218,8 @@ async def test_waiters_whom_the_server_forgot_stand_in_line_again(concert: Coord
     waiters = concert.mailbox("jack451")._keys.waiters
     await raw(concert).delete(waiters)
     [line] = concert._ref.session.lines._lines.values()
-    assert 1700 < line.time_to_look() <= 1800
-    line.look_in(0)
+    assert 1700 < line.time_to_recheck() <= 1800
+    line.recheck_in(0)
     await in_line(concert, 3)
     assert 3_500_000 < await raw(concert).pttl(waiters) <= 3_600_000
     await concert.mailbox("jack451").send_many(range(3))
@@ -450,7 +450,7 @@ async def test_messages_that_came_just_when_the_coordinator_closed_are_back(
 
         def close(done: object) -> None:
             del done
-            inbox.abandon(NotConnected("closed"))
+            inbox.closed(NotConnected("closed"))
 
         def close_when_done(address: str, fetch: Any) -> None:
             expect(address, fetch)
@@ -468,7 +468,7 @@ async def test_message_that_comes_before_the_reply_to_joining_is_fetched(
     concert: Coordinator, there: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hint comes on another connection; one who waits does not know yet that it is in line."""
-    answered, hear = Fetching.answered, Fetching.hear
+    answered, hear = Fetching.answered, Fetching.on_message
     replies: list[Callable[[], None]] = []
     heard: list[str] = []
 

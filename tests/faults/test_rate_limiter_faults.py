@@ -358,7 +358,7 @@ async def test_permits_that_may_be_used_just_when_the_coordinator_closes_are_not
 
         def close(done: object) -> None:
             del done
-            inbox.abandon(NotConnected("closed"))
+            inbox.closed(NotConnected("closed"))
 
         def close_when_done(address: str, turn: Any) -> None:
             expect(address, turn)

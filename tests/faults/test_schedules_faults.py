@@ -223,7 +223,7 @@ async def test_look_keeps_a_schedule_in_step_with_the_server(
     concert: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock is asked again on the way to an instant that is far off."""
-    monkeypatch.setattr(scheduler_module, "_LOOK_AGAIN_MS", 20)
+    monkeypatch.setattr(scheduler_module, "_RECHECK_AFTER_MS", 20)
     looks: list[list[int]] = []
     tick = Scheduler._tick
 

@@ -145,7 +145,7 @@ async def test_waiters_whom_the_server_forgot_stand_in_line_again(concert: Coord
     keys = concert.signal("deploy")._keys
     await raw(concert).delete(*keys)
     [line] = concert._ref.session.lines._lines.values()
-    line.look_in(0)
+    line.recheck_in(0)
     await in_line(concert, 5)
     assert await concert.signal("deploy").notify(0)
     assert await tasks[0] == 0
@@ -159,15 +159,15 @@ async def test_line_outlives_an_hour_without_a_signal(concert: Coordinator) -> N
     await in_line(concert, 1)
     waiters = concert.signal("deploy")._keys.waiters
     [line] = concert._ref.session.lines._lines.values()
-    assert 1700 < line.time_to_look() <= 1800
+    assert 1700 < line.time_to_recheck() <= 1800
     await raw(concert).pexpire(waiters, 60_000)
-    line.look_in(0)
+    line.recheck_in(0)
 
     async def lives_on() -> bool:
         return bool(await raw(concert).pttl(waiters) > 3_500_000)
 
     await eventually(lives_on)
-    assert 1700 < line.time_to_look() <= 1800
+    assert 1700 < line.time_to_recheck() <= 1800
     assert await concert.signal("deploy").notify()
     assert await task is None
 

@@ -82,7 +82,7 @@ async def test_garbage_that_comes_before_the_reply_is_passed_over(concert: Coord
     await asyncio.sleep(0)
     [address] = session.inbox._receivers
     [topic] = session.inbox._pubsub._channels.values()
-    topic.tell(topic.name, f"{address} garbage".encode())
+    topic.dispatch(topic.name, f"{address} garbage".encode())
     await eventually(concert.lock("door").waiters)
     await held.release()
     with anyio.fail_after(5):

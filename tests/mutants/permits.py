@@ -15,7 +15,7 @@ from tests.support.simulation import Process
 __all__ = ["TTL", "Held", "OurLock", "OurSemaphore", "OurWriteLock", "Recipe"]
 
 TTL = 10  # seconds; life of a lease
-_LOOK_AGAIN = 0.1  # seconds
+_RECHECK_AFTER = 0.1  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Recipe(ABC):
         """Poll for at most so many seconds."""
         deadline = time.monotonic() + timeout
         while (held := await self.try_acquire()) is None and time.monotonic() < deadline:
-            await anyio.sleep(_LOOK_AGAIN)
+            await anyio.sleep(_RECHECK_AFTER)
         return held
 
     async def renew(self, held: Held) -> bool:

@@ -22,7 +22,7 @@ __all__ = [
     "WorkRecipe",
 ]
 
-_LOOK_AGAIN = 0.05  # seconds
+_RECHECK_AFTER = 0.05  # seconds
 
 Handler = Callable[[int], Awaitable[None]]
 
@@ -73,7 +73,7 @@ class BlpopWorker(WorkRecipe):
             if first and first[0][1] <= time.time():
                 await self._move(first[0][0])
             else:
-                await anyio.sleep(_LOOK_AGAIN)
+                await anyio.sleep(_RECHECK_AFTER)
 
     async def _move(self, entry: Any) -> None:
         if await self.redis.zrem("delayed", entry):

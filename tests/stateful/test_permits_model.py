@@ -244,7 +244,7 @@ class PermitsModel(RuleBasedStateMachine):
         await self.settle()
 
     @rule()
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Someone in line looks again."""
         self.runner.run(self._look())
 

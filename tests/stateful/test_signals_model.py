@@ -178,7 +178,7 @@ class SignalsModel(RuleBasedStateMachine):
         await self.settle()
 
     @rule()
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Everyone looks again, as after a reconnect."""
         self.runner.run(self._look())
 

@@ -9,7 +9,7 @@ import anyio
 
 __all__ = ["eventually"]
 
-_LOOK_AGAIN = 0.01  # seconds
+_RECHECK_AFTER = 0.01  # seconds
 
 
 async def eventually(fact: Callable[[], Any], *, timeout: float = 10.0) -> Any:
@@ -27,4 +27,4 @@ async def eventually(fact: Callable[[], Any], *, timeout: float = 10.0) -> Any:
             return found
         if time.monotonic() > deadline:
             raise AssertionError(f"{inspect.getsource(fact).strip()} was {found!r} for {timeout:g} s")
-        await anyio.sleep(_LOOK_AGAIN)
+        await anyio.sleep(_RECHECK_AFTER)

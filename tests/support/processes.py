@@ -35,7 +35,7 @@ from tests.support.world import new_loop
 __all__ = ["Child", "Leashed", "is_alive", "process_state", "spawn", "tell"]
 
 _ROOT = Path(__file__).parents[2]
-_LOOK_AGAIN = 0.005  # seconds
+_RECHECK_AFTER = 0.005  # seconds
 
 # A background shell reads from the socket whose other end only we have, and this shell becomes the program itself, so
 # that its process id is the one we know. A line calls the watch off; the end of the file means that we are dead.
@@ -140,7 +140,7 @@ class Child:
                 raise AssertionError(
                     f"{self._target} {what} without {event!r}; it told {self.messages}; its errors:\n{self.errors()}"
                 )
-            await anyio.sleep(_LOOK_AGAIN)
+            await anyio.sleep(_RECHECK_AFTER)
 
     async def wait(self, *, timeout: float = 20.0) -> int:
         """Wait until it ends by itself, and return the exit code."""
@@ -148,7 +148,7 @@ class Child:
         while self.is_running():
             if time.monotonic() > deadline:
                 raise AssertionError(f"{self._target} did not end within {timeout:g} s; it told {self.messages}")
-            await anyio.sleep(_LOOK_AGAIN)
+            await anyio.sleep(_RECHECK_AFTER)
         return self._leashed.kill()
 
     def errors(self) -> str:

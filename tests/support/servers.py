@@ -23,7 +23,7 @@ __all__ = ["Kind", "RealServer", "command", "free_port", "redis6_available"]
 Kind = Literal["valkey", "redis6"]
 
 _START_TIMEOUT = 10.0  # seconds
-_LOOK_AGAIN = 0.01  # seconds
+_RECHECK_AFTER = 0.01  # seconds
 
 # Below the range that systems draw from by themselves for outgoing connections; and each process that runs tests beside
 # others, "gw0", "gw1" and so on, has its own.
@@ -120,7 +120,7 @@ class RealServer:
             if not self.is_running() or time.monotonic() > deadline:
                 self.kill()
                 raise AssertionError(f"{self.kind} did not start; its log ends:\n{log.read_text()[-2000:]}")
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_RECHECK_AFTER)
 
     def stop(self) -> None:
         """End it in good order, paused or not; an append-only file is complete then."""

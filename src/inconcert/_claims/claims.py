@@ -206,13 +206,13 @@ class Claims(ABC, Generic[C]):
 
     # What it is told.
 
-    def hear(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Nothing, unless there is something to be told of what it holds."""
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Nothing, likewise."""
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         """Nothing: whoever keeps its heartbeat lets it give up."""
 
     # For what renews it.

@@ -58,7 +58,7 @@ class Consuming(ABC, Generic[C]):
     async def close(self) -> None:
         """Give back what is claimed and not done, and end."""
         self._session.inbox.unregister(self._address)
-        self.abandon(NotConnected("the consumer was closed while this call waited"))
+        self.closed(NotConnected("the consumer was closed while this call waited"))
         if self._claims is not None and not self._session.channel.is_closed:
             self._claims.retire()
         await run_shielded(self._end())
@@ -78,7 +78,7 @@ class Consuming(ABC, Generic[C]):
         if claims.is_lost:  # taken for dead: everything is there for a new life, now and not after a sleep
             claimed, due_in = await (await self._alive()).claim(count)
         if due_in is not None:
-            self._promoter.look_in(due_in)
+            self._promoter.recheck_in(due_in)
         return claimed, due_in
 
     async def sleep(self) -> None:
@@ -98,14 +98,14 @@ class Consuming(ABC, Generic[C]):
 
     # What it is told as one who waits.
 
-    def hear(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Nobody writes to a consumer: bells wake it."""
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """What was missed is at most a bell."""
         self.interrupt()
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         """Claim no more, with this error."""
         self._sent_away = error
         self.interrupt()

@@ -40,7 +40,7 @@ class Promoter:
         self._due_at: float | None = None  # by the local clock; the server's own decides
         self._sooner = anyio.Event()
 
-    def look_in(self, seconds: float) -> None:
+    def recheck_in(self, seconds: float) -> None:
         """Something is due in this time."""
         due_at = time.monotonic() + seconds
         if self._due_at is None or due_at < self._due_at:
@@ -60,7 +60,7 @@ class Promoter:
                 await self.promote()
             except InconcertError as error:
                 _log.warning("what is due cannot be moved yet: %s", error)
-                self.look_in(_AFTER_A_FAILURE)
+                self.recheck_in(_AFTER_A_FAILURE)
 
     async def promote(self) -> None:
         """Move what is due now."""
@@ -74,4 +74,4 @@ class Promoter:
             if moved:
                 _log.debug("%d are due in queue %r", moved, queue.name)
         if next_ms > 0:
-            self.look_in(next_ms / 1000)
+            self.recheck_in(next_ms / 1000)

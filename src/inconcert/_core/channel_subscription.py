@@ -89,7 +89,7 @@ class ChannelSubscription:
 
     # What the connection tells us.
 
-    def hear(self, channel: str, text: bytes) -> None:
+    def on_message(self, channel: str, text: bytes) -> None:
         self._append(ChannelMessage(channel, text))
 
     def missed(self) -> None:
@@ -97,7 +97,7 @@ class ChannelSubscription:
         if last != Gap(None):
             self._append(Gap(None))
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         self._end = error
         self._news.set()
 

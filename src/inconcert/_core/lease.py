@@ -86,7 +86,7 @@ class Lease(Held):
     def lose(self) -> None:
         super().lose()
         # This process stood still, or was cut off: the server may have passed over everyone here who is in line.
-        self._session.lines.everyone_look(self._keys.holders, time.monotonic())
+        self._session.lines.recheck_all(self._keys.holders, time.monotonic())
 
     # Below.
 
@@ -145,6 +145,6 @@ class _Release(ReleaseCall):
     def answered(self, reply: Reply) -> None:
         # A release that was sent twice finds nothing the second time; in time, the first was a success.
         was_held = reply[0] == 1 or (self.sends > 1 and time.monotonic() < self._lease.deadline)
-        self.heard(reply)
+        self.on_reply(reply)
         if not self.done():
             self.set_result(was_held)

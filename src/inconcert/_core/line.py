@@ -21,7 +21,7 @@ _NO_ANSWER = 5.0  # seconds after which to look again when a look was not answer
 class InLine(Protocol):
     """Someone in line."""
 
-    def look(self) -> bool:
+    def recheck(self) -> bool:
         """Ask the server again, which serves the whole line if a lease has lapsed; False if one waits no more."""
         ...
 
@@ -53,31 +53,31 @@ class Lines:
                 line.close()
                 del self._lines[key]
 
-    def heard(self, key: str, reply: Reply) -> None:
+    def on_reply(self, key: str, reply: Reply) -> None:
         """Act on what a script answered about a line: {..., retry_ms, now_ms, ticket, joined, grant, ...}."""
         for grant in reply[5:]:
-            self._inbox.tell(grant.decode())
-        self.look_in(key, reply[1] / 1000)
+            self._inbox.dispatch(grant.decode())
+        self.recheck_in(key, reply[1] / 1000)
 
-    def look_in(self, key: str, seconds: float) -> None:
+    def recheck_in(self, key: str, seconds: float) -> None:
         """Look again after this time, whatever was said before."""
         line = self._lines.get(key)
         if line is not None:
-            line.look_in(seconds)
+            line.recheck_in(seconds)
 
-    def look_within(self, key: str, seconds: float) -> None:
+    def recheck_within(self, key: str, seconds: float) -> None:
         """Look again after this time at the latest: a lease of this life was handed over."""
         line = self._lines.get(key)
-        if line is not None and seconds < line.time_to_look():
-            line.look_in(seconds)
+        if line is not None and seconds < line.time_to_recheck():
+            line.recheck_in(seconds)
 
-    def everyone_look(self, key: str, asked_at: float) -> None:
+    def recheck_all(self, key: str, asked_at: float) -> None:
         """Let all in the line ask again, unless they have since: whoever asked at this time had been forgotten."""
         line = self._lines.get(key)
-        if line is not None and line.all_looked_at < asked_at:
+        if line is not None and line.all_rechecked_at < asked_at:
             for waiter in line.waiters:
-                waiter.look()
-            line.all_looked_at = time.monotonic()
+                waiter.recheck()
+            line.all_rechecked_at = time.monotonic()
 
 
 class ReleaseCall(Call):
@@ -95,13 +95,13 @@ class ReleaseCall(Call):
         self._lines = lines
 
     def answered(self, reply: Reply) -> None:
-        self.heard(reply)
+        self.on_reply(reply)
         super().answered(reply)
 
-    def heard(self, reply: Reply) -> None:
+    def on_reply(self, reply: Reply) -> None:
         """Tell those of this process whom it has served."""
         if len(reply) > 1:
-            self._lines.heard(self.key, reply)
+            self._lines.on_reply(self.key, reply)
 
 
 class _Line:
@@ -109,21 +109,21 @@ class _Line:
 
     def __init__(self) -> None:
         self.waiters: dict[InLine, None] = {}
-        self.all_looked_at = 0.0
+        self.all_rechecked_at = 0.0
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._look_at = 0.0
+        self._recheck_at = 0.0
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def time_to_look(self) -> float:
-        return self._look_at - time.monotonic()
+    def time_to_recheck(self) -> float:
+        return self._recheck_at - time.monotonic()
 
-    def look_in(self, seconds: float) -> None:
+    def recheck_in(self, seconds: float) -> None:
         """Look after this time; a timer that is set for earlier is left alone, for it goes to sleep again."""
-        self._look_at = time.monotonic() + seconds
+        self._recheck_at = time.monotonic() + seconds
         if self._timer is not None and self._timer.when() > self._loop.time() + seconds:
             self._timer.cancel()
             self._timer = None
@@ -131,12 +131,12 @@ class _Line:
             self._sleep()
 
     def _sleep(self) -> None:
-        self._timer = self._loop.call_later(max(0.001, self.time_to_look()), self._wake)
+        self._timer = self._loop.call_later(max(0.001, self.time_to_recheck()), self._wake)
 
     def _wake(self) -> None:
         self._timer = None
-        if self.time_to_look() > 0:
+        if self.time_to_recheck() > 0:
             self._sleep()
         else:
-            any(waiter.look() for waiter in self.waiters)  # the first who still waits
-            self.look_in(_NO_ANSWER)
+            any(waiter.recheck() for waiter in self.waiters)  # the first who still waits
+            self.recheck_in(_NO_ANSWER)

@@ -162,7 +162,7 @@ class _Attempt(Call):
         "_is_in_line",
         "_is_withdrawn",
         "_keys",
-        "_must_look",
+        "_must_recheck",
         "_sent_away",
         "_server_ms",
         "_session",
@@ -183,7 +183,7 @@ class _Attempt(Call):
         self._early: str | None = None
         self._grant: Grant | None = None
         self._is_in_line = False
-        self._must_look = False
+        self._must_recheck = False
         self._is_withdrawn = False
         self._sent_away: InconcertError | None = None
 
@@ -217,9 +217,9 @@ class _Attempt(Call):
     # What it is told.
 
     def answered(self, reply: Reply) -> None:
-        self.told(reply, self._asked_at)
+        self.on_reply(reply, self._asked_at)
 
-    def told(self, reply: Reply, asked_at: float) -> None:
+    def on_reply(self, reply: Reply, asked_at: float) -> None:
         """Take a reply of the script, to our call or to a later look."""
         if reply[0]:
             place = self._terms.place(self.holder) if len(reply) > 1 or self._is_in_line else ""
@@ -228,24 +228,24 @@ class _Attempt(Call):
             self._settle(None)
         if len(reply) == 1:
             if self._is_in_line:  # the server has forgotten the line
-                self._session.lines.everyone_look(self.key, asked_at)
+                self._session.lines.recheck_all(self.key, asked_at)
             return
         _, _, self._server_ms, self.ticket, joined = reply[:5]
         self._asked_at = asked_at
         if not self.done():
             self._session.lines.join(self.key, self)
-        self._session.lines.heard(self.key, reply)
+        self._session.lines.on_reply(self.key, reply)
         if joined and self._is_in_line:
-            self._session.lines.everyone_look(self.key, asked_at)
+            self._session.lines.recheck_all(self.key, asked_at)
         self._is_in_line = True
         early, self._early = self._early, None
         if early is not None:
-            self.hear(early)
-        if self._must_look:
-            self._must_look = False
-            self.look()
+            self.on_message(early)
+        if self._must_recheck:
+            self._must_recheck = False
+            self.recheck()
 
-    def hear(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         if self.done():
             return
         # First of all, for a stranger may have said it.
@@ -258,24 +258,24 @@ class _Attempt(Call):
         # It cannot last longer from now either: that bounds what a step of the server's clock can do.
         deadline = min(local_deadline(self._asked_at, life), local_deadline(now, lease_ms / 1000))
         if not token:  # it went to another, whose lease we wait for
-            self._session.lines.look_within(self.key, self._asked_at + life - now)
+            self._session.lines.recheck_within(self.key, self._asked_at + life - now)
         elif now < deadline:
             is_short = lease_ms < self._terms.ttl_ms
             self._settle(Grant(self.holder, token, deadline, self._terms.place(self.holder), is_short=is_short))
         else:
-            self.look()
+            self.recheck()
 
-    def look(self) -> bool:
+    def recheck(self) -> bool:
         if self.done():
             return False
         if not self._is_in_line:
-            self._must_look = True  # the reply under way may be from before what was missed
+            self._must_recheck = True  # the reply under way may be from before what was missed
             return True
         command = _ask(self._session, self._keys, self.holder, self._terms, self.ticket)
-        self._session.channel.submit(_Look(self, command))
+        self._session.channel.submit(_Recheck(self, command))
         return True
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         self._sent_away = error
         self.withdraw()
         self.failed(error)
@@ -286,7 +286,7 @@ class _Attempt(Call):
             self.set_result(None)
 
 
-class _Look(Call):
+class _Recheck(Call):
     """Someone in line asks again."""
 
     __slots__ = ("_asked_at", "_attempt")
@@ -301,7 +301,7 @@ class _Look(Call):
         return not self._attempt.done()
 
     def answered(self, reply: Reply) -> None:
-        self._attempt.told(reply, self._asked_at)
+        self._attempt.on_reply(reply, self._asked_at)
 
     def failed(self, error: InconcertError) -> None:
         """Whoever waits goes on waiting, and looks again later."""

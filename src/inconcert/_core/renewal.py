@@ -89,12 +89,12 @@ class Renewal:
         if self._timer is not None:
             self._timer.cancel()
         self._wakes_at = when
-        self._timer = self._loop.call_later(max(0.0, when - time.monotonic()), self._look)
+        self._timer = self._loop.call_later(max(0.0, when - time.monotonic()), self._tick)
 
-    def _look(self) -> None:
+    def _tick(self) -> None:
         self._timer = None
         now = time.monotonic()
-        looks: list[float] = []
+        renewals: list[float] = []
         for holder, (reference, title) in list(self._kept.items()):
             lease = reference()
             if lease is None:
@@ -109,9 +109,9 @@ class Renewal:
                         lease.start_renewal()
                     except Exception:  # noqa: BLE001 - the others are renewed all the same, and this one is lost in time
                         _log.exception("the lease of holder %s could not be renewed now", holder)
-                looks.append(lease.renew_at)
-        if looks:
-            self._wake_at(min(looks))
+                renewals.append(lease.renew_at)
+        if renewals:
+            self._wake_at(min(renewals))
 
 
 class _Kept(NamedTuple):

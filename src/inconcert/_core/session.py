@@ -69,7 +69,7 @@ class Session:
         await self.channel.open()
         try:
             await Greeting(self.channel).check()
-            await self._look_at_rights()
+            await self._check_rights()
             await self.inbox.open()
         except BaseException:
             await self.channel.close()
@@ -78,8 +78,8 @@ class Session:
     async def close(self) -> None:
         """Give back what is held, send waiters away, and disconnect."""
         closed = NotConnected("the coordinator was closed while this call waited; open it again")
-        self.inbox.abandon(closed)
-        self.broadcasts.abandon(closed)
+        self.inbox.closed(closed)
+        self.broadcasts.closed(closed)
         for lease in self.renewal.close():
             lease.give_up()
         await self.bells.close()  # before the channel, on which it puts back what it may have taken
@@ -109,7 +109,7 @@ class Session:
         self.channel.submit(call)
         return await call
 
-    async def _look_at_rights(self) -> None:
+    async def _check_rights(self) -> None:
         """Find out now, and not in the middle of a script that has changed something already."""
         reason = (await self.run(_OPEN(bell=self._bell, channel=self._nowhere))).decode()
         if reason:

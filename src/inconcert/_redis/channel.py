@@ -115,7 +115,7 @@ class Channel:
         call.give_up_at = self._loop.time() + self._timeout
         self._enqueue(call)
         if self._watch is None:
-            self._watch = self._loop.call_at(call.give_up_at - self._patience, self._look)
+            self._watch = self._loop.call_at(call.give_up_at - self._patience, self._tick)
 
     def flush(self) -> None:
         """Write what was submitted at once, so that the server works on it during the rest of the turn."""
@@ -254,7 +254,7 @@ class Channel:
             else:
                 self._bytes -= len(call.packed)
         self._has_large = False
-        self._look_within(self._patience / 4)  # whether the peer takes the bytes of large ones is seen by looking
+        self._tick_within(self._patience / 4)  # whether the peer takes the bytes of large ones is seen by looking
 
     def _received_unusual(self, reply: Reply) -> None:
         if not isinstance(reply, ErrorReply):
@@ -276,10 +276,10 @@ class Channel:
             return
         call.failed(error_for(reply, call.title, sends=call.sends))
 
-    def _look(self) -> None:
+    def _tick(self) -> None:
         """End what has waited too long, and come back when the next may have."""
         now = self._loop.time()
-        looks = self._look_for_life(now)
+        checks = self._check_for_life(now)
         for call in self._unanswered:
             if call is not None and now >= call.give_up_at:
                 call.failed(self._gave_up(call))  # it keeps its place, for its reply may still come
@@ -289,12 +289,12 @@ class Channel:
         self._unsent = deque(call for call in self._unsent if now < call.give_up_at)
         self._send_away(now)
         self._make_room()
-        looks += [call.give_up_at for call in (*self._held_back.calls, *self._unsent)]
-        looks += [call.give_up_at for call in self._unanswered if call is not None and now < call.give_up_at]
+        checks += [call.give_up_at for call in (*self._held_back.calls, *self._unsent)]
+        checks += [call.give_up_at for call in self._unanswered if call is not None and now < call.give_up_at]
         # Not before a moment has passed: a call that is late already ends with its connection.
-        self._watch = self._loop.call_at(max(min(looks), now + 0.05), self._look) if looks else None
+        self._watch = self._loop.call_at(max(min(checks), now + 0.05), self._tick) if checks else None
 
-    def _look_for_life(self, now: float) -> list[float]:
+    def _check_for_life(self, now: float) -> list[float]:
         """Give up the wire if it is mute; when to look again."""
         oldest = next((call for call in self._unanswered if call is not None), None)
         wire = self._wire
@@ -314,13 +314,13 @@ class Channel:
                     Unavailable(f"there was no room for a call within {self._timeout:g} s: {why}; try again later")
                 )
 
-    def _look_within(self, seconds: float) -> None:
+    def _tick_within(self, seconds: float) -> None:
         """Look after this time at the latest."""
         at = self._loop.time() + seconds
         if self._watch is None or self._watch.when() > at:
             if self._watch is not None:
                 self._watch.cancel()
-            self._watch = self._loop.call_at(at, self._look)
+            self._watch = self._loop.call_at(at, self._tick)
 
     def _gave_up(self, call: Call, why: str = "") -> InconcertError:
         why = why or f"no reply within {self._timeout:g} s"

@@ -33,7 +33,7 @@ __all__ = ["EmbeddedServer"]
 _START_TIMEOUT = 10.0  # seconds without any answer from a new server; it answers within 0.1 s, on a busy machine in 1 s
 _STOP_TIMEOUT = 8.0  # seconds; the shell needs 5 at most, see _SHELL
 _HANDOVER_TIMEOUT = 2.0  # seconds; a predecessor whose process was killed writes its file out and ends in far less
-_LOOK_AGAIN = 0.01  # seconds between two looks at a process that is about to start or to end
+_RECHECK_AFTER = 0.01  # seconds between two looks at a process that is about to start or to end
 _FORGOTTEN = -1  # in place of a lifeline, in a fork
 _LONGEST_SOCKET_PATH = 100  # bytes; the system's own limit is 104 on macOS and 108 on Linux
 
@@ -152,7 +152,7 @@ class _Child:
                     return
                 if answer.startswith(b"-LOADING"):  # reads its file in: alive, however long that takes
                     deadline = anyio.current_time() + _START_TIMEOUT
-                await anyio.sleep(_LOOK_AGAIN)
+                await anyio.sleep(_RECHECK_AFTER)
             raise Unavailable(f"the embedded server did not answer within {_START_TIMEOUT:g} s; {self._last_words()}")
 
     def let_go(self) -> None:
@@ -171,7 +171,7 @@ class _Child:
             deadline = anyio.current_time() + _STOP_TIMEOUT
             while self.process.poll() is None and anyio.current_time() < deadline:
                 try:
-                    await anyio.sleep(_LOOK_AGAIN)
+                    await anyio.sleep(_RECHECK_AFTER)
                 except asyncio.CancelledError as error:  # a plain task.cancel(): no scope shields from it
                     cancelled = error
         if self.process.returncode != 0:  # somebody killed or stopped the shell; the server is in its group
@@ -232,7 +232,7 @@ async def _lock(data_dir: Path) -> int:
                     f"data_dir {str(data_dir)!r} is in use by another embedded server; stop it, "
                     "give this one a folder of its own, or share one server and connect to it by URL"
                 )
-            await anyio.sleep(_LOOK_AGAIN)
+            await anyio.sleep(_RECHECK_AFTER)
     except BaseException:
         os.close(lock)
         raise

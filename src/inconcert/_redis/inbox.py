@@ -24,13 +24,13 @@ __all__ = ["Inbox", "InboxReceiver"]
 class InboxReceiver(Protocol):
     """Someone who waits for a message."""
 
-    def hear(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """A message came."""
 
-    def look(self) -> object:
+    def recheck(self) -> object:
         """Messages may have been missed: look at the server whether what one waits for has come."""
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         """Stop waiting, with this error, and leave nothing behind on the server."""
 
 
@@ -78,12 +78,12 @@ class Inbox:
         """Call `leave(address, text)` when a text that begins with this kind comes for someone who waits no more."""
         self._unclaimed[kind] = leave
 
-    def tell(self, message: str) -> None:
+    def dispatch(self, message: str) -> None:
         """Pass on a message, `ADDRESS TEXT`, as if it had come through the inbox."""
         address, _, text = message.partition(" ")
         receiver = self._receivers.get(address)
         if receiver is not None:
-            receiver.hear(text)
+            receiver.on_message(text)
         elif leave := self._unclaimed.get(text.partition(" ")[0]):
             leave(address, text)
 
@@ -94,16 +94,16 @@ class Inbox:
 
     # What the connection tells us.
 
-    def hear(self, channel: str, text: bytes) -> None:
+    def on_message(self, channel: str, text: bytes) -> None:
         del channel  # there is only one
-        self.tell(text.decode())
+        self.dispatch(text.decode())
 
     def missed(self) -> None:
         """Let everyone look who waits."""
         for receiver in list(self._receivers.values()):
-            receiver.look()
+            receiver.recheck()
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         """Send everyone who waits away."""
         for receiver in list(self._receivers.values()):
-            receiver.abandon(error)
+            receiver.closed(error)

@@ -30,13 +30,13 @@ _ANSWERS = frozenset({b"subscribe", b"psubscribe", b"unsubscribe", b"punsubscrib
 class Listener(Protocol):
     """Someone who listens to a channel, or to all that fit a pattern. Only `abandon` may make it leave at once."""
 
-    def hear(self, channel: str, text: bytes) -> None:
+    def on_message(self, channel: str, text: bytes) -> None:
         """A message came."""
 
     def missed(self) -> None:
         """The connection was away, and is back: messages may have been missed."""
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         """Nothing will come any more: the coordinator is closing, or the server refused us when we came back."""
 
 
@@ -78,11 +78,11 @@ class PubSub:
         await self._link.close()
         self._wire = None
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         """Send all listeners away, now and from now on."""
         self._end = error
         for topic in [*self._channels.values(), *self._patterns.values()]:
-            topic.abandon(error)
+            topic.closed(error)
 
     async def listen(self, channel: str, listener: Listener, *, is_pattern: bool = False) -> None:
         """Let someone hear a channel until `forget`. When this returns, whatever is published from now on is heard.
@@ -159,11 +159,11 @@ class PubSub:
         if kind == b"message":
             topic = self._channels.get(reply[1])
             if topic is not None:
-                topic.tell(topic.name, reply[2])
+                topic.dispatch(topic.name, reply[2])
         elif kind == b"pmessage":
             topic = self._patterns.get(reply[1])
             if topic is not None:
-                topic.tell(reply[2].decode(errors="surrogateescape"), reply[3])
+                topic.dispatch(reply[2].decode(errors="surrogateescape"), reply[3])
         elif kind in _ANSWERS:
             topic = self._unanswered.popleft()
             if topic is not None:
@@ -201,7 +201,7 @@ class PubSub:
             why += f"; a pattern needs a rule of its own in the user's ACL: &{topic.name}"
         _log.error("%s: the server refused to let us listen to %r: %s", self._purpose, topic.name, why)
         topic.is_refused = True
-        topic.abandon(Unavailable(f"the server refused to let us listen to {topic.name!r}: {why}"))
+        topic.closed(Unavailable(f"the server refused to let us listen to {topic.name!r}: {why}"))
 
     def _ping(self) -> None:
         delay = _PING_EVERY
@@ -242,10 +242,10 @@ class _Topic:
     is_confirmed: bool = False
     is_refused: bool = False
 
-    def tell(self, channel: str, text: bytes) -> None:
+    def dispatch(self, channel: str, text: bytes) -> None:
         for listener in self.listeners:
             try:
-                listener.hear(channel, text)
+                listener.on_message(channel, text)
             except Exception as error:  # noqa: BLE001 - anyone may publish anything
                 _log.warning("what came on %r is none of ours, and is ignored: %.100r (%r)", channel, text, error)
 
@@ -260,9 +260,9 @@ class _Topic:
                 confirmed.set_result(None)
         self.newcomers.clear()
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         for listener in list(self.listeners):
-            listener.abandon(error)
+            listener.closed(error)
         for confirmed in self.newcomers.values():
             if not confirmed.done():
                 confirmed.set_exception(error)

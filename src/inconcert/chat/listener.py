@@ -70,14 +70,14 @@ class Listener:
             if self._must_list:
                 await retry_until_answered(_log, what, self._list)
             while self._stale:
-                batch = await retry_until_answered(_log, what, partial(self._look, next(iter(self._stale))))
+                batch = await retry_until_answered(_log, what, partial(self._catch_up, next(iter(self._stale))))
                 if batch is not None:
                     return batch
             await self._news.wait()
 
     # What the connection tells us.
 
-    def hear(self, channel: str, text: bytes) -> None:
+    def on_message(self, channel: str, text: bytes) -> None:
         """Something was said on a channel; which one says it all."""
         del text
         if channel == self._own_channel:
@@ -91,7 +91,7 @@ class Listener:
         self._must_list = True
         self._news.set()
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         """Nothing will be said any more."""
         self._end = error
         self._news.set()
@@ -130,7 +130,7 @@ class Listener:
         del self._channels[channel]
         self._session.broadcasts.forget(channel, self)
 
-    async def _look(self, chat_id: str) -> Batch | None:
+    async def _catch_up(self, chat_id: str) -> Batch | None:
         """What is new in a chat, a page of it at most; None if nothing is."""
         self._stale.pop(chat_id, None)  # for what is said from now on comes in addition
         if chat_id not in self._at:  # it left the list while we began to hear it

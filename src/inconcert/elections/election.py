@@ -204,7 +204,7 @@ class Election(Permits[Term]):
 
         Cost: 1 round trip.
         """
-        sight = await self._look()
+        sight = await self._inspect()
         return sight.record
 
     async def watch(self) -> AsyncGenerator[ElectionRecord | None, None]:
@@ -222,7 +222,7 @@ class Election(Permits[Term]):
         Cost: 2 round trips, 1 message for each change, and 1 round trip in every ttl.
         """
         async with ChannelSubscription(self._ref.session, self._changes) as subscription:
-            sight = await self._look()
+            sight = await self._inspect()
             while True:
                 yield sight.record
                 seen = sight.record
@@ -245,7 +245,7 @@ class Election(Permits[Term]):
             _log, f"standing for {self._kind} {self._name!r}", partial(self.acquire, timeout=None)
         )
 
-    async def _look(self) -> Sight:
+    async def _inspect(self) -> Sight:
         return Sight.read(await self._ref.session.run(_RECORD(self._keys, record=self._record)))
 
     async def _next_sight(self, subscription: ChannelSubscription, latest: Sight) -> Sight:
@@ -255,4 +255,4 @@ class Election(Permits[Term]):
                 if isinstance(message, ChannelMessage) and (sight := Sight.read(message.text)).at_us > latest.at_us:
                     return sight
         # The record should have lapsed, or something was missed, or said before we looked and may not be so any more.
-        return await retry_until_answered(_log, f"watching {self._kind} {self._name!r}", self._look)
+        return await retry_until_answered(_log, f"watching {self._kind} {self._name!r}", self._inspect)

@@ -82,10 +82,10 @@ class Fetching(Call):
     __slots__ = (
         "_address",
         "_asked_at",
-        "_is_looking",
         "_is_over",
+        "_is_rechecking",
         "_keys",
-        "_must_look",
+        "_must_recheck",
         "_sent_away",
         "_session",
         "_terms",
@@ -100,8 +100,8 @@ class Fetching(Call):
         super().__init__(self._fetch(_JOIN if waits else _NO_WAIT))
         self._asked_at = 0.0
         self._ticket = 0
-        self._is_looking = True  # a question is under way
-        self._must_look = False  # something was said since it was asked
+        self._is_rechecking = True  # a question is under way
+        self._must_recheck = False  # something was said since it was asked
         self._is_over = False
         self._sent_away: InconcertError | None = None
 
@@ -162,11 +162,11 @@ class Fetching(Call):
 
     def answered(self, reply: Reply) -> None:
         """Take the reply to our call."""
-        self.told(reply, self._asked_at)
+        self.on_reply(reply, self._asked_at)
 
-    def told(self, reply: Reply, asked_at: float) -> None:
+    def on_reply(self, reply: Reply, asked_at: float) -> None:
         """Take a reply of the script, to our call or to a later look."""
-        self._is_looking = False
+        self._is_rechecking = False
         if self.done():
             return
         if reply[0]:
@@ -176,31 +176,31 @@ class Fetching(Call):
         else:
             self._wait(reply, asked_at)
 
-    def hear(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Look in so many milliseconds, or at once: 'mailbox MS KEY'."""
         ms = int(text.split(" ", 2)[1])
         if not ms or not self._ticket:
-            self.look()
+            self.recheck()
         else:
-            self._session.lines.look_in(self.key, ms / 1000)
+            self._session.lines.recheck_in(self.key, ms / 1000)
 
-    def look(self) -> bool:
+    def recheck(self) -> bool:
         """Ask again; False if we wait no more."""
         if self.done():
             return False
-        if self._is_looking:
-            self._must_look = True  # the answer may be from before
+        if self._is_rechecking:
+            self._must_recheck = True  # the answer may be from before
         else:
-            self._is_looking = True
-            self._session.channel.submit(_Look(self, self._fetch(self._ticket)))
+            self._is_rechecking = True
+            self._session.channel.submit(_Recheck(self, self._fetch(self._ticket)))
         return True
 
-    def look_failed(self) -> None:
+    def recheck_failed(self) -> None:
         """Look again later."""
-        self._is_looking = False
-        self._session.lines.look_in(self.key, _NO_ANSWER)
+        self._is_rechecking = False
+        self._session.lines.recheck_in(self.key, _NO_ANSWER)
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         """Leave, with this error."""
         self._sent_away = error
         self.failed(error)
@@ -224,13 +224,13 @@ class Fetching(Call):
         lines = self._session.lines
         _, _, ticket, joined = reply
         lines.join(self.key, self)
-        lines.heard(self.key, reply)
+        lines.on_reply(self.key, reply)
         if joined and self._ticket:  # the server had forgotten it, and maybe others
-            lines.everyone_look(self.key, asked_at)
+            lines.recheck_all(self.key, asked_at)
         self._ticket = ticket
-        if self._must_look:
-            self._must_look = False
-            self.look()
+        if self._must_recheck:
+            self._must_recheck = False
+            self.recheck()
 
     def _end(self) -> None:
         self._is_over = True
@@ -238,7 +238,7 @@ class Fetching(Call):
         self._session.lines.leave(self.key, self)
 
 
-class _Look(Call):
+class _Recheck(Call):
     """A fetch asks again for messages, from its place in line."""
 
     __slots__ = ("_asked_at", "_fetching")
@@ -253,11 +253,11 @@ class _Look(Call):
         return not self._fetching.done()
 
     def answered(self, reply: Reply) -> None:
-        self._fetching.told(reply, self._asked_at)
+        self._fetching.on_reply(reply, self._asked_at)
 
     def failed(self, error: InconcertError) -> None:
         del error  # the fetch goes on waiting
-        self._fetching.look_failed()
+        self._fetching.recheck_failed()
 
 
 def _leave(session: Session, address: str, text: str) -> None:

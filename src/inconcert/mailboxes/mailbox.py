@@ -155,10 +155,10 @@ class Mailbox:
         session = self._ref.session
         until = None if seconds is None else session.loop.time() + seconds
         messages: list[MailboxMessage] = []
-        must_look = True
-        while must_look:
+        must_recheck = True
+        while must_recheck:
             messages, unreadable = await self._fetch(session, terms, seconds)
-            must_look = not messages and unreadable > 0
+            must_recheck = not messages and unreadable > 0
             seconds = None if until is None else max(0.0, until - session.loop.time())
         if ack:  # without an await, so that no cancellation can come between the acknowledgement and the caller
             self._ack(messages)

@@ -83,8 +83,8 @@ class _Getting(Consuming[Delivery]):
             raise TimeoutError(f"queue {self._terms.name!r} had no item for {timeout:g} s; wait longer with timeout=")
         return getter.delivery.result()
 
-    def abandon(self, error: InconcertError) -> None:
-        super().abandon(error)
+    def closed(self, error: InconcertError) -> None:
+        super().closed(error)
         self._fail(self._getters, error)
 
     # Below.

@@ -22,7 +22,7 @@ _MOST = 500  # items in one script
 _MOST_BYTES = 8 * 2**20  # in one script, so that none holds up the server for long
 _IN, _BEHIND_OTHERS = 1, -1  # what the script answers
 _ROOM = "room"  # what a script says to the first in line
-_SHORTEST_LOOK, _LONGEST_LOOK = 2.0, 5.0  # seconds after which one in line looks again, whether it was told or not
+_SHORTEST_WAIT, _LONGEST_WAIT = 2.0, 5.0  # seconds after which one in line looks again, whether it was told or not
 
 
 class Putting:
@@ -96,11 +96,11 @@ class Putting:
         answer = None
         try:
             while (answer := await self._put(waits=True)) != _IN:  # told meanwhile, it puts again at once
-                left = _LONGEST_LOOK if give_up_at is None else give_up_at - time.monotonic()
+                left = _LONGEST_WAIT if give_up_at is None else give_up_at - time.monotonic()
                 if left <= 0:
                     raise QueueFull(self._name, self._maxsize or 0, timeout)
-                longest_look = _SHORTEST_LOOK if answer == _BEHIND_OTHERS else _LONGEST_LOOK
-                await asyncio.wait([self._told], timeout=min(left, random.uniform(_SHORTEST_LOOK, longest_look)))
+                longest_wait = _SHORTEST_WAIT if answer == _BEHIND_OTHERS else _LONGEST_WAIT
+                await asyncio.wait([self._told], timeout=min(left, random.uniform(_SHORTEST_WAIT, longest_wait)))
                 if self._sent_away is not None:
                     raise self._sent_away.with_traceback(None)  # many raise this one
                 self._told = self._session.loop.create_future()
@@ -111,20 +111,20 @@ class Putting:
 
     # What it is told.
 
-    def hear(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """There may be room."""
         del text
-        self.look()
+        self.recheck()
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """It may not have heard."""
         if not self._told.done():
             self._told.set_result(None)
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         """Wait no more, with this error."""
         self._sent_away = error
-        self.look()
+        self.recheck()
 
     # Below.
 

@@ -219,7 +219,7 @@ class Queue:
 
         Cost: 1 round trip.
         """
-        ready, delayed, claimed, dead, _ = await self._look()
+        ready, delayed, claimed, dead, _ = await self._inspect()
         return QueueCounts(ready, delayed, claimed, dead)
 
     async def oldest_age(self) -> float | None:
@@ -229,7 +229,7 @@ class Queue:
 
         Cost: 1 round trip.
         """
-        oldest_ms: int = (await self._look())[4]
+        oldest_ms: int = (await self._inspect())[4]
         return oldest_ms / 1000 if oldest_ms >= 0 else None
 
     async def peek(self, *, limit: int = 10) -> list[JSON]:
@@ -248,7 +248,7 @@ class Queue:
         shown: list[tuple[bytes, bytes]] = []
         has_more = True
         while has_more:
-            ready, _, _, _, _, *flat = await self._look(len(shown), limit - len(shown))
+            ready, _, _, _, _, *flat = await self._inspect(len(shown), limit - len(shown))
             shown += zip(*[iter(flat)] * 2, strict=True)
             has_more = bool(flat) and len(shown) < min(limit, ready)
         return [self._read(id_, body) for id_, body in shown]
@@ -327,7 +327,7 @@ class Queue:
 
     # Below.
 
-    async def _look(self, passed_over: int = 0, limit: int = 0) -> Reply:
+    async def _inspect(self, passed_over: int = 0, limit: int = 0) -> Reply:
         return await self._ref.session.run(INSPECT(self._keys, self._keys.only, skip=passed_over, limit=limit))
 
     def _read(self, item_id: bytes, body: bytes) -> JSON:

@@ -22,7 +22,7 @@ from inconcert._redis.peers import Peer
 from inconcert._rules import durations
 from inconcert._rules.backoff import backoff
 from inconcert._rules.durations import Seconds, milliseconds
-from inconcert.quorum.rounds import QuorumHolding, QuorumKeys, QuorumRound, look
+from inconcert.quorum.rounds import QuorumHolding, QuorumKeys, QuorumRound, inspect
 
 if TYPE_CHECKING:
     import redis.asyncio
@@ -187,7 +187,7 @@ class QuorumLock(Acquirable[QuorumLease]):
 
         Cost: 1 round trip to all servers, and all answers are waited for.
         """
-        holder = await look(self._name, self._peers, self._keys)
+        holder = await inspect(self._name, self._peers, self._keys)
         return [] if holder is None else [holder]
 
     # Below.

@@ -17,7 +17,7 @@ from inconcert._redis.peers import Peer
 from inconcert._redis.scripts import load
 from inconcert.errors import InconcertError, QuorumNotReached, Unavailable
 
-__all__ = ["QuorumHolding", "QuorumRound", "look"]
+__all__ = ["QuorumHolding", "QuorumRound", "inspect"]
 
 
 _GRAIN = 0.002  # seconds; a server ends a lease by its clock's whole milliseconds, and ours has a grain, too
@@ -221,7 +221,7 @@ class _Share:
             releasing.count(self._peer.title, Vote.YES if answer.reply or answer.sends > 1 else Vote.NO)
 
 
-async def look(name: str, peers: Sequence[Peer], keys: QuorumKeys) -> str | None:
+async def inspect(name: str, peers: Sequence[Peer], keys: QuorumKeys) -> str | None:
     """Who has a majority of the servers; None if nobody has.
 
     Raises:

@@ -29,7 +29,7 @@ __all__ = ["SignalKeys", "Waiter", "wait_for"]
 
 _IN_LINE, _NOTIFIED = 0, 1  # what the script answers that joins; else it was broadcast
 _CALL_AGAIN = -1
-_LOOK_EVERY = 1_800_000  # milliseconds; keeps the line alive, which lives twice as long
+_RECHECK_EVERY = 1_800_000  # milliseconds; keeps the line alive, which lives twice as long
 
 
 class SignalKeys(NamedTuple):
@@ -64,7 +64,7 @@ class Waiter(Call):
         "_ear",
         "_has_left",
         "_keys",
-        "_must_look",
+        "_must_recheck",
         "_owes_word",
         "_session",
         "_ticket",
@@ -72,14 +72,14 @@ class Waiter(Call):
 
     def __init__(self, session: Session, keys: SignalKeys, channel: str) -> None:
         self._address = session.new_address()
-        super().__init__(_JOIN(keys, address=self._address, ticket=0, look_ms=_LOOK_EVERY))
+        super().__init__(_JOIN(keys, address=self._address, ticket=0, look_ms=_RECHECK_EVERY))
         self._session = session
         self._keys = keys
         self._channel = channel
         self._ear = _Ear(self)
         self._asked_at = 0.0
         self._ticket = 0
-        self._must_look = False
+        self._must_recheck = False
         self._owes_word = True  # the server may keep a place or a payload for it
         self._has_left = False
 
@@ -115,9 +115,9 @@ class Waiter(Call):
 
     def answered(self, reply: Reply) -> None:
         """Take the reply to our call."""
-        self.told(reply, self._asked_at)
+        self.on_reply(reply, self._asked_at)
 
-    def told(self, reply: Reply, asked_at: float) -> None:
+    def on_reply(self, reply: Reply, asked_at: float) -> None:
         """Take a reply of the script, to our call or to a later look."""
         if self.done():
             return
@@ -128,20 +128,20 @@ class Waiter(Call):
         lines = self._session.lines
         _, _, ticket, joined = reply
         lines.join(self.key, self)
-        lines.heard(self.key, reply)
+        lines.on_reply(self.key, reply)
         if joined and self._ticket:  # the server had forgotten it, and maybe others
-            lines.everyone_look(self.key, asked_at)
+            lines.recheck_all(self.key, asked_at)
         self._ticket = ticket
-        if self._must_look:
-            self._must_look = False
-            self.look()
+        if self._must_recheck:
+            self._must_recheck = False
+            self.recheck()
 
-    def hear(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """It was notified: 'signal PAYLOAD', and in the next line the key of the line."""
         if not self.done():
             self.set_result(text.removeprefix("signal ").partition("\n")[0])
 
-    def hear_broadcast(self, text: bytes) -> None:
+    def on_broadcast(self, text: bytes) -> None:
         """Something was said to all who were in line: to this one, too, if its ticket is from before."""
         if self.done():
             return
@@ -152,19 +152,19 @@ class Waiter(Call):
             self._owes_word = False
             self.set_result(said.payload)
         else:
-            self.look()  # whether it was in line already; whether it was notified before, and has not heard of that yet
+            self.recheck()  # whether it was in line already; whether it was notified before, and has not heard of that yet
 
-    def look(self) -> bool:
+    def recheck(self) -> bool:
         """Ask the server what has come, and for our place; False if we wait no more."""
         if self.done():
             return False
         if self._ticket:
-            self._session.channel.submit(_Look(self, self._keys, self._address, self._ticket))
+            self._session.channel.submit(_Recheck(self, self._keys, self._address, self._ticket))
         else:
-            self._must_look = True
+            self._must_recheck = True
         return True
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         """Leave, with this error."""
         if not self.done():
             self.failed(error)
@@ -213,24 +213,24 @@ class _Ear:
     def __init__(self, waiter: Waiter) -> None:
         self._waiter = waiter
 
-    def hear(self, channel: str, text: bytes) -> None:
+    def on_message(self, channel: str, text: bytes) -> None:
         del channel  # there is only one
-        self._waiter.hear_broadcast(text)
+        self._waiter.on_broadcast(text)
 
     def missed(self) -> None:
-        self._waiter.look()
+        self._waiter.recheck()
 
-    def abandon(self, error: InconcertError) -> None:
-        self._waiter.abandon(error)
+    def closed(self, error: InconcertError) -> None:
+        self._waiter.closed(error)
 
 
-class _Look(Call):
+class _Recheck(Call):
     """A waiter asks again for its place, and for what came for it."""
 
     __slots__ = ("_asked_at", "_waiter")
 
     def __init__(self, waiter: Waiter, keys: SignalKeys, address: str, ticket: int) -> None:
-        super().__init__(_JOIN(keys, address=address, ticket=ticket, look_ms=_LOOK_EVERY))
+        super().__init__(_JOIN(keys, address=address, ticket=ticket, look_ms=_RECHECK_EVERY))
         self._asked_at = time.monotonic()
         self._waiter = waiter
 
@@ -239,7 +239,7 @@ class _Look(Call):
         return not self._waiter.done()
 
     def answered(self, reply: Reply) -> None:
-        self._waiter.told(reply, self._asked_at)
+        self._waiter.on_reply(reply, self._asked_at)
 
     def failed(self, error: InconcertError) -> None:
         """The waiter goes on waiting, and looks again later."""

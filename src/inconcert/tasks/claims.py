@@ -45,7 +45,7 @@ class JobClaims(Claims[ClaimedJob]):
             found += await self._session.run(OUTCOMES(self._keys, ids=ids[len(found) :]))
         return found
 
-    def hear(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Somebody has cancelled the job of this id."""
         job = self._held.get(text)
         if job is not None:
@@ -53,7 +53,7 @@ class JobClaims(Claims[ClaimedJob]):
         else:
             self._heard |= {text}
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """Ask which jobs have been cancelled: it may not have been heard."""
         if self._held:
             self._session.channel.submit(_CancellingCall(self, CANCELLING(self._keys, ids=self._held)))
@@ -104,5 +104,5 @@ class _CancellingCall(Call):
 
     def answered(self, reply: Reply) -> None:
         for id_ in reply:
-            self._claims.hear(id_.decode())
+            self._claims.on_message(id_.decode())
         super().answered(reply)

@@ -98,7 +98,7 @@ class Job:
 
         Cost: 1 round trip.
         """
-        status, _ = await self._look()
+        status, _ = await self._inspect()
         return status
 
     async def progress(self) -> Progress | None:
@@ -106,7 +106,7 @@ class Job:
 
         Cost: 1 round trip.
         """
-        status, about = await self._look()
+        status, about = await self._inspect()
         if status is JobStatus.RUNNING and about:
             return Progress(*msgspec.json.decode(about, type=tuple[float, str]))
         return None
@@ -159,7 +159,7 @@ class Job:
             to run after it, 1 and 1 more for each 100 of them.
         """
         seconds = durations.timeout(timeout)
-        if await self._cancel(*await self._look()):
+        if await self._cancel(*await self._inspect()):
             return True
         if seconds == 0:
             return False
@@ -189,7 +189,7 @@ class Job:
         Cost: 2 round trips; 1 if it is too late.
         """
         delay_ms = milliseconds(durations.delay(delay))
-        status, name = await self._look()
+        status, name = await self._inspect()
         if status not in _OUT_OF_QUEUE:
             return status is JobStatus.QUEUED and delay_ms == 0
         keys = self._keys
@@ -202,7 +202,7 @@ class Job:
 
     # Below.
 
-    async def _look(self, address: str = "") -> tuple[JobStatus, bytes]:
+    async def _inspect(self, address: str = "") -> tuple[JobStatus, bytes]:
         keys = self._keys
         command = WATCH(keys, result=keys.result(self.id), id=self.id, address=address)
         status, about = await self._ref.session.run(command)
@@ -211,7 +211,7 @@ class Job:
     async def _ended(self, timeout: float | None) -> tuple[JobStatus, bytes]:
         """Wait until it has ended."""
         if timeout == 0:
-            seen = await self._look()
+            seen = await self._inspect()
             if seen[0] not in _ENDED:
                 raise TimeoutError(f"job {self.id} has not ended: it is {seen[0]}")
             return seen
@@ -247,7 +247,7 @@ class Job:
         try:
             while True:
                 changed, watch.is_noted = watch.changed, True
-                seen = await self._look(watch.address)
+                seen = await self._inspect(watch.address)
                 # One that runs is told again; and one that came back to its queue, for its worker died, ends here.
                 if seen[0] in _ENDED or (is_cancelling and await self._cancel(*seen)):
                     watch.is_noted = False

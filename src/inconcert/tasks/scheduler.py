@@ -23,7 +23,7 @@ __all__ = ["Scheduler"]
 _log = logging.getLogger("inconcert.tasks")
 
 _REMEMBERED_MS = 30 * 24 * 3600 * 1000  # for how long a schedule is remembered at which no worker looks
-_LOOK_AGAIN_MS = 60_000  # how far the next instant is trusted to the local clock's rate; also keeps it remembered
+_RECHECK_AFTER_MS = 60_000  # how far the next instant is trusted to the local clock's rate; also keeps it remembered
 _AFTER_A_FAILURE = 1.0  # seconds
 
 
@@ -74,7 +74,7 @@ class Scheduler:
             answered_at = time.monotonic()
             due = schedule.due(last_ms, now_ms)
             if not due:
-                wake_ms = min(schedule.next(now_ms), now_ms + _LOOK_AGAIN_MS)
+                wake_ms = min(schedule.next(now_ms), now_ms + _RECHECK_AFTER_MS)
                 await anyio.sleep(answered_at + (wake_ms - now_ms) / 1000 - time.monotonic())
                 due = schedule.due(last_ms, wake_ms)
 

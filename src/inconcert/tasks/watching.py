@@ -11,7 +11,7 @@ from inconcert.tasks.store import UNWATCH
 
 __all__ = ["Watch", "Watches"]
 
-_LOOK_AGAIN = 60.0  # seconds; the server keeps who waits for 180
+_RECHECK_AFTER = 60.0  # seconds; the server keeps who waits for 180
 
 
 class Watches:
@@ -79,24 +79,24 @@ class Watch:
         Args:
             changed: As it was before the last look, so that nothing is missed that came during that.
         """
-        with anyio.move_on_after(_LOOK_AGAIN):
+        with anyio.move_on_after(_RECHECK_AFTER):
             await changed.wait()
         if self._sent_away is not None:
             raise self._sent_away.with_traceback(None)  # many raise this one
 
     # What it is told.
 
-    def hear(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """What became of it is for the look to find out."""
         del text
-        self.look()
+        self.recheck()
 
-    def look(self) -> None:
+    def recheck(self) -> None:
         """It may not have heard."""
         changed, self.changed = self.changed, anyio.Event()
         changed.set()
 
-    def abandon(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> None:
         """Wait no more, with this error."""
         self._sent_away = error
         self.changed.set()
