@@ -3,7 +3,7 @@
 Open a `Coordinator`, and take locks, permits and turns, hand out work, and talk, among all processes of a service.
 """
 
-from inconcert._claims.consuming import Guarantee
+from inconcert._claims.consumer import Guarantee
 from inconcert._core.channel_subscription import Gap
 from inconcert._core.lease import Lease
 from inconcert._version import __version__
@@ -43,11 +43,11 @@ from inconcert.index.words import tokenize
 from inconcert.latch import Latch
 from inconcert.lock import Lock
 from inconcert.locks import Leases, Locks
-from inconcert.mailboxes.fetching import MailboxMessage
+from inconcert.mailboxes.fetch import MailboxMessage
 from inconcert.mailboxes.mailbox import Mailbox
-from inconcert.queues.claims import QueueOrder
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.queue import DeadItem, Queue, QueueCounts
+from inconcert.queues.worker_lease import QueueOrder
 from inconcert.quorum.lock import QuorumLease, QuorumLock
 from inconcert.rate_limiter import RateDecision, RateLimiter
 from inconcert.rwlock import ReadLock, RWLock, WriteLease, WriteLock
@@ -55,13 +55,13 @@ from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signalled, Signals
 from inconcert.signals.signal import Signal, wait_all, wait_any
 from inconcert.signals.subscription import Subscription
-from inconcert.tasks.claimed import ClaimedJob, current_job
+from inconcert.tasks.admin import DeadJob, QueueStats, Tasks, TaskStats
+from inconcert.tasks.claimed_job import ClaimedJob, current_job
 from inconcert.tasks.consumer import Consumer
-from inconcert.tasks.enqueuing import Draft
+from inconcert.tasks.enqueue import Draft
 from inconcert.tasks.job import Job, JobStatus, Progress
-from inconcert.tasks.operations import DeadJob, QueueStats, Tasks, TaskStats
 from inconcert.tasks.options import UniqueUntil
-from inconcert.tasks.retrying import Retry
+from inconcert.tasks.retry import Retry
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.task import Task
 

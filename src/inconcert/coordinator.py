@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
-from inconcert._claims.consuming import Guarantee
+from inconcert._claims.consumer import Guarantee
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.clients import Client
@@ -28,15 +28,15 @@ from inconcert.lock import DEFAULT_TTL, Lock
 from inconcert.locks import Locks
 from inconcert.mailboxes.mailbox import MAILBOX_TTL, MAX_MESSAGES, Mailbox
 from inconcert.periodic import PeriodicFunction, Timetable
-from inconcert.queues.claims import QueueOrder
-from inconcert.queues.getting import Getters
+from inconcert.queues.get import Getters
 from inconcert.queues.queue import ITEM_ATTEMPTS, QUEUE_TTL, Queue
+from inconcert.queues.worker_lease import QueueOrder
 from inconcert.rate_limiter import RateLimiter
 from inconcert.rwlock import RWLock
 from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signals
 from inconcert.signals.signal import Signal
-from inconcert.tasks.coordinating import TaskCoordinator
+from inconcert.tasks.task_coordinator import TaskCoordinator
 
 __all__ = ["Coordinator"]
 

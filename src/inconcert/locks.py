@@ -7,7 +7,7 @@ from itertools import chain
 
 import anyio
 
-from inconcert._core.acquiring import Acquirable
+from inconcert._core.acquirable import Acquirable
 from inconcert._core.held import local_deadline
 from inconcert._core.lease import Grant, Lease, PermitKeys
 from inconcert._core.line import ReleaseCall

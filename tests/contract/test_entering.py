@@ -23,7 +23,7 @@ from fastapi.responses import StreamingResponse
 from inconcert import Coordinator, LeaseLost, QuorumLock
 from inconcert._core import body as body_module
 from inconcert._core import majority
-from inconcert._core.acquiring import Acquirable
+from inconcert._core.acquirable import Acquirable
 from inconcert._core.entry import Entry
 from tests.support.eventually import eventually
 from tests.support.servers import RealServer

@@ -11,7 +11,7 @@ import inconcert.index.search as searching
 from inconcert import Coordinator, Hit, Index, InvalidName, InvalidPayload, tokenize
 from inconcert._redis.call import Call
 from inconcert.index.query import Query
-from inconcert.index.scores import place_of, score_at
+from inconcert.index.scores import score_at, sort_key
 from tests.support.raw import raw
 
 
@@ -252,11 +252,11 @@ async def test_scores_are_exact(index: Index) -> None:
 def test_places_are_in_the_order_of_the_scores() -> None:
     """The highest first; each place leads back to its score, and the two zeros share one."""
     numbers = [1e308, 2.0**53, 1.5, 1.0, 5e-324, 0.0, -5e-324, -1.0, -1.5, -1e308]
-    places = [place_of(number) for number in numbers]
+    places = [sort_key(number) for number in numbers]
 
     assert places == sorted(places)
     assert [score_at(place) for place in places] == numbers
-    assert place_of(-0.0) == place_of(0.0)
+    assert sort_key(-0.0) == sort_key(0.0)
 
 
 async def test_pages_follow_each_other(index: Index) -> None:

@@ -31,7 +31,7 @@ from inconcert import (
     TaskStats,
     current_job,
 )
-from inconcert.tasks import claims as claims_module
+from inconcert.tasks import worker_lease as claims_module
 from tests.contract.test_tasks import asleep, in_background, ledger_of, make_due
 from tests.support.eventually import eventually
 from tests.support.raw import raw

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from inconcert import Coordinator
-from inconcert.tasks.claimed import current_job
+from inconcert.tasks.claimed_job import current_job
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.scheduler import Scheduler
 from inconcert.tasks.store import ENQUEUE_DUE, JobKeys

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, InvalidName, InvalidPayload, NotConnected, NotHeld
-from inconcert.tasks.claimed import ClaimedJob
+from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from inconcert import Coordinator
-from inconcert.tasks.claims import HEARTBEAT_LEASE
 from inconcert.tasks.store import JobKeys
+from inconcert.tasks.worker_lease import HEARTBEAT_LEASE
 from tests.support.eventually import eventually
 from tests.support.simulation import World, run
 

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from inconcert import Consumer, Coordinator, Job, JobFailed, JobStatus, current_job
-from inconcert.tasks import claims as claims_module
-from inconcert.tasks.relay import Relay
+from inconcert.tasks import worker_lease as claims_module
+from inconcert.tasks.dependents import Relay
 from tests.faults.test_tasks_faults import LEASE, forget_all, keys_of, ledger_of
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.processes import spawn, tell

@@ -465,7 +465,7 @@ async def record(concert: Coordinator) -> bytes | None:
 
 
 async def take(concert: Coordinator, holder: str, ttl_ms: int = 30_000) -> None:
-    """Give someone the office."""
+    """Give someone the candidacy."""
     seconds, microseconds = await raw(concert).time()
     holders = concert.election("door")._keys.holders
     await raw(concert).zadd(holders, {holder: seconds * 1000 + microseconds // 1000 + ttl_ms})

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Draft, JobCancelled, JobFailed, JobStatus, Progress, Unavailable, current_job
-from inconcert.tasks import claims as claims_module
+from inconcert.tasks import worker_lease as claims_module
 from tests.faults.test_tasks_faults import (
     LEASE,
     forget_all,
@@ -417,7 +417,7 @@ async def test_enqueue_many_that_is_cancelled_adds_all_or_nothing_of_a_portion(
     concert: Coordinator, moment: Moment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And never the second before the first."""
-    monkeypatch.setattr("inconcert.tasks.enqueuing._MOST_AT_ONCE", 10)
+    monkeypatch.setattr("inconcert.tasks.enqueue._MOST_AT_ONCE", 10)
 
     @concert.task(name="t", queue="q")
     async def task(number: int) -> None: ...

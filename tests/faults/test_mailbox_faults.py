@@ -12,7 +12,7 @@ import pytest
 
 from inconcert import Coordinator, Mailbox, MailboxMessage, NotConnected, Unavailable, WrongState
 from inconcert._rules.payloads import JSON
-from inconcert.mailboxes.fetching import Fetching
+from inconcert.mailboxes.fetch import Fetch
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
@@ -472,15 +472,15 @@ async def test_message_that_comes_before_the_reply_to_joining_is_fetched(
     replies: list[Callable[[], None]] = []
     heard: list[str] = []
 
-    def keep_back(fetch: Fetching, reply: Any) -> None:
+    def keep_back(fetch: Fetch, reply: Any) -> None:
         replies.append(partial(answered, fetch, reply))
 
-    def take_note(fetch: Fetching, text: str) -> None:
+    def take_note(fetch: Fetch, text: str) -> None:
         heard.append(text)
         hear(fetch, text)
 
-    monkeypatch.setattr(Fetching, "answered", keep_back)
-    monkeypatch.setattr(Fetching, "hear", take_note)
+    monkeypatch.setattr(Fetch, "answered", keep_back)
+    monkeypatch.setattr(Fetch, "hear", take_note)
     waiting = fetching(there)
     await in_line(concert, 1)
     await concert.mailbox("jack451").send(7)

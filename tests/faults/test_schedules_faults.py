@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from inconcert import Coordinator
-from inconcert.tasks import claims as claims_module
 from inconcert.tasks import scheduler as scheduler_module
-from inconcert.tasks.claimed import current_job
+from inconcert.tasks import worker_lease as claims_module
+from inconcert.tasks.claimed_job import current_job
 from inconcert.tasks.scheduler import Scheduler
 from inconcert.tasks.store import JobKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at

@@ -15,8 +15,8 @@ from inconcert import Coordinator, NotHeld, Unavailable, WrongState
 from inconcert._claims import promoter as promoter_module
 from inconcert._claims.keys import HEARTBEAT, PROMOTE, QueueKeys
 from inconcert._claims.promoter import Promoter
-from inconcert.tasks import claims as claims_module
-from inconcert.tasks.relay import pass_on
+from inconcert.tasks import worker_lease as claims_module
+from inconcert.tasks.dependents import pass_on
 from inconcert.tasks.store import ENQUEUE_DUE, JobKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually

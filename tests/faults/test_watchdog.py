@@ -24,9 +24,9 @@ from fakeredis.aioredis import FakeRedis
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from inconcert import ClaimedJob, Coordinator, NotHeld
-from inconcert._claims.claims import Claims
-from inconcert.tasks import claims as claims_module
+from inconcert._claims.worker_lease import WorkerLease
 from inconcert.tasks import watchdog as watchdog_module
+from inconcert.tasks import worker_lease as claims_module
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.watchdog import Watchdog
@@ -60,7 +60,7 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "inconcert watchdog"]
 
 
-def life_of(consumer: Consumer) -> Claims[ClaimedJob]:
+def life_of(consumer: Consumer) -> WorkerLease[ClaimedJob]:
     """What it has claimed with."""
     assert consumer._opened is not None
     assert consumer._opened._claims is not None
@@ -384,7 +384,7 @@ async def test_closing_waits_for_a_thread_that_waits_for_the_server() -> None:
 
     life = SimpleNamespace(lease=0.1, is_lost=False, deadline=math.inf, beat_aside=beat_aside)
     watchdog = Watchdog(redis.asyncio.ConnectionPool())
-    watchdog.watch(cast("Claims[Any]", life))
+    watchdog.watch(cast("WorkerLease[Any]", life))
     began.wait()
     await watchdog.close()
     assert threads() == []
@@ -408,7 +408,7 @@ def test_thread_ends_when_its_loop_is_closed() -> None:
     """A consumer that nobody closes holds nothing up."""
 
     async def leave_it_open() -> None:
-        life = cast("Claims[Any]", SimpleNamespace(lease=LEASE / 10, is_lost=True))
+        life = cast("WorkerLease[Any]", SimpleNamespace(lease=LEASE / 10, is_lost=True))
         Watchdog(redis.asyncio.ConnectionPool()).watch(life)
         assert len(threads()) == 1
 

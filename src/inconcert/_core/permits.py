@@ -15,7 +15,7 @@ from abc import abstractmethod
 from functools import partial
 from typing import TypeVar
 
-from inconcert._core.acquiring import Acquirable
+from inconcert._core.acquirable import Acquirable
 from inconcert._core.held import local_deadline
 from inconcert._core.lease import Grant, Lease, PermitKeys
 from inconcert._core.line import ReleaseCall

@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 import anyio
 
-from inconcert._core.acquiring import Enterable
+from inconcert._core.acquirable import Enterable
 from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
 from inconcert._core.entry import Exits
 from inconcert._core.lease import Grant, PermitKeys
@@ -31,8 +31,8 @@ from inconcert._core.session import Session, SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
-from inconcert.elections.record import ElectionRecord, Sight
-from inconcert.elections.term import Office, Resigned, Term
+from inconcert.elections.record import ElectionRecord, LeaderView
+from inconcert.elections.term import Candidacy, Resigned, Term
 from inconcert.errors import InconcertError, LeaseLost, NotHeld
 
 __all__ = ["ELECTION_TTL", "Election"]
@@ -71,7 +71,7 @@ class Election(Permits[Term]):
 
     Args:
         ref: The way to the open session.
-        name: Which office. The same name in the same namespace is the same office, on any machine.
+        name: Which candidacy. The same name in the same namespace is the same candidacy, on any machine.
         ttl: Life of a lease between renewals, in seconds: how long there may be no leader after one has died.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever, 0 tries once.
         candidate: What others are told of the leader, 1 to 512 bytes; by default the host's name and the process's id.
@@ -232,8 +232,8 @@ class Election(Permits[Term]):
     # Below.
 
     def _lease(self, session: Session, grant: Grant) -> Term:
-        office = Office(self._keys, self._record, self._changes, self.candidate)
-        term = Term(session, self._kind, self._name, office=office, ttl=self._ttl, grant=grant)
+        candidacy = Candidacy(self._keys, self._record, self._changes, self.candidate)
+        term = Term(session, self._kind, self._name, candidacy=candidacy, ttl=self._ttl, grant=grant)
         if not grant.is_short:  # one that was handed over is renewed at once anyway
             # Its renewal proclaims it. Nobody waits for that: a question over the same connection comes behind it.
             term.start_renewal()
@@ -245,14 +245,17 @@ class Election(Permits[Term]):
             _log, f"standing for {self._kind} {self._name!r}", partial(self.acquire, timeout=None)
         )
 
-    async def _inspect(self) -> Sight:
-        return Sight.read(await self._ref.session.run(_RECORD(self._keys, record=self._record)))
+    async def _inspect(self) -> LeaderView:
+        return LeaderView.read(await self._ref.session.run(_RECORD(self._keys, record=self._record)))
 
-    async def _next_sight(self, subscription: ChannelSubscription, latest: Sight) -> Sight:
+    async def _next_sight(self, subscription: ChannelSubscription, latest: LeaderView) -> LeaderView:
         with anyio.move_on_after(latest.lasts):
             message = await subscription.next()
             with suppress(ValueError):  # it cannot be read, for anyone may publish on a channel
-                if isinstance(message, ChannelMessage) and (sight := Sight.read(message.text)).at_us > latest.at_us:
+                if (
+                    isinstance(message, ChannelMessage)
+                    and (sight := LeaderView.read(message.text)).at_us > latest.at_us
+                ):
                     return sight
         # The record should have lapsed, or something was missed, or said before we looked and may not be so any more.
         return await retry_until_answered(_log, f"watching {self._kind} {self._name!r}", self._inspect)

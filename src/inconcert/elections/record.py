@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-__all__ = ["ElectionRecord", "Sight"]
+__all__ = ["ElectionRecord", "LeaderView"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class ElectionRecord:
     since: float
 
 
-class Sight(NamedTuple):
+class LeaderView(NamedTuple):
     """What was seen of an election at one moment."""
 
     at_us: int  # by the server's clock

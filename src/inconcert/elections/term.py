@@ -1,4 +1,4 @@
-"""One reign: the lease on an office, proclaimed to everyone for as long as it is held."""
+"""One reign: the lease on an candidacy, proclaimed to everyone for as long as it is held."""
 
 import asyncio
 from types import TracebackType
@@ -11,13 +11,13 @@ from inconcert._redis.scripts import load
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import LeaseLost
 
-__all__ = ["Office", "Resigned", "Term"]
+__all__ = ["Candidacy", "Resigned", "Term"]
 
 _RENEW = load("elections/renew").bind(PermitKeys)
 _VACATE = load("elections/vacate").bind(PermitKeys)
 
 
-class Office(NamedTuple):
+class Candidacy(NamedTuple):
     """What there is to be won, and by whom.
 
     Attributes:
@@ -54,14 +54,16 @@ class Term(Lease):
         candidate: Who leads, as told to others.
     """
 
-    __slots__ = ("_is_resigned", "_left", "_office", "candidate")
+    __slots__ = ("_candidacy", "_is_resigned", "_left", "candidate")
 
-    def __init__(self, session: Session, kind: str, name: str, *, office: Office, ttl: float, grant: Grant) -> None:
-        self.candidate = office.candidate
-        self._office = office
+    def __init__(
+        self, session: Session, kind: str, name: str, *, candidacy: Candidacy, ttl: float, grant: Grant
+    ) -> None:
+        self.candidate = candidacy.candidate
+        self._candidacy = candidacy
         self._is_resigned = False
         self._left = asyncio.Event()
-        super().__init__(session, kind, name, keys=office.keys, ttl=ttl, grant=grant)
+        super().__init__(session, kind, name, keys=candidacy.keys, ttl=ttl, grant=grant)
 
     @property
     def number(self) -> int:
@@ -122,15 +124,15 @@ class Term(Lease):
             self._body.stop()
 
     def _send_renewal(self) -> Call:
-        office = self._office
+        candidacy = self._candidacy
         command = _RENEW(
-            office.keys,
-            record=office.record,
+            candidacy.keys,
+            record=candidacy.record,
             holder=self.holder,
             ttl_ms=milliseconds(self._ttl),
             number=self.number,
-            candidate=office.candidate,
-            changes=office.changes,
+            candidate=candidacy.candidate,
+            changes=candidacy.changes,
         )
         call = RenewCall(self, command)
         self._session.channel.submit(call)
@@ -138,8 +140,8 @@ class Term(Lease):
 
     def _start_release(self) -> Call:
         release = super()._start_release()
-        office = self._office
-        command = _VACATE(office.keys, record=office.record, holder=self.holder, changes=office.changes)
+        candidacy = self._candidacy
+        command = _VACATE(candidacy.keys, record=candidacy.record, holder=self.holder, changes=candidacy.changes)
         self._session.channel.submit(Call(command, must_run=True))
         return release
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from inconcert._redis.commands import Argument
 from inconcert.errors import InvalidPayload
 from inconcert.index.query import as_text
-from inconcert.index.ranking import lack_of
+from inconcert.index.ranking import impact_key
 from inconcert.index.scores import scores_as_text
 from inconcert.index.words import Reader, is_longer
 
@@ -52,5 +52,5 @@ def facts_of(title: str, text: str, scores: Mapping[str, float], reader: Reader)
         raise InvalidPayload(
             f"{title} has {len(counts):,} different words; add it in parts of up to {_MOST_DIFFERENT:,}"
         )
-    lacks: list[Argument] = [part for word, times in counts.items() for part in (word, lack_of(times, len(words)))]
+    lacks: list[Argument] = [part for word, times in counts.items() for part in (word, impact_key(times, len(words)))]
     return Facts(as_text(words), scores_as_text(scores), lacks)

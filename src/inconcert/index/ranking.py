@@ -9,7 +9,7 @@ Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and
 
 import math
 
-__all__ = ["lack_of", "rarity", "share_of"]
+__all__ = ["impact_key", "rarity", "share_of"]
 
 _SPAN = 2**20  # how finely shares are stored; the scripts of _lua/index have it too
 _HALF = 1.2  # BM25's k1: so many occurrences say half of what any number of them can
@@ -17,7 +17,7 @@ _LENGTH_MATTERS = 0.75  # BM25's b: 0 is not at all, 1 is in full
 _USUAL_LENGTH = 100  # words
 
 
-def lack_of(times: int, length: int) -> int:
+def impact_key(times: int, length: int) -> int:
     """What a word's share in a text lacks to 1, as a whole number from 0 to 2^20 - 1.
 
     Args:

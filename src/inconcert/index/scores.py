@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from inconcert._rules.names import check_name
 from inconcert.errors import InvalidName
 
-__all__ = ["number_of", "place_of", "score_at", "scores_as_text", "weights_of"]
+__all__ = ["number_of", "score_at", "scores_as_text", "sort_key", "weights_of"]
 
 _MOST = 50  # scores of a document, or in a search
 _FARTHEST = 1e150  # from 0: so no score times its weight, and no sum of these, leaves what a float can be
 _ALL_BITS, _SIGN = 2**64 - 1, 2**63
 
 
-def place_of(score: float) -> str:
+def sort_key(score: float) -> str:
     """A score as 16 characters whose order is that of the scores, the highest first."""
     [bits] = struct.unpack(">Q", struct.pack(">d", score + 0.0))  # + 0.0: there are two zeros, and they are equal
     return f"{bits if bits & _SIGN else bits ^ _ALL_BITS ^ _SIGN:016x}"
@@ -33,7 +33,7 @@ def scores_as_text(scores: Mapping[str, float]) -> str:
         ValueError: A score is no number from -1e150 to 1e150, or there are more than 50.
         InvalidName: A name is empty, too long, or has a space or a line break.
     """
-    places = {name: place_of(score) for name, score in _checked("score", scores).items()}
+    places = {name: sort_key(score) for name, score in _checked("score", scores).items()}
     return "".join(f"\n{name} {place}" for name, place in places.items())
 
 

@@ -20,7 +20,7 @@ from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import age_ms, whole
 from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InvalidPayload
-from inconcert.mailboxes.fetching import Fetching, MailboxKeys, MailboxMessage
+from inconcert.mailboxes.fetch import Fetch, MailboxKeys, MailboxMessage
 
 __all__ = ["Mailbox"]
 
@@ -205,7 +205,7 @@ class Mailbox:
     ) -> tuple[list[MailboxMessage], int]:
         """Fetch once; and how many messages there were that cannot be read, which are dropped."""
         await session.channel.has_room()
-        fetching = Fetching(session, self._keys, terms, waits=seconds != 0)
+        fetching = Fetch(session, self._keys, terms, waits=seconds != 0)
         try:
             fetching.ask()
             await asyncio.wait([fetching], timeout=seconds or None)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self, get_args
 
-from inconcert._claims.consuming import Guarantee
+from inconcert._claims.consumer import Guarantee
 from inconcert._claims.dead import DeadRow, read_dead
 from inconcert._claims.keys import PURGE, REPLAY
 from inconcert._claims.reason import Reason
@@ -14,11 +14,11 @@ from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON
 from inconcert.errors import InvalidPayload, ItemNotFound
-from inconcert.queues.claims import QueueOrder, Terms, read_item
 from inconcert.queues.delivery import Delivery
-from inconcert.queues.getting import Getters
-from inconcert.queues.putting import Putting
+from inconcert.queues.get import Getters
+from inconcert.queues.put import Put
 from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys
+from inconcert.queues.worker_lease import QueueOrder, Terms, read_item
 
 __all__ = ["ITEM_ATTEMPTS", "QUEUE_TTL", "DeadItem", "Queue", "QueueCounts"]
 
@@ -171,7 +171,7 @@ class Queue:
         session = self._ref.session
         if not items:
             return
-        putting = Putting(
+        putting = Put(
             session, self._keys, self.name, items, order=self._terms.order, delay=in_seconds, maxsize=self._maxsize
         )
         if self._maxsize is None or patience == 0:

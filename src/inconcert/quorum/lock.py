@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from inconcert._core.acquiring import Acquirable
+from inconcert._core.acquirable import Acquirable
 from inconcert._core.held import Held, local_deadline
 from inconcert._core.renewal import Renewal
 from inconcert._redis.keys import Keyspace

@@ -10,7 +10,7 @@ from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
-from inconcert.signals.said import read
+from inconcert.signals.broadcast import read
 
 __all__ = ["Subscription"]
 

@@ -22,7 +22,7 @@ from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert.errors import InconcertError
-from inconcert.signals.said import read
+from inconcert.signals.broadcast import read
 
 __all__ = ["SignalKeys", "Waiter", "wait_for"]
 
@@ -61,9 +61,9 @@ class Waiter(Call):
         "_address",
         "_asked_at",
         "_channel",
-        "_ear",
         "_has_left",
         "_keys",
+        "_listener",
         "_must_recheck",
         "_owes_word",
         "_session",
@@ -76,7 +76,7 @@ class Waiter(Call):
         self._session = session
         self._keys = keys
         self._channel = channel
-        self._ear = _Ear(self)
+        self._listener = _BroadcastListener(self)
         self._asked_at = 0.0
         self._ticket = 0
         self._must_recheck = False
@@ -85,7 +85,7 @@ class Waiter(Call):
 
     async def listen(self) -> None:
         """Hear broadcasts from now on. To be done before `join`."""
-        await self._session.broadcasts.listen(self._channel, self._ear)
+        await self._session.broadcasts.listen(self._channel, self._listener)
 
     async def join(self) -> None:
         """Stand in line."""
@@ -101,7 +101,7 @@ class Waiter(Call):
             return
         self._has_left = True
         session = self._session
-        session.broadcasts.forget(self._channel, self._ear)
+        session.broadcasts.forget(self._channel, self._listener)
         session.inbox.unregister(self._address)
         session.lines.leave(self.key, self)
         if self.sends and self._owes_word and not session.channel.is_closed:
@@ -205,7 +205,7 @@ def _hand_on(session: Session, address: str, text: str) -> None:
         session.channel.submit(_LeaveCall(session, keys, address, hands_on=True))
 
 
-class _Ear:
+class _BroadcastListener:
     """Hears broadcasts for a waiter."""
 
     __slots__ = ("_waiter",)

@@ -9,20 +9,20 @@ from typing import Any, Self, get_args
 
 import anyio
 
-from inconcert._claims.claims import Claims
-from inconcert._claims.consuming import AFTER_A_FAILURE, Consuming, Guarantee, settle
+from inconcert._claims.consumer import AFTER_A_FAILURE, ClaimConsumer, Guarantee, settle
 from inconcert._claims.keys import QueueKeys
 from inconcert._claims.policy import Policy, Strict, Weighted, check_weights
+from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert.errors import NotConnected, OutcomeUnknown, Unavailable
-from inconcert.tasks import claims as lives
-from inconcert.tasks.claimed import ClaimedJob
-from inconcert.tasks.claims import JobClaims
-from inconcert.tasks.relay import Relay, pass_on
+from inconcert.tasks import worker_lease as lives
+from inconcert.tasks.claimed_job import ClaimedJob
+from inconcert.tasks.dependents import Relay, pass_on
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.sweeper import Sweeper
 from inconcert.tasks.watchdog import Watchdog
+from inconcert.tasks.worker_lease import JobWorkerLease
 
 __all__ = ["Consumer"]
 
@@ -153,7 +153,7 @@ class Consumer:
         return self._opened
 
 
-class _Opened(Consuming[ClaimedJob]):
+class _Opened(ClaimConsumer[ClaimedJob]):
     """What an open consumer has: beside what all who claim have, a relay, a thread, and jobs claimed ahead."""
 
     def __init__(
@@ -226,8 +226,8 @@ class _Opened(Consuming[ClaimedJob]):
     def _wants_more(self) -> bool:
         return not self._is_stopped and self._sent_away is None
 
-    def _new_life(self) -> JobClaims:
-        return JobClaims(
+    def _new_life(self) -> JobWorkerLease:
+        return JobWorkerLease(
             self._session,
             self._keys,
             self._queues,
@@ -238,7 +238,7 @@ class _Opened(Consuming[ClaimedJob]):
             on_room=self.interrupt,
         )
 
-    def _began(self, claims: Claims[ClaimedJob]) -> None:
+    def _began(self, claims: WorkerLease[ClaimedJob]) -> None:
         self._watchdog.watch(claims)
 
     def _on_news(self) -> None:

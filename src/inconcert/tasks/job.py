@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 import anyio
 import msgspec
 
-from inconcert._claims.calls import ENDED_WITH_DEPENDENTS
+from inconcert._claims.ends import ENDED_WITH_DEPENDENTS
 from inconcert._claims.reason import Reason
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
@@ -16,9 +16,9 @@ from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON, decode
 from inconcert.errors import InconcertError, InvalidName, JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.arguments import decode_result
-from inconcert.tasks.relay import pass_on
+from inconcert.tasks.dependents import pass_on
 from inconcert.tasks.store import CANCEL, RESCHEDULE, WATCH, JobKeys
-from inconcert.tasks.watching import Watches
+from inconcert.tasks.watch import Watches
 
 __all__ = ["Job", "JobStatus", "Progress", "check_id", "read_outcome"]
 

@@ -5,9 +5,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from inconcert._rules.names import check_name
 from inconcert.errors import UnknownTask
-from inconcert.tasks.enqueuing import Enqueuing
+from inconcert.tasks.enqueue import EnqueueBatcher
 from inconcert.tasks.options import Options
-from inconcert.tasks.retrying import Retrying
+from inconcert.tasks.retry import RetryPolicy
 from inconcert.tasks.schedule import Schedule
 from inconcert.tasks.task import Task
 
@@ -27,13 +27,13 @@ class Registry:
         schedules: When tasks run by themselves.
     """
 
-    def __init__(self, enqueuing: Enqueuing) -> None:
+    def __init__(self, enqueuing: EnqueueBatcher) -> None:
         self._enqueuing = enqueuing
         self._tasks: dict[str, Task[Any, Any]] = {}
         self.schedules: list[Schedule] = []
 
     def register(
-        self, function: Callable[P, R], *, name: str | None, defaults: Options, retrying: Retrying
+        self, function: Callable[P, R], *, name: str | None, defaults: Options, retrying: RetryPolicy
     ) -> Task[P, R]:
         """Make a task of a function.
 

@@ -9,10 +9,10 @@ from inconcert._rules.durations import Seconds
 from inconcert._rules.functions import name_of
 from inconcert._rules.names import check_name
 from inconcert.tasks.arguments import Arguments
-from inconcert.tasks.enqueuing import Draft, Enqueuing
+from inconcert.tasks.enqueue import Draft, EnqueueBatcher
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import Options, UniqueUntil
-from inconcert.tasks.retrying import Retrying
+from inconcert.tasks.retry import RetryPolicy
 
 __all__ = ["Bound", "Task"]
 
@@ -47,12 +47,12 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        enqueuing: Enqueuing,
+        enqueuing: EnqueueBatcher,
         function: Callable[P, R],
         *,
         name: str | None,
         defaults: Options,
-        retrying: Retrying,
+        retrying: RetryPolicy,
     ) -> None:
         _check(function)
         self.name = name_of(function) if name is None else name
@@ -149,7 +149,7 @@ class Task(Generic[P, R]):
 class Bound(Generic[P]):
     """A task with options for its next jobs."""
 
-    def __init__(self, task: "Task[P, Any]", enqueuing: Enqueuing, options: Options) -> None:
+    def __init__(self, task: "Task[P, Any]", enqueuing: EnqueueBatcher, options: Options) -> None:
         self._task = task
         self._enqueuing = enqueuing
         self._options = options

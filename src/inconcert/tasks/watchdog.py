@@ -18,7 +18,7 @@ from typing import Any
 
 import anyio
 
-from inconcert._claims.claims import Claims
+from inconcert._claims.worker_lease import WorkerLease
 from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.wire import Pool
 from inconcert.errors import InconcertError
@@ -50,12 +50,12 @@ class Watchdog:
         self._pool = pool
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._claims: Claims[Any] | None = None
+        self._claims: WorkerLease[Any] | None = None
         self._thread: threading.Thread | None = None
         self._is_closing = threading.Event()
         self._has_ended = asyncio.Event()
 
-    def watch(self, claims: Claims[Any]) -> None:
+    def watch(self, claims: WorkerLease[Any]) -> None:
         """Keep this life of the worker from now on; the thread is started with the first."""
         self._claims = claims
         if self._thread is None:

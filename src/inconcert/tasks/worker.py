@@ -18,7 +18,7 @@ from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._version import __version__
 from inconcert.errors import InvalidPayload, UnknownTask
-from inconcert.tasks.claimed import ClaimedJob, fields_of
+from inconcert.tasks.claimed_job import ClaimedJob, fields_of
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.registry import Registry
 

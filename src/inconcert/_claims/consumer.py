@@ -7,15 +7,15 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 from inconcert._claims.claimed import Claimed
-from inconcert._claims.claims import Claims
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._claims.promoter import Promoter
-from inconcert._claims.recovery import Reaper
+from inconcert._claims.reaper import Reaper
+from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.session import Session
 from inconcert._core.shield import run_shielded
 from inconcert.errors import InconcertError, NotConnected
 
-__all__ = ["AFTER_A_FAILURE", "Consuming", "Guarantee", "settle"]
+__all__ = ["AFTER_A_FAILURE", "ClaimConsumer", "Guarantee", "settle"]
 
 C = TypeVar("C", bound=Claimed)
 
@@ -26,7 +26,7 @@ _SHORTEST_SLEEP, _LONGEST_SLEEP = 2.0, 5.0  # seconds; apart, so that consumers 
 AFTER_A_FAILURE = 0.5  # seconds
 
 
-class Consuming(ABC, Generic[C]):
+class ClaimConsumer(ABC, Generic[C]):
     """Claims from some queues, in one life as a worker after the other.
 
     While it is open it also moves what is due in these queues, and gives back what other workers held that died.
@@ -46,7 +46,7 @@ class Consuming(ABC, Generic[C]):
         self._sleeper = session.bells.sleeper(tuple(queue.bell for queue in queues))
         self._promoter = promoter or Promoter(session, keys, queues)
         self._reaper = Reaper(session, keys, self._on_news)
-        self._claims: Claims[C] | None = None
+        self._claims: WorkerLease[C] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._sent_away: InconcertError | None = None
 
@@ -118,10 +118,10 @@ class Consuming(ABC, Generic[C]):
         """Whether anybody here is there for what may be claimed next."""
 
     @abstractmethod
-    def _new_life(self) -> Claims[C]:
+    def _new_life(self) -> WorkerLease[C]:
         """A worker that has not begun."""
 
-    def _began(self, claims: Claims[C]) -> None:
+    def _began(self, claims: WorkerLease[C]) -> None:
         """Take note of a new life."""
 
     def _on_news(self) -> None:
@@ -137,7 +137,7 @@ class Consuming(ABC, Generic[C]):
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _alive(self) -> Claims[C]:
+    async def _alive(self) -> WorkerLease[C]:
         if self._claims is not None and not self._claims.is_lost:
             return self._claims
         self.check_open()

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from inconcert._claims.calls import Ack, Ended, Heartbeat, Nack, heartbeat
 from inconcert._claims.claimed import Claimed, Verdict
+from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, heartbeat
 from inconcert._claims.keys import CLAIM, NACK, ClaimKeys, QueueKeys
 from inconcert._claims.policy import Policy
-from inconcert._claims.recovery import put_all_back
+from inconcert._claims.reaper import put_all_back
 from inconcert._core.held import local_deadline
 from inconcert._core.session import Session
 from inconcert._redis.blocking import BlockingConnection
@@ -26,7 +26,7 @@ from inconcert._redis.replies import Reply
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotConnected, NotHeld
 
-__all__ = ["Claims", "Ending", "Row"]
+__all__ = ["Ending", "Row", "WorkerLease"]
 
 _log = logging.getLogger("inconcert.claims")
 
@@ -52,7 +52,7 @@ class Row(NamedTuple):
     queue: bytes
 
 
-class Claims(ABC, Generic[C]):
+class WorkerLease(ABC, Generic[C]):
     """One life of a worker.
 
     Args:

@@ -19,7 +19,7 @@ from inconcert.errors import InvalidPayload, JobNotFound
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.job import Job, check_id
 from inconcert.tasks.store import COUNT_CLAIMED, PAUSE, STATS, WORKERS, JobKeys
-from inconcert.tasks.watching import Watches
+from inconcert.tasks.watch import Watches
 
 __all__ = ["DeadJob", "QueueStats", "TaskStats", "Tasks"]
 

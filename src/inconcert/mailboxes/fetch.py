@@ -21,7 +21,7 @@ from inconcert._redis.scripts import Command, load
 from inconcert._rules.payloads import JSON, decode
 from inconcert.errors import InconcertError
 
-__all__ = ["Fetching", "MailboxKeys", "MailboxMessage"]
+__all__ = ["Fetch", "MailboxKeys", "MailboxMessage"]
 
 
 _log = logging.getLogger("inconcert.mailboxes")
@@ -69,7 +69,7 @@ class MailboxMessage:
     claim: str = field(repr=False)
 
 
-class Fetching(Call):
+class Fetch(Call):
     """The call of one fetch, which is done when it has messages, or at once if it does not wait and there are none.
 
     Args:
@@ -243,7 +243,7 @@ class _Recheck(Call):
 
     __slots__ = ("_asked_at", "_fetching")
 
-    def __init__(self, fetching: Fetching, command: Command) -> None:
+    def __init__(self, fetching: Fetch, command: Command) -> None:
         super().__init__(command)
         self._asked_at = time.monotonic()
         self._fetching = fetching

@@ -5,23 +5,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import ParamSpec, TypeVar, get_args, overload
 
-from inconcert._claims.consuming import Guarantee
+from inconcert._claims.consumer import Guarantee
 from inconcert._core.session import SessionRef
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
-from inconcert.tasks.claimed import ClaimedJob
+from inconcert.tasks.admin import Tasks
+from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
-from inconcert.tasks.enqueuing import Draft, Enqueuing
+from inconcert.tasks.enqueue import Draft, EnqueueBatcher
 from inconcert.tasks.job import Job
-from inconcert.tasks.operations import Tasks
 from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, Options, UniqueUntil
 from inconcert.tasks.registry import Registry
-from inconcert.tasks.retrying import Backoff, Retrying
+from inconcert.tasks.retry import Backoff, RetryPolicy
 from inconcert.tasks.schedule import Missed, Schedule, timetable
 from inconcert.tasks.scheduler import Scheduler
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.task import Task
-from inconcert.tasks.watching import Watches
+from inconcert.tasks.watch import Watches
 from inconcert.tasks.worker import DEFAULT_GRACE, Middleware, Worker
 
 __all__ = ["TaskCoordinator"]
@@ -38,7 +38,7 @@ class TaskCoordinator:
     def _set_up_tasks(self) -> None:
         keys = JobKeys(self._ref.keys)
         watches = Watches(keys.watchers)
-        self._enqueuing = Enqueuing(self._ref, keys, watches)
+        self._enqueuing = EnqueueBatcher(self._ref, keys, watches)
         self._tasks = Tasks(self._ref, keys, watches)
         self._registry = Registry(self._enqueuing)
         self._middlewares: list[Middleware] = []
@@ -106,7 +106,7 @@ class TaskCoordinator:
         defaults = Options().changed(
             queue=queue, max_attempts=max_attempts, result_ttl=result_ttl, expires=expires, time_limit=time_limit
         )
-        retrying = Retrying(retry_on, backoff)
+        retrying = RetryPolicy(retry_on, backoff)
 
         def register(function: Callable[..., object]) -> Task[..., object]:
             return self._registry.register(function, name=name, defaults=defaults, retrying=retrying)

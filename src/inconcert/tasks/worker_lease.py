@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 from functools import partial
 
-from inconcert._claims.claims import Claims, Ending, Row
 from inconcert._claims.keys import split_body
+from inconcert._claims.worker_lease import Ending, Row, WorkerLease
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 from inconcert.errors import InvalidPayload, JobExpired
-from inconcert.tasks.claimed import ClaimedJob
+from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope
 from inconcert.tasks.store import CANCELLING, FREE_NAMES, OUTCOMES, PROGRESS, JobKeys
 
-__all__ = ["HEARTBEAT_LEASE", "JobClaims"]
+__all__ = ["HEARTBEAT_LEASE", "JobWorkerLease"]
 
 HEARTBEAT_LEASE = 10.0  # seconds after which a silent worker is taken for dead, and its jobs run elsewhere
 
 
-class JobClaims(Claims[ClaimedJob]):
+class JobWorkerLease(WorkerLease[ClaimedJob]):
     """One life of a worker that runs jobs."""
 
     _keys: JobKeys
@@ -26,7 +26,7 @@ class JobClaims(Claims[ClaimedJob]):
     _heard: frozenset[str] = frozenset()  # of jobs that somebody cancelled before the reply of their claim was read
 
     async def claim(self, count: int) -> tuple[list[ClaimedJob], float | None]:
-        """As for `Claims`."""
+        """As for `WorkerLease`."""
         self._heard = frozenset()
         return await super().claim(count)
 
@@ -98,7 +98,7 @@ class _CancellingCall(Call):
 
     __slots__ = ("_claims",)
 
-    def __init__(self, claims: JobClaims, command: Command) -> None:
+    def __init__(self, claims: JobWorkerLease, command: Command) -> None:
         super().__init__(command)
         self._claims = claims
 

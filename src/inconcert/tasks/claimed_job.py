@@ -14,7 +14,7 @@ from inconcert.errors import InvalidPayload, NotHeld
 from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.job import JobStatus, read_outcome
-from inconcert.tasks.retrying import Retrying
+from inconcert.tasks.retry import RetryPolicy
 
 __all__ = ["ClaimedJob", "JobClaimer", "current_job", "fields_of"]
 
@@ -158,7 +158,7 @@ class ClaimedJob(Claimed):
         self.time_limit = envelope.time_limit
         self.frees_its_name = envelope.unique_until_started
         self.result: object = None
-        self.retrying = Retrying()
+        self.retrying = RetryPolicy()
         self.is_ahead = True  # claimed, and nobody has been given it yet
         self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were looked at before
         self._result_ttl = envelope.result_ttl
@@ -321,7 +321,7 @@ class ClaimedJob(Claimed):
                 delay = self.retrying.delay(failures, error)
             except Exception:  # noqa: BLE001 - of the user's backoff
                 _log.exception("%s: its backoff failed, so the usual one is taken", self, extra=fields_of(self))
-                delay = Retrying().delay(failures, None)
+                delay = RetryPolicy().delay(failures, None)
         await self._fail_with(error, "retry", delay=delay)
 
 

@@ -20,9 +20,9 @@ from inconcert.tasks.envelope import JOB, Envelope, seal
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import Options
 from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys
-from inconcert.tasks.watching import Watches
+from inconcert.tasks.watch import Watches
 
-__all__ = ["Draft", "Enqueuing"]
+__all__ = ["Draft", "EnqueueBatcher"]
 
 _MOST = 500  # jobs in one script
 _MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
@@ -74,7 +74,7 @@ class Draft:
         return f"<Draft of {self.name!r}>"
 
 
-class Enqueuing:
+class EnqueueBatcher:
     """The way of new jobs to the server.
 
     Args:

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from inconcert._rules.payloads import JSON, decode
 
-__all__ = ["Said", "read"]
+__all__ = ["Broadcast", "read"]
 
 _log = logging.getLogger("inconcert.signals")
 
 _FORM = re.compile(rb"(\d{1,17}) (\d{1,17}) (.*)", re.DOTALL)
 
 
-class Said(NamedTuple):
+class Broadcast(NamedTuple):
     """One broadcast."""
 
     at: int  # the server's clock, in microseconds
@@ -23,11 +23,11 @@ class Said(NamedTuple):
     value: JSON  # what the payload is
 
 
-def read(text: bytes) -> Said | None:
+def read(text: bytes) -> Broadcast | None:
     """Read a message; None if it is not one of ours, for anyone may publish on a channel."""
     found = _FORM.fullmatch(text)
     if found is not None:
         with suppress(ValueError):
-            return Said(int(found[1]), found[2] == b"0", found[3], decode(found[3]))
+            return Broadcast(int(found[1]), found[2] == b"0", found[3], decode(found[3]))
     _log.warning("a message on the channel of a signal is ignored, for no broadcast() sent it: %r", text[:80])
     return None

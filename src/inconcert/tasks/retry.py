@@ -8,7 +8,7 @@ from inconcert._rules import durations
 from inconcert._rules.backoff import retry_delay
 from inconcert._rules.durations import Seconds
 
-__all__ = ["Backoff", "Retry", "Retrying"]
+__all__ = ["Backoff", "Retry", "RetryPolicy"]
 
 Backoff = Callable[[int], Seconds]
 
@@ -29,7 +29,7 @@ class Retry(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Retrying:
+class RetryPolicy:
     """Which failures are tried again, and when.
 
     Attributes:

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 import anyio
 
-from inconcert._claims.consuming import AFTER_A_FAILURE, Consuming, settle
+from inconcert._claims.consumer import AFTER_A_FAILURE, ClaimConsumer, settle
 from inconcert._claims.promoter import Promoter
 from inconcert._core.session import Session, SessionRef
 from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable
-from inconcert.queues.claims import ItemClaims, Terms
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.store import ItemKeys
+from inconcert.queues.worker_lease import ItemWorkerLease, Terms
 
 __all__ = ["Getters"]
 
@@ -29,14 +29,14 @@ class Getters:
 
     def __init__(self, ref: SessionRef) -> None:
         self._ref = ref
-        self._open: dict[Terms, _Getting] = {}
+        self._open: dict[Terms, _OpenGetters] = {}
 
     async def get(self, keys: ItemKeys, terms: Terms, timeout: float | None) -> Delivery:
         """Wait for an item of this queue and claim it; see `Queue.get`."""
         session = self._ref.session
         getting = self._open.get(terms)
         if getting is None:
-            getting = self._open[terms] = _Getting(session, keys, terms)
+            getting = self._open[terms] = _OpenGetters(session, keys, terms)
             getting.open()
         return await getting.get(timeout)
 
@@ -52,7 +52,7 @@ class Getters:
         return left
 
 
-class _Getting(Consuming[Delivery]):
+class _OpenGetters(ClaimConsumer[Delivery]):
     """Those who wait for items of one queue, on the same terms."""
 
     def __init__(self, session: Session, keys: ItemKeys, terms: Terms) -> None:
@@ -171,8 +171,8 @@ class _Getting(Consuming[Delivery]):
     def _wants_more(self) -> bool:
         return bool(self._getters)
 
-    def _new_life(self) -> ItemClaims:
-        return ItemClaims(
+    def _new_life(self) -> ItemWorkerLease:
+        return ItemWorkerLease(
             self._session,
             self._keys,
             self._terms,

@@ -13,10 +13,10 @@ from inconcert._redis.keys import Keyspace
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InconcertError, InvalidPayload, NotConnected, OutcomeUnknown, QueueFull, Unavailable
-from inconcert.queues.claims import QueueOrder
 from inconcert.queues.store import LEAVE, PUT, ItemKeys, LineKeys, item_of
+from inconcert.queues.worker_lease import QueueOrder
 
-__all__ = ["Putting"]
+__all__ = ["Put"]
 
 _MOST = 500  # items in one script
 _MOST_BYTES = 8 * 2**20  # in one script, so that none holds up the server for long
@@ -25,7 +25,7 @@ _ROOM = "room"  # what a script says to the first in line
 _SHORTEST_WAIT, _LONGEST_WAIT = 2.0, 5.0  # seconds after which one in line looks again, whether it was told or not
 
 
-class Putting:
+class Put:
     """Some items on their way, all of them or none.
 
     Args:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from inconcert._claims.claims import Claims, Ending, Row
-from inconcert._claims.consuming import Guarantee
+from inconcert._claims.consumer import Guarantee
 from inconcert._claims.keys import split_body
 from inconcert._claims.policy import Strict
+from inconcert._claims.worker_lease import Ending, Row, WorkerLease
 from inconcert._core.session import Session
 from inconcert._rules.payloads import JSON, decode
 from inconcert._rules.signing import KeyRing
@@ -16,7 +16,7 @@ from inconcert.errors import InvalidPayload
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.store import ItemKeys, item_of
 
-__all__ = ["ItemClaims", "QueueOrder", "Terms", "read_item"]
+__all__ = ["ItemWorkerLease", "QueueOrder", "Terms", "read_item"]
 
 QueueOrder = Literal["fifo", "lifo"]
 """Where items are put in: behind all that is there, or before; they are always taken from the front."""
@@ -41,16 +41,16 @@ class Terms:
     delivery: Guarantee
 
 
-class ItemClaims(Claims[Delivery]):
+class ItemWorkerLease(WorkerLease[Delivery]):
     """One life of a worker that takes items.
 
     Args:
         session: The open session.
         keys: Of the queue.
         terms: On which it takes them.
-        on_dead: As for `Claims`.
-        on_news: As for `Claims`.
-        on_room: As for `Claims`.
+        on_dead: As for `WorkerLease`.
+        on_news: As for `WorkerLease`.
+        on_room: As for `WorkerLease`.
     """
 
     def __init__(
