@@ -22,9 +22,9 @@ from fastapi.responses import StreamingResponse
 
 from inconcert import Coordinator, LeaseLost, QuorumLock
 from inconcert._core import body as body_module
-from inconcert._core import majority
 from inconcert._core.acquirable import Acquirable
 from inconcert._core.entry import Entry
+from inconcert.quorum import rounds
 from tests.support.eventually import eventually
 from tests.support.servers import RealServer
 
@@ -111,7 +111,7 @@ async def door(request: pytest.FixtureRequest, any_concert: Coordinator) -> Asyn
         lambda: not [task for task in asyncio.all_tasks() if "async_generator_athrow" in repr(task.get_coro())]
     )
     assert door.object._entered == []
-    await eventually(lambda: not majority._under_way)
+    await eventually(lambda: not rounds._under_way)
 
 
 only_shared = pytest.mark.parametrize("door", SHARED, ids=lambda kind: str(kind.title), indirect=True)

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Event, InvalidName, NotConnected
-from inconcert._core.listening import Listening
+from inconcert._core.channel_subscription import ChannelSubscription
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.raw import raw
@@ -108,13 +108,13 @@ async def test_event_that_is_set_just_before_one_listens_is_seen(
     event: Event, there: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is lost between the first look and the first message that can be heard."""
-    enter = Listening.__aenter__
+    enter = ChannelSubscription.__aenter__
 
-    async def set_and_enter(listening: Listening) -> Listening:
+    async def set_and_enter(listening: ChannelSubscription) -> ChannelSubscription:
         await there.set()
         return await enter(listening)
 
-    monkeypatch.setattr(Listening, "__aenter__", set_and_enter)
+    monkeypatch.setattr(ChannelSubscription, "__aenter__", set_and_enter)
     assert await event.wait(timeout=5)
 
 

@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, InvalidName, Latch, NotConnected
-from inconcert._core.listening import Listening
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.raw import raw
@@ -70,13 +69,13 @@ async def test_count_that_comes_just_before_one_listens_is_seen(
     latch: Latch, there: Latch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is lost between the first look and the first message that can be heard."""
-    enter = Listening.__aenter__
+    enter = ChannelSubscription.__aenter__
 
-    async def count_and_enter(listening: Listening) -> Listening:
+    async def count_and_enter(listening: ChannelSubscription) -> ChannelSubscription:
         await there.count_down(3)
         return await enter(listening)
 
-    monkeypatch.setattr(Listening, "__aenter__", count_and_enter)
+    monkeypatch.setattr(ChannelSubscription, "__aenter__", count_and_enter)
     await latch.wait(timeout=5)
 
 

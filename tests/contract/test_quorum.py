@@ -27,11 +27,11 @@ from inconcert import (
     QuorumNotReached,
 )
 from inconcert import quorum as quorum_module
-from inconcert._core import majority
 from inconcert._core.held import local_deadline
 from inconcert._redis.commands import Argument
 from inconcert._redis.scripts import load
 from inconcert._rules.durations import Seconds
+from inconcert.quorum import rounds
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.raw import as_admin, new_client
@@ -94,7 +94,7 @@ async def bench(request: pytest.FixtureRequest, servers: list[RealServer], names
     else:
         clients = [new_client(server.url) for server in servers[: int(request.param[0])]]
     yield Bench(clients, namespace, f"{{{namespace}:quorum:door}}:holder")
-    await eventually(lambda: not majority._under_way)  # a straggler may be about to take a connection
+    await eventually(lambda: not rounds._under_way)  # a straggler may be about to take a connection
     for client in clients:
         for key in await as_admin(client).keys(f"*{namespace}*"):
             assert await as_admin(client).pttl(key) != -1

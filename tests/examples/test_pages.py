@@ -30,7 +30,7 @@ NOT_HERE = {
     "docs/how-to/coming-from.md",
     "docs/how-to/quorum-locks.md",
     "docs/tutorial/marketplace.md",
-    "src/inconcert/quorum.py",
+    "src/inconcert/quorum/lock.py",
 }
 
 

@@ -772,7 +772,7 @@ async def test_listener_outlasts_its_server(namespace: str) -> None:
 async def test_listener_gets_what_is_read_elsewhere_before_it_hears(
     chat: Chats, elsewhere: Chats, concert: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Broadcast and read by another after it knew of the chat, and before the server let it listen there: it gets it."""
+    """Sent and read by another after it knew of the chat, and before the server let it listen there: it gets it."""
     chat_id = await chat.create("ann", ["bob"], 1, history=100)
     await chat.ack("bob", chat_id, 1)
     broadcasts = concert._ref.session.broadcasts

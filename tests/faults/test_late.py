@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from inconcert import AcquireTimeout, Barrier, Coordinator, JobNotFound, QueueFull, Signal
-from inconcert._core.majority import QuorumKeys
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import assemble, load
 from inconcert.periodic import _Keys as PeriodicKeys
+from inconcert.quorum.rounds import QuorumKeys
 from tests.support.eventually import eventually
 from tests.support.raw import raw
 
@@ -436,7 +436,7 @@ async def _others_who_wait_for_a_job_stay(scene: Scene) -> AsyncGenerator[None, 
     async with scene.sent("tasks/unwatch"):
         with pytest.raises(TimeoutError):
             await job.result(timeout=0.05)
-    await job._look(scene.session.new_address())
+    await job._inspect(scene.session.new_address())
     yield
 
 

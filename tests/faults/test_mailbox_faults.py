@@ -380,7 +380,7 @@ async def test_one_that_gives_up_when_it_was_told_leaves_it_to_the_next(
     await in_line(concert, 2)
     told: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setattr(there._ref.session.inbox, "tell", told.append)
+        patch.setattr(there._ref.session.inbox, "dispatch", told.append)
         await concert.mailbox("jack451").send(7)
         await eventually(lambda: told)
     assert len(told) == 1
@@ -446,17 +446,17 @@ async def test_messages_that_came_just_when_the_coordinator_closed_are_back(
     """They were given back, so nobody has them in hand."""
     async with Coordinator(server.url, namespace=namespace) as there:
         inbox = there._ref.session.inbox
-        expect = inbox.expect
+        register = inbox.register
 
         def close(done: object) -> None:
             del done
             inbox.closed(NotConnected("closed"))
 
         def close_when_done(address: str, fetch: Any) -> None:
-            expect(address, fetch)
+            register(address, fetch)
             fetch.add_done_callback(close)
 
-        monkeypatch.setattr(inbox, "expect", close_when_done)
+        monkeypatch.setattr(inbox, "register", close_when_done)
         await concert.mailbox("jack451").send(1)
         with pytest.raises(NotConnected):
             await there.mailbox("jack451").fetch(ack=False)
@@ -468,7 +468,7 @@ async def test_message_that_comes_before_the_reply_to_joining_is_fetched(
     concert: Coordinator, there: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hint comes on another connection; one who waits does not know yet that it is in line."""
-    answered, hear = Fetching.answered, Fetching.on_message
+    answered, hear = Fetch.answered, Fetch.on_message
     replies: list[Callable[[], None]] = []
     heard: list[str] = []
 
@@ -480,7 +480,7 @@ async def test_message_that_comes_before_the_reply_to_joining_is_fetched(
         hear(fetch, text)
 
     monkeypatch.setattr(Fetch, "answered", keep_back)
-    monkeypatch.setattr(Fetch, "hear", take_note)
+    monkeypatch.setattr(Fetch, "on_message", take_note)
     waiting = fetching(there)
     await in_line(concert, 1)
     await concert.mailbox("jack451").send(7)

@@ -297,7 +297,7 @@ async def test_waiter_whose_loop_was_blocked_after_its_grant_asks_again(
     concert: Coordinator, there: Coordinator, short_handoff: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it was granted has lapsed meanwhile, so it stands in line again, and others in its line go on, too."""
-    hear = permits_module._Attempt.hear
+    hear = permits_module._Attempt.on_message
     blocked = 0
 
     def hear_and_block(attempt: Any, text: str) -> None:
@@ -312,7 +312,7 @@ async def test_waiter_whose_loop_was_blocked_after_its_grant_asks_again(
     await in_line(there.lock("door"), 2)
     third = asyncio.create_task(there.lock("door").acquire())
     await in_line(there.lock("door"), 3)
-    monkeypatch.setattr(permits_module._Attempt, "hear", hear_and_block)
+    monkeypatch.setattr(permits_module._Attempt, "on_message", hear_and_block)
     await lease.release()
     with anyio.fail_after(5):
         for task in (first, second, third):
@@ -772,7 +772,7 @@ async def test_handing_over_costs_one_command_and_no_message_within_a_process(ow
 async def test_many_leases_are_renewed_together(concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hundred, taken one after the other, in one go."""
     together: list[int] = []
-    look, start = renewal_module.Renewal._look, LeaseClass.start_renewal
+    look, start = renewal_module.Renewal._tick, LeaseClass.start_renewal
 
     def counted_look(renewal: Any) -> None:
         together.append(0)
@@ -782,7 +782,7 @@ async def test_many_leases_are_renewed_together(concert: Coordinator, monkeypatc
         together[-1] += 1
         start(lease)
 
-    monkeypatch.setattr(renewal_module.Renewal, "_look", counted_look)
+    monkeypatch.setattr(renewal_module.Renewal, "_tick", counted_look)
     monkeypatch.setattr(LeaseClass, "start_renewal", counted_start)
     leases = [await concert.lock(f"door {number}", ttl=6).acquire() for number in range(200)]
     ends = [lease.deadline for lease in leases]

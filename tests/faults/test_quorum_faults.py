@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from inconcert import LeaseLost, OutcomeUnknown, QuorumLock, QuorumNotReached
-from inconcert._core import majority
 from inconcert._redis.peers import Peer
 from inconcert._redis.scripts import Script
+from inconcert.quorum import rounds
 from tests.support.eventually import eventually
 from tests.support.processes import Child, spawn, tell
 from tests.support.proxy import Proxy
@@ -77,7 +77,7 @@ def key(namespace: str) -> str:
 
 async def all_are_idle(clients: list[Any]) -> None:
     """Nobody is asked any more, and every connection was given back; then close them."""
-    await eventually(lambda: not majority._under_way)  # a straggler may be about to take a connection
+    await eventually(lambda: not rounds._under_way)  # a straggler may be about to take a connection
     for client in clients:
         await eventually(partial(is_idle, client))
         await client.aclose()

@@ -354,17 +354,17 @@ async def test_permits_that_may_be_used_just_when_the_coordinator_closes_are_not
     """Their taker is about to use them."""
     async with Coordinator(server.url, namespace=namespace) as there:
         inbox = there._ref.session.inbox
-        expect = inbox.expect
+        register = inbox.register
 
         def close(done: object) -> None:
             del done
             inbox.closed(NotConnected("closed"))
 
         def close_when_done(address: str, turn: Any) -> None:
-            expect(address, turn)
+            register(address, turn)
             turn.add_done_callback(close)
 
-        monkeypatch.setattr(inbox, "expect", close_when_done)
+        monkeypatch.setattr(inbox, "register", close_when_done)
         await slow(there).acquire(cost=5)
     assert await taken(concert, slow(concert)) == 5
 

@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Gap, Signal, Unavailable, wait_any
-from inconcert._core.listening import Listening
 from inconcert._redis import pubsub as pubsub_module
 from inconcert._rules.payloads import JSON
 from inconcert.signals.waiter import Waiter
@@ -345,7 +344,7 @@ async def test_notification_whose_message_was_lost_is_not(
     await in_line(concert, 1)
     second = waiter(concert)
     await in_line(concert, 2)
-    monkeypatch.setattr(there._ref.session.inbox, "tell", ignore)
+    monkeypatch.setattr(there._ref.session.inbox, "dispatch", ignore)
     assert await concert.signal("deploy").notify(7)
     if gives_up:
         first.cancel()
@@ -364,7 +363,7 @@ async def test_notification_is_handed_on_past_any_number_of_dead(
     """A hundred are dropped in one step, and the step is repeated."""
     first = waiter(there)
     await in_line(concert, 1)
-    monkeypatch.setattr(there._ref.session.inbox, "tell", ignore)
+    monkeypatch.setattr(there._ref.session.inbox, "dispatch", ignore)
     assert await concert.signal("deploy").notify(7)
     dead = {f"gone.{number}": number for number in range(250)}
     await raw(concert).zadd(concert.signal("deploy")._keys.waiters, dead)
@@ -415,7 +414,7 @@ async def test_notification_comes_before_a_broadcast_that_came_after_it(
     """Also when the broadcast is heard first: who was notified must not be gone with something else."""
     task = waiter(there)
     await in_line(concert, 1)
-    monkeypatch.setattr(there._ref.session.inbox, "tell", ignore)
+    monkeypatch.setattr(there._ref.session.inbox, "dispatch", ignore)
     assert await concert.signal("deploy").notify("to one")
     assert await concert.signal("deploy").broadcast("to all") == 1
     assert await task == "to one"
@@ -505,11 +504,11 @@ async def test_channels_may_come_and_go_in_any_order(concert: Coordinator) -> No
 
     async def come_and_go(number: int) -> None:
         for turns in range(20):
-            async with Listening(session, f"channel {(number + turns) % 3}") as listening:
+            async with ChannelSubscription(session, f"channel {(number + turns) % 3}") as listening:
                 await raw(concert).publish(f"channel {(number + turns) % 3}", "now")
                 assert await listening.next()
             with anyio.move_on_after(0):
-                async with Listening(session, f"channel {number % 3}"):
+                async with ChannelSubscription(session, f"channel {number % 3}"):
                     pass
 
     with anyio.fail_after(20):

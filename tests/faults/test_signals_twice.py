@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from inconcert import Coordinator
-from inconcert._core.listening import Heard, Listening
+from inconcert._core.channel_subscription import ChannelSubscription, Heard
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
@@ -148,7 +148,7 @@ async def test_second_notify_wakes_nobody_else(bench: Bench) -> None:
 
 async def test_second_broadcast_is_not_said(bench: Bench) -> None:
     """It answers the same, and those who came meanwhile stay in line."""
-    async with Listening(bench.concert._ref.session, "channel") as listening:
+    async with ChannelSubscription(bench.concert._ref.session, "channel") as listening:
         await bench.join(bench.me)
         assert await bench.broadcast("request") == 1
         await bench.join(bench.other)

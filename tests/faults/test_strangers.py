@@ -54,8 +54,8 @@ async def test_garbage_ends_no_connection_and_no_wait(concert: Coordinator, capl
     addresses = [address.encode() for address in session.inbox._receivers]
     for garbage in GARBAGE:
         for address in [*addresses, f"{session.id}.999".encode(), b"nobody"]:
-            await raw(concert).publish(session.inbox.inbox, address + b" " + garbage)
-        await raw(concert).publish(session.inbox.inbox, garbage)
+            await raw(concert).publish(session.inbox.channel, address + b" " + garbage)
+        await raw(concert).publish(session.inbox.channel, garbage)
         for channel in list(session.broadcasts._channels):
             await raw(concert).publish(channel, garbage)
     await held.release()

@@ -42,7 +42,7 @@ class _History:
         assert id_ is not None
         self.events.append(Sent(user, id_))
 
-    async def recheck(self, recipe: ChatRecipe, chat: object, user: str) -> None:
+    async def look(self, recipe: ChatRecipe, chat: object, user: str) -> None:
         self.events.append(Seen(user, await recipe.position(chat, user)))
 
     async def read(self, recipe: ChatRecipe, user: str, *, work: float = 0) -> None:

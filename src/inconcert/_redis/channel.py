@@ -2,7 +2,7 @@
 
 A call is appended to a buffer and the buffer is written once per turn of the event loop, so a hundred coroutines that
 ask at the same time cost one write and one read.  Replies come in the order of the commands; each goes to its own
-call.  A cancelled caller only stops subscription: its command stays in the stream, its reply is read and dropped, and no
+call.  A cancelled caller only stops listening: its command stays in the stream, its reply is read and dropped, and no
 other call can get it.
 
 A lost connection is brought back, and every call whose reply had not come is sent again, in the old order, until the

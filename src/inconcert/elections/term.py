@@ -1,4 +1,4 @@
-"""One reign: the lease on an candidacy, proclaimed to everyone for as long as it is held."""
+"""One reign: the lease on an office, proclaimed to everyone for as long as it is held."""
 
 import asyncio
 from types import TracebackType

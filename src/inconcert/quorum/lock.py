@@ -1,7 +1,7 @@
 """A lock that several independent servers grant by majority: Redlock.
 
 No server knows of the others.  Whoever gets the lock on more than half of them has it, so it outlives the loss of a
-minority.  What a holder has where is in `_core/majority.py`; this module adds waiting, and how long a lease lasts.
+minority.  What a holder has where is in `rounds.py`; this module adds waiting, and how long a lease lasts.
 
 Source: docs/explanation/quorum-locks.md
 """

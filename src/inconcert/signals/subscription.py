@@ -60,7 +60,7 @@ class Subscription(Generic[T_co]):
         return f"<Subscription to {self._title}>"
 
     async def __aenter__(self) -> Self:
-        """Subscribe: when this returns, whatever is broadcast from now on is message.
+        """Subscribe: when this returns, every later broadcast is received.
 
         Raises:
             NotConnected: The coordinator is not open.

@@ -152,7 +152,7 @@ class Waiter(Call):
             self._owes_word = False
             self.set_result(said.payload)
         else:
-            self.recheck()  # whether it was in line already; whether it was notified before, and has not heard of that yet
+            self.recheck()  # whether it was in line already; whether it was notified before, and has not heard yet
 
     def recheck(self) -> bool:
         """Ask the server what has come, and for our place; False if we wait no more."""
