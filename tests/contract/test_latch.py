@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, InvalidName, Latch, NotConnected
+from inconcert._core.channel_subscription import ChannelSubscription
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.raw import raw

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Gap, Signal, Unavailable, wait_any
+from inconcert._core.channel_subscription import ChannelSubscription
 from inconcert._redis import pubsub as pubsub_module
 from inconcert._rules.payloads import JSON
 from inconcert.signals.waiter import Waiter

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from inconcert import Coordinator
-from inconcert._core.channel_subscription import ChannelSubscription, Heard
+from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
@@ -154,8 +154,11 @@ async def test_second_broadcast_is_not_said(bench: Bench) -> None:
         await bench.join(bench.other)
         assert await bench.broadcast("request") == 1
         await bench.broadcast("end", "8")
-        heard = [await listening.next() for _ in range(2)]
-        assert [isinstance(each, Heard) and each.text.split()[1:] for each in heard] == [[b"0", b"7"], [b"0", b"8"]]
+        said = [await listening.next() for _ in range(2)]
+        assert [isinstance(each, ChannelMessage) and each.text.split()[1:] for each in said] == [
+            [b"0", b"7"],
+            [b"0", b"8"],
+        ]
 
 
 async def test_second_broadcast_leaves_those_in_line_who_came_after_the_first(bench: Bench) -> None:

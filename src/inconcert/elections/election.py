@@ -71,7 +71,7 @@ class Election(Permits[Term]):
 
     Args:
         ref: The way to the open session.
-        name: Which candidacy. The same name in the same namespace is the same candidacy, on any machine.
+        name: Which election. The same name in the same namespace is the same election, on any machine.
         ttl: Life of a lease between renewals, in seconds: how long there may be no leader after one has died.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever, 0 tries once.
         candidate: What others are told of the leader, 1 to 512 bytes; by default the host's name and the process's id.
@@ -204,7 +204,7 @@ class Election(Permits[Term]):
 
         Cost: 1 round trip.
         """
-        sight = await self._inspect()
+        sight = await self._view()
         return sight.record
 
     async def watch(self) -> AsyncGenerator[ElectionRecord | None, None]:
@@ -222,7 +222,7 @@ class Election(Permits[Term]):
         Cost: 2 round trips, 1 message for each change, and 1 round trip in every ttl.
         """
         async with ChannelSubscription(self._ref.session, self._changes) as subscription:
-            sight = await self._inspect()
+            sight = await self._view()
             while True:
                 yield sight.record
                 seen = sight.record
@@ -245,7 +245,7 @@ class Election(Permits[Term]):
             _log, f"standing for {self._kind} {self._name!r}", partial(self.acquire, timeout=None)
         )
 
-    async def _inspect(self) -> LeaderView:
+    async def _view(self) -> LeaderView:
         return LeaderView.read(await self._ref.session.run(_RECORD(self._keys, record=self._record)))
 
     async def _next_sight(self, subscription: ChannelSubscription, latest: LeaderView) -> LeaderView:
@@ -258,4 +258,4 @@ class Election(Permits[Term]):
                 ):
                     return sight
         # The record should have lapsed, or something was missed, or said before we looked and may not be so any more.
-        return await retry_until_answered(_log, f"watching {self._kind} {self._name!r}", self._inspect)
+        return await retry_until_answered(_log, f"watching {self._kind} {self._name!r}", self._view)
