@@ -26,11 +26,11 @@ from inconcert import (
     QuorumLock,
     QuorumNotReached,
 )
-from inconcert import quorum as quorum_module
 from inconcert._core.held import local_deadline
 from inconcert._redis.commands import Argument
 from inconcert._redis.scripts import load
 from inconcert._rules.durations import Seconds
+from inconcert.quorum import lock as quorum_module
 from inconcert.quorum import rounds
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
