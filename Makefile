@@ -54,7 +54,7 @@ uvloop: $(VENV)/.dev ## the contract and fault tests on uvloop
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" --loop uvloop tests/contract tests/faults
 
 bench: $(VENV)/.bench $(PEERS:%=$(VENV)/peers/%/.installed) ## measure beside the peers; BENCH="locks" to choose
-	@for name in $(BENCH); do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	@for name in $(BENCH); do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean: ## remove everything made here
 	rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

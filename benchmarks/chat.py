@@ -1,6 +1,6 @@
 """Group chat beside the textbook's recipe, on one private server, in one run.
 
-python benchmarks/chat.py [--quick]
+python -m benchmarks.chat [--quick]
 """
 
 import argparse
@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import redis.asyncio
-from contestants.textbook_chat import TextbookChat
 
+from benchmarks.contestants.textbook_chat import TextbookChat
+from benchmarks.figures import Table, ratio
+from benchmarks.server import info
 from inconcert import Coordinator
 
 TEXT = "Shall we meet at the harbour at noon?"
@@ -83,10 +85,10 @@ class Bench:
     async def fetch_pending(self, readers: int) -> tuple[float, float]:
         """Milliseconds in which a member fetches 1,000 messages, and bytes that the server needs for each message."""
         chat_id = await self.group(MEMBERS)
-        before = (await self.client.info("memory"))["used_memory"]
+        before = (await info(self.client, "memory"))["used_memory"]
         for _ in range(PENDING // 10):
             await asyncio.gather(*(self.chat.send(chat_id, "user-0", TEXT) for _ in range(10)))
-        grown = (await self.client.info("memory"))["used_memory"] - before
+        grown = (await info(self.client, "memory"))["used_memory"] - before
         took: list[float] = []
         for number in range(readers):
             started_at = time.perf_counter()
@@ -109,20 +111,11 @@ class Bench:
         await self.chat.send(chat_ids[0], "ann", TEXT)
         await self.client.config_resetstat()
         assert await self.chat.fetch("bob") == 1
-        await asyncio.sleep(0.1)  # what is still said to the server afterwards counts, too
-        stats = await self.client.info("commandstats")
+        await asyncio.sleep(0.1)  # what is sent to the server afterwards counts, too
+        stats = await info(self.client, "commandstats")
         not_theirs = {"cmdstat_config", "cmdstat_info"}
         commands = sum(of["calls"] for name, of in stats.items() if name.split("|")[0] not in not_theirs)
         return statistics.median(took), commands
-
-
-def row(title: str, ours: float, theirs: float | None = None, *, unit: str = "", form: str = ",.2f") -> None:
-    """One line; the last column is the ratio to the better side: more than 1 is in our favour."""
-    line = f"{title:62}{format(ours, form):>12}"
-    if theirs is not None:
-        ratio = ours / theirs if unit == "/s" else theirs / ours
-        line += f"{format(theirs, form):>12}{ratio:>9.1f}"
-    print(line)
 
 
 async def in_turns(
@@ -145,27 +138,27 @@ async def measure(*, quick: bool) -> None:
         client = redis.asyncio.Redis.from_url(concert.url, db=1)
         ours = Bench(OurChat(concert), concert.redis)
         both = ours, Bench(TextbookChat(client), client)
-        print(f"{'':62}{'inconcert':>12}{'textbook':>12}{'ratio':>9}")
+        table = Table("inconcert", "textbook", "ratio", width=56)
 
         for senders in 1, 25:
             (mine,), (theirs,) = await in_turns(both, rounds, Bench.sends, senders, count)
-            row(f"messages/s, {MEMBERS} members, {senders} at a time", mine, theirs, unit="/s", form=",.0f")
+            table.row(f"messages/s, {MEMBERS} members, {senders} at a time", mine, theirs, ratio(mine, theirs))
         (mine, bytes_), (theirs, other_bytes) = await in_turns(both, rounds, Bench.fetch_pending, MEMBERS)
-        row(f"a member fetches {PENDING:,} messages, ms", mine, theirs)
-        row("bytes for each message", bytes_, other_bytes, form=",.0f")
+        table.row(f"a member fetches {PENDING:,} messages, ms", mine, theirs, ratio(mine, theirs))
+        table.row("bytes for each message", bytes_, other_bytes, ratio(bytes_, other_bytes))
         (mine, commands), (theirs, others) = await in_turns(both, 1, Bench.fetch_among, 1_000, 20 if quick else 100)
-        row("a member of 1,000 chats fetches one new message, ms", mine, theirs)
-        row("    commands, those in scripts counted", commands, others, form=",.0f")
+        table.row("a member of 1,000 chats fetches one new message, ms", mine, theirs, ratio(mine, theirs))
+        table.row("    commands, those in scripts counted", commands, others, ratio(commands, others))
 
         for members in 10, 100, 1_000, 10_000:
             rate = await ours.sends(25, count, members)
-            row(f"messages/s, 25 at a time, {members:,} members", rate, form=",.0f")
+            table.row(f"messages/s, 25 at a time, {members:,} members", rate)
         for messages in 10, 100, 1_000, 10_000, 100_000:
-            await grow(ours, concert, messages)
+            await grow(ours, concert, messages, table)
         await client.aclose()
 
 
-async def grow(bench: Bench, concert: Coordinator, messages: int) -> None:
+async def grow(bench: Bench, concert: Coordinator, messages: int, table: Table) -> None:
     """How it goes when so many messages lie there that nobody reads but one member, who is up to date."""
     chat_id = await bench.group(2)
     while (await concert.chat.send(chat_id, "user-0", TEXT)).id < messages:
@@ -181,14 +174,19 @@ async def grow(bench: Bench, concert: Coordinator, messages: int) -> None:
         fetch.append((time.perf_counter() - sent_at) * 1000)
         send.append((sent_at - started_at) * 1000)
         assert len(batch.messages) == 1
-    row(f"with {messages:,} unread by another: send one, ms", statistics.median(send))
-    row(f"with {messages:,} unread by another: fetch one, ms", statistics.median(fetch))
+    table.row(f"with {messages:,} unread by another: send one, ms", statistics.median(send))
+    table.row(f"with {messages:,} unread by another: fetch one, ms", statistics.median(fetch))
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments of a run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    return parser.parse_args(arguments)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    asyncio.run(measure(quick=parser.parse_args().quick))
+    asyncio.run(measure(quick=parse().quick))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Elections beside those of `grelmicro`, on one private server, in one run.
 
-python benchmarks/elections.py [--quick]        # needs the extra `bench`
+python -m benchmarks.elections [--quick]        # needs the extra `bench`
 """
 
 import argparse
@@ -8,146 +8,127 @@ import asyncio
 import random
 import signal
 import statistics
-import sys
 import time
-from collections.abc import Awaitable, Callable
-from typing import Self
+from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 
-import anyio
-from grelmicro.sync.leaderelection import LeaderElection
-from grelmicro.sync.redis import RedisSyncBackend
-
+from benchmarks.figures import Table, ratio
+from benchmarks.processes import next_line, start
 from inconcert import Coordinator
 
-TTL = 2.0  # seconds; of both. The other's further times are in the proportion of its defaults
-
-Measured = Callable[[str, str], Awaitable[float]]
-
-
-def say(what: str) -> None:
-    print(what, time.monotonic(), flush=True)
+NAMES = "inconcert", "grelmicro"
+TTL = 2.0  # seconds; of both
 
 
-async def lead(url: str, end: asyncio.Event) -> None:
-    """With this library: lead until told to end."""
-    async with Coordinator(url) as concert, concert.election("bench", ttl=TTL):
-        say("leads")
-        await end.wait()
-        say("ended")
+@asynccontextmanager
+async def leading(url: str, ttl: float) -> AsyncGenerator[None]:
+    """Stand for election, and lead while the body runs."""
+    async with Coordinator(url) as concert, concert.election("bench", ttl=ttl):
+        yield
 
 
-async def lead_with_grelmicro(url: str, end: asyncio.Event) -> None:
-    """With the other."""
-    backend = RedisSyncBackend(url)
-    election = LeaderElection(
-        "bench",
-        backend=backend,
-        lease_duration=TTL,
-        renew_deadline=TTL * 10 / 15,
-        retry_interval=TTL * 2 / 15,
-        backend_timeout=TTL * 5 / 15,
-    )
-    async with backend, anyio.create_task_group() as tasks:
-        await tasks.start(election)
-        async with election:
-            say("leads")
-            await end.wait()
-            say("ended")
-        tasks.cancel_scope.cancel()
+def report(event: str) -> None:
+    """Print what has happened, and when, by the machine's monotonic clock."""
+    print(event, time.monotonic(), flush=True)
 
 
-CONTESTANTS = {"inconcert": lead, "grelmicro": lead_with_grelmicro}
+async def run_candidate(name: str, url: str) -> None:
+    """One process of a measurement: lead until it is told to end."""
+    stand = leading
+    if name != "inconcert":
+        from benchmarks.contestants.grelmicro_election import leading as stand  # noqa: PLC0415 - only a run needs it
 
-
-async def stand(name: str, url: str) -> None:
-    """One process of a measurement."""
     end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
-    say("stands")
-    await CONTESTANTS[name](url, end)
+    report("ready")
+    async with stand(url, TTL):
+        report("leads")
+        await end.wait()
+        report("ended")
 
 
-class Candidate:
-    """A process that stands for election."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-
-    async def __aenter__(self) -> Self:
-        await self.when("stands")
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        if self.process.returncode is None:
-            self.process.kill()
-        await self.process.communicate()
-
-    async def when(self, what: str) -> float:
-        """Wait until it says so, and return the time by the machine's monotonic clock."""
-        assert self.process.stdout
-        said, at = (await self.process.stdout.readline()).split()
-        assert said.decode() == what, said
-        return float(at)
+@asynccontextmanager
+async def candidate(name: str, url: str) -> AsyncGenerator[Process]:
+    """A process that stands for election, until the body ends."""
+    process = await start("elections", "candidate", name, url)
+    try:
+        await time_of("ready", process)
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
 
 
-async def candidate(name: str, url: str) -> Candidate:
-    return Candidate(
-        await asyncio.create_subprocess_exec(
-            sys.executable, __file__, "--candidate", name, url, stdout=asyncio.subprocess.PIPE
-        )
-    )
+async def time_of(event: str, process: Process) -> float:
+    """When a candidate reported this, which must be what it reports next."""
+    reported, at = (await next_line(process)).split()
+    assert reported == event, reported
+    return float(at)
 
 
 async def fail_over(name: str, url: str) -> float:
     """Milliseconds from `kill -9` of the leader to the next one's lead."""
-    async with await candidate(name, url) as leader:
-        await leader.when("leads")
-        async with await candidate(name, url) as follower:
+    async with candidate(name, url) as leader:
+        await time_of("leads", leader)
+        async with candidate(name, url) as follower:
             await asyncio.sleep(1 + random.random() * TTL / 2)  # so that it waits, and at any point of a renewal
             killed_at = time.monotonic()
-            leader.process.kill()
-            took = await follower.when("leads") - killed_at
-            follower.process.terminate()
-            await follower.process.wait()
+            leader.kill()
+            took = await time_of("leads", follower) - killed_at
+            follower.terminate()
+            await follower.wait()
     return took * 1000
 
 
 async def hand_over(name: str, url: str) -> float:
     """Milliseconds from the end of the leader's work to the next one's lead."""
-    async with await candidate(name, url) as leader:
-        await leader.when("leads")
-        async with await candidate(name, url) as follower:
+    async with candidate(name, url) as leader:
+        await time_of("leads", leader)
+        async with candidate(name, url) as follower:
             await asyncio.sleep(1 + random.random() * TTL / 2)
-            leader.process.terminate()
-            ended_at = await leader.when("ended")
-            took = await follower.when("leads") - ended_at
-            follower.process.terminate()
-            await follower.process.wait()
+            leader.terminate()
+            ended_at = await time_of("ended", leader)
+            took = await time_of("leads", follower) - ended_at
+            follower.terminate()
+            await follower.wait()
     return took * 1000
 
 
 async def measure(*, quick: bool) -> None:
     rounds = 3 if quick else 10
-    print(f"lease: {TTL:g} s, {rounds} rounds\n\n{'':36}" + "".join(f"{name:>12}" for name in CONTESTANTS))
+    print(f"lease: {TTL:g} s, {rounds} rounds\n")
+    table = Table(*NAMES, "ratio")
     async with Coordinator.embedded() as server:
         assert server.url
         for title, measure_one in (("fail-over after kill -9", fail_over), ("hand-over after a clean exit", hand_over)):
-            figures: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+            figures: dict[str, list[float]] = {name: [] for name in NAMES}
             for _ in range(rounds):
                 for name, values in figures.items():
                     values.append(await measure_one(name, server.url))
-            for kind, choose in (("p50", statistics.median), ("max", max)):
-                row = "".join(f"{choose(values):12,.1f}" for values in figures.values())
-                print(f"{f'{title}, {kind} ms':36}{row}")
+            ours, theirs = figures.values()
+            medians = statistics.median(ours), statistics.median(theirs)
+            table.row(f"{title}, p50 ms", *medians, ratio(*medians))
+            table.row(f"{title}, max ms", max(ours), max(theirs), ratio(max(ours), max(theirs)))
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments of a run, or of a process that a run starts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    stand = parser.add_subparsers(dest="process", title="processes that a run starts").add_parser("candidate")
+    stand.add_argument("name", choices=NAMES)
+    stand.add_argument("url")
+    return parser.parse_args(arguments)
 
 
 def main() -> None:
-    if "--candidate" in sys.argv:
-        asyncio.run(stand(*sys.argv[sys.argv.index("--candidate") + 1 :]))
-        return
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    asyncio.run(measure(quick=parser.parse_args().quick))
+    options = parse()
+    if options.process == "candidate":
+        asyncio.run(run_candidate(options.name, options.url))
+    else:
+        asyncio.run(measure(quick=options.quick))
 
 
 if __name__ == "__main__":

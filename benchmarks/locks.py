@@ -1,19 +1,22 @@
 """Locks beside redis-py's own `Lock`, on one private server, in one run.
 
-python benchmarks/locks.py [--quick]
+python -m benchmarks.locks [--quick]
 """
 
 import argparse
 import asyncio
 import itertools
 import statistics
-import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import redis.asyncio
 
+from benchmarks import bare_message
+from benchmarks.figures import Table, percentile, ratio
+from benchmarks.processes import start
+from benchmarks.server import commands_processed
 from inconcert import Coordinator
 
 NAMES = "inconcert", "redis-py"
@@ -33,11 +36,11 @@ def makers(concert: Coordinator, client: redis.asyncio.Redis) -> dict[str, MakeL
     }
 
 
-async def pairs_per_second(make: MakeLock, coroutines: int, names: int, pairs: int) -> float:
-    """`async with lock` around nothing, by so many coroutines on so many names."""
+async def pairs_per_second(make: MakeLock, coroutines: int, pairs: int) -> float:
+    """`async with lock` around nothing, by so many coroutines, each on a name of its own."""
 
     async def work(number: int) -> None:
-        lock = make(f"pairs-{number % names}")
+        lock = make(f"pairs-{number}")
         for _ in range(pairs // coroutines):
             async with lock:
                 pass
@@ -56,7 +59,7 @@ async def inversions(make: MakeLock, coroutines: int) -> float:
             order.append(number)
 
     async with lock:
-        waiting = []
+        waiting: list[asyncio.Task[None]] = []
         for number in range(coroutines):
             waiting.append(asyncio.create_task(wait(number)))
             await asyncio.sleep(0.002)
@@ -72,49 +75,45 @@ async def commands_while_waiting(make: MakeLock, monitor: redis.asyncio.Redis, w
         async with lock:
             pass
 
-    async def processed() -> int:
-        return int((await monitor.info("stats"))["total_commands_processed"])
-
     async with lock:
         waiting = [asyncio.create_task(wait()) for _ in range(waiters)]
         await asyncio.sleep(0.5)
-        before = await processed()
+        before = await commands_processed(monitor)
         await asyncio.sleep(seconds)
-        counted = await processed() - before - 1  # without our own INFO
+        counted = await commands_processed(monitor) - before - 1  # without our own INFO
     await asyncio.gather(*waiting)
     return counted / seconds
 
 
 async def connections(monitor: redis.asyncio.Redis, use: Callable[[], Awaitable[object]]) -> int:
     """How many connections are open after `use`, beyond those before it."""
-    before = len(await monitor.client_list())
+
+    async def count() -> int:
+        return len(await monitor.client_list())
+
+    before = await count()
     await use()
-    return len(await monitor.client_list()) - before
+    return await count() - before
 
 
 async def hand_off(name: str, url: str, rounds: int) -> list[float]:
     """Milliseconds from one process's release to the other's acquisition, in turns."""
-    children = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, __file__, "--player", name, url, str(rounds), str(number), stdout=asyncio.subprocess.PIPE
-        )
-        for number in range(2)
-    ]
-    events: list[tuple[float, str, str]] = []
+    children = [await start("locks", "take-turns", name, url, rounds) for _ in range(2)]
+    events: list[tuple[float, str, int]] = []
     for number, child in enumerate(children):
         output, _ = await child.communicate()
         for line in output.decode().splitlines():
-            what, at = line.split()
-            events.append((float(at), what, str(number)))
+            event, at = line.split()
+            events.append((float(at), event, number))
     events.sort()
     return [
         (later - sooner) * 1000
-        for (sooner, what, who), (later, then, other) in itertools.pairwise(events)
-        if what == "released" and then == "acquired" and who != other
+        for (sooner, event, process), (later, next_event, next_process) in itertools.pairwise(events)
+        if (event, next_event) == ("released", "acquired") and process != next_process
     ]
 
 
-async def play(name: str, url: str, rounds: int) -> None:
+async def take_turns(name: str, url: str, rounds: int) -> None:
     """One process of `hand_off`: hold the lock while the other waits for it, then pause, so that the other gets it."""
     client = redis.asyncio.Redis.from_url(url)
     log: list[str] = []
@@ -130,109 +129,74 @@ async def play(name: str, url: str, rounds: int) -> None:
     print("\n".join(log))
 
 
-async def message_floor(url: str, rounds: int) -> list[float]:
-    """Milliseconds that one bare message takes from one process to another, each of them asleep before."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, __file__, "--listener", url, str(rounds), stdout=asyncio.subprocess.PIPE
-    )
-    client = redis.asyncio.Redis.from_url(url)
-    while not await client.pubsub_channels("floor"):
-        await asyncio.sleep(0.01)
-    for _ in range(rounds):
-        await asyncio.sleep(HOLD)
-        await client.publish("floor", repr(time.monotonic()))
-    output, _ = await child.communicate()
-    await client.aclose()
-    return sorted(float(line) for line in output.decode().splitlines())
-
-
-async def listen(url: str, rounds: int) -> None:
-    """The other process of `message_floor`."""
-    took: list[float] = []
-    async with redis.asyncio.Redis.from_url(url) as client, client.pubsub() as subscription:
-        await subscription.subscribe("floor")
-        while len(took) < rounds:
-            message = await subscription.get_message(ignore_subscribe_messages=True, timeout=5)
-            if message:
-                took.append((time.monotonic() - float(message["data"])) * 1000)
-    print("\n".join(map(str, took)))
-
-
 async def measure(*, quick: bool) -> None:
     scale = 0.25 if quick else 1.0
     rounds = 3 if quick else 5
-    rows: list[tuple[str, dict[str, float]]] = []
+    table = Table(*NAMES, "ratio")
+
+    async def compare(title: str, measure_one: Callable[[str], Awaitable[float]], times: int = rounds) -> None:
+        figures: dict[str, list[float]] = {name: [] for name in NAMES}
+        for _ in range(times):
+            for name, values in figures.items():
+                values.append(await measure_one(name))
+        ours, theirs = map(statistics.median, figures.values())
+        table.row(title, ours, theirs, ratio(ours, theirs))
+
     async with Coordinator.embedded() as server:
         assert server.url
-        monitor = redis.asyncio.Redis.from_url(server.url)
-        client = redis.asyncio.Redis.from_url(server.url, max_connections=500)
-        async with Coordinator(server.url) as concert:
+        url = server.url
+        monitor = redis.asyncio.Redis.from_url(url)
+        client = redis.asyncio.Redis.from_url(url, max_connections=500)
+        async with Coordinator(url) as concert:
             make = makers(concert, client)
-
-            async def compare(title: str, measure_one: Callable[[str], Awaitable[float]], times: int = rounds) -> None:
-                figures: dict[str, list[float]] = {name: [] for name in NAMES}
-                for _ in range(times):
-                    for name in NAMES:
-                        figures[name].append(await measure_one(name))
-                rows.append((title, {name: statistics.median(figures[name]) for name in NAMES}))
-
-            for title, coroutines, names, pairs in (
-                ("pairs/s, 1 coroutine", 1, 1, 2_000),
-                ("pairs/s, 100 coroutines on 100 names", 100, 100, 10_000),
-            ):
-                await compare(
-                    title,
-                    lambda name, c=coroutines, n=names, p=int(pairs * scale): pairs_per_second(make[name], c, n, p),
-                )
+            await compare(
+                "pairs/s, 1 coroutine",
+                lambda name: pairs_per_second(make[name], 1, int(2_000 * scale)),
+            )
+            await compare(
+                "pairs/s, 100 coroutines on 100 names",
+                lambda name: pairs_per_second(make[name], 100, int(10_000 * scale)),
+            )
             await compare("50 wait: commands/s", lambda name: commands_while_waiting(make[name], monitor, 50, 3), 1)
             await compare("50 in line: inversions of 1,225", lambda name: inversions(make[name], 50), 1)
 
         async def fresh_connections(name: str) -> float:
-            fresh = redis.asyncio.Redis.from_url(server.url or "", max_connections=500)
-            async with Coordinator(server.url or "") as opened:
+            fresh = redis.asyncio.Redis.from_url(url, max_connections=500)
+            async with Coordinator(url) as opened:
                 make_fresh = makers(opened, fresh)[name]
-
-                async def use() -> None:
-                    await pairs_per_second(make_fresh, 100, 100, 1_000)
-
                 base = 2 if name == "inconcert" else 0  # its own two are open before it is used
-                used = await connections(monitor, use) + base
+                used = await connections(monitor, lambda: pairs_per_second(make_fresh, 100, 1_000)) + base
             await fresh.aclose()
             return used
 
         await compare("connections, 100 coroutines", fresh_connections, 1)
-        hops = {name: sorted(await hand_off(name, server.url, int(100 * scale))) for name in NAMES}
+        hand_offs = [await hand_off(name, url, int(100 * scale)) for name in NAMES]
         for title, share in (("hand-off between processes, p50 ms", 0.5), ("hand-off between processes, p99 ms", 0.99)):
-            rows.append((title, {name: hops[name][int(len(hops[name]) * share)] for name in NAMES}))
-        floor = await message_floor(server.url, int(60 * scale))
+            ours, theirs = (percentile(took, share) for took in hand_offs)
+            table.row(title, ours, theirs, ratio(ours, theirs))
+        floor = await bare_message.latencies(url, int(60 * scale), HOLD)
+        table.row("floor: one message, p50 ms", statistics.median(floor))
         await client.aclose()
         await monitor.aclose()
 
-    print(f"\n{'':40}{NAMES[0]:>12}{NAMES[1]:>12}{'ratio':>9}")
-    for title, figures in rows:
-        ours, theirs = (figures[name] for name in NAMES)
-        ratio = f"{ours / theirs:9.2f}" if theirs else ""
-        print(
-            f"{title:40}{ours:12,.2f}{theirs:12,.2f}{ratio}"
-            if ours < 100
-            else f"{title:40}{ours:12,.0f}{theirs:12,.0f}{ratio}"
-        )
 
-    print(f"{'floor: one message, p50 ms':40}{statistics.median(floor):12,.2f}")
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments of a run, or of a process that a run starts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    turns = parser.add_subparsers(dest="process", title="processes that a run starts").add_parser("take-turns")
+    turns.add_argument("name", choices=NAMES)
+    turns.add_argument("url")
+    turns.add_argument("rounds", type=int)
+    return parser.parse_args(arguments)
 
 
 def main() -> None:
-    if "--listener" in sys.argv:
-        url, rounds = sys.argv[sys.argv.index("--listener") + 1 :]
-        asyncio.run(listen(url, int(rounds)))
-        return
-    if "--player" in sys.argv:
-        name, url, rounds, _ = sys.argv[sys.argv.index("--player") + 1 :]
-        asyncio.run(play(name, url, int(rounds)))
-        return
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    asyncio.run(measure(quick=parser.parse_args().quick))
+    options = parse()
+    if options.process == "take-turns":
+        asyncio.run(take_turns(options.name, options.url, options.rounds))
+    else:
+        asyncio.run(measure(quick=options.quick))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Tasks beside arq, docket, saq, streaq and taskiq, on one private server, in one run.
 
-    python benchmarks/tasks.py [--quick] [--only inconcert lists arq ...] [--patience SECONDS]
+    python -m benchmarks.tasks [--quick] [--only inconcert lists arq ...] [--patience SECONDS]
 
 Each contestant enqueues and works in processes of its own, which run `contestants/with_NAME.py` and print what they
 measured.  A peer has an environment of its own in `.venv/peers`, because the peers' requirements do not agree;
@@ -17,16 +17,18 @@ import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import redis.asyncio
 
+from benchmarks.figures import Table, percentile, ratio
+from benchmarks.processes import ROOT, all_numbers, next_line, start
+from benchmarks.server import info
 from inconcert import Coordinator
 
-HERE = Path(__file__).parent
-PEERS = HERE.parent / ".venv" / "peers"
+PEERS = ROOT / ".venv" / "peers"
 OURS, FLOOR = "inconcert", "lists"
 NAMES = OURS, FLOOR, "arq", "docket", "saq", "streaq", "taskiq"
 
@@ -39,26 +41,23 @@ IN_FLIGHT, LONG_JOBS = 50, 200  # when a worker is killed
 Figures = dict[str, dict[str, list[float]]]  # title -> contestant -> one for each round
 
 
-class Stage:
-    """The server, and the processes of contestants that play on it."""
+class Server:
+    """The server, and the processes of contestants that use it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.client = redis.asyncio.Redis.from_url(url)
 
-    async def start(self, name: str, *words: object) -> Process:
-        return await asyncio.create_subprocess_exec(
-            python_of(name), HERE / "contestants" / f"with_{name}.py", self.url, *map(str, words), stdout=PIPE
-        )
+    async def start(self, name: str, *arguments: object) -> Process:
+        return await start(f"contestants.with_{name}", self.url, *arguments, python=python_of(name))
 
-    async def produce(self, name: str, *words: object) -> float:
-        """Let one produce, and return what it says; nan for nothing, because it cannot do this."""
-        child = await self.start(name, *words)
-        output, _ = await child.communicate()
-        return float(output) if output else math.nan
+    async def produce(self, name: str, *arguments: object) -> float:
+        """Let one enqueue, and return what it prints; nan for nothing, because it cannot do this."""
+        numbers = await all_numbers(await self.start(name, *arguments))
+        return numbers[0] if numbers else math.nan
 
     @asynccontextmanager
-    async def working(self, name: str, *, concurrency: int = CONCURRENCY, drain: int = 0) -> AsyncIterator[Process]:
+    async def working(self, name: str, *, concurrency: int = CONCURRENCY, drain: int = 0) -> AsyncGenerator[Process]:
         """One that works, until the body ends."""
         child = await self.start(name, "work", "--concurrency", concurrency, "--drain", drain)
         try:
@@ -72,10 +71,10 @@ class Stage:
         """Let one run so many jobs, and return how many per second it ran."""
         async with self.working(name, concurrency=concurrency, drain=count) as worker:
             async with asyncio.timeout(LONGEST_DRAIN):
-                return float(await say_of(worker))
+                return float(await next_line(worker))
 
     @asynccontextmanager
-    async def counting(self) -> AsyncIterator["Commands"]:
+    async def counting(self) -> AsyncGenerator["Commands"]:
         """What the server runs until the body ends, by its own report of each command."""
         reader, writer = await asyncio.open_unix_connection(
             self.url.removeprefix("unix://"), limit=2**26
@@ -90,7 +89,7 @@ class Stage:
         writer.close()
 
     async def memory(self) -> int:
-        return int((await self.client.info("memory"))["used_memory"])
+        return int((await info(self.client, "memory"))["used_memory"])
 
 
 class Commands:
@@ -117,15 +116,6 @@ def python_of(name: str) -> Path:
     return Path(sys.executable) if name in {OURS, FLOOR} else PEERS / name / "bin" / "python"
 
 
-async def say_of(child: Process) -> str:
-    """The next line that one says."""
-    assert child.stdout is not None
-    line = (await child.stdout.readline()).decode()
-    if not line:
-        raise RuntimeError("a contestant ended before it was told to; what it wrote is above")
-    return line
-
-
 def jobs_of(name: str) -> int:
     return MORE_JOBS if name in {OURS, FLOOR} else JOBS
 
@@ -133,90 +123,90 @@ def jobs_of(name: str) -> int:
 # What is measured, each of one contestant, on an empty server.
 
 
-async def measure_enqueue(stage: Stage, name: str, figures: Figures) -> None:
-    figures["enqueue/s, one by one"][name].append(await stage.produce(name, "enqueue", "noop", 2_000, "--at-once", 1))
-    await stage.client.flushall()
-    many = await stage.produce(name, "enqueue", "noop", jobs_of(name), "--at-once", 0)
+async def measure_enqueue(server: Server, name: str, figures: Figures) -> None:
+    figures["enqueue/s, one by one"][name].append(await server.produce(name, "enqueue", "noop", 2_000, "--at-once", 1))
+    await server.client.flushall()
+    many = await server.produce(name, "enqueue", "noop", jobs_of(name), "--at-once", 0)
     figures["enqueue/s, in bulk"][name].append(many)
 
 
-async def measure_drain(stage: Stage, name: str, figures: Figures) -> None:
+async def measure_drain(server: Server, name: str, figures: Figures) -> None:
     jobs = jobs_of(name)
-    before = await stage.memory()
-    at_once = await stage.produce(name, "enqueue", "noop", jobs, "--at-once", 100)
+    before = await server.memory()
+    at_once = await server.produce(name, "enqueue", "noop", jobs, "--at-once", 100)
     figures["enqueue/s, 100 at a time"][name].append(at_once)
-    figures["bytes for each queued job"][name].append((await stage.memory() - before) / jobs)
-    figures["drain/s, nothing to do"][name].append(await stage.drain(name, jobs))
-    await stage.client.flushall()
-    await stage.produce(name, "enqueue", "nap", JOBS, "--at-once", 100)
-    figures["drain/s, jobs of 10 ms"][name].append(await stage.drain(name, JOBS))
+    figures["bytes for each queued job"][name].append((await server.memory() - before) / jobs)
+    figures["drain/s, nothing to do"][name].append(await server.drain(name, jobs))
+    await server.client.flushall()
+    await server.produce(name, "enqueue", "nap", JOBS, "--at-once", 100)
+    figures["drain/s, jobs of 10 ms"][name].append(await server.drain(name, JOBS))
 
 
-async def measure_commands(stage: Stage, name: str, figures: Figures) -> None:
+async def measure_commands(server: Server, name: str, figures: Figures) -> None:
     for title, jobs, concurrency in ("100 at a time", 1_000, 100), ("one at a time", 100, 1):
-        await stage.client.flushall()
-        async with stage.counting() as commands:
-            await stage.produce(name, "enqueue", "noop", jobs, "--at-once", concurrency)
-            await stage.drain(name, jobs, concurrency=concurrency)
+        await server.client.flushall()
+        async with server.counting() as commands:
+            await server.produce(name, "enqueue", "noop", jobs, "--at-once", concurrency)
+            await server.drain(name, jobs, concurrency=concurrency)
             await asyncio.sleep(0.2)  # what comes after the last body
         figures[f"commands for each job, {title}"][name].append(commands.of_clients / jobs)
         figures[f"  and inside scripts, {title}"][name].append(commands.in_scripts / jobs)
 
 
-async def measure_latency(stage: Stage, name: str, figures: Figures, *, count: int) -> None:
+async def measure_latency(server: Server, name: str, figures: Figures, *, count: int) -> None:
     async def send(delay: float) -> list[float]:
-        async with stage.working(name) as worker:
-            await stage.produce(name, "send", 3, "--pause", 0.1, "--delay", 0)
+        async with server.working(name) as worker:
+            await server.produce(name, "send", 3, "--pause", 0.1, "--delay", 0)
             for _ in range(3):  # now it listens, and has done everything once
-                await say_of(worker)
-            producing = asyncio.create_task(stage.produce(name, "send", count, "--pause", 0.03, "--delay", delay))
-            late = [float(await say_of(worker)) for _ in range(count)]
+                await next_line(worker)
+            producing = asyncio.create_task(server.produce(name, "send", count, "--pause", 0.03, "--delay", delay))
+            late = [float(await next_line(worker)) for _ in range(count)]
             await producing
-            return sorted(late)
+            return late
 
     for what, delay in ("pick-up by an idle worker", 0.0), ("a delayed job is late", 1.0):
         if delay and name == FLOOR:
             return
         late = await send(delay)
         figures[f"{what}, p50 ms"][name].append(statistics.median(late))
-        figures[f"{what}, p99 ms"][name].append(late[int(count * 0.99)])
+        figures[f"{what}, p99 ms"][name].append(percentile(late, 0.99))
         if delay:
-            figures[f"{what}, least ms"][name].append(late[0])
-        await stage.client.flushall()
+            figures[f"{what}, least ms"][name].append(min(late))
+        await server.client.flushall()
 
 
-async def measure_idle(stage: Stage, name: str, figures: Figures, *, seconds: float) -> None:
-    async with stage.working(name) as worker:
-        await stage.produce(name, "send", 1, "--pause", 0.1, "--delay", 0)
-        await say_of(worker)
+async def measure_idle(server: Server, name: str, figures: Figures, *, seconds: float) -> None:
+    async with server.working(name) as worker:
+        await server.produce(name, "send", 1, "--pause", 0.1, "--delay", 0)
+        await next_line(worker)
         await asyncio.sleep(1)
-        async with stage.counting() as commands:
+        async with server.counting() as commands:
             await asyncio.sleep(seconds)
     figures["commands/s of an idle worker"][name].append(commands.of_clients / seconds)
     figures["  and inside scripts, idle"][name].append(commands.in_scripts / seconds)
 
 
-async def measure_kill(stage: Stage, name: str, figures: Figures, *, patience: float) -> None:
+async def measure_kill(server: Server, name: str, figures: Figures, *, patience: float) -> None:
     """Kill a worker with jobs in flight, and start another."""
     began: set[str] = set()
     ended: list[str] = []
     back_after = done_after = math.nan
-    async with stage.working(name, concurrency=IN_FLIGHT) as victim:
-        await stage.produce(name, "enqueue", "last", LONG_JOBS, "--at-once", 100)
+    async with server.working(name, concurrency=IN_FLIGHT) as first:
+        await server.produce(name, "enqueue", "last", LONG_JOBS, "--at-once", 100)
         while len(began) < IN_FLIGHT:
-            what, number, _ = (await say_of(victim)).split()
+            _, number, _ = (await next_line(first)).split()
             began.add(number)
-        victim.kill()
+        first.kill()
         killed_at = time.monotonic()
-    async with stage.working(name, concurrency=IN_FLIGHT) as heir:
+    async with server.working(name, concurrency=IN_FLIGHT) as second:
         while len(set(ended)) < LONG_JOBS:
             try:
-                line = await asyncio.wait_for(say_of(heir), killed_at + patience - time.monotonic())
+                line = await asyncio.wait_for(next_line(second), killed_at + patience - time.monotonic())
             except TimeoutError:
                 break
-            what, number, at = line.split()
+            event, number, at = line.split()
             after = float(at) - killed_at
-            if what == "ended":
+            if event == "ended":
                 ended.append(number)
                 done_after = after if len(set(ended)) == LONG_JOBS else math.nan
             elif number in began and math.isnan(back_after):
@@ -231,7 +221,7 @@ async def measure_kill(stage: Stage, name: str, figures: Figures, *, patience: f
 
 
 @asynccontextmanager
-async def private_server() -> AsyncIterator[str]:
+async def private_server() -> AsyncGenerator[str]:
     """The URL of a server for this run: the `redis-server` of the machine, or else the embedded Valkey."""
     binary = shutil.which("redis-server")
     if binary is None:
@@ -251,12 +241,12 @@ async def private_server() -> AsyncIterator[str]:
         await server.communicate()
 
 
-async def measure(names: list[str], *, quick: bool, patience: float) -> None:
+async def measure(names: Sequence[str], *, quick: bool, patience: float) -> None:
     figures: Figures = defaultdict(lambda: defaultdict(list))
     async with AsyncExitStack() as stack:
-        stage = Stage(await stack.enter_async_context(private_server()))
-        stack.push_async_callback(stage.client.aclose)
-        about = await stage.client.info("server")
+        server = Server(await stack.enter_async_context(private_server()))
+        stack.push_async_callback(server.client.aclose)
+        about = await info(server.client, "server")
         print("server:", about.get("server_name", "redis"), about.get("valkey_version", about["redis_version"]))
 
         async def each(
@@ -265,8 +255,8 @@ async def measure(names: list[str], *, quick: bool, patience: float) -> None:
             for number in range(rounds):
                 for name in names:
                     print(f"{title}, round {number + 1}: {name}" + " " * 20, end="\r", file=sys.stderr, flush=True)
-                    await stage.client.flushall()
-                    await measure_one(stage, name, figures, **options)
+                    await server.client.flushall()
+                    await measure_one(server, name, figures, **options)
 
         await each("enqueue", measure_enqueue, rounds=1 if quick else 3)
         await each("drain", measure_drain, rounds=1 if quick else 3)
@@ -277,39 +267,33 @@ async def measure(names: list[str], *, quick: bool, patience: float) -> None:
     show(figures, names)
 
 
-def show(figures: Figures, names: list[str]) -> None:
+def show(figures: Figures, names: Sequence[str]) -> None:
     """A row for each figure: the medians, and how ours compares with the best of the peers, and with the floor."""
-    print(f"\n{'':40}" + "".join(f"{name:>11}" for name in names) + f"{'to the best':>13}{'to the floor':>14}")
+    print()
+    table = Table(*names, "to the best", "to the floor")
     for title, of in figures.items():
-        middle = {name: statistics.median(of[name] or [math.nan]) for name in names}
-        peers = [figure for name, figure in middle.items() if name not in {OURS, FLOOR} and not math.isnan(figure)]
+        medians = {name: statistics.median(of[name] or [math.nan]) for name in (*names, OURS, FLOOR)}
+        peers = [medians[name] for name in names if name not in {OURS, FLOOR} and not math.isnan(medians[name])]
         best = (max if "/s, " in title else min)(peers, default=math.nan)
-        row = "".join(f"{as_text(middle[name]):>11}" for name in names)
-        print(
-            f"{title:40}{row}{as_ratio(middle.get(OURS), best):>13}{as_ratio(middle.get(OURS), middle.get(FLOOR)):>14}"
-        )
+        ratios = ratio(medians[OURS], best), ratio(medians[OURS], medians[FLOOR])
+        table.row(title, *(medians[name] for name in names), *ratios)
 
 
-def as_text(figure: float) -> str:
-    if math.isnan(figure):
-        return "-"
-    return f"{figure:,.0f}" if abs(figure) >= 100 or figure == int(figure) else f"{figure:,.2f}"
-
-
-def as_ratio(ours: float | None, other: float | None) -> str:
-    return "" if not ours or not other or math.isnan(ours / other) else f"{ours / other:.2f}"
-
-
-def main() -> None:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments of a run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round, and fewer jobs")
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="contestants")
     parser.add_argument("--patience", type=float, default=30.0, help="seconds to wait for jobs after kill -9")
-    arguments = parser.parse_args()
-    names = [name for name in arguments.only if name in {OURS, FLOOR} or (PEERS / name / ".installed").exists()]
-    for name in set(arguments.only) - set(names):
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    options = parse()
+    names = [name for name in options.only if name in {OURS, FLOOR} or (PEERS / name / ".installed").exists()]
+    for name in set(options.only) - set(names):
         print(f"{name} is skipped: it is not installed; `make bench` installs the peers")
-    asyncio.run(measure(names, quick=arguments.quick, patience=arguments.patience))
+    asyncio.run(measure(names, quick=options.quick, patience=options.patience))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import asyncio
 import json
 import time
 import uuid
+from typing import Any
 
 import redis.asyncio
 from redis.exceptions import WatchError
@@ -29,7 +30,7 @@ class TextbookChat:
     """
 
     def __init__(self, client: redis.asyncio.Redis) -> None:
-        self.client = client
+        self.client: Any = client  # redis-py's type hints of replies are too wide
 
     async def create(self, sender: str, recipients: list[str], text: str) -> str:
         """Make a chat with a first message."""

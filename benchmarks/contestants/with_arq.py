@@ -1,12 +1,15 @@
 """arq, with its defaults; no results."""
+# arq is not installed where types are checked.
+# pyright: basic, reportMissingImports=false
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from arq import ArqRedis, Worker, create_pool, func
 from arq.connections import RedisSettings
-from play import BODIES, play
+
+from benchmarks.contestants.contestant import BODIES, main, with_context
 
 
 class Arq:
@@ -23,27 +26,19 @@ class Arq:
         raise NotImplementedError
 
     async def work(self, concurrency: int) -> object:
-        functions = [func(_with_context(body), name=body.__name__) for body in BODIES]
+        functions = [func(with_context(body), name=body.__name__) for body in BODIES]
         worker = Worker(
             functions, redis_pool=self._pool, queue_name=None, max_jobs=concurrency, keep_result=0, handle_signals=False
         )
         return await worker.async_run()
 
 
-def _with_context(body):  # noqa: ANN001, ANN202
-    async def call(context: object, number: float) -> None:
-        del context
-        await body(number)
-
-    return call
-
-
 @asynccontextmanager
-async def connect(url: str) -> AsyncIterator[Arq]:
+async def connect(url: str) -> AsyncGenerator[Arq]:
     pool = await create_pool(RedisSettings.from_dsn(url))
     yield Arq(pool)
     await pool.aclose()
 
 
 if __name__ == "__main__":
-    play(connect)
+    main(connect)

@@ -1,12 +1,15 @@
 """docket, with its defaults, but room for the connections of 100 jobs at once; no results."""
+# docket is not installed where types are checked.
+# pyright: basic, reportMissingImports=false
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from docket import Docket as Server
 from docket import Worker
-from play import BODIES, play
+
+from benchmarks.contestants.contestant import BODIES, main
 
 
 class Docket:
@@ -30,10 +33,10 @@ class Docket:
 
 
 @asynccontextmanager
-async def connect(url: str) -> AsyncIterator[Docket]:
+async def connect(url: str) -> AsyncGenerator[Docket]:
     async with Server("benchmark", f"{url}?max_connections=1000", execution_ttl=timedelta(0)) as docket:
         yield Docket(docket)
 
 
 if __name__ == "__main__":
-    play(connect)
+    main(connect)

@@ -1,10 +1,9 @@
 """inconcert, through its public API alone."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
-from play import BODIES, play
-
+from benchmarks.contestants.contestant import BODIES, main
 from inconcert import Coordinator
 
 
@@ -22,15 +21,15 @@ class Inconcert:
     async def enqueue_many(self, task: str, numbers: Sequence[float]) -> object:
         return await self._concert.enqueue_many(self._tasks[task].call(number) for number in numbers)
 
-    async def work(self, concurrency: int) -> object:
-        return await self._concert.run_worker("default", concurrency=concurrency)
+    async def work(self, concurrency: int) -> None:
+        await self._concert.run_worker("default", concurrency=concurrency)
 
 
 @asynccontextmanager
-async def connect(url: str) -> AsyncIterator[Inconcert]:
+async def connect(url: str) -> AsyncGenerator[Inconcert]:
     async with Coordinator(url) as concert:
         yield Inconcert(concert)
 
 
 if __name__ == "__main__":
-    play(connect)
+    main(connect)

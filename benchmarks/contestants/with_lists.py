@@ -2,11 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import redis.asyncio
-from play import BODIES, play
+
+from benchmarks.contestants.contestant import BODIES, main
 
 QUEUE = "jobs"
 BATCH = 100
@@ -14,7 +16,7 @@ BATCH = 100
 
 class Lists:
     def __init__(self, client: redis.asyncio.Redis) -> None:
-        self._client = client
+        self._client: Any = client  # redis-py's type hints of replies are too wide
         self._tasks = {body.__name__: body for body in BODIES}
 
     async def enqueue(self, task: str, number: float) -> object:
@@ -50,10 +52,10 @@ class Lists:
 
 
 @asynccontextmanager
-async def connect(url: str) -> AsyncIterator[Lists]:
+async def connect(url: str) -> AsyncGenerator[Lists]:
     async with redis.asyncio.Redis.from_url(url, socket_timeout=None) as client:
         yield Lists(client)
 
 
 if __name__ == "__main__":
-    play(connect)
+    main(connect)

@@ -1,13 +1,16 @@
 """saq, with its defaults and retries; no results."""
+# saq is not installed where types are checked.
+# pyright: basic, reportMissingImports=false
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import redis.asyncio
-from play import BODIES, play
 from saq import Worker
 from saq.queue.redis import RedisQueue
+
+from benchmarks.contestants.contestant import BODIES, main, with_context
 
 WITHOUT_RESULT = -1
 
@@ -27,20 +30,12 @@ class Saq:
         raise NotImplementedError
 
     async def work(self, concurrency: int) -> object:
-        functions = [(body.__name__, _with_context(body)) for body in BODIES]
+        functions = [(body.__name__, with_context(body)) for body in BODIES]
         return await Worker(self._queue, functions, concurrency=concurrency).start()
 
 
-def _with_context(body):  # noqa: ANN001, ANN202
-    async def call(context: object, *, number: float) -> None:
-        del context
-        await body(number)
-
-    return call
-
-
 @asynccontextmanager
-async def connect(url: str) -> AsyncIterator[Saq]:
+async def connect(url: str) -> AsyncGenerator[Saq]:
     queue = RedisQueue(redis.asyncio.from_url(url))
     await queue.connect()
     yield Saq(queue)
@@ -48,4 +43,4 @@ async def connect(url: str) -> AsyncIterator[Saq]:
 
 
 if __name__ == "__main__":
-    play(connect)
+    main(connect)

@@ -1,11 +1,14 @@
 """streaq, with its defaults; no results."""
+# streaq is not installed where types are checked.
+# pyright: basic, reportMissingImports=false
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Self
+from typing import Any, Self
 
-from play import BODIES, play
 from streaq import Worker
+
+from benchmarks.contestants.contestant import BODIES, main
 
 
 class Streaq:
@@ -34,10 +37,10 @@ class Streaq:
         return await worker.run_async()
 
 
-def _worker_at(url: str, concurrency: int):  # noqa: ANN202
+def _worker_at(url: str, concurrency: int) -> tuple[Worker[None], dict[str, Any]]:
     worker: Worker[None] = Worker(redis_url=url, concurrency=concurrency, handle_signals=False)
     return worker, {body.__name__: worker.task(name=body.__name__, ttl=0)(body) for body in BODIES}
 
 
 if __name__ == "__main__":
-    play(Streaq)
+    main(Streaq)

@@ -1,14 +1,17 @@
 """taskiq on a Redis stream, the broker of its own that acknowledges; delayed jobs by its scheduler, in the worker."""
+# taskiq is not installed where types are checked.
+# pyright: basic, reportMissingImports=false
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
-from play import BODIES, play
 from taskiq import TaskiqScheduler
 from taskiq.api import run_receiver_task, run_scheduler_task
 from taskiq_redis import ListRedisScheduleSource, RedisStreamBroker
+
+from benchmarks.contestants.contestant import BODIES, main
 
 
 class Taskiq:
@@ -36,7 +39,7 @@ class Taskiq:
 
 
 @asynccontextmanager
-async def connect(url: str) -> AsyncIterator[Taskiq]:
+async def connect(url: str) -> AsyncGenerator[Taskiq]:
     broker, source = RedisStreamBroker(url), ListRedisScheduleSource(url)
     await broker.startup()
     await source.startup()
@@ -46,4 +49,4 @@ async def connect(url: str) -> AsyncIterator[Taskiq]:
 
 
 if __name__ == "__main__":
-    play(connect)
+    main(connect)
