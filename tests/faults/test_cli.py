@@ -275,7 +275,7 @@ async def test_health_of_a_server_that_is_down_or_mute(concert: Coordinator, own
 async def test_log_level_is_the_lowest_that_is_logged(
     concert: Coordinator, level: str | None, options: list[str]
 ) -> None:
-    """By default INFO; worker processes have it from their parent."""
+    """By us and by others, by default from INFO on; worker processes have it from their parent."""
     options = [*options, *([f"--log-level={level}"] if level else [])]
     await concert.enqueue("wait", [0], queue="late", delay=0.01)
     await concert.enqueue("fail", queue="late", delay=0.01)
@@ -284,6 +284,7 @@ async def test_log_level_is_the_lowest_that_is_logged(
         lines = child.errors()
     assert " ERROR inconcert.claims[" in lines
     assert (" INFO inconcert.tasks[" in lines) == (level != "warning")
+    assert (" INFO shop[" in lines) == (level != "warning")
     assert (" DEBUG inconcert.claims[" in lines) == (level == "debug")
 
 

@@ -1,6 +1,7 @@
 """A service as a user writes it, whose workers the tests run from the command line."""
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -17,6 +18,7 @@ concert = Coordinator.from_env()
 async def wait(seconds: float) -> None:
     """Tell when it starts, and where."""
     job = current_job()
+    logging.getLogger("shop").info("waits")
     tell("started", pid=os.getpid(), id=job.id, attempt=job.attempt)
     await anyio.sleep(seconds)
 
