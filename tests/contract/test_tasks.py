@@ -227,7 +227,7 @@ async def asleep(concert: Coordinator, *, count: int = 1) -> None:
 
 
 async def test_done_job_leaves_its_result_for_a_time_and_nothing_else(any_concert: Coordinator) -> None:
-    """Also one that failed first; a bell, the lease clock, the count of its queue and its request stay."""
+    """Also one that failed first; a bell, the lease clock, the count of its queue, who serves it, its request stay."""
     async with any_concert.consume("q") as jobs:
         await any_concert.enqueue("t", queue="q")
         async for job in jobs:
@@ -242,7 +242,7 @@ async def test_done_job_leaves_its_result_for_a_time_and_nothing_else(any_concer
     namespace = any_concert._ref.keys.namespace
     keys = [key async for key in client.scan_iter(match=f"*{namespace}:*") if b":bell:" not in key]
     kept = {key.rpartition(b"}:")[2].partition(b":")[0]: await client.pttl(key) for key in keys}
-    assert set(kept) == {b"result", b"finished", b"clock", b"recent"}
+    assert set(kept) == {b"result", b"finished", b"clock", b"served", b"recent"}
     assert 110_000 < kept[b"recent"] <= 120_000
     assert 3_590_000 < kept[b"result"] <= 3_600_000
     assert await client.hgetall(any_concert._enqueuing._keys.finished) == {b"q": b"1"}

@@ -19,9 +19,12 @@ import inconcert
 from inconcert import ClaimedJob, Coordinator, JobStatus, NotConnected, current_job
 from inconcert._redis.scripts import load
 from inconcert._redis.wire import _TransportWire  # pyright: ignore[reportPrivateUsage]
+from inconcert.tasks import served_queues as served_module
 from inconcert.tasks import worker as worker_module
+from inconcert.tasks.store import JobKeys
 from tests.contract.test_tasks import all_done, asleep, in_background, ledger_of, make_due, until
 from tests.support.eventually import eventually
+from tests.support.raw import raw
 
 ACK = load("claims/ack").sha.encode()
 CLAIM = load("claims/claim").sha.encode()
@@ -673,6 +676,83 @@ async def test_worker_says_what_it_serves(
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     expected = "no task has queue hihg, and this worker does not serve queue high; is a name misspelt?"
     assert warnings == [expected] * is_odd
+
+
+# Queues that no one serves.
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers report the queues that they serve, and check the others, a hundred times a second."""
+    monkeypatch.setattr(served_module, "_SHORTEST_PAUSE", 0.01)
+    monkeypatch.setattr(served_module, "_LONGEST_PAUSE", 0.01)
+
+
+async def reported(concert: Coordinator, queue: str) -> float:
+    """Wait until a consumer reports once more that it serves this queue; the time by the server's clock, in ms."""
+    client, served = raw(concert), JobKeys(concert._ref.keys).served
+    await client.zadd(served, {queue: 0})
+
+    async def is_there() -> bool:
+        return bool(await client.zscore(served, queue))
+
+    await eventually(is_there)
+    return float(await client.zscore(served, queue))
+
+
+def unserved(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings of unserved queues."""
+    return [text for text in caplog.messages if text.startswith("no worker has served")]
+
+
+async def test_worker_warns_once_of_a_queue_that_no_one_serves(
+    any_concert: Coordinator, often: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When it holds jobs: ready, delayed, or waiting for others."""
+    task = any_concert.task(name="t", queue="low")(print)
+    any_concert.task(name="u", queue="empty")(print)
+    async with in_background(any_concert.run_worker("default")):
+        await reported(any_concert, "default")
+        assert unserved(caplog) == []
+        first = await task.enqueue()
+        await eventually(lambda: unserved(caplog))
+        await task.options(delay=60).enqueue()
+        await task.options(after=[first]).enqueue()
+        for _ in range(3):
+            await reported(any_concert, "default")
+        assert unserved(caplog) == ["no worker has served queue 'low' in the last 120 s, and it holds jobs: 1"]
+    async with in_background(any_concert.run_worker("other")):
+        await eventually(lambda: len(unserved(caplog)) == 2)
+    assert unserved(caplog)[1].endswith("it holds jobs: 3")
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("ago_s", [0, 110, 130])
+async def test_queue_that_was_served_lately_is_not_warned_of(
+    any_concert: Coordinator, often: None, caplog: pytest.LogCaptureFixture, ago_s: int, is_known: bool
+) -> None:
+    """By any consumer in the last two minutes; after that, a worker without its tasks warns, too."""
+    if is_known:
+        any_concert.task(name="t", queue="old")(print)
+    await any_concert.enqueue("t", queue="old")
+    async with any_concert.consume("old"):
+        now_ms = await reported(any_concert, "old")
+    await raw(any_concert).zadd(JobKeys(any_concert._ref.keys).served, {"old": now_ms - ago_s * 1000})
+    async with in_background(any_concert.run_worker("default")):
+        for _ in range(3):
+            await reported(any_concert, "default")
+    assert bool(unserved(caplog)) == (ago_s == 130)
+
+
+async def test_queue_that_no_one_has_served_for_a_day_is_forgotten(any_concert: Coordinator, often: None) -> None:
+    """So the set does not grow without bound."""
+    client, served = raw(any_concert), JobKeys(any_concert._ref.keys).served
+    async with any_concert.consume("q"):
+        now_ms = await reported(any_concert, "q")
+        await client.zadd(served, {"yesterday": now_ms - 86_500_000, "today": now_ms - 86_300_000})
+        await reported(any_concert, "q")
+    assert await client.zrange(served, 0, -1) == [b"today", b"q"]
+    assert 86_000_000 < await client.pttl(served) <= 86_400_000
 
 
 @pytest.mark.parametrize(("count", "shown"), [(0, "none"), (20, "t19"), (22, "t19 and 2 more")])

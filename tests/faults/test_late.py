@@ -50,6 +50,7 @@ BOUNDED = {
     "quorum/take": "the lock is held by nobody on this server for one ttl",
     "rate_limits/take": "permits are taken that nobody uses, if they were refused before and are free by now",
     "signals/join": "a place of nobody: what comes for it is handed to the next",
+    "tasks/report_served": "a queue that no one serves counts as served for two minutes",
     "tasks/resolve_dependents": "it passes on what there is by now, as anybody may",
     "tasks/sweep_names": "it drops names that nobody has by now, as anybody may",
     "tasks/watch": "an address of nobody, for three minutes",

@@ -205,6 +205,7 @@ SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
     "tasks/outcomes": ({"ids": ["held"]}, [b""], [b""]),
     "tasks/pause": ({"name": "q", "is_paused": 1, "request": "one"}, 1, 1),
     "tasks/progress": ({"id": "held", "place": 2001, "how_far": "[0.5]", "number": 1}, 1, 1),
+    "tasks/report_served": ({"silent_ms": 1000, "count": 1, "names": ["q", "other"]}, [b"other"], [b"other"]),
     "tasks/unwatch": ({"id": "held", "address": "session.2"}, 0, 0),
     "tasks/workers": ({"cursor": "0"}, [b"0", WORKER.encode()], [b"0", WORKER.encode()]),
 }

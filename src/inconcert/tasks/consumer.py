@@ -19,6 +19,8 @@ from inconcert.errors import NotConnected, OutcomeUnknown, Unavailable
 from inconcert.tasks import worker_lease as lives
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.dependents import Relay, pass_on
+from inconcert.tasks.registry import Registry
+from inconcert.tasks.served_queues import ServedQueues
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.sweeper import Sweeper
 from inconcert.tasks.watchdog import Watchdog
@@ -48,6 +50,7 @@ class Consumer:
 
     Args:
         ref: The way to the open session.
+        registry: The tasks of this process.
         queues: Names of queues, the most urgent first.
         prefetch: How many jobs to claim at once, 1 to 500; no more once they have 1 MiB. More than 1 saves round trips,
             but what is claimed ahead waits for this consumer even if another is idle.
@@ -67,6 +70,7 @@ class Consumer:
     def __init__(
         self,
         ref: SessionRef,
+        registry: Registry,
         queues: tuple[str, ...],
         *,
         prefetch: int = 1,
@@ -83,6 +87,7 @@ class Consumer:
             raise ValueError(f"prefetch is {prefetch!r}; give a whole number from 1 to 500")
         self.queues = queues
         self._ref = ref
+        self._registry = registry
         self._keys = JobKeys(ref.keys)
         self._queues = [self._keys.queue(name) for name in queues]
         self._prefetch = prefetch
@@ -94,7 +99,9 @@ class Consumer:
         if self._opened is not None:
             raise RuntimeError("this consumer is open already; make another with consume()")
         policy = Strict([queue.name for queue in self._queues]) if self._weights is None else Weighted(self._weights)
-        opened = _Opened(self._ref.session, self._keys, self._queues, policy, self._delivery)
+        session = self._ref.session
+        served = ServedQueues(session, self._keys, self.queues, self._registry)
+        opened = _Opened(session, self._keys, self._queues, policy, delivery=self._delivery, served=served)
         opened.open()
         self._opened = opened
         return self
@@ -157,13 +164,21 @@ class _Opened(ClaimConsumer[ClaimedJob]):
     """What an open consumer has: beside what all who claim have, a relay, a thread, and jobs claimed ahead."""
 
     def __init__(
-        self, session: Session, keys: JobKeys, queues: list[QueueKeys], policy: Policy, delivery: Guarantee
+        self,
+        session: Session,
+        keys: JobKeys,
+        queues: list[QueueKeys],
+        policy: Policy,
+        *,
+        delivery: Guarantee,
+        served: ServedQueues,
     ) -> None:
         super().__init__(session, keys, queues)
         self._keys = keys
         self._queues = queues
         self._policy = policy
         self._delivery = delivery
+        self._served = served
         self._relay = Relay(session, keys)
         self._watchdog = Watchdog(session.pool)
         self._is_stopped = False
@@ -245,7 +260,8 @@ class _Opened(ClaimConsumer[ClaimedJob]):
         self._relay.found()
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
-        return [*super()._background(), self._relay.run(), Sweeper(self._session, self._keys).run()]
+        sweeper = Sweeper(self._session, self._keys)
+        return [*super()._background(), self._relay.run(), sweeper.run(), self._served.run()]
 
     async def _end(self) -> None:
         await super()._end()

@@ -5,6 +5,7 @@
     result:ID    string  'succeeded JSON' | 'cancelled ', for its result_ttl
     followers    zset    'id child': who is to be told when the job of this id has ended
     waiting      hash    queue name -> jobs of it that wait for others
+    served       zset    queue name -> when a consumer last reported that it serves it; 1 day
     schedule:... string  last instant of a schedule, server ms; forgotten when nobody looked for 30 days
 
 The others are in _claims/keys.py.  An id without a body is of a job that was cancelled where it was; whoever comes to
@@ -32,6 +33,7 @@ __all__ = [
     "OUTCOMES",
     "PAUSE",
     "PROGRESS",
+    "REPORT_SERVED",
     "RESCHEDULE",
     "RESOLVE_DEPENDENTS",
     "STATS",
@@ -46,11 +48,11 @@ __all__ = [
 class JobKeys(ClaimKeys):
     """The keys of all tasks of a namespace; they share one slot."""
 
-    __slots__ = ("followers", "waiting")
+    __slots__ = ("followers", "served", "waiting")
 
     def __init__(self, keys: Keyspace) -> None:
         super().__init__(partial(keys.shared, "tasks"))
-        self.followers, self.waiting = self._parts("followers", "waiting")
+        self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
 
     def result(self, job_id: str) -> str:
         """What became of this job."""
@@ -86,6 +88,7 @@ WATCH = load("tasks/watch").bind(JobKeys)
 UNWATCH = load("tasks/unwatch").bind()
 CANCEL = load("tasks/cancel").bind(JobKeys, QueueKeys)
 RESCHEDULE = load("tasks/reschedule").bind(JobKeys, QueueKeys)
+REPORT_SERVED = load("tasks/report_served").bind(JobKeys)
 COUNT_CLAIMED = load("tasks/count_claimed").bind()
 PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
 WORKERS = load("tasks/workers").bind(JobKeys)

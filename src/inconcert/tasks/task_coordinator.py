@@ -237,7 +237,7 @@ class TaskCoordinator:
         delivery: Guarantee = "at_least_once",
     ) -> Consumer:
         """An `async for` over the jobs of these queues, the most urgent first, or by weight. See `Consumer`."""
-        return Consumer(self._ref, queues, prefetch=prefetch, weights=weights, delivery=delivery)
+        return Consumer(self._ref, self._registry, queues, prefetch=prefetch, weights=weights, delivery=delivery)
 
     async def run_worker(
         self,

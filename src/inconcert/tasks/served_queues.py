@@ -1,0 +1,69 @@
+"""The background task that reports which queues a consumer serves, and warns of queues with jobs that no one serves."""
+
+import logging
+import random
+from collections.abc import Sequence
+
+import anyio
+
+from inconcert._core.session import Session
+from inconcert._rules.durations import milliseconds
+from inconcert.errors import InconcertError
+from inconcert.tasks.registry import Registry
+from inconcert.tasks.store import REPORT_SERVED, STATS, JobKeys
+
+__all__ = ["ServedQueues"]
+
+_log = logging.getLogger("inconcert.tasks")
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 50.0, 60.0  # seconds
+_SILENT = 120.0  # seconds; a queue that is served is reported twice in this time
+
+
+class ServedQueues:
+    """Reports when it starts, and every minute. It warns of each queue once.
+
+    It checks the queues of the tasks of this process, and those that any consumer has served in the last day.
+
+    Args:
+        session: The open session.
+        keys: The keys of all tasks.
+        queues: The queues that the consumer serves.
+        registry: The tasks of this process.
+    """
+
+    def __init__(self, session: Session, keys: JobKeys, queues: Sequence[str], registry: Registry) -> None:
+        self._session = session
+        self._keys = keys
+        self._queues = queues
+        self._registry = registry
+        self._warned: set[str] = set()
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        while True:
+            try:
+                await self._warn(await self._report())
+            except InconcertError as error:
+                _log.warning("unserved queues cannot be checked yet: %s", error)
+            await anyio.sleep(random.uniform(_SHORTEST_PAUSE, _LONGEST_PAUSE))
+
+    async def _report(self) -> list[str]:
+        """Report the served queues; returns those that no one serves, without those already warned of."""
+        names = (*self._queues, *sorted(self._registry.queues - set(self._queues)))
+        report = REPORT_SERVED(self._keys, silent_ms=milliseconds(_SILENT), count=len(self._queues), names=names)
+        found = await self._session.run(report)
+        return sorted({name.decode() for name in found} - self._warned)
+
+    async def _warn(self, names: list[str]) -> None:
+        if not names:
+            return
+        places = [self._keys.queue(name) for name in names]
+        parts = [key for place in places for key in (place.queue, place.delayed)]
+        _, _, *rows = await self._session.run(STATS(self._keys, queues=parts, names=names))
+        for name, (ready, delayed, waiting, *_) in zip(names, zip(*[iter(rows)] * 6, strict=True), strict=True):
+            if count := ready + delayed + waiting:
+                _log.warning(
+                    "no worker has served queue %r in the last %g s, and it holds jobs: %d", name, _SILENT, count
+                )
+                self._warned.add(name)
