@@ -173,8 +173,8 @@ class Worker:
             )
 
     async def _run(self, job: ClaimedJob) -> None:
-        started_at = time.monotonic()
-        _log.info("%s starts", job, extra=fields_of(job))
+        started_at, fields = time.monotonic(), fields_of(job)
+        _log.info("%s starts", job, extra=fields)
         try:
             if job.is_over:  # lost before it began
                 self._free_a_place()
@@ -190,7 +190,7 @@ class Worker:
                 self._free_a_place()  # so that the next claim goes out along with the acknowledgement
         finally:
             seconds = time.monotonic() - started_at
-            _log.info("%s: %s, it took %.3f s", job, job.outcome, seconds, extra=fields_of(job))
+            _log.info("%s: %s, it took %.3f s", job, job.outcome, seconds, extra=fields)
 
     async def _run_body(self, job: ClaimedJob) -> None:
         if job.is_cancelled:  # before it began
