@@ -45,17 +45,25 @@ class Proxy:
         self._listener: asyncio.Server | None = None
         self._links: set[_Link] = set()
         self._tasks: list[asyncio.Task[None]] = []  # one for each connection that there ever was
+        self._sides: list[_Side] = []  # of all these
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         await self.heal()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
+        self._is_closed = True
         self.refuse()
         self.cut()
         for task in self._tasks:
             task.cancel()
-        for outcome in await asyncio.gather(*self._tasks, return_exceptions=True):
+        outcomes = await asyncio.gather(*self._tasks, return_exceptions=True)
+        for side in self._sides:  # also one whose task was cancelled before it ran, or whose peer does not read
+            side.reset()
+        for side in self._sides:
+            await side.lost.wait()
+        for outcome in outcomes:
             if isinstance(outcome, Exception):
                 raise outcome
 
@@ -151,7 +159,11 @@ class Proxy:
         return listening
 
     def _accept(self, client: "_Side") -> None:
+        if self._is_closed:  # the system accepted it before
+            client.reset()
+            return
         self.opened += 1
+        self._sides.append(client)
         self._tasks.append(asyncio.create_task(self._serve(client)))
 
     async def _serve(self, client: "_Side") -> None:
@@ -160,9 +172,7 @@ class Proxy:
         except OSError:  # the server is down: so is this connection
             client.reset()
             return
-        except BaseException:
-            client.reset()
-            raise
+        self._sides.append(server)
         link = _Link(client, server, self._network, self._end)
         self._links.add(link)
         try:
@@ -230,6 +240,7 @@ class _Side(asyncio.Protocol):
 
     def __init__(self, on_open: "Callable[[_Side], None] | None" = None) -> None:
         self.received: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()  # an empty one is the end
+        self.lost = asyncio.Event()
         self._on_open = on_open
         self._transport: asyncio.Transport | None = None
 
@@ -243,6 +254,7 @@ class _Side(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it ended does not matter
         self.received.put_nowait((time.monotonic(), b""))
+        self.lost.set()
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -255,10 +267,11 @@ class _Side(asyncio.Protocol):
             self.transport.write(data)
 
     def reset(self) -> None:
-        connection = self.transport.get_extra_info("socket")
-        if connection is not None:  # not closed already, as uvloop says it
-            with suppress(OSError):  # nor as asyncio does
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if self.lost.is_set():
+            return
+        with suppress(OSError):  # the peer may have gone
+            connection = self.transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -236,6 +237,31 @@ async def test_refused_until_healed(proxy: Proxy, client: Client) -> None:
     assert await client.line() == b"+PONG\r\n"
     await proxy.heal()
     (await connect(proxy)).writer.close()
+
+
+async def test_connection_that_comes_as_the_proxy_ends_is_closed(server: RealServer) -> None:
+    """Nothing has been done with it yet."""
+    async with Proxy(server.tcp_url) as proxy:
+        client = socket.create_connection(("127.0.0.1", proxy.port))
+        while not proxy.opened:
+            await asyncio.sleep(0)
+    client.setblocking(False)
+    with client, pytest.raises(ConnectionResetError):
+        async with asyncio.timeout(5):
+            await asyncio.get_running_loop().sock_recv(client, 1)
+
+
+async def test_connection_whose_client_does_not_read_is_closed(server: RealServer) -> None:
+    """When it was to end in good order, and what was written before has found no room."""
+    server.command("SET", "large", "x" * 10**8)
+    async with Proxy(server.tcp_url) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        proxy.cut_after_replies(1)
+        writer.write(b"GET large\r\n")
+        await eventually(lambda: proxy.replies == 1 and proxy.open == 0)
+    with pytest.raises(ConnectionResetError):
+        await reader.read()
+    writer.close()
 
 
 async def test_connection_ends_with_either_side(proxy: Proxy, client: Client, server: RealServer) -> None:
