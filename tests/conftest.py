@@ -14,7 +14,7 @@ from inconcert import Coordinator
 from tests.support.eventually import eventually
 from tests.support.raw import close_raw, new_client
 from tests.support.servers import RealServer
-from tests.support.world import World, new_loop, world
+from tests.support.world import World, world
 
 # What users store has no TTL: it is there until it is consumed, trimmed or deleted.
 PERMANENT = re.compile(
@@ -93,19 +93,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """Also in each process that runs tests beside others."""
     options = config.option
     World(least_rights=options.least_rights, database=options.database, loop=options.loop).make()
-    factory = new_loop()
-    if factory is not None:
-        config.pluginmanager.register(_Loops(factory))
+    if options.loop == "uvloop":
+        config.pluginmanager.register(_Loops())
 
 
 class _Loops:
     """Where tests and fixtures run, if not on asyncio's own event loop."""
 
-    def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
-        self._factory = factory
-
     def pytest_asyncio_loop_factories(self) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-        return {world().loop: self._factory}
+        from tests.support.checked_loop import CheckedLoop
+
+        return {"uvloop": CheckedLoop}
 
 
 def pytest_report_header() -> str:
