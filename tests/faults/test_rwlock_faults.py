@@ -231,7 +231,7 @@ async def test_downgrade_without_an_answer_is_a_reader_s_or_lost(own_server: Rea
     """`OutcomeUnknown`; the next renewal finds out, and nobody is inside with a writer meanwhile."""
     async with (
         Proxy(own_server.tcp_url) as proxy,
-        Coordinator(proxy.url, timeout=0.4) as concert,
+        Coordinator(proxy.url, timeout=1.0) as concert,
         Coordinator(own_server.url) as there,
     ):
         lease = await concert.rwlock("doc").write().acquire()

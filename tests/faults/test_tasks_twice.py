@@ -406,12 +406,12 @@ async def test_promote_moves_nothing_early(scene: Scene) -> None:
 async def test_second_reschedule_does_the_same(scene: Scene, delay_ms: int) -> None:
     """The job is in one place, and due as long after the second run."""
     before = await scene.ledger()
+    seconds, _ = await scene.client.time()
     for _ in range(2):
         assert await scene.reschedule("later", delay_ms) == 1
         ledger = await scene.ledger()
         if delay_ms:
             assert ledger == before
-            seconds, _ = await scene.client.time()
             assert await scene.client.zscore(scene.place.delayed, "later") >= seconds * 1000 + delay_ms
         else:
             assert (ledger.ready["q"][-1], ledger.delayed) == ("later", {"q": ["due"]})
