@@ -9,6 +9,9 @@ BENCH ?= locks signals elections chat tasks
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # Tests wait more than they compute, so more of them run at once than there are cores.
 WORKERS ?= 3
+# Of tests/faults, where the event loop matters most.
+FAULTS ?= channel cli embedded failover late link opening rate_limiter_faults signals_faults slow_link strangers \
+  tasks_faults watchdog
 PEERS := arq docket saq streaq taskiq
 
 .DEFAULT_GOAL := help
@@ -21,7 +24,7 @@ help: ## list the verbs
 demo: $(VENV)/.demo ## run the example service, with a server of its own
 	$(BIN)/python -m examples.marketplace.demo
 
-test: lint types docs rights oldest pytest ## everything that must hold before a change goes in
+test: lint types docs rights uvloop oldest pytest ## everything that must hold before a change goes in
 
 lint: $(VENV)/.dev ## style and formatting
 	$(BIN)/ruff check .
@@ -41,17 +44,18 @@ docs: $(VENV)/.dev ## build the site into site/; a warning is an error
 pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
-# What fakeredis shows depends neither on the user nor on the event loop.
-rights: $(VENV)/.dev ## the contract tests as the user that docs/how-to/deploy.md prints, in another database
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" --least-rights --database 5 tests/contract
+# Not what runs on fakeredis: that depends neither on the user nor on the event loop.
+rights: $(VENV)/.dev ## the contract tests on uvloop, as the user that docs/how-to/deploy.md prints, in another database
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" --loop uvloop \
+	  --least-rights --database 5 tests/contract
+
+uvloop: $(VENV)/.dev ## the fault tests of connections, messages, timers and workers on uvloop; FAULTS="link" to choose
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" --loop uvloop \
+	  $(FAULTS:%=tests/faults/test_%.py)
 
 oldest: $(OLDEST)/.installed ## the contract tests, and those of connections, with the oldest versions of what is required
 	$(OLDEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" \
 	  tests/contract tests/faults/test_channel.py tests/faults/test_link.py tests/faults/test_opening.py
-
-# Not in `test`: closing a loop of uvloop has hung after a test now and then.
-uvloop: $(VENV)/.dev ## the contract and fault tests on uvloop
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" --loop uvloop tests/contract tests/faults
 
 bench: $(VENV)/.bench $(PEERS:%=$(VENV)/peers/%/.installed) ## measure beside the peers; BENCH="locks" to choose
 	@for name in $(BENCH); do $(BIN)/python -m benchmarks.$$name || exit 1; done
