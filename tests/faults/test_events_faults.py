@@ -136,7 +136,7 @@ async def test_waiters_go_on_after_a_restart(own_server: RealServer) -> None:
         ]
 
         def both_listen() -> bool:
-            return len(own_server.command("PUBSUB", "CHANNELS", "inconcert:*:[el]*")) == 2
+            return len(own_server.command("PUBSUB", "CHANNELS", "inconcert:?:[el]*")) == 2
 
         await eventually(both_listen)
         for empty in (False, True):
