@@ -86,7 +86,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "join": {"chat": "kitchen", "user": "dee", "request": "request-1", "by": "", "channel": "channel"},
     "leave": {"chat": "kitchen", "user": "bob", "request": "request-1", "by": "ann", "channel": "channel"},
     "members": {"cursor": 0},
-    "all": {},
+    "list": {},
     "news": {},
 }
 

@@ -77,7 +77,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "size": {},
     "count": {"lists": ("word", "red", "highest", "n", "word", "blue")},
     "search": {"query": PLAN, "most": 10, "lists": LISTS},
-    "list": {"prefix": "re"},
+    "words": {"prefix": "re"},
 }
 
 

@@ -456,4 +456,4 @@ async def test_call_that_comes_after_it_was_given_up_takes_nothing(any_concert: 
 
 def test_every_script_is_run_twice() -> None:
     """None was forgotten."""
-    assert {path.stem for path in LUA.glob("*.lua")} == {"take", "give_back"}
+    assert {path.stem for path in LUA.glob("*.lua")} == {"take", "refund"}
