@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from inconcert._claims.keys import DEAD, ClaimKeys
 from inconcert._core.session import Session
+from inconcert._redis.replies import rows
 
 __all__ = ["DeadRow", "read_dead", "read_one_dead"]
 
@@ -28,20 +29,20 @@ async def read_dead(session: Session, keys: ClaimKeys, limit: int) -> list[DeadR
     found: dict[bytes, DeadRow] = {}  # by id: what is set aside between two portions moves the others on
     passed_over, has_more = 0, True
     while has_more and len(found) < limit:
-        has_more, rows = await _read(session, keys, "", passed_over, limit - len(found))
-        passed_over += len(rows)
-        found |= {row.id: row for row in rows}
+        has_more, portion = await _read(session, keys, "", passed_over, limit - len(found))
+        passed_over += len(portion)
+        found |= {row.id: row for row in portion}
     return [*found.values()]
 
 
 async def read_one_dead(session: Session, keys: ClaimKeys, dead_id: str) -> DeadRow | None:
     """The one of this id; None if it was not set aside."""
-    _, rows = await _read(session, keys, dead_id, 0, 1)
-    return rows[0] if rows else None
+    _, found = await _read(session, keys, dead_id, 0, 1)
+    return found[0] if found else None
 
 
 async def _read(
     session: Session, keys: ClaimKeys, dead_id: str, passed_over: int, limit: int
 ) -> tuple[bool, list[DeadRow]]:
     has_more, *flat = await session.run(DEAD(keys, id=dead_id, skip=passed_over, limit=limit))
-    return bool(has_more), [DeadRow(*row) for row in zip(*[iter(flat)] * 4, strict=True)]
+    return bool(has_more), rows(flat, DeadRow)

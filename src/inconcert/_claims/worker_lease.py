@@ -22,7 +22,7 @@ from inconcert._core.held import local_deadline
 from inconcert._core.session import Session
 from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.call import Call
-from inconcert._redis.replies import Reply
+from inconcert._redis.replies import Reply, rows
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotConnected, NotHeld
 
@@ -156,13 +156,13 @@ class WorkerLease(ABC, Generic[C]):
         if self.is_lost:  # also while the reply was under way: then what is in it is for others already
             return [], None
         next_ms, now_ms, *parts = answer
-        rows = [Row(*row) for row in zip(*[iter(parts)] * 7, strict=True)]
-        opened = await self._open(rows, now_ms)
-        is_cut = bool(rows) and next_ms == 0  # perhaps they were too large for one reply, and no queue was seen empty
-        self._policy.took(order, len(rows) if is_cut else count, [row.queue.decode() for row in rows])
-        self._is_behind = len(rows) == count or is_cut
+        found = rows(parts, Row)
+        opened = await self._open(found, now_ms)
+        is_cut = bool(found) and next_ms == 0  # perhaps they were too large for one reply, and no queue was seen empty
+        self._policy.took(order, len(found) if is_cut else count, [row.queue.decode() for row in found])
+        self._is_behind = len(found) == count or is_cut
         self._number += 1  # only now, for opening them may be cancelled, too
-        if len(opened) < len(rows):
+        if len(opened) < len(found):
             next_ms = 0  # the others have ended, and more may lie behind them
         return opened, next_ms / 1000 if next_ms >= 0 else None
 

@@ -1,16 +1,19 @@
 """What the server's error replies mean: whether to ask again, and which error the caller gets."""
 
 import re
-from typing import Any, Self
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self, TypeVar
 
 import redis.exceptions
 
 from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable, WrongState
 
-__all__ = ["ErrorReply", "Reply", "error_for", "is_passing"]
+__all__ = ["ErrorReply", "Reply", "error_for", "is_passing", "rows"]
 
 # One reply as hiredis parses it: integers, bytes, None, lists of these.  The header of each script says which.
 Reply = Any
+
+R = TypeVar("R", bound=NamedTuple)
 
 # The node cannot serve writes now, and executed nothing; another connection, or the same one later, may lead to one
 # that can.
@@ -69,3 +72,12 @@ def error_for(reply: ErrorReply, what: str, *, sends: int) -> InconcertError:
     if reply.code in _PASSING | _REFUSED or "OOM command not allowed" in text:
         return Unavailable(f"{what}: the server refused: {text}")
     return OutcomeUnknown(f"{what}: the server reported an error in the middle: {text}")
+
+
+def rows(flat: Iterable[Any], row_type: type[R]) -> list[R]:
+    """The rows of a reply that has them one after the other, each field by itself.
+
+    Raises:
+        ValueError: The last row lacks a field.
+    """
+    return [row_type._make(row) for row in zip(*[iter(flat)] * len(row_type._fields), strict=True)]

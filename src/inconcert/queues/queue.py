@@ -9,7 +9,7 @@ from inconcert._claims.dead import DeadRow, read_dead
 from inconcert._claims.keys import PURGE, REPLAY
 from inconcert._claims.reason import Reason
 from inconcert._core.session import SessionRef
-from inconcert._redis.replies import Reply
+from inconcert._redis.replies import rows
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON
@@ -17,7 +17,7 @@ from inconcert.errors import InvalidPayload, ItemNotFound
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.get import Getters
 from inconcert.queues.put import Put
-from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys
+from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys, ItemRow, QueueState
 from inconcert.queues.worker_lease import QueueOrder, Terms, read_item
 
 __all__ = ["ITEM_ATTEMPTS", "QUEUE_TTL", "DeadItem", "Queue", "QueueCounts"]
@@ -219,8 +219,8 @@ class Queue:
 
         Cost: 1 round trip.
         """
-        ready, delayed, claimed, dead, _ = await self._inspect()
-        return QueueCounts(ready, delayed, claimed, dead)
+        state, _ = await self._inspect()
+        return QueueCounts(state.ready, state.delayed, state.claimed, state.dead)
 
     async def oldest_age(self) -> float | None:
         """For how many seconds the oldest item that is ready has been there since it was put in; None if none is.
@@ -229,8 +229,8 @@ class Queue:
 
         Cost: 1 round trip.
         """
-        oldest_ms: int = (await self._inspect())[4]
-        return oldest_ms / 1000 if oldest_ms >= 0 else None
+        state, _ = await self._inspect()
+        return state.oldest_ms / 1000 if state.oldest_ms >= 0 else None
 
     async def peek(self, *, limit: int = 10) -> list[JSON]:
         """The items that come next, without taking them; None stands for one that cannot be read, too.
@@ -245,13 +245,13 @@ class Queue:
         """
         if type(limit) is not int or not 1 <= limit <= 1000:
             raise ValueError(f"limit is {limit!r}; give a whole number from 1 to 1,000")
-        shown: list[tuple[bytes, bytes]] = []
+        shown: list[ItemRow] = []
         has_more = True
         while has_more:
-            ready, _, _, _, _, *flat = await self._inspect(len(shown), limit - len(shown))
-            shown += zip(*[iter(flat)] * 2, strict=True)
-            has_more = bool(flat) and len(shown) < min(limit, ready)
-        return [self._read(id_, body) for id_, body in shown]
+            state, portion = await self._inspect(len(shown), limit - len(shown))
+            shown += portion
+            has_more = bool(portion) and len(shown) < min(limit, state.ready)
+        return [self._read(row.id, row.body) for row in shown]
 
     async def purge(self) -> int:
         """Drop all items that nobody has claimed, delayed ones too; returns how many.
@@ -278,8 +278,7 @@ class Queue:
 
         Cost: 1 round trip, and 1 for each further MiB.
         """
-        rows = await read_dead(self._ref.session, self._keys, limit)
-        return [self._dead_item(row) for row in rows]
+        return [self._dead_item(row) for row in await read_dead(self._ref.session, self._keys, limit)]
 
     async def replay(self, item_id: str) -> None:
         """Put an item that was set aside at the back of the queue, as if it were new, under its old id.
@@ -327,8 +326,10 @@ class Queue:
 
     # Below.
 
-    async def _inspect(self, passed_over: int = 0, limit: int = 0) -> Reply:
-        return await self._ref.session.run(INSPECT(self._keys, self._keys.only, skip=passed_over, limit=limit))
+    async def _inspect(self, passed_over: int = 0, limit: int = 0) -> tuple[QueueState, list[ItemRow]]:
+        command = INSPECT(self._keys, self._keys.only, skip=passed_over, limit=limit)
+        ready, delayed, claimed, dead, oldest_ms, *flat = await self._ref.session.run(command)
+        return QueueState(ready, delayed, claimed, dead, oldest_ms), rows(flat, ItemRow)
 
     def _read(self, item_id: bytes, body: bytes) -> JSON:
         try:

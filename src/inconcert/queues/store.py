@@ -15,7 +15,7 @@ from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import load
 
-__all__ = ["INSPECT", "LEAVE", "PURGE_READY", "PUT", "ItemKeys", "item_of"]
+__all__ = ["INSPECT", "LEAVE", "PURGE_READY", "PUT", "ItemKeys", "ItemRow", "QueueState", "item_of"]
 
 
 def item_of(queue: str) -> str:
@@ -59,6 +59,31 @@ class ItemKeys(ClaimKeys):
         """Nobody asks what became of an item."""
         del ids
         return ()
+
+
+class QueueState(NamedTuple):
+    """How a queue is, as the script that inspects it answers.
+
+    Attributes:
+        ready: Items that may be taken now.
+        delayed: Items that may be taken later.
+        claimed: Items that somebody has.
+        dead: Items that were set aside.
+        oldest_ms: For how long the oldest that is ready has been there; -1 if none is.
+    """
+
+    ready: int
+    delayed: int
+    claimed: int
+    dead: int
+    oldest_ms: int
+
+
+class ItemRow(NamedTuple):
+    """An item that is ready; what it was put in as is in its body."""
+
+    id: bytes
+    body: bytes
 
 
 PUT = load("queues/put").bind(ItemKeys, QueueKeys)

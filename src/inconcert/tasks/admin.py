@@ -11,6 +11,7 @@ from inconcert._claims.dead import DeadRow, read_dead, read_one_dead
 from inconcert._claims.keys import PURGE, REPLAY, split_body
 from inconcert._claims.reason import Reason
 from inconcert._core.session import SessionRef
+from inconcert._redis.replies import rows
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON
@@ -18,7 +19,7 @@ from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.job import Job, check_id
-from inconcert.tasks.store import COUNT_CLAIMED, PAUSE, STATS, WORKERS, JobKeys
+from inconcert.tasks.store import COUNT_CLAIMED, PAUSE, STATS, WORKERS, ClaimedCount, JobKeys, StatsRow
 from inconcert.tasks.watch import Watches
 
 __all__ = ["DeadJob", "QueueStats", "TaskStats", "Tasks"]
@@ -132,13 +133,9 @@ class Tasks:
         places = [keys.queue(name) for name in queues]
         parts = [key for place in places for key in (place.queue, place.delayed)]
         running = await self._running()
-        workers, dead, *rows = await self._ref.session.run(STATS(keys, queues=parts, names=queues))
-        found: dict[str, QueueStats] = {}
-        for name, row in zip(queues, zip(*[iter(rows)] * 6, strict=True), strict=True):
-            ready, delayed, waiting, oldest_ms, is_paused, finished = row
-            age = oldest_ms / 1000 if oldest_ms >= 0 else None
-            found[name] = QueueStats(ready, delayed, waiting, running[name], age, bool(is_paused), finished)
-        return TaskStats(workers, dead, found)
+        workers, dead, *flat = await self._ref.session.run(STATS(keys, queues=parts, names=queues))
+        found = zip(queues, rows(flat, StatsRow), strict=True)
+        return TaskStats(workers, dead, {name: _stats(row, running[name]) for name, row in found})
 
     async def pause(self, queue: str) -> None:
         """Let nothing be claimed from a queue until `resume`. What runs goes on, and what is enqueued waits.
@@ -274,8 +271,8 @@ class Tasks:
             cursor, *found = await session.run(WORKERS(keys, cursor=cursor or b"0"))
             if new := set(found) - seen:
                 answer = await session.run(COUNT_CLAIMED(claimed=[keys.claimed(worker.decode()) for worker in new]))
-                for name, count in zip(*[iter(answer)] * 2, strict=True):
-                    running[name.decode()] += count
+                for row in rows(answer, ClaimedCount):
+                    running[row.queue.decode()] += row.jobs
             seen |= new
         return running
 
@@ -290,6 +287,18 @@ class Tasks:
         command = PURGE(self._keys, id=job_id, age_ms=age_ms, keep=keep, request=session.new_address())
         dropped: int = await session.run(command)
         return dropped
+
+
+def _stats(row: StatsRow, running: int) -> QueueStats:
+    return QueueStats(
+        ready=row.ready,
+        delayed=row.delayed,
+        waiting=row.waiting,
+        running=running,
+        oldest_age=row.oldest_ms / 1000 if row.oldest_ms >= 0 else None,
+        is_paused=bool(row.is_paused),
+        finished=row.finished,
+    )
 
 
 def _dead_job(key_ring: KeyRing, row: DeadRow) -> DeadJob:

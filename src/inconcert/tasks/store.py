@@ -16,6 +16,7 @@ Source: docs/explanation/tasks.md
 
 from collections.abc import Iterable
 from functools import partial
+from typing import NamedTuple
 
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._redis.keys import Keyspace
@@ -41,7 +42,9 @@ __all__ = [
     "UNWATCH",
     "WATCH",
     "WORKERS",
+    "ClaimedCount",
     "JobKeys",
+    "StatsRow",
 ]
 
 
@@ -75,6 +78,24 @@ class JobKeys(ClaimKeys):
         """
         check_name("queue", name)
         return QueueKeys(name, *self._parts(f"queue:{name}", f"bell:{name}", f"delayed:{name}"))
+
+
+class ClaimedCount(NamedTuple):
+    """How many jobs of one queue some workers hold."""
+
+    queue: bytes
+    jobs: int
+
+
+class StatsRow(NamedTuple):
+    """How much work one queue has, as the script answers it; `oldest_ms` is -1 if there is no oldest job."""
+
+    ready: int
+    delayed: int
+    waiting: int
+    oldest_ms: int
+    is_paused: int
+    finished: int
 
 
 ENQUEUE = load("tasks/enqueue").bind(JobKeys, QueueKeys)
