@@ -54,7 +54,7 @@ _MUTANTS = [
     Mutant(CounterSemaphore, partial(dies, after=1), "stranded"),
     Mutant(ClockSemaphore, partial(is_crowded, limit=3), "too many hold", seeds=10),
     Mutant(ClockSemaphore, partial(is_crowded, limit=3), "wrong refusal", seeds=10),
-    Mutant(ClockSemaphore, partial(is_crowded, limit=3, behind=0.05), "too many hold"),
+    Mutant(ClockSemaphore, partial(is_crowded, limit=3, behind=0.05), "too many hold", seeds=10),
     Mutant(FairSemaphore, partial(is_crowded, limit=1), "too many hold", seeds=10),
     Mutant(FairSemaphore, partial(is_crowded, limit=3), "too many hold", seeds=10),
     Mutant(FairSemaphore, partial(is_crowded, limit=1), "wrong refusal", seeds=10),
