@@ -1,1 +1,1 @@
-"""Runnable examples, one idea a file, and one whole service."""
+"""Runnable examples, one idea per file, and one whole service."""

@@ -1,7 +1,7 @@
 """A barrier: three workers go through a job in step, and nobody begins a step before all have ended the one before.
 
-Here the workers are coroutines of one process; they may as well sit on three machines.  If one of them dies, the others
-get `BarrierBroken` instead of waiting for ever.
+Here the workers are coroutines of one process; they could just as well run on three machines.  If one of them dies, the
+others get `BarrierBroken` instead of waiting forever.
 
     python -m examples.barrier
 """
@@ -14,7 +14,7 @@ STEPS = ["load", "train", "store"]
 
 
 async def work(concert: Coordinator, number: int, log: list[str], tidied: list[str]) -> None:
-    """Be one worker: end each step with the others."""
+    """Run one worker: it ends each step together with the others."""
     barrier = concert.barrier("epoch", parties=3, timeout=5.0)
     for step in STEPS:
         await asyncio.sleep(0.02 * number)  # the work, which takes each a different time

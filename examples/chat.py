@@ -1,6 +1,6 @@
 """Chat: each member gets everything once, at a time of their own.
 
-A message stays until all members have read it; nobody needs a connection, and whoever joins gets what comes after.
+A message stays until all members have read it; nobody needs to be connected, and a new member gets what comes after.
 
     python -m examples.chat
 """

@@ -1,7 +1,7 @@
-"""A task that runs by itself: one job for each instant, however many workers there are.
+"""A task that runs automatically: one job for each instant, however many workers there are.
 
-Two workers follow the same schedule, as two processes would. Whoever comes first enqueues the job of an instant, and
-the other finds that it is there already.
+Two workers follow the same schedule, as two processes would. The first to come enqueues the job of an instant, and
+the other finds that it exists already.
 
     python -m examples.cron
 """
@@ -15,7 +15,7 @@ concert = Coordinator.embedded()
 reports: asyncio.Queue[datetime] = asyncio.Queue()
 
 
-@concert.cron("* * * * * *")  # with seconds, so that you need not wait: "0 3 * * *" is each night at three
+@concert.cron("* * * * * *")  # with seconds, so that you do not have to wait: "0 3 * * *" is each night at three
 @concert.task(queue="reports")
 async def report() -> None:
     scheduled_at = current_job().scheduled_at

@@ -1,6 +1,6 @@
-"""Delayed tasks: what is due later waits in Redis, and runs in the order in which it is due. It can be rescheduled.
+"""Delayed tasks: a delayed job waits in Redis, and jobs run in the order in which they are due. One is rescheduled.
 
-The server's clock decides, so it does not matter which machine enqueued a job, or whether that one is still there.
+The server's clock decides, so it does not matter which machine enqueued a job, or whether it is still running.
 
     python -m examples.delayed_task
 """

@@ -1,7 +1,7 @@
-"""A signal: services take over new settings as soon as they are deployed, and one that fell behind notices.
+"""A signal: services apply new settings as soon as they are deployed, and a slow service notices that it missed some.
 
-Each subscribes first and loads the settings afterwards, so that no change falls between the two.  A `Gap` says that
-changes were missed; then it loads all of them again from where they are kept.
+Each service subscribes first and loads the settings afterwards, so that no change falls between the two.  A `Gap` says
+that changes were missed; then the service reloads all settings from where they are kept.
 
     python -m examples.deploy_signal
 """
@@ -19,13 +19,13 @@ async def load(concert: Coordinator) -> int:
 
 
 async def deploy(concert: Coordinator, version: int) -> int:
-    """Keep new settings, and tell every process of every service."""
+    """Store new settings, and notify every process of every service."""
     await concert.redis.set("settings", version)
     return await concert.signal("deploy").broadcast(version)
 
 
 async def serve(concert: Coordinator, buffer: int, is_ready: asyncio.Event, is_idle: asyncio.Event) -> list[str]:
-    """Be one service: have the newest settings, whatever happens."""
+    """Run one service, which always has the newest settings."""
     log: list[str] = []
     async with concert.signal("deploy").subscribe(buffer=buffer) as changes:
         settings = await load(concert)

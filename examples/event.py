@@ -1,7 +1,7 @@
 """An event and a latch: a catalogue is imported in four parts, and nobody is served from half of it.
 
-The latch opens when all parts are there, whoever imported them.  The event then lets everyone pass, those who waited
-and those who come later.
+The latch opens when all parts are imported, in whichever process.  The event then lets every request pass, including
+requests that come later.
 
     python -m examples.event
 """
@@ -14,7 +14,7 @@ PARTS = ["books", "films", "games", "music"]
 
 
 async def import_part(concert: Coordinator, part: str, shelf: list[str]) -> None:
-    """Be one of four jobs, on whichever machine."""
+    """Run one of four jobs, on any machine."""
     await asyncio.sleep(0.02)
     shelf.append(part)
     await concert.latch("import", count=len(PARTS)).count_down()
@@ -27,7 +27,7 @@ async def publish(concert: Coordinator) -> None:
 
 
 async def serve(concert: Coordinator, shelf: list[str]) -> str:
-    """Answer one request, as soon as that can be done."""
+    """Answer one request, as soon as possible."""
     await concert.event("catalogue-ready").wait(timeout=10.0)
     return f"{len(shelf)} parts"
 

@@ -1,6 +1,6 @@
-"""A function that runs every so often, in one process at a time, whoever else has it registered.
+"""A function that runs periodically, in one process at a time, although several have registered it.
 
-Here two coordinators stand for two processes of a service.  The first closes, and the second goes on in its rhythm.
+Here two coordinators stand for two processes of a service.  The first closes, and the second keeps to the same rhythm.
 
     python -m examples.every
 """
@@ -18,7 +18,7 @@ runs: list[tuple[str, float]] = []
 
 
 def service(url: str, name: str) -> Coordinator:
-    """Be one process: what `@concert.every` decorates runs while its coordinator is open."""
+    """Run one process: the decorated function runs while its coordinator is open."""
     concert = Coordinator(url)
 
     @concert.every(PERIOD, name="tidy")

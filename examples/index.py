@@ -1,7 +1,7 @@
 """A chat whose history can be searched: each message is indexed under its id, with the time at which it was sent.
 
-The chat forgets what all have read; the index keeps finding it, by words, phrases and beginnings of words, in the order
-of what says most or of what is newest.
+The chat drops messages that all have read; the index still finds them, by words, phrases and prefixes of words, the
+most relevant or the newest first.
 
     python -m examples.index
 """
@@ -20,7 +20,7 @@ TALK = [
 
 
 async def show(history: Index, texts: dict[str, str], query: str, *, newest: bool = False) -> None:
-    """Print what a query finds, the best first."""
+    """Print the results of a query, the best first."""
     hits = await history.search(query, weights={"id": 1} if newest else None, limit=3)
     print(f"{query:20}", " | ".join(texts[hit.id] for hit in hits) or "-")
 

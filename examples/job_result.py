@@ -1,6 +1,6 @@
-"""Jobs that are followed: one whose result is waited for, which reports how far it is, and one that is cancelled.
+"""Following jobs: one reports its progress and returns a result, and another is cancelled.
 
-Nobody polls: whoever waits for a result is woken by the end of the job, in whichever process it runs.
+Nobody polls: the end of the job wakes the callers that wait for its result, in whichever process they run.
 
     python -m examples.job_result
 """

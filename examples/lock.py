@@ -1,6 +1,6 @@
 """A lock: ten cashiers sell from one shelf, and no piece is sold twice.
 
-Looking first and taking afterwards is safe only if nobody else can take in between.  The lock sees to that, for all
+Checking first and taking afterwards is safe only if nobody else can take in between.  The lock ensures that, for all
 coroutines of all processes that use the same server.
 
     python -m examples.lock
@@ -14,7 +14,7 @@ PIECES = 25
 
 
 async def sell(concert: Coordinator, sold: list[int]) -> None:
-    """Be one cashier: take pieces off the shelf until it is empty."""
+    """Run one cashier: take pieces off the shelf until it is empty."""
     while True:
         async with concert.lock("shelf", timeout=5.0) as lease:
             left = int(await concert.redis.get("left") or 0)

@@ -1,7 +1,7 @@
-"""A mailbox: what was sent while its reader was away is there when they come back.
+"""A mailbox: messages sent while the reader is away are there when they return.
 
-A reader who acknowledges what it has handled loses nothing if it dies: the rest comes back.  One who stayed away for
-too long is told how many messages were dropped.
+A reader that acknowledges what it has handled loses nothing if it dies: the other messages are delivered again.  If it
+stays away for too long, it learns how many messages were dropped.
 
     python -m examples.mailbox
 """

@@ -1,6 +1,6 @@
-"""Jobs that run after others: pages are read at the same time, and then one job adds up what they had.
+"""Jobs that run after others: pages are read at the same time, and then one job adds up their results.
 
-A job that waits for others takes no place in any worker.  If one of these does not succeed, it is set aside.
+A job that waits for others takes no place in any worker.  If one of them does not succeed, it is dead-lettered.
 
     python -m examples.pipeline
 """

@@ -1,7 +1,7 @@
-"""A queue: ten pictures, three who make thumbnails of them, one that fails once, and one that cannot be done.
+"""A queue: three consumers make thumbnails of ten pictures; one picture fails once, and another always.
 
-An item is in Redis until it is acknowledged, so whoever fails or dies loses nothing.  The queue has room for five, so
-whoever puts pictures in waits for those who take them out.
+An item is in Redis until it is acknowledged, so a consumer that fails or dies loses nothing.  The queue has room for
+five, so the producer waits for the consumers.
 
     python -m examples.queue
 """
@@ -16,7 +16,7 @@ PICTURES = 10
 
 
 async def work(queue: Queue, tries: Counter[int]) -> None:
-    """Be one of those who make thumbnails."""
+    """Run one of the consumers."""
     async for delivery in queue:
         async with delivery as picture:
             assert isinstance(picture, int)

@@ -1,6 +1,6 @@
 """A quorum lock: hosts make their billing runs one at a time, and one of the three servers may be lost.
 
-Each server grants the lock by itself, and whoever has it on a majority has it.
+Each server grants the lock independently, and the host that has it on a majority of servers has the lock.
 
     python -m examples.quorum_lock
 """
@@ -12,7 +12,7 @@ from inconcert import Coordinator, QuorumLock, QuorumNotReached
 
 
 async def bill(lock: QuorumLock, steps: list[str]) -> None:
-    """Make one host's run as soon as no other makes its own."""
+    """Make one host's run as soon as no other host is running."""
     async with lock:
         steps.append("begin")
         await asyncio.sleep(0.02)

@@ -1,7 +1,7 @@
-"""A rate limiter: 30 letters want out, and the mail service takes 100 a second, 5 of them at once.
+"""A rate limiter: 30 letters are to be sent, and the mail service takes 100 a second, 5 of them at once.
 
-The limit holds for all processes together. Whoever has to wait is told for how long by the server, once, and whoever
-will not wait is told when to come back.
+All processes share the limit. The server tells a waiting caller once how long to wait, and a caller that does not wait
+when to come back.
 
     python -m examples.rate_limit
 """

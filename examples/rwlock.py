@@ -1,6 +1,6 @@
-"""A reader-writer lock: many read a page together, and whoever rewrites it is alone.
+"""A reader-writer lock: many read a page together, and a writer is alone.
 
-A writer who waits keeps later readers out, so neither side starves; and once it has written it goes on as a reader, to
+A waiting writer keeps later readers out, so neither side starves.  Once it has written, it continues as a reader, to
 check its work beside the others.
 
     python -m examples.rwlock
@@ -12,7 +12,7 @@ from inconcert import Coordinator
 
 
 class Page:
-    """Says the same in two columns, except while it is being rewritten."""
+    """A page with the same text in two columns, except while it is being rewritten."""
 
     def __init__(self) -> None:
         self.left = self.right = "first edition"

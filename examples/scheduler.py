@@ -1,6 +1,6 @@
 """A scheduler that runs in one of three processes: kill that one, and watch the next take over.
 
-Each process stands for election, and the one that leads does the work.  The others wait, and send nothing meanwhile.
+Each process stands for election, and the leader does the work.  The others wait, and send nothing meanwhile.
 
     python -m examples.scheduler
 """
@@ -15,7 +15,7 @@ from inconcert import Coordinator
 
 
 async def schedule(url: str, name: str) -> None:
-    """Be one process: lead again and again, until killed."""
+    """Run one process: lead again and again, until killed."""
     async with Coordinator(url) as concert:
         async for term in concert.election("scheduler", ttl=1.0, candidate=name).terms():
             async with term:  # cancelled if the term is lost

@@ -1,6 +1,6 @@
-"""A semaphore: 30 payments want out, and the provider takes 5 at once.
+"""A semaphore: 30 payments are to be made, and the provider takes 5 at once.
 
-The limit holds for all processes together, those who wait are served in their order, and waiting sends nothing.
+All processes share the limit, waiters are served in order, and waiting sends nothing.
 
     python -m examples.semaphore
 """
@@ -11,7 +11,7 @@ from inconcert import Coordinator
 
 
 class Provider:
-    """Takes its time for each payment, and remembers how many it has had at once."""
+    """A provider that takes time for each payment, and remembers how many it has had at once."""
 
     inside = most = paid = 0
 

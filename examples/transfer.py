@@ -1,7 +1,7 @@
-"""Several locks as one: clerks move money between accounts in all directions, and none is made or lost.
+"""Several locks as one: clerks move money between accounts in all directions, and none is created or lost.
 
-Each transfer has both accounts to itself.  Two clerks who move money in opposite directions would wait for each other
-for ever if each locked its first account and then the second; `locks` takes them in one order for all.
+Each transfer has both accounts to itself.  Two clerks that move money in opposite directions would wait for each other
+forever if each locked its first account and then the second; `locks` always takes them in the same order.
 
     python -m examples.transfer
 """

@@ -1,6 +1,6 @@
-"""Priorities: a worker takes what is urgent first, whatever came first.
+"""Priorities: a worker takes the most urgent job first, whatever came first.
 
-A job whose function raises is tried again, after 1 s at first; one whose worker dies is run by another.
+A job whose function raises is retried, after 1 s at first; a job whose worker dies is run by another.
 
     python -m examples.worker
 """

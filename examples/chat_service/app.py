@@ -2,13 +2,13 @@
 
     python -m aiohttp.web -P 8080 examples.chat_service.app:make_app
 
-INCONCERT_URL names the server. A user connects to /users/NAME; a real service would ask for a password. All is JSON:
+INCONCERT_URL names the server. A user connects to /users/NAME; a real service would ask for a password. All is in JSON:
 
-    we say   {"unread": {chat: number}}                               once, at the beginning
+    we send  {"unread": {chat: number}}                               once, at the beginning
              {"chat": chat, "messages": [...], "missed": number}      whenever there is something new
              {"chat": chat, "history": [...]}                         when asked to open a chat
-             {"error": text}                                          when asked for what cannot be
-    we hear  {"do": "create", "users": [user, ...], "text": text}
+             {"error": text}                                          when asked for something impossible
+    we get   {"do": "create", "users": [user, ...], "text": text}
              {"do": "send", "chat": chat, "text": text}
              {"do": "open", "chat": chat}                             and "before": id, for older ones
              {"do": "add", "chat": chat, "user": user}                and likewise "remove"
@@ -31,7 +31,7 @@ sockets = WeakSet[web.WebSocketResponse]()
 
 @routes.get("/users/{user}")
 async def connect(request: web.Request) -> web.WebSocketResponse:
-    """Talk with a user until they go; in any number of windows."""
+    """Talk with a user until they leave; in any number of windows."""
     user = request.match_info["user"]
     socket = web.WebSocketResponse(heartbeat=20)
     await socket.prepare(request)
@@ -49,12 +49,12 @@ async def connect(request: web.Request) -> web.WebSocketResponse:
                     await socket.send_json(answer)
             news.cancel()
     except* ConnectionResetError:
-        pass  # they went while we were speaking
+        pass  # they left while we were sending
     return socket
 
 
 async def tell_news(socket: web.WebSocketResponse, user: str) -> None:
-    """What came while they were away, and then what comes. It counts as read when it was sent without an error."""
+    """Send what came while they were away, and then what comes. It counts as read when it was sent without an error."""
     async with aclosing(concert.chat.listen(user)) as news:
         async for batch in news:
             messages = [asdict(message) for message in batch.messages]
@@ -71,7 +71,7 @@ async def do(
     users: Sequence[str] = (),
     before: int | None = None,
 ) -> dict[str, object]:
-    """What a user asks for, and what we say to it. Whoever sends hears of it in the news, like the others."""
+    """Answer what a user asks for. A sender gets their own message as news, like the other members."""
     match do:
         case "create":
             await concert.chat.create(by, users, text, history=1_000)
@@ -99,7 +99,7 @@ async def say_goodbye(app: web.Application) -> None:  # noqa: ARG001
 
 
 def make_app(argv: list[str]) -> web.Application:  # noqa: ARG001
-    """What `python -m aiohttp.web` runs."""
+    """Make the application that `python -m aiohttp.web` runs."""
     app = web.Application()
     app.add_routes(routes)
     app.cleanup_ctx.append(connected)

@@ -1,4 +1,4 @@
-"""The people of the marketplace: buyers who race for items, and sellers who answer them, all over HTTP."""
+"""The people of the marketplace: buyers that race for items, and sellers that answer them, all over HTTP."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ class Customers:
         sold: How many receipts were given for each item; more than one is a double sale.
         refused: How many purchases came too late.
         said: What was said in the chats of each user, as (chat, text).
-        heard: What each user was told of it.
+        heard: What each user received of it.
     """
 
     def __init__(self, http: httpx.AsyncClient) -> None:
@@ -44,7 +44,7 @@ class Customers:
             await self._talk(receipt["chat_id"], buyer, receipt["seller"], item)
 
     async def _talk(self, chat: str, buyer: str, seller: str, item: str) -> None:
-        self._note(chat, f"I have bought your {item}.", buyer, seller)  # the service has said it for the buyer
+        self._note(chat, f"I have bought your {item}.", buyer, seller)  # the service has sent it for the buyer
         await self._say(chat, "When will it come?", buyer, seller)
         await self.read(seller)
         await self._say(chat, "Tomorrow.", seller, buyer)
@@ -60,7 +60,7 @@ class Customers:
             self.said[member].add((chat, text))
 
     async def read(self, user: str) -> None:
-        """Fetch what a user has not heard yet."""
+        """Fetch what a user has not read yet."""
         response = await self._http.get(f"/users/{user}/messages")
         for message in response.raise_for_status().json():
             self.heard[user].add((message["chat_id"], message["text"]))

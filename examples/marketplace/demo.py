@@ -2,7 +2,7 @@
 
     python -m examples.marketplace.demo
 
-It brings a server of its own, and ends with a list of what must be true, each checked. Exit status 1 if one is not.
+It starts its own server, and ends with a list of facts that it has checked. The exit status is 1 if one is wrong.
 """
 
 import argparse
@@ -29,13 +29,13 @@ from inconcert import Coordinator
 
 BUYERS = [f"buyer-{number}" for number in range(50)]
 PATIENCE = 30.0  # seconds to wait for what takes 10 at most: the lease of a dead worker's heartbeat
-IDLE = 3.0  # seconds to watch the server for when everything is done
+IDLE = 3.0  # seconds to watch the server when everything is done
 
 T = TypeVar("T")
 
 
 class Demo:
-    """One performance, and what was seen of it."""
+    """One run of the demo, and what was observed."""
 
     def __init__(self, redis: Redis, http: httpx.AsyncClient, purchases: int) -> None:
         self.redis = redis
@@ -47,7 +47,7 @@ class Demo:
         self.connections = (0, 0)
 
     async def run(self, victim: int) -> Evidence:
-        """Let the crowd in, kill a worker, wait until all is done, and take the evidence."""
+        """Let the crowd in, kill a worker, wait until all is done, and collect the evidence."""
         await until(self.is_up)
         self.say("a service and two workers are up")
         await self.customers.offer(self.items)
@@ -90,7 +90,7 @@ class Demo:
         )
 
     async def kill(self, victim: int) -> tuple[set[str], float | None]:
-        """Kill a worker with a job in its hands; returns which, and after how many seconds it was done all the same."""
+        """Kill a worker with a job in its hands; returns which, and after how many seconds it was done anyway."""
 
         async def job_in_hand() -> set[str]:
             os.kill(victim, signal.SIGSTOP)  # so that it does not finish while we look
@@ -113,7 +113,7 @@ class Demo:
         self.say("the other worker has sent it")
         return jobs, time.monotonic() - killed_at
 
-    # What it waits for.
+    # Waiting for facts.
 
     async def is_up(self) -> bool:
         try:
@@ -127,7 +127,7 @@ class Demo:
     async def has_sent_all_mail(self) -> bool:
         return await self.redis.hlen("post:sent") >= 3 * len(self.items)
 
-    # What it tells and counts.
+    # Reporting and counting.
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.started_at:5.1f} s  {text}", flush=True)
@@ -140,7 +140,7 @@ class Demo:
             await asyncio.sleep(2.0)
 
     async def count_connections(self) -> None:
-        """Count the service's: it coordinates by scripts and messages, and the rest are commands of its own."""
+        """Count the service's connections: scripts and messages coordinate; the others are for its own commands."""
         clients = await self.redis.client_list()  # pyright: ignore[reportUnknownMemberType] - redis-py's own
         commands = [client["cmd"] for client in clients if client["name"] == "service"]
         shared = sum(command in ("evalsha", "subscribe") for command in commands)
@@ -159,7 +159,7 @@ class Demo:
 
 
 async def until(fact: Callable[[], Awaitable[T]]) -> T:
-    """Ask until the answer is true or patience ends; returns the last answer."""
+    """Ask until the answer is true or time is up; returns the last answer."""
     deadline = time.monotonic() + PATIENCE
     while not (answer := await fact()) and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
@@ -182,7 +182,7 @@ async def main(purchases: int) -> int:
 
 @asynccontextmanager
 async def started() -> AsyncGenerator[tuple[Redis, httpx.AsyncClient, int]]:
-    """A server, a service and two workers; gives ways to the first two, and the process id of one worker."""
+    """Run a server, a service and two workers; yields clients of the first two, and the process id of one worker."""
     async with Coordinator.embedded() as concert:
         with tempfile.TemporaryDirectory() as folder, Processes() as processes:
 

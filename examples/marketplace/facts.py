@@ -1,4 +1,4 @@
-"""What must be true after the demo, and whether it is."""
+"""The facts that must hold after the demo, and their check."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,11 +12,11 @@ Heard = Mapping[str, set[tuple[str, str]]]  # user -> (chat, text)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the customers, the bank, the post office and the server have to say."""
+    """What the customers, the bank, the post office and the server have recorded."""
 
-    wanted: set[str]  # items that somebody has tried to buy
+    wanted: set[str]  # items that a customer has tried to buy
     sold: Counter[str]  # item -> receipts
-    charges: Mapping[str, int]  # item -> payments, those given back too
+    charges: Mapping[str, int]  # item -> payments, including refunded ones
     most_payments: int  # inside the bank at once
     mail: Mapping[str, Mail]  # by job
     refused_mail: int  # sent a second time, and recognised
@@ -40,7 +40,7 @@ class Fact:
 
 
 def facts(seen: Evidence) -> Iterator[Fact]:
-    """Judge the evidence."""
+    """Check the evidence."""
     sold, wanted = len(seen.sold), len(seen.wanted)
     yield Fact("items sold", f"{sold} of {wanted}", seen.sold.keys() == seen.wanted)
 

@@ -1,7 +1,7 @@
 """The world outside the marketplace: a bank and a post office.
 
-Both are stand-ins that take their time, and both keep books in Redis, where the demo reads afterwards what happened.
-Their books are the judge of the marketplace, so nothing here uses a lock: whoever comes is let in, and counted.
+Both are stand-ins with a delay, and both keep records in Redis, where the demo reads afterwards what happened.
+These records are the check on the marketplace, so nothing here uses a lock: every call is let in, and counted.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 
 async def charge(redis: Redis, item_id: str) -> None:
-    """Take the money for an item; the bank writes down how many calls it has inside at once."""
+    """Take the money for an item; the bank records how many calls are inside at once."""
     inside = await redis.incr("bank:inside")
     try:
         await redis.zadd("bank:most", {"inside": inside}, gt=True)  # raised only if greater
@@ -26,7 +26,7 @@ async def charge(redis: Redis, item_id: str) -> None:
 
 
 async def refund(redis: Redis, item_id: str) -> None:
-    """Give the money for an item back."""
+    """Refund the money for an item."""
     await redis.hincrby("bank:refunds", item_id, 1)
 
 
@@ -35,7 +35,7 @@ class Mail:
     to: str
     subject: str
     sent_at: float  # seconds since 1970
-    due_at: float | None  # the same, if it was not to be sent at once
+    due_at: float | None  # the same, if it was delayed
     sent_by: int  # process
 
 
@@ -66,7 +66,7 @@ async def sent_mail(redis: Redis) -> dict[str, Mail]:
 
 
 async def account(redis: Redis) -> tuple[dict[str, int], int]:
-    """How often each item was paid for, and how many payments were inside the bank at once at the most."""
+    """How often each item was paid for, and the largest number of payments inside the bank at once."""
     charges = {_text(item): int(count) for item, count in (await redis.hgetall("bank:charges")).items()}
     return charges, int(await redis.zscore("bank:most", "inside") or 0)
 

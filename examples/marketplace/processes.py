@@ -1,7 +1,7 @@
-"""Processes that end when the one that started them ends, however it ends.
+"""Processes that end when the process that started them ends, however it ends.
 
-Each has a pipe for its standard input, whose other end only the starting process has and never writes to.  The system
-closes it when that process is gone, `kill -9` included; a thread in the child sees it, and ends the child.
+Each has a pipe as its standard input.  Only the starting process has the other end, and never writes to it.  The system
+closes it when that process is gone, `kill -9` included; a thread in the child notices, and ends the child.
 """
 
 import os
@@ -19,7 +19,7 @@ _GRACE = 5.0  # seconds to end in
 
 
 class Processes:
-    """Python modules that run as processes of their own, for the length of a `with`."""
+    """Python modules that run as separate processes, for the length of a `with`."""
 
     def __init__(self) -> None:
         self._started: list[subprocess.Popen[bytes]] = []
@@ -30,7 +30,7 @@ class Processes:
             [sys.executable, "-m", __name__, module, *args],
             env=os.environ | env,
             stdin=subprocess.PIPE,
-            process_group=0,  # Ctrl-C is for the starting process alone
+            process_group=0,  # Ctrl-C is for the starting process only
         )
         self._started.append(process)
         return process.pid
