@@ -1,0 +1,193 @@
+"""The prose is plain technical English: it has none of the phrases that the house style names."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.pages import PAGES, ROOT, blocks, title
+
+# What is read: files, and folders with all Python files in them. Add a folder here when its prose is clean.
+PLACES = [*PAGES, ROOT / "examples"]
+
+_VERB = (
+    r"(?:is|are|was|were|has|have|had|can|cannot|could|may|might|must|will|would|does|do|did"
+    r"|leaves?|finds?|needs?|goes|comes?|holds?|keeps?|makes?|sees?|takes?|knows?|says)\b"
+)
+_NOT_THAT = r"(?!(?:that|which|who|whose|when|where)\b)"
+# What makes a clause of the words behind ", for": a subject in the nominative, or a verb behind a subject.
+_CLAUSES = (
+    r"(?:they|he|she|we|I|nobody|nothing|there)(?! or\b| and\b| but\b) \w",
+    rf"(?:it|this|that|these|those|one|none|each|all|you) (?:{_NOT_THAT}\w+ )?{_VERB}",
+    rf"(?:the|a|an|its|their|each|every|no|any|[A-Z]\w+) (?:{_NOT_THAT}[\w'`-]+ ){{1,4}}{_VERB}",
+    r"\w+ing [^.,:;]*\b(?:is|was|has|would|could)\b",
+)
+
+
+class Phrase(NamedTuple):
+    """What a page must not say.
+
+    Attributes:
+        pattern: A regular expression that finds it in text in which a line break is a space.
+        instead: What a native writer says.
+        flagged: A sentence that has it.
+        allowed: A sentence that looks alike and is right.
+    """
+
+    pattern: str
+    instead: str
+    flagged: str
+    allowed: str
+
+
+PHRASES = {
+    "for ever": Phrase(r"(?i)\bfor ever\b", "forever", "None waits for ever.", "None waits forever, for every caller."),
+    "is no": Phrase(
+        r"\b(?<!here )(?:is|are|was|were) no (?!one\b|(?:longer|more|less|later|\w+er) than\b|longer\b|more than\b)",
+        "is not a",
+        "A cache is no place for jobs.",
+        "There is no history, it is no later than the lease, and it is no longer renewed.",
+    ),
+    "is none": Phrase(
+        r"\b(?<!here )(?:is|are|was|were) none\b",
+        "does not exist",
+        "Instead of a token that is none.",
+        "If there is none.",
+    ),
+    "one who": Phrase(
+        r"(?i)\bone who\b", "a waiter that", "One who waits sends nothing.", "Someone who waits, one whose"
+    ),
+    "whoever": Phrase(
+        r"(?i)\bwhoever\b", "the caller that", "It wakes whoever waits.", "It wakes whichever waits, however."
+    ),
+    "those who": Phrase(
+        r"(?i)\b(?:those|he|she) who\b", "the waiters", "For those who wait.", "For those that wait; she, who"
+    ),
+    "Else": Phrase(r"\bElse\b", "Otherwise", "Else it joins the line.", "Everything else, or else the default."),
+    ", for": Phrase(
+        rf", for (?:{'|'.join(_CLAUSES)})",
+        "because",
+        "Renewals do not wait, for a renewal could come too late.",
+        "A script, for the names that it has, for those that need it, for all queues, for it, or for testing.",
+    ),
+}
+
+
+class Line(NamedTuple):
+    """A piece of prose, and where it begins."""
+
+    number: int
+    text: str
+
+
+def of_page(text: str) -> Iterator[Line]:
+    """The paragraphs, list items and rows of a page, and the comments in its Python."""
+    lines = text.split("\n")
+    for block in blocks(text):
+        count = block.text.count("\n")
+        lines[block.line - 1 : block.line - 1 + count] = [""] * count
+        if block.language == "python":
+            yield from (Line(block.line - 1 + comment.number, comment.text) for comment in comments(block.text))
+
+    begin, gathered = 0, list[str]()
+    for number, line in enumerate([*lines, ""], 1):
+        if gathered and (not line.strip() or re.match(r"\s*(?:[-*|#]|\d+\. |```)", line)):
+            yield Line(begin, " ".join(gathered))
+            gathered = []
+        if line.strip():
+            begin = begin if gathered else number
+            gathered.append(line.strip())
+
+
+def comments(text: str) -> Iterator[Line]:
+    """The comments of a program."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield Line(token.start[0], token.string.lstrip("# "))
+
+
+def of_code(text: str) -> Iterator[Line]:
+    """The docstrings and comments of a program, and the text of the errors that it raises."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            documented = ast.get_docstring(node)
+            if documented:
+                for paragraph in documented.split("\n\n"):
+                    yield Line(node.body[0].lineno, paragraph)
+        elif isinstance(node, ast.Raise):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield Line(part.lineno, part.value)
+    yield from comments(text)
+
+
+def prose(path: Path) -> Iterator[Line]:
+    """What a file says to its readers, without `code` in it."""
+    text = path.read_text("utf-8")
+    for line in of_page(text) if path.suffix == ".md" else of_code(text):
+        yield Line(line.number, " ".join(re.sub(r"`[^`]*`", "`", line.text).split()))
+
+
+def files(places: Iterable[Path]) -> list[Path]:
+    """Each place that is a file, and the Python files of each that is a folder."""
+    return sorted({file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])})
+
+
+@pytest.mark.parametrize("path", files(PLACES), ids=title)
+def test_prose_has_none_of_the_phrases(path: Path) -> None:
+    """It says it in the words of a native writer."""
+    found = [
+        f"{title(path)}:{line.number}: {match[0]!r}; say {phrase.instead!r}: {line.text}"
+        for line in prose(path)
+        for phrase in PHRASES.values()
+        for match in re.finditer(phrase.pattern, line.text)
+    ]
+
+    assert found == []
+
+
+@pytest.mark.parametrize("name", PHRASES)
+def test_phrase_is_found(name: str) -> None:
+    """A sentence that has it is flagged, and one that only looks alike is not."""
+    phrase = PHRASES[name]
+
+    assert re.search(phrase.pattern, phrase.flagged)
+    assert not re.search(phrase.pattern, phrase.allowed)
+
+
+@pytest.mark.parametrize(
+    "flagged",
+    [
+        "It loses nothing, for nobody awaits a read.",
+        "Its id stays, for taking it out would be slow.",
+        "A counter that is ahead, for this was set back.",
+        "Others are not slowed, for each has its own buffer.",
+    ],
+)
+def test_conjunction_is_found(flagged: str) -> None:
+    """`for` with a clause behind it means `because`."""
+    assert re.search(PHRASES[", for"].pattern, flagged)
+
+
+def test_line_breaks_do_not_hide_a_phrase(tmp_path: Path) -> None:
+    """A phrase is found in pages, docstrings, comments and errors, with the line at which its text begins."""
+    page, program = tmp_path / "page.md", tmp_path / "program.py"
+    page.write_text(
+        "# Page\n\nIt waits for\never, `for ever`.\n\n"
+        "```python\nfor_ever = 'for ever'  # for ever\n```\n\n- item\n- for\n  ever\n"
+    )
+    program.write_text(
+        '"""First.\n\nIt waits for\never.\n"""\n\ndef wait():\n'
+        '    # for ever\n    raise ValueError("for ever")\n\nx = "for ever"\n'
+    )
+
+    def numbers(path: Path) -> list[int]:
+        return [line.number for line in prose(path) if re.search(PHRASES["for ever"].pattern, line.text)]
+
+    assert sorted(numbers(page)) == [3, 7, 11]
+    assert sorted(numbers(program)) == [1, 8, 9]
