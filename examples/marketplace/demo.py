@@ -63,14 +63,14 @@ class Demo:
                     crowd.start_soon(self.customers.shop, buyer, wishes)
                 await until(self.is_well_under_way)
                 left_behind, recovered_after = await self.kill(victim)
-            self.say(f"the crowd has gone; {self.customers.refused} came too late")
+            self.say(f"the crowd has gone; {self.customers.refused} purchases came too late")
             await until(self.has_sent_all_mail)
             background.cancel_scope.cancel()
 
         for user in BUYERS + SELLERS:
             await self.customers.read(user)
         await self.count_connections()
-        self.say("everything is done; listening whether it is quiet")
+        self.say(f"everything is done; counting commands for {IDLE:g} s while all is idle")
         idle_commands = await self.count_idle_commands()
         charges, most_payments = await outside.account(self.redis)
         return Evidence(
@@ -107,10 +107,10 @@ class Demo:
             return jobs, None
         os.kill(victim, signal.SIGKILL)
         killed_at = time.monotonic()
-        self.say(f"one worker is killed, with {len(jobs)} e-mail in its hands")
+        self.say(f"one worker is killed, while it sends {len(jobs)} e-mail")
         if not await until(is_done):
             return jobs, None
-        self.say("the other worker has sent it")
+        self.say("the other worker has sent that e-mail")
         return jobs, time.monotonic() - killed_at
 
     # Waiting for facts.

@@ -31,54 +31,62 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
+    primitive: str  # the part of inconcert behind it
     what: str
     found: str
     is_right: bool
 
     def __str__(self) -> str:
-        return f"  {'ok    ' if self.is_right else 'WRONG '} {self.what:<28} {self.found}"
+        return f"  {'ok    ' if self.is_right else 'WRONG '} {self.primitive:<13} {self.what:<28} {self.found}"
 
 
 def facts(seen: Evidence) -> Iterator[Fact]:
     """Check the evidence."""
     sold, wanted = len(seen.sold), len(seen.wanted)
-    yield Fact("items sold", f"{sold} of {wanted}", seen.sold.keys() == seen.wanted)
+    yield Fact("lock", "items sold", f"{sold} of {wanted}", seen.sold.keys() == seen.wanted)
 
     double = {item for counts in (seen.sold, seen.charges) for item, count in counts.items() if count > 1}
-    yield Fact("items sold or paid twice", f"{len(double)}", not double)
+    yield Fact("lock", "items sold or paid twice", f"{len(double)}", not double)
 
     most = seen.most_payments
-    yield Fact("most payments at once", f"{most}, and 5 are allowed", 0 < most <= 5)
+    yield Fact("semaphore", "most payments at once", f"{most}; 5 are allowed", 0 < most <= 5)
 
     sent, expected = len(seen.mail), 3 * wanted
     subjects = {mail.subject for mail in seen.mail.values()}
-    yield Fact("e-mails sent", f"{sent} of {expected}", sent == expected)
-    yield Fact("e-mails lost", f"{expected - len(subjects)}", len(subjects) == expected)
+    yield Fact("task", "e-mails sent", f"{sent} of {expected}", sent == expected)
+    yield Fact("task", "e-mails lost", f"{expected - len(subjects)}", len(subjects) == expected)
     twice = sent - len(subjects)
-    yield Fact("e-mails sent twice", f"{twice}, and {seen.refused_mail} recognised in time", not twice)
+    yield Fact("task", "e-mails sent twice", f"{twice}; recognised in time: {seen.refused_mail}", not twice)
 
     rescued = {job for job in seen.left_behind & seen.mail.keys() if seen.mail[job].sent_by != seen.killed}
     after = "never" if seen.recovered_after is None else f"after {seen.recovered_after:.1f} s"
-    found = f"{len(seen.left_behind)}, and the other one did {len(rescued)}, {after}"
-    yield Fact("jobs of the killed worker", found, 0 < len(seen.left_behind) == len(rescued))
+    found = f"{len(seen.left_behind)}; run by the other one: {len(rescued)}, {after}"
+    yield Fact("task", "jobs of the killed worker", found, 0 < len(seen.left_behind) == len(rescued))
 
     late = [mail.sent_at - mail.due_at for mail in seen.mail.values() if mail.due_at is not None]
-    found = f"{len(late)}, late by {_duration(median(late or [0]))} (median), {_duration(max(late, default=0))} (most)"
-    yield Fact("delayed e-mails sent", found, len(late) == wanted and min(late, default=0) >= 0)
+    found = (
+        f"{len(late)}; late by {_duration(median(late or [0]))} (median), {_duration(max(late, default=0))} (at most)"
+    )
+    yield Fact("delayed task", "delayed e-mails sent", found, len(late) == wanted and min(late, default=0) >= 0)
 
     said = sum(map(len, seen.said.values()))
     heard = sum(len(lines & seen.heard.get(user, set())) for user, lines in seen.said.items())
-    yield Fact("chat messages delivered", f"{heard} of {said}", seen.heard == seen.said)
+    yield Fact("chat", "chat messages delivered", f"{heard} of {said}", seen.heard == seen.said)
 
     shared, own = seen.connections
-    yield Fact("service's connections", f"{shared} for all coordination, {own} for its own commands", 0 < shared <= 3)
-    yield Fact("commands while idle", f"{seen.idle_commands:.1f} per second", seen.idle_commands < 5)
+    yield Fact(
+        "coordinator",
+        "service's connections",
+        f"{shared} for all coordination, {own} for its own commands",
+        0 < shared <= 3,
+    )
+    yield Fact("coordinator", "commands while idle", f"{seen.idle_commands:.1f} per second", seen.idle_commands < 5)
 
 
 def report(found: Iterable[Fact]) -> int:
-    """Print the facts; returns the exit status, 1 if one is wrong."""
+    """Print the facts, each with the primitive behind it; returns the exit status, 1 if one is wrong."""
     found = list(found)
-    print("", *found, "", sep="\n")
+    print("", "What must be true, and the part of inconcert behind it:", "", *found, "", sep="\n")
     return 0 if all(fact.is_right for fact in found) else 1
 
 

@@ -4,6 +4,7 @@ Start as many as you like with `python -m examples.marketplace.worker`; INCONCER
 """
 
 import asyncio
+import logging
 import signal
 from collections.abc import Awaitable, Callable
 
@@ -46,4 +47,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(format="         the log of worker process %(process)d: %(message)s")
     asyncio.run(main())
