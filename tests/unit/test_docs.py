@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import inconcert
-from tests.support.pages import DOCS, PAGES, ROOT, Block, anchors, links, python, targets, title
+from tests.support.pages import DOCS, PAGES, ROOT, Block, anchors, blocks, links, python, targets, title
 
 URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
 FILES = f"{URLS['Source']}/blob/main/"
@@ -75,6 +75,30 @@ def test_every_page_is_in_the_navigation() -> None:
 
     assert found
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+
+
+def test_script_that_contributing_shows_is_one_of_ours() -> None:
+    """Whole, so that its header is one that the other tests have checked."""
+    (shown,) = [
+        block.text for block in blocks((ROOT / "CONTRIBUTING.md").read_text("utf-8")) if block.language == "lua"
+    ]
+    name = shown.removeprefix("-- ").partition(":")[0]
+
+    assert shown == (ROOT / "src/inconcert/_lua" / f"{name}.lua").read_text("utf-8")
+
+
+def test_decisions_have_one_form_and_are_listed() -> None:
+    """They are numbered without gaps, say why and what follows, and their list has their titles."""
+    folder = DOCS / "contributing" / "decisions"
+    records = sorted(path for path in folder.glob("*.md") if path.stem != "index")
+    table = (folder / "index.md").read_text("utf-8")
+
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))
+    for number, record in enumerate(records, 1):
+        text = record.read_text("utf-8")
+        heading = text.partition("\n")[0].removeprefix(f"# {number}. ")
+        assert f"| [{number}]({record.name}) | {heading} |" in table
+        assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"], record.name
 
 
 def test_reference_has_every_public_name() -> None:
