@@ -151,6 +151,18 @@ def test_make_docs_fails_for_a_warning(tmp_path: Path) -> None:
     assert "#there" in broken.stderr
 
 
+def test_hooks_check_what_make_lint_checks() -> None:
+    """Each command of `make lint` runs before a commit, on the files of the commit."""
+    lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    hooks = re.findall(
+        r"^ +entry: \.venv/bin/(.*)$", (ROOT / ".pre-commit-config.yaml").read_text("utf-8"), re.MULTILINE
+    )
+
+    assert lint
+    commands = [line.strip().removeprefix("$(BIN)/").removesuffix(" .") for line in lint[1].splitlines()]
+    assert [hook.removesuffix(" --force-exclude") for hook in hooks] == commands
+
+
 def test_broken_python_is_found_with_its_line() -> None:
     """A block that does not parse is reported by its line on the page."""
     text = "# Page\n\n- item\n\n    ```python\n    await one()\n    two(\n    ```\n"
