@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from types import TracebackType
 from typing import Literal, Protocol
 
-from inconcert._claims.reason import Reason
+from inconcert._claims.dead_letters import Reason
 from inconcert._core.body import Body
 from inconcert.errors import InconcertError, NotHeld
 

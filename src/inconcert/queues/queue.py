@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from typing import Self, get_args
 
 from inconcert._claims.consumer import Guarantee
-from inconcert._claims.dead import DeadRow, read_dead
-from inconcert._claims.keys import PURGE, REPLAY
-from inconcert._claims.reason import Reason
+from inconcert._claims.dead_letters import DeadLetter, DeadLetters
 from inconcert._core.session import SessionRef
 from inconcert._redis.replies import rows
 from inconcert._rules import durations
-from inconcert._rules.durations import Seconds, milliseconds
+from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
 from inconcert.errors import InvalidPayload, ItemNotFound
 from inconcert.queues.delivery import Delivery
@@ -123,6 +121,7 @@ class Queue:
         self._ref = ref
         self._getters = getters
         self._keys = ItemKeys(ref.keys, name)
+        self._dead_letters = DeadLetters(ref, self._keys)
         self._terms = Terms(name, order, durations.ttl(ttl), max_attempts, delivery)
         self._maxsize = maxsize
 
@@ -251,7 +250,7 @@ class Queue:
             state, portion = await self._inspect(len(shown), limit - len(shown))
             shown += portion
             has_more = bool(portion) and len(shown) < min(limit, state.ready)
-        return [self._read(row.id, row.body) for row in shown]
+        return [self._read(row.id.decode(), row.body) for row in shown]
 
     async def purge(self) -> int:
         """Drop all items that nobody has claimed, delayed ones too; returns how many.
@@ -278,7 +277,7 @@ class Queue:
 
         Cost: 1 round trip, and 1 for each further MiB.
         """
-        return [self._dead_item(row) for row in await read_dead(self._ref.session, self._keys, limit)]
+        return [self._dead_item(letter) for letter in await self._dead_letters.latest(limit=limit)]
 
     async def replay(self, item_id: str) -> None:
         """Put an item that was set aside at the back of the queue, as if it were new, under its old id.
@@ -291,10 +290,7 @@ class Queue:
 
         Cost: 1 round trip.
         """
-        session = self._ref.session
-        request = session.new_address()
-        command = REPLAY(self._keys, self._keys.only, id=item_id, envelope="", name="", request=request)
-        if not await session.run(command):
+        if not await self._dead_letters.replay(item_id, self._keys.only):
             raise ItemNotFound(self.name, item_id)
 
     async def purge_dead(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:
@@ -312,17 +308,7 @@ class Queue:
 
         Cost: 1 round trip for 500 items.
         """
-        age_ms = milliseconds(durations.in_seconds("older_than", older_than))
-        if type(keep) is not int or keep < 0:
-            raise ValueError(f"keep is {keep!r}; give a whole number from 0")
-        session = self._ref.session
-        total = 0
-        while True:
-            command = PURGE(self._keys, id="", age_ms=age_ms, keep=keep, request=session.new_address())
-            dropped: int = await session.run(command)
-            total += dropped
-            if dropped < _MOST:
-                return total
+        return await self._dead_letters.purge_all(older_than=older_than, keep=keep)
 
     # Below.
 
@@ -331,12 +317,12 @@ class Queue:
         ready, delayed, claimed, dead, oldest_ms, *flat = await self._ref.session.run(command)
         return QueueState(ready, delayed, claimed, dead, oldest_ms), rows(flat, ItemRow)
 
-    def _read(self, item_id: bytes, body: bytes) -> JSON:
+    def _read(self, item_id: str, body: bytes) -> JSON:
         try:
-            return read_item(self._ref.session.key_ring, self.name, item_id.decode(), body)
+            return read_item(self._ref.session.key_ring, self.name, item_id, body)
         except InvalidPayload:
             return None
 
-    def _dead_item(self, row: DeadRow) -> DeadItem:
-        why, item = Reason.read(row.reason), self._read(row.id, row.body)
-        return DeadItem(row.id.decode(), item, why.reason, why.attempts, float(row.died_ms) / 1000, why.traceback)
+    def _dead_item(self, letter: DeadLetter) -> DeadItem:
+        why, item = letter.reason, self._read(letter.id, letter.body)
+        return DeadItem(letter.id, item, why.reason, why.attempts, letter.died_at, why.traceback)

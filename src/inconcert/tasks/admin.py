@@ -7,13 +7,11 @@ from typing import cast
 
 import msgspec
 
-from inconcert._claims.dead import DeadRow, read_dead, read_one_dead
-from inconcert._claims.keys import PURGE, REPLAY, split_body
-from inconcert._claims.reason import Reason
+from inconcert._claims.dead_letters import DeadLetter, DeadLetters
+from inconcert._claims.keys import split_body
 from inconcert._core.session import SessionRef
 from inconcert._redis.replies import rows
-from inconcert._rules import durations
-from inconcert._rules.durations import Seconds, milliseconds
+from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
@@ -24,7 +22,7 @@ from inconcert.tasks.watch import Watches
 
 __all__ = ["DeadJob", "QueueStats", "TaskStats", "Tasks"]
 
-_MOST = 500  # jobs in one script that drops them
+_UNREADABLE = Envelope("?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +104,7 @@ class Tasks:
         self._ref = ref
         self._keys = keys
         self._watches = watches
+        self._dead_letters = DeadLetters(ref, keys)
 
     def job(self, job_id: str) -> Job:
         """The job of this id, to ask for its status or result; no I/O, so it may not exist.
@@ -168,8 +167,9 @@ class Tasks:
 
         Cost: 1 round trip, and 1 for each further MiB.
         """
-        session = self._ref.session
-        return [_dead_job(session.key_ring, row) for row in await read_dead(session, self._keys, limit)]
+        letters = await self._dead_letters.latest(limit=limit)
+        key_ring = self._ref.session.key_ring
+        return [_dead_job(key_ring, letter) for letter in letters]
 
     async def replay(
         self,
@@ -198,29 +198,22 @@ class Tasks:
 
         Cost: 2 round trips.
         """
-        keys = self._keys
-        session = self._ref.session
-        row = await read_one_dead(session, keys, check_id(job_id))
-        if row is None:
+        letter = await self._dead_letters.find(check_id(job_id))
+        if letter is None:
             raise JobNotFound(job_id, among_the_dead=True)
-        envelope = b""
+        key_ring = self._ref.session.key_ring
+        changes = {name: value for name, value in (("args", args), ("kwargs", kwargs)) if value is not None}
+        changed = b""
         try:
-            old = open_envelope(session.key_ring.verify(JOB, job_id, split_body(row.body)[1]))
+            envelope = open_envelope(key_ring.verify(JOB, job_id, split_body(letter.body)[1]))
         except InvalidPayload:
-            if args is not None or kwargs is not None:
+            if changes:
                 raise
-            old = Envelope("?")
-        if args is not None or kwargs is not None:
-            changed = msgspec.structs.replace(
-                old,
-                args=old.args if args is None else args,
-                kwargs=old.kwargs if kwargs is None else kwargs,
-            )
-            envelope = session.key_ring.sign(JOB, job_id, seal(changed))
-        place = keys.queue(queue or _dead_job(session.key_ring, row).queue)
-        request = session.new_address()
-        command = REPLAY(keys, place, id=job_id, envelope=envelope, name=old.unique, request=request)
-        if not await session.run(command):
+            envelope = _UNREADABLE
+        if changes:
+            changed = key_ring.sign(JOB, job_id, seal(msgspec.structs.replace(envelope, **changes)))
+        place = self._keys.queue(queue or letter.queue)
+        if not await self._dead_letters.replay(job_id, place, envelope=changed, unique=envelope.unique):
             raise JobNotFound(job_id, among_the_dead=True)
 
     async def purge(self, job_id: str) -> None:
@@ -232,7 +225,7 @@ class Tasks:
 
         Cost: 1 round trip.
         """
-        if not await self._purge(check_id(job_id)):
+        if not await self._dead_letters.purge(check_id(job_id)):
             raise JobNotFound(job_id, among_the_dead=True)
 
     async def purge_all(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:
@@ -250,15 +243,7 @@ class Tasks:
 
         Cost: 1 round trip for 500 jobs.
         """
-        age_ms = milliseconds(durations.in_seconds("older_than", older_than))
-        if type(keep) is not int or keep < 0:
-            raise ValueError(f"keep is {keep!r}; give a whole number from 0")
-        total = 0
-        while True:
-            dropped = await self._purge("", age_ms=age_ms, keep=keep)
-            total += dropped
-            if dropped < _MOST:
-                return total
+        return await self._dead_letters.purge_all(older_than=older_than, keep=keep)
 
     # Below.
 
@@ -281,13 +266,6 @@ class Tasks:
         request = session.new_address()
         await session.run(PAUSE(keys, keys.queue(queue), name=queue, is_paused=is_paused, request=request))
 
-    async def _purge(self, job_id: str, *, age_ms: int = 0, keep: int = 0) -> int:
-        """Drop some, and return how many."""
-        session = self._ref.session
-        command = PURGE(self._keys, id=job_id, age_ms=age_ms, keep=keep, request=session.new_address())
-        dropped: int = await session.run(command)
-        return dropped
-
 
 def _stats(row: StatsRow, running: int) -> QueueStats:
     return QueueStats(
@@ -301,20 +279,19 @@ def _stats(row: StatsRow, running: int) -> QueueStats:
     )
 
 
-def _dead_job(key_ring: KeyRing, row: DeadRow) -> DeadJob:
+def _dead_job(key_ring: KeyRing, letter: DeadLetter) -> DeadJob:
     try:
-        envelope = open_envelope(key_ring.verify(JOB, row.id.decode(), split_body(row.body)[1]))
+        envelope = open_envelope(key_ring.verify(JOB, letter.id, split_body(letter.body)[1]))
     except InvalidPayload:
-        envelope = Envelope("?")
-    why = Reason.read(row.reason)
+        envelope = _UNREADABLE
     return DeadJob(
-        id=row.id.decode(),
+        id=letter.id,
         name=envelope.name,
         args=cast("Sequence[JSON]", envelope.args),
         kwargs=cast("Mapping[str, JSON]", envelope.kwargs),
-        queue=row.reason.partition(b"\n")[2].decode(),
-        reason=why.reason,
-        traceback=why.traceback,
-        attempts=why.attempts,
-        died_at=float(row.died_ms) / 1000,
+        queue=letter.queue,
+        reason=letter.reason.reason,
+        traceback=letter.reason.traceback,
+        attempts=letter.reason.attempts,
+        died_at=letter.died_at,
     )

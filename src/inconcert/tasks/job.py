@@ -8,8 +8,8 @@ from typing import TypeVar, overload
 import anyio
 import msgspec
 
+from inconcert._claims.dead_letters import Reason
 from inconcert._claims.ends import ENDED_WITH_DEPENDENTS
-from inconcert._claims.reason import Reason
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds

@@ -1,0 +1,190 @@
+"""Dead letters: jobs and items that were set aside; why, and listing, replaying and dropping them.
+
+Redis keeps a dead letter until an operator replays or drops it.
+"""
+
+import traceback as tracebacks
+from typing import NamedTuple, Self
+
+import msgspec
+
+from inconcert._claims.keys import DEAD, PURGE, REPLAY, ClaimKeys, QueueKeys
+from inconcert._core.session import SessionRef
+from inconcert._redis.replies import rows
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds, milliseconds
+from inconcert._rules.limits import whole
+from inconcert._rules.payloads import encode
+
+__all__ = ["DeadLetter", "DeadLetters", "Reason"]
+
+_LONGEST_REASON = 1_000  # characters
+_LONGEST_TRACEBACK = 10_000  # characters, the last of it
+_MOST_SHOWN = 1000  # in one call
+_MOST_DROPPED = 500  # in one script
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why something was set aside: text for people to read, never code.
+
+    Attributes:
+        reason: The last error, in one line.
+        traceback: Where it was raised; empty if nothing was.
+        attempts: How many attempts there were.
+    """
+
+    reason: str
+    traceback: str = ""
+    attempts: int = 0
+
+    @classmethod
+    def of(cls, error: BaseException | None, attempts: int) -> Self:
+        """The reason that an error is; without one it was nacked."""
+        if error is None:
+            return cls("nacked", "", attempts)
+        # Not str(error): that of a user's own class may fail.
+        line = tracebacks.format_exception_only(error)[-1].strip()
+        lines = "".join(tracebacks.format_exception(error))
+        return cls(_clean(line[:_LONGEST_REASON]), _clean(lines[-_LONGEST_TRACEBACK:]), attempts)
+
+    @classmethod
+    def read(cls, text: bytes) -> Self:
+        """Read what was stored, with or without the name of the queue behind it."""
+        try:
+            return msgspec.json.decode(text.partition(b"\n")[0], type=cls)
+        except msgspec.MsgspecError:
+            return cls("the reason cannot be read")
+
+    def stored(self) -> bytes:
+        """The reason as it is stored: JSON, in one line."""
+        return encode("the reason", {"reason": self.reason, "traceback": self.traceback, "attempts": self.attempts})
+
+
+class DeadLetter(NamedTuple):
+    """A job or an item that was set aside.
+
+    Attributes:
+        id: Which one.
+        body: What it was put in as, behind the instant of that.
+        queue: The name of the queue that it came from; empty for the only one.
+        reason: Why it was set aside.
+        died_at: When, in seconds since 1970 by the server's clock.
+    """
+
+    id: str
+    body: bytes
+    queue: str
+    reason: Reason
+    died_at: float
+
+
+class _Row(NamedTuple):
+    """One dead letter, as the script answers it."""
+
+    id: bytes
+    died_ms: bytes
+    reason: bytes
+    body: bytes
+
+    def read(self) -> DeadLetter:
+        queue = self.reason.partition(b"\n")[2].decode()
+        return DeadLetter(self.id.decode(), self.body, queue, Reason.read(self.reason), float(self.died_ms) / 1000)
+
+
+class DeadLetters:
+    """All that was set aside under one tag.
+
+    Args:
+        ref: The way to the open session.
+        keys: Of all that is claimed under that tag.
+    """
+
+    def __init__(self, ref: SessionRef, keys: ClaimKeys) -> None:
+        self._ref = ref
+        self._keys = keys
+
+    async def latest(self, *, limit: int) -> list[DeadLetter]:
+        """Those that were set aside, the latest first.
+
+        Raises:
+            ValueError: `limit` is not from 1 to 1,000.
+
+        Cost: 1 round trip for each MiB, so that none holds up other replies.
+        """
+        whole("limit", limit, most=_MOST_SHOWN)
+        found: dict[bytes, _Row] = {}  # by id: what is set aside between two portions moves the others on
+        passed_over, has_more = 0, True
+        while has_more and len(found) < limit:
+            has_more, portion = await self._read("", passed_over, limit - len(found))
+            passed_over += len(portion)
+            found |= {row.id: row for row in portion}
+        return [row.read() for row in found.values()]
+
+    async def find(self, dead_id: str) -> DeadLetter | None:
+        """The one of this id; None if it is not among the dead.
+
+        Cost: 1 round trip.
+        """
+        _, found = await self._read(dead_id, 0, 1)
+        return found[0].read() if found else None
+
+    async def replay(self, dead_id: str, queue: QueueKeys, *, envelope: bytes = b"", unique: str = "") -> bool:
+        """Put one at the back of this queue, as if it were new; returns whether it was among the dead.
+
+        Args:
+            dead_id: Which one.
+            queue: Where it goes.
+            envelope: Another body than it had; empty for the one that it has.
+            unique: The name that it has again unless another has it now; empty for none.
+
+        Cost: 1 round trip.
+        """
+        session = self._ref.session
+        request = session.new_address()
+        command = REPLAY(self._keys, queue, id=dead_id, envelope=envelope, name=unique, request=request)
+        return bool(await session.run(command))
+
+    async def purge(self, dead_id: str) -> bool:
+        """Drop one; returns whether it was among the dead.
+
+        Cost: 1 round trip.
+        """
+        return await self._purge(dead_id) > 0
+
+    async def purge_all(self, *, older_than: Seconds, keep: int) -> int:
+        """Drop the oldest, and return how many they were.
+
+        Args:
+            older_than: Only those that were set aside longer ago than this, in seconds.
+            keep: How many stay whatever their age, the latest; 0 for none.
+
+        Raises:
+            ValueError: A number is out of its range.
+
+        Cost: 1 round trip for 500.
+        """
+        age_ms = milliseconds(durations.in_seconds("older_than", older_than))
+        if type(keep) is not int or keep < 0:
+            raise ValueError(f"keep is {keep!r}; give a whole number from 0")
+        total = 0
+        while True:
+            dropped = await self._purge("", age_ms=age_ms, keep=keep)
+            total += dropped
+            if dropped < _MOST_DROPPED:
+                return total
+
+    # Below.
+
+    async def _read(self, dead_id: str, passed_over: int, limit: int) -> tuple[bool, list[_Row]]:
+        has_more, *flat = await self._ref.session.run(DEAD(self._keys, id=dead_id, skip=passed_over, limit=limit))
+        return bool(has_more), rows(flat, _Row)
+
+    async def _purge(self, dead_id: str, *, age_ms: int = 0, keep: int = 0) -> int:
+        session = self._ref.session
+        command = PURGE(self._keys, id=dead_id, age_ms=age_ms, keep=keep, request=session.new_address())
+        dropped: int = await session.run(command)
+        return dropped
+
+
+def _clean(text: str) -> str:
+    return text.encode(errors="replace").decode()
