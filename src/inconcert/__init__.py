@@ -9,7 +9,7 @@ from inconcert._core.lease import Lease
 from inconcert._version import __version__
 from inconcert.barrier import Barrier
 from inconcert.chat.chats import Chats
-from inconcert.chat.reading import Batch, Message
+from inconcert.chat.messages import Batch, Message
 from inconcert.coordinator import Coordinator
 from inconcert.elections.election import Election
 from inconcert.elections.record import ElectionRecord

@@ -832,9 +832,9 @@ async def test_names_of_chats_and_users_never_meet(chat: Chats) -> None:
 @pytest.mark.parametrize("name", ["ann", "{}", "}{", "{a}:b"])
 def test_keys_that_change_together_lie_in_one_slot(name: str) -> None:
     """What is between the first braces is the same, whatever a chat or a user is called."""
-    places = Coordinator().chat._places
-    lists = places.of_lists(name)
-    keys, chats = places.of_chat(name), places.list_of(name, name)
+    keyspace = Coordinator().chat._keys
+    lists = keyspace.user_lists(name)
+    keys, chats = keyspace.chat(name), keyspace.user_list(name, name)
 
     assert len({key.split("}")[0] for key in (*keys, chats)}) == 1
     assert [len({key.split("}")[0] for key in pair}) for pair in lists] == [1] * 4

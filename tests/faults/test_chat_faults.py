@@ -17,7 +17,7 @@ import pytest
 from inconcert import Chats, Coordinator, InconcertError, NotAMember, Unavailable, WrongState
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
-from inconcert.chat.places import ListKeys
+from inconcert.chat.keys import ListKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
@@ -63,13 +63,13 @@ async def contents(concert: Coordinator) -> dict[str, tuple[Any, bool]]:
 async def listed(concert: Coordinator, user: str) -> list[str]:
     """The chats on a user's list."""
     client: Any = raw(concert)
-    entries = [await client.smembers(keys.chats) for keys in concert.chat._places.of_lists(user)]
+    entries = [await client.smembers(keys.chats) for keys in concert.chat._keys.user_lists(user)]
     return [entry.decode().split()[0] for entry in chain(*entries)]
 
 
 async def nothing_is_under_way(concert: Coordinator) -> None:
     """Return when the server has answered all that the coordinator sent before."""
-    await concert._ref.session.run(load("chat/members")(concert.chat._places.of_chat("nobody's"), cursor=0))
+    await concert._ref.session.run(load("chat/members")(concert.chat._keys.chat("nobody's"), cursor=0))
 
 
 # Each script, run twice.
@@ -93,9 +93,9 @@ RUNS: dict[str, dict[str, Any]] = {
 
 async def run(concert: Coordinator, verb: str, chat_id: str, user: str, /, **named: Any) -> Reply:
     """Run a script once, on a chat and, if it needs that, on the list of this user."""
-    places = concert.chat._places
-    keys = places.of_chat(chat_id)
-    lists = ListKeys(places.list_of(user, chat_id), keys.heads)
+    keyspace = concert.chat._keys
+    keys = keyspace.chat(chat_id)
+    lists = ListKeys(keyspace.user_list(user, chat_id), keys.heads)
     if verb == "create":
         named["chats"] = [lists.chats]
     return await concert._ref.session.run(load(f"chat/{verb}")(keys, lists, **named))
@@ -121,10 +121,10 @@ def test_every_script_is_run_twice_here() -> None:
 @pytest.mark.parametrize("verb", RUNS)
 async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coordinator, verb: str) -> None:
     """A script whose reply was lost is sent again: what its header says of the second run is so."""
-    session, places = any_concert._ref.session, any_concert.chat._places
+    session, keyspace = any_concert._ref.session, any_concert.chat._keys
     users = ("ann", "bob", "cy")
-    chats = [places.list_of(member, "kitchen") for member in users]
-    create = load("chat/create")(places.of_chat("kitchen"), chats=chats, **NEW, body='"hello"', users=users)
+    chats = [keyspace.user_list(member, "kitchen") for member in users]
+    create = load("chat/create")(keyspace.chat("kitchen"), chats=chats, **NEW, body='"hello"', users=users)
     await session.run(create)
     await send(any_concert, "kitchen")
     user = "dee" if verb == "join" else "bob"
@@ -168,7 +168,7 @@ async def test_memory_of_requests_moves_on_with_time(chat: Chats, concert: Coord
     """A request is known for at least a minute: what is older makes room, and ends by itself."""
     client: Any = raw(concert)
     chat_id = await chat.create("ann", ["bob"], "hello")
-    keys = chat._places.of_chat(chat_id)
+    keys = chat._keys.chat(chat_id)
     answers: dict[str, Any] = {}
     for number in range(3):
         answers[f"r{number}"] = await send(concert, chat_id, f"r{number}")
@@ -185,7 +185,7 @@ async def test_memory_of_requests_is_bounded(chat: Chats, concert: Coordinator) 
     """However fast members send, it holds at most two times 10,000 of them."""
     client: Any = raw(concert)
     chat_id = await chat.create("ann", ["bob"], "hello")
-    keys = chat._places.of_chat(chat_id)
+    keys = chat._keys.chat(chat_id)
     await chat.send(chat_id, "ann", "x")
     await client.hset(keys.recent, mapping={f"r{number}": "1 1" for number in range(9_998)})
 
@@ -655,7 +655,7 @@ async def test_reply_to_fetch_is_bounded_in_bytes(chat: Chats, concert: Coordina
     for _ in range(40):
         await chat.send(chat_id, "ann", "x" * 200_000)
 
-    command = load("chat/fetch")(chat._places.of_chat(chat_id), user="bob", after=-1, count=1_000)
+    command = load("chat/fetch")(chat._keys.chat(chat_id), user="bob", after=-1, count=1_000)
     reply = await concert._ref.session.run(command)
 
     assert reply[:4] == [1, 0, 1, small + 40]
@@ -779,7 +779,7 @@ async def test_listener_gets_what_is_read_elsewhere_before_it_hears(
     listen = broadcasts.listen
 
     async def listen_late(channel: str, listener: Any) -> None:
-        if channel == chat._places.news_of_chat(chat_id):
+        if channel == chat._keys.chat_channel(chat_id):
             await elsewhere.send(chat_id, "ann", 2)
             await elsewhere.ack("bob", chat_id, 2)
         await listen(channel, listener)
@@ -817,7 +817,7 @@ async def test_listener_goes_on_with_ids_that_are_given_again(
     chat_id = await chat.create("ann", ["bob"], 1)
     async with aclosing(chat.listen("bob")) as news:
         await anext(news)
-        keys, chats = chat._places.of_chat(chat_id), chat._places.list_of("bob", chat_id)
+        keys, chats = chat._keys.chat(chat_id), chat._keys.user_list("bob", chat_id)
         kept = (keys.members, keys.state, keys.messages, keys.heads, chats)
         dumps = {key: await client.dump(key) for key in kept}
         for number in (2, 3):
@@ -910,7 +910,7 @@ async def test_time_does_not_fall_when_the_clock_does(concert: Coordinator, chat
     """The server's clock was an hour ahead and is set back: messages go on from the latest time."""
     client: Any = raw(concert)
     chat_id = await chat.create("ann", ["bob"], "hello")
-    state = chat._places.of_chat(chat_id).state
+    state = chat._keys.chat(chat_id).state
     ahead = int(await client.hget(state, "at")) + 3_600_000
     await client.hset(state, "at", ahead)
 
@@ -947,7 +947,7 @@ async def test_full_server_lets_members_read_and_leave(namespace: str) -> None:
                 assert len(batch.messages) == 29
             await chat.ack("cy", chat_id, 10)
             assert await chat.members(chat_id) == {"ann": 29, "bob": 29, "cy": 10}
-            assert await client.llen(chat._places.of_chat(chat_id).messages) == 19
+            assert await client.llen(chat._keys.chat(chat_id).messages) == 19
 
             for user in ("cy", "bob", "ann"):
                 await chat.leave(chat_id, user)
@@ -959,7 +959,7 @@ async def test_foreign_data_is_left_alone(concert: Coordinator, chat: Chats) -> 
     client: Any = raw(concert)
     chat_id = await chat.create("ann", [], "hello")
     before = await contents(concert)
-    lists = [keys.chats for keys in chat._places.of_lists("bob")]
+    lists = [keys.chats for keys in chat._keys.user_lists("bob")]
     for key in lists:
         await client.set(key, "foreign")
 
@@ -969,9 +969,9 @@ async def test_foreign_data_is_left_alone(concert: Coordinator, chat: Chats) -> 
     assert [await client.getdel(key) for key in lists] == [b"foreign"] * len(lists)
     assert await contents(concert) == before
 
-    heads = chat._places.of_chat(chat_id).heads
+    heads = chat._keys.chat(chat_id).heads
     latest = await client.smembers(heads)
-    all_heads = [keys.heads for keys in chat._places.of_lists("bob")]
+    all_heads = [keys.heads for keys in chat._keys.user_lists("bob")]
     for key in all_heads:
         await client.set(key, "foreign")
     for making in (chat.send(chat_id, "ann", "x"), chat.create("ann", ["cy"], "hello")):
@@ -981,7 +981,7 @@ async def test_foreign_data_is_left_alone(concert: Coordinator, chat: Chats) -> 
     await client.sadd(heads, *latest)
     assert await contents(concert) == before
 
-    messages = chat._places.of_chat(chat_id).messages
+    messages = chat._keys.chat(chat_id).messages
     await client.set(messages, "foreign")
     for verb in (chat.send(chat_id, "ann", "x"), chat.fetch("ann"), chat.ack("ann", chat_id, 1)):
         with pytest.raises(WrongState):

@@ -129,7 +129,7 @@ async def test_every_member_gets_everything_whoever_is_killed(
     assert all_violations(events) == []
     assert await chat.members(chat_id) == dict.fromkeys(users, last.id)
 
-    keys = chat._places.of_chat(chat_id)
+    keys = chat._keys.chat(chat_id)
     assert await raw(concert).llen(keys.messages) <= CAP
     for user in users:
         await chat.leave(chat_id, user)

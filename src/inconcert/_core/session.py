@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import secrets
+from collections.abc import Sequence
 
 from inconcert._core.line import Lines
 from inconcert._core.renewal import Renewal
@@ -108,6 +109,19 @@ class Session:
         await self.channel.has_room(call)
         self.channel.submit(call)
         return await call
+
+    async def gather(self, calls: Sequence[Call]) -> list[Reply]:
+        """Send calls without waiting for each other's replies, and wait for all of these.
+
+        Raises:
+            Unavailable: One was not run.
+            OutcomeUnknown: One was sent, and no reply came in time.
+            WrongState: A key holds something that is not ours.
+        """
+        for call in calls:
+            await self.channel.has_room(call)
+            self.channel.submit(call)
+        return [await call for call in calls]
 
     async def _check_rights(self) -> None:
         """Find out now, and not in the middle of a script that has changed something already."""

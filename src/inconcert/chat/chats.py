@@ -5,34 +5,62 @@ for each user the list of their chats.  A message stays until all members have r
 
     members   zset  user -> id of the last message read
     state     hash  the latest id, the caps, and what is known of single members
-    messages  list  time, body and sender of each, a line each; the latest has the latest id
+    messages  list  time, body and sender of each, one line each; the latest message has the latest id
 
 Source: docs/explanation/chat.md
 """
 
 import logging
-from collections.abc import AsyncGenerator
+import secrets
+import sys
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 from inconcert._core.retry import retry_until_answered
+from inconcert._core.session import SessionRef
+from inconcert._redis.call import Call
+from inconcert._redis.replies import Reply, rows
+from inconcert._redis.scripts import Binder, load
+from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import age_ms, whole
 from inconcert._rules.names import check_name
+from inconcert._rules.payloads import JSON, decode, encode
+from inconcert.chat.keys import ChatKeys, ChatKeyspace
 from inconcert.chat.listener import Listener
-from inconcert.chat.membership import Membership
-from inconcert.chat.messages import Messages
-from inconcert.chat.reading import Batch
+from inconcert.chat.messages import DONE, PAGE, Batch, Cursor, Message, list_unread, read_messages
 from inconcert.errors import ChatNotFound, NotAMember
 
 __all__ = ["Chats"]
 
 _log = logging.getLogger("inconcert.chat")
 
+_CREATE = load("chat/create").bind(ChatKeys)
+_JOIN = load("chat/join").bind(ChatKeys)
+_LEAVE = load("chat/leave").bind(ChatKeys)
+_MEMBERS = load("chat/members").bind(ChatKeys)
+_SEND = load("chat/send").bind(ChatKeys)
+_ACK = load("chat/ack").bind(ChatKeys)
+_HISTORY = load("chat/history").bind(ChatKeys)
+_UNREAD = load("chat/unread").bind(ChatKeys)
 
-class Chats(Membership, Messages):
+_NOT_A_MEMBER = 0  # what scripts answer first instead of DONE, or less if the chat does not exist; the user follows
+
+_MOST_MESSAGES = 1_000_000  # in a chat; dropping them all at once takes the server some milliseconds
+_MOST_RECIPIENTS = 10_000  # of a new chat, in one script
+
+
+class _MemberRow(NamedTuple):
+    user: bytes
+    read: bytes  # the id of the last message read
+
+
+class Chats:
     """The chats of a namespace: users create, join and leave them, send, and read what is new in all of theirs.
 
-    A user is a name of your choice; who may speak under it is for your application to decide.  Use a mailbox for what
-    only one reader is to get, and a signal for what need not be kept.
+    A user is a name of your choice; your application decides who may act under it.  Use a mailbox for messages to a
+    single reader, and a signal for news that need not be kept.
 
     Made by `Coordinator.chat`:
 
@@ -49,17 +77,214 @@ class Chats(Membership, Messages):
         ref: The way to the open session.
     """
 
-    async def listen(self, user: str, *, ack: bool = True) -> AsyncGenerator[Batch, None]:
-        """What is new to a user, and then what comes, in all of their chats: an `async for` of batches, without end.
+    def __init__(self, ref: SessionRef) -> None:
+        self._ref = ref
+        self._keys = ChatKeyspace(ref.keys)
 
-        A chat that the user gets into is heard from then on, one that they leave no more.  The loop waits without
-        asking; while the server cannot be reached it goes on trying, and then gets what was said meanwhile, without
-        loss or repetition.  Several may listen for one user: each gets everything, unless it was dropped because the
-        user has read it with another.
+    async def create(
+        self,
+        sender: str,
+        recipients: Iterable[str],
+        message: JSON,
+        *,
+        max_messages: int = 10_000,
+        max_age: Seconds | None = None,
+        history: int = 0,
+    ) -> str:
+        """Create a chat of the sender and the recipients, with a first message: completely, or not at all.
+
+        Args:
+            sender: Its first member, who fetches the message like the others.
+            recipients: The other members, at most 10,000; more can join.
+            message: A JSON value of at most 1 MiB.
+            max_messages: How many messages are kept for members that do not read, 1 to 1,000,000; the oldest are
+                dropped.
+            max_age: How long they are kept, in seconds; None sets no limit.
+            history: How many messages are kept for `history()` after all have read them, up to `max_messages`.
+
+        Returns:
+            The id of the chat, which cannot be guessed.
+
+        Raises:
+            ValueError: `recipients` is a string or too many, or a number is out of range.
+            InvalidPayload: The message is not JSON, or too large.
+            Unavailable: The chat was not created.
+            OutcomeUnknown: The server did not answer; if the chat was created, its members' fetches return it.
+
+        Cost: 1 round trip, O(N log N), N members.
+        """
+        users = _members(sender, recipients)
+        whole("max_messages", max_messages, most=_MOST_MESSAGES)
+        max_age_ms = age_ms(max_age)
+        whole("history", history, least=0, most=max_messages)
+        body = encode("the first message of a chat", message)
+        chat_id = secrets.token_hex(12)
+        command = _CREATE(
+            self._keys.chat(chat_id),
+            chats=[self._keys.user_list(user, chat_id) for user in users],
+            chat=chat_id,
+            max_messages=max_messages,
+            max_age_ms=max_age_ms,
+            history=history,
+            body=body,
+            listeners=self._keys.user_channels,
+            users=users,
+        )
+        await self._ref.session.run(command)
+        return chat_id
+
+    async def join(self, chat_id: str, user: str) -> None:
+        """Become a member, who gets what is sent from now on. Does nothing if the user is a member already.
+
+        Raises:
+            ChatNotFound: The chat does not exist.
+            OutcomeUnknown: The server did not answer; join again.
+
+        Cost: 1 round trip.
+        """
+        await self._change(_JOIN, chat_id, user)
+
+    async def leave(self, chat_id: str, user: str) -> None:
+        """Stop being a member. When the last member leaves, the chat and its messages are deleted.
+
+        Raises:
+            NotAMember: The user is not in the chat.
+            ChatNotFound: The chat does not exist.
+            OutcomeUnknown: The server did not answer; leave again, and treat the two errors above as success.
+
+        Cost: 1 round trip.
+        """
+        await self._change(_LEAVE, chat_id, user)
+
+    async def add(self, chat_id: str, by: str, user: str) -> None:
+        """Make another user a member, who gets what is sent from now on. Does nothing if the user is a member already.
+
+        Args:
+            chat_id: Which chat.
+            by: The member who adds the user.
+            user: The new member.
+
+        Raises:
+            NotAMember: `by` is not in the chat.
+            ChatNotFound: The chat does not exist.
+            OutcomeUnknown: The server did not answer; add again.
+
+        Cost: 1 round trip.
+        """
+        await self._change(_JOIN, chat_id, user, check_name("user", by))
+
+    async def remove(self, chat_id: str, by: str, user: str) -> None:
+        """End another user's membership. Any member can; your application decides which of them may.
+
+        Args:
+            chat_id: Which chat.
+            by: The member who removes the user.
+            user: The member who is removed.
+
+        Raises:
+            NotAMember: One of the two is not in the chat.
+            ChatNotFound: The chat does not exist.
+            OutcomeUnknown: The server did not answer; remove again, and treat `NotAMember` for the user as success.
+
+        Cost: 1 round trip.
+        """
+        await self._change(_LEAVE, chat_id, user, check_name("user", by))
+
+    async def members(self, chat_id: str) -> dict[str, int]:
+        """Each member, with the id of the last message they have read, or 0: read receipts.
+
+        Raises:
+            ChatNotFound: The chat does not exist.
+
+        Cost: 1 round trip for each 1,000 members or so; between two of them members may join and leave.
+        """
+        keys = self._keys.chat(chat_id)
+        session = self._ref.session
+        found: dict[str, int] = {}
+        cursor = None
+        while cursor != b"0":
+            cursor, flat = await session.run(_MEMBERS(keys, cursor=cursor or 0))
+            found.update((row.user.decode(), int(row.read)) for row in rows(flat, _MemberRow))
+        if not found:
+            raise ChatNotFound(chat_id)
+        return found
+
+    async def send(self, chat_id: str, sender: str, body: JSON) -> Message:
+        """Add a message to a chat, for all who are members now.
+
+        Raises:
+            NotAMember: The sender is not in the chat.
+            ChatNotFound: The chat does not exist.
+            InvalidPayload: The body is not JSON, or larger than 1 MiB.
+            OutcomeUnknown: The server did not answer; the message may be in the chat, once.
+
+        Cost: 1 round trip, O(1) whatever the number of members, and 1 message to each process with a listener.
+        """
+        text = encode(f"a message to chat {chat_id!r}", body)
+        check_name("user", sender)
+        keys = self._keys.chat(chat_id)
+        session = self._ref.session
+        command = _SEND(
+            keys,
+            chat=chat_id,
+            sender=sender,
+            request=session.new_address(),
+            body=text,
+            channel=self._keys.chat_channel(chat_id),
+        )
+        reply = await session.run(command)
+        _check(reply, chat_id)
+        id_, at_ms = reply[1].split()
+        return Message(int(id_), int(at_ms) / 1000, sender, decode(text))
+
+    async def fetch(self, user: str, *, limit: int | None = None, ack: bool = True) -> list[Batch]:
+        """What is new to a user, their own messages too: one batch for each of their chats with news, in any order.
+
+        With `ack=True` the read positions move at the moment in which this returns, never before: a fetch that fails or
+        is cancelled moves none.  What it returned is not fetched again, even if the process then dies; where that
+        matters use `ack=False`, and `ack` what was handled.  Two fetches for one user at the same time may both return
+        a message, and a message comes again if the server did not hear that the position moved.
 
         Args:
             user: Whose chats.
-            ack: Whether a batch counts as read once the loop comes back for the next one; else `ack` what was handled.
+            limit: The most messages of each chat, oldest first; None for all that there are when this begins.
+            ack: Whether the messages count as read.
+
+        Raises:
+            ValueError: `limit` is below 1.
+
+        Cost: 2 round trips, and 1 for each further 1,000 messages, or MiB, of a chat; 1 if nothing is new. 4 scripts,
+        however many chats there are, and 2 for each chat with news.
+        """
+        most = sys.maxsize if limit is None else whole("limit", limit)
+        check_name("user", user)
+        session = self._ref.session
+        unread = await list_unread(session, self._keys, user)
+        cursors = [Cursor(chat.chat_id, self._keys.chat(chat.chat_id), most) for chat in unread]
+        unfinished = cursors
+        while unfinished:
+            replies = await session.gather([cursor.fetch(user) for cursor in unfinished])
+            for cursor, reply in zip(unfinished, replies, strict=True):
+                cursor.advance(reply)
+            unfinished = [cursor for cursor in unfinished if cursor.has_more]
+        batches = [cursor.batch() for cursor in cursors if cursor.has_news]
+        if ack:  # without an await, so that no cancellation can come between the positions and the caller
+            for batch in batches:
+                session.channel.submit(self._ack(user, batch.chat_id, batch.last_id))
+        return batches
+
+    async def listen(self, user: str, *, ack: bool = True) -> AsyncGenerator[Batch, None]:
+        """What is new to a user, and then what comes, in all of their chats: an endless `async for` of batches.
+
+        The loop follows the user's membership: a chat that the user enters is included from then on, one that they
+        leave is not.  It waits without asking; while the server cannot be reached it keeps trying, and then gets what
+        was sent meanwhile, without loss or repetition.  Several may listen for one user: each gets everything, unless
+        it was dropped because the user has read it with another.
+
+        Args:
+            user: Whose chats.
+            ack: Whether a batch counts as read once the loop comes back for the next one; otherwise `ack` what was
+                handled.
 
         Raises:
             NotConnected: The coordinator is not open, or was closed meanwhile.
@@ -70,11 +295,129 @@ class Chats(Membership, Messages):
         """
         check_name("user", user)
         session = self._ref.session
-        async with Listener(session, self._places, user) as listener:
+        async with Listener(session, self._keys, user) as listener:
             while True:
                 batch = await listener.next()
                 yield batch
                 if ack:
                     acknowledge = partial(self.ack, user, batch.chat_id, batch.last_id)
-                    with suppress(NotAMember, ChatNotFound):  # who has left meanwhile has no position
+                    with suppress(NotAMember, ChatNotFound):  # a user who has left meanwhile has no position
                         await retry_until_answered(_log, f"acknowledging for user {user!r}", acknowledge)
+
+    async def ack(self, user: str, chat_id: str, message_id: int) -> None:
+        """Mark a chat as read by a user up to this message, which may be dropped when all members have read it.
+
+        A position never goes back: an earlier message changes nothing. One beyond the latest means the latest.
+
+        Raises:
+            ValueError: `message_id` is below 1.
+            NotAMember: The user is not in the chat.
+            ChatNotFound: The chat does not exist.
+
+        Cost: 1 round trip.
+        """
+        call = self._ack(user, chat_id, whole("message_id", message_id))
+        [reply] = await self._ref.session.gather([call])
+        _check(reply, chat_id)
+
+    async def history(self, chat_id: str, user: str, *, before: int | None = None, limit: int = 50) -> list[Message]:
+        """The latest messages that the chat still has, or those before one, read or not. No read position moves.
+
+        Members see what was sent before they joined, too.  Of the messages that all members have read, the chat keeps
+        the number given to `create` as `history`.
+
+        Args:
+            chat_id: Which chat.
+            user: The member who asks.
+            before: The id of the oldest message that is known already; None for the latest ones.
+            limit: How many messages at most, 1 to 1,000.
+
+        Returns:
+            The messages, oldest first; empty if there are none before that one.
+
+        Raises:
+            ValueError: `before` is below 1, or `limit` out of range.
+            NotAMember: The user is not in the chat.
+            ChatNotFound: The chat does not exist.
+
+        Cost: 1 round trip, and 1 for each further MiB.
+        """
+        end = 0 if before is None else whole("before", before)
+        wanted = whole("limit", limit, most=PAGE)
+        check_name("user", user)
+        keys = self._keys.chat(chat_id)
+        session = self._ref.session
+        found: list[Message] = []
+        while wanted:
+            reply = await session.run(_HISTORY(keys, user=user, before=end, count=wanted))
+            _check(reply, chat_id)
+            _, end, first, *texts = reply
+            found += read_messages(chat_id, first, texts)
+            wanted = end - first - len(texts) if texts else 0
+        return found
+
+    async def unread(self, user: str) -> dict[str, int]:
+        """How many messages of others a user has not read, for each chat that has any. No read position moves.
+
+        Messages that were dropped before they were read count too.
+
+        Cost: 2 round trips; 1 if nothing is new. 4 scripts, however many chats there are, and 1 for each chat with
+        news; where the user sent some of the messages, O(M) for M of them.
+        """
+        check_name("user", user)
+        session = self._ref.session
+        counts: dict[str, int] = {}
+        uncounted = {chat.chat_id: -1 for chat in await list_unread(session, self._keys, user)}
+        while uncounted:
+            calls = [
+                Call(_UNREAD(self._keys.chat(chat_id), user=user, after=after)) for chat_id, after in uncounted.items()
+            ]
+            replies = dict(zip(uncounted, await session.gather(calls), strict=True))
+            uncounted = {}
+            for chat_id, reply in replies.items():
+                if reply[0] != DONE:  # the user has left meanwhile
+                    continue
+                _, count, after = reply
+                counts[chat_id] = counts.get(chat_id, 0) + count
+                if after >= 0:
+                    uncounted[chat_id] = after
+        return {chat_id: count for chat_id, count in counts.items() if count}
+
+    async def _change(self, script: Binder, chat_id: str, user: str, by: str = "") -> None:
+        keys, chats = self._keys.chat(chat_id), self._keys.user_list(user, chat_id)
+        session = self._ref.session
+        command = script(
+            keys,
+            chats=chats,
+            chat=chat_id,
+            user=user,
+            request=session.new_address(),
+            by=by,
+            channel=self._keys.user_channel(user),
+        )
+        _check(await session.run(command), chat_id)
+
+    def _ack(self, user: str, chat_id: str, message_id: int) -> Call:
+        """The call that moves a read position."""
+        keys, chats = self._keys.chat(chat_id), self._keys.user_list(user, chat_id)
+        return Call(_ACK(keys, chats=chats, chat=chat_id, user=user, id=message_id))
+
+
+def _check(reply: Reply, chat_id: str) -> None:
+    """Raise the error that the first element of a script's reply stands for."""
+    if reply[0] == _NOT_A_MEMBER:
+        raise NotAMember(chat_id, reply[1].decode())
+    if reply[0] != DONE:
+        raise ChatNotFound(chat_id)
+
+
+def _members(sender: str, recipients: Iterable[str]) -> list[str]:
+    """The sender, and each recipient, once."""
+    if isinstance(recipients, str):
+        raise ValueError(f"recipients is the string {recipients!r}; give a list of users")  # noqa: TRY004 - documented
+    users = list(dict.fromkeys(check_name("user", name) for name in (sender, *recipients)))
+    if len(users) > _MOST_RECIPIENTS + 1:
+        raise ValueError(
+            f"there are {len(users) - 1} recipients; name at most {_MOST_RECIPIENTS}, and let the rest join"
+        )
+    return users

@@ -1,8 +1,8 @@
-"""What is new in the chats of a user, as it comes: first what was said before, then each message when it is sent.
+"""What is new in the chats of a user, as it comes: first the unread messages, then each message when it is sent.
 
-A message on a channel is only a hint to look, so it does no harm if it is late, comes twice, or is lost with the
-connection, which looks at everything when it is back.  The listener remembers how far it has come in each chat; so it
-gets nothing twice, wherever the read position is.
+A message on a channel is only a hint to look, so it may be late, come twice, or be lost with the connection: once that
+is back, the listener looks at every chat.  It remembers how far it has come in each chat, so it gets nothing twice,
+wherever the read position is.
 
 Source: docs/explanation/chat.md
 """
@@ -14,10 +14,8 @@ from typing import Self
 
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import Session
-from inconcert.chat.asking import together
-from inconcert.chat.lists import read_all
-from inconcert.chat.places import Places
-from inconcert.chat.reading import PAGE, Batch, Reading
+from inconcert.chat.keys import ChatKeyspace
+from inconcert.chat.messages import PAGE, Batch, Cursor, list_chats
 from inconcert.errors import InconcertError
 
 __all__ = ["Listener"]
@@ -26,22 +24,22 @@ _log = logging.getLogger("inconcert.chat")
 
 
 class Listener:
-    """Hears of all chats of one user, from `async with` on; also of those that they get into meanwhile.
+    """Follows all chats of one user from `async with` on, including those that the user enters meanwhile.
 
     Args:
         session: The open session.
-        places: Where chats lie.
-        user: Who listens.
+        keys: The keys and channels of the namespace's chats.
+        user: Whose chats.
     """
 
-    def __init__(self, session: Session, places: Places, user: str) -> None:
+    def __init__(self, session: Session, keys: ChatKeyspace, user: str) -> None:
         self._session = session
-        self._places = places
+        self._keys = keys
         self._user = user
-        self._own_channel = places.news_of_user(user)
-        self._channels: dict[str, str] = {}  # of chats that are heard -> which chat
+        self._own_channel = keys.user_channel(user)
+        self._channels: dict[str, str] = {}  # subscribed channel -> which chat
         self._at: dict[str, int] = {}  # chat -> the last message that was read, or handed out here
-        self._stale: dict[str, None] = {}  # chats to look at, in their order
+        self._stale: dict[str, None] = {}  # chats to look at, in the order of the hints
         self._must_list = True
         self._has_listed = False
         self._news = asyncio.Event()
@@ -75,10 +73,10 @@ class Listener:
                     return batch
             await self._news.wait()
 
-    # What the connection tells us.
+    # Called by the connection.
 
     def on_message(self, channel: str, text: bytes) -> None:
-        """Something was said on a channel; which one says it all."""
+        """A chat has a new message, or the user's list has changed: the channel says which."""
         del text
         if channel == self._own_channel:
             self._must_list = True
@@ -92,31 +90,31 @@ class Listener:
         self._news.set()
 
     def closed(self, error: InconcertError) -> None:
-        """Nothing will be said any more."""
+        """The coordinator closes, or the server refuses us: nothing more will come."""
         self._end = error
         self._news.set()
 
     # Below.
 
     async def _list(self) -> None:
-        """Hear the chats on the user's list, and no others, and find those in which there may be something new."""
-        self._must_list = False  # for what is said from now on comes in addition
-        listed, news = await read_all(self._session, self._places, self._user)
-        # Those that come later begin where the user got in, which the chat knows: another may have read on since.
+        """Follow the chats on the user's list, and no others, and find those in which there may be something new."""
+        self._must_list = False  # before it asks: a hint from now on sets it again
+        listed, unread = await list_chats(self._session, self._keys, self._user)
+        # Chats that come later begin where the user joined, which the chat knows: another may have read on since.
         new = {chat_id: 0 if self._has_listed else read for chat_id, read in listed if chat_id not in self._at}
         if new:
             await self._begin(list(new))
             self._at.update(new)
-            listed, news = await read_all(self._session, self._places, self._user)  # until now they were not heard
+            listed, unread = await list_chats(self._session, self._keys, self._user)  # hints began only now
         for chat_id in self._at.keys() - {chat.chat_id for chat in listed}:
             self._forget(chat_id)
-        self._stale.update((chat.chat_id, None) for chat in news)
-        # What this listener has not got may have been read elsewhere, or a server may have lost what it has got.
+        self._stale.update((chat.chat_id, None) for chat in unread)
+        # Another may have read what this listener did not get, or the server may have lost what it did get.
         self._stale.update((chat.chat_id, None) for chat in listed if chat.read != self._at.get(chat.chat_id))
         self._has_listed = True
 
     async def _begin(self, chats: list[str]) -> None:
-        channels = {self._places.news_of_chat(chat_id): chat_id for chat_id in chats}
+        channels = {self._keys.chat_channel(chat_id): chat_id for chat_id in chats}
         self._channels.update(channels)
         begun = [self._session.broadcasts.listen(channel, self) for channel in channels]
         for outcome in await asyncio.gather(*begun, return_exceptions=True):
@@ -126,19 +124,19 @@ class Listener:
     def _forget(self, chat_id: str) -> None:
         del self._at[chat_id]
         self._stale.pop(chat_id, None)
-        channel = self._places.news_of_chat(chat_id)
+        channel = self._keys.chat_channel(chat_id)
         del self._channels[channel]
         self._session.broadcasts.forget(channel, self)
 
     async def _catch_up(self, chat_id: str) -> Batch | None:
         """What is new in a chat, a page of it at most; None if nothing is."""
-        self._stale.pop(chat_id, None)  # for what is said from now on comes in addition
-        if chat_id not in self._at:  # it left the list while we began to hear it
+        self._stale.pop(chat_id, None)  # before it asks: a hint from now on adds it again
+        if chat_id not in self._at:  # it left the list while the subscription began
             return None
-        reading = Reading(chat_id, self._places.of_chat(chat_id), PAGE, self._at[chat_id])
-        [reply] = await together(self._session, [reading.ask(self._user)])
-        reading.take(reply)
-        self._at[chat_id] = reading.at
-        if reading.at < reading.end:
+        cursor = Cursor(chat_id, self._keys.chat(chat_id), PAGE, self._at[chat_id])
+        [reply] = await self._session.gather([cursor.fetch(self._user)])
+        cursor.advance(reply)
+        self._at[chat_id] = cursor.at
+        if cursor.at < cursor.end:
             self._stale[chat_id] = None
-        return reading.batch() if reading.is_news else None
+        return cursor.batch() if cursor.has_news else None

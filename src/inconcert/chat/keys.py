@@ -1,0 +1,97 @@
+"""The keys of chats: four groups, each with its chats and, for every user, the list of those that they are in.
+
+A group is one slot.  So one script changes a chat and its members' lists, and they never disagree; and one script per
+group finds all chats of a user that have news, however many there are.
+
+Source: docs/explanation/chat.md
+"""
+
+import zlib
+from typing import NamedTuple
+
+from inconcert._redis.keys import Keyspace
+from inconcert._rules.names import check_name
+
+__all__ = ["ChatKeys", "ChatKeyspace", "ListKeys"]
+
+# A fetch asks each of them; on Redis Cluster, chats can spread over as many nodes. The keys of a chat depend on this
+# number, so it must not change.
+_GROUPS = 4
+
+
+class _Chat(NamedTuple):
+    members: str
+    state: str
+    messages: str
+    recent: str
+    older: str
+
+
+class _User(NamedTuple):
+    chats: str
+
+
+class ChatKeys(NamedTuple):
+    """The keys of a chat, and the key of the latest ids of all chats of its group."""
+
+    members: str
+    state: str
+    messages: str
+    recent: str
+    older: str
+    heads: str
+
+
+class ListKeys(NamedTuple):
+    """The key of the list of a user's chats in one group, and that of the latest ids of all chats of the group."""
+
+    chats: str
+    heads: str
+
+
+class ChatKeyspace:
+    """The keys and channels of the chats of a namespace.
+
+    Args:
+        keys: The keys of the namespace.
+    """
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, keys: Keyspace) -> None:
+        self._keys = keys
+
+    def chat(self, chat_id: str) -> ChatKeys:
+        """The keys of a chat."""
+        group = _group(chat_id)
+        [heads] = self._keys.shared(group, "heads")
+        return ChatKeys(*self._keys.grouped(_Chat, group, "chat", chat_id), heads)
+
+    def user_list(self, user: str, chat_id: str) -> str:
+        """The key of the list of this user's chats that has this chat, or would have it."""
+        return self._keys.grouped(_User, _group(chat_id), "user", user).chats
+
+    def user_lists(self, user: str) -> list[ListKeys]:
+        """The keys of the lists of this user's chats, one for each group."""
+        groups = [f"chats:{number}" for number in range(_GROUPS)]
+        return [
+            ListKeys(self._keys.grouped(_User, group, "user", user).chats, *self._keys.shared(group, "heads"))
+            for group in groups
+        ]
+
+    def chat_channel(self, chat_id: str) -> str:
+        """The channel that announces new messages of a chat."""
+        return self._keys.channel("chat", chat_id)
+
+    def user_channel(self, user: str) -> str:
+        """The channel that announces that the user's list of chats has changed."""
+        return self._keys.channel("user", user)
+
+    @property
+    def user_channels(self) -> str:
+        """What the channels of users begin with; the user follows."""
+        return self._keys.channels_begin("user")
+
+
+def _group(chat_id: str) -> str:
+    return f"chats:{zlib.crc32(check_name('chat', chat_id).encode()) % _GROUPS}"
