@@ -26,6 +26,7 @@ from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
+from inconcert._rules.limits import whole
 from inconcert.errors import BarrierBroken, InconcertError
 
 __all__ = ["Barrier"]
@@ -95,8 +96,7 @@ class Barrier:
         timeout: Seconds | None = None,
     ) -> None:
         self._name = name
-        if type(parties) is not int or not 1 <= parties <= _MOST:
-            raise ValueError(f"parties of barrier {name!r} is {parties!r}; give a whole number from 1 to {_MOST}")
+        whole(f"parties of barrier {name!r}", parties, most=_MOST)
         keys = ref.keys.of(_Keys, "barrier", name)
         self._ref = ref
         self._terms = _Terms(name, keys, ref.keys.channel("barrier", name), parties, durations.ttl(ttl))

@@ -10,6 +10,7 @@ from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
+from inconcert._rules.limits import whole
 
 __all__ = ["Latch"]
 
@@ -62,7 +63,7 @@ class Latch:
         self._name = name
         self._keys = ref.keys.of(_Keys, "latch", name)
         self._changes = ref.keys.channel("latch", name)
-        self._count = _whole(f"count of latch {name!r}", count, least=0)
+        self._count = whole(f"count of latch {name!r}", count, least=0, most=_MOST)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
 
     def __repr__(self) -> str:
@@ -84,7 +85,7 @@ class Latch:
 
         Cost: 1 round trip, and 1 message to each process in which someone waits.
         """
-        _whole("n", n, least=1)
+        whole("n", n, most=_MOST)
         session = self._ref.session
         await session.channel.has_room()
         request = session.new_address()
@@ -136,9 +137,3 @@ class Latch:
 
     def _left(self, counted: int) -> int:
         return max(0, self._count - counted)
-
-
-def _whole(what: str, value: int, *, least: int) -> int:
-    if type(value) is not int or not least <= value <= _MOST:
-        raise ValueError(f"{what} is {value!r}; give a whole number from {least} to {_MOST}")
-    return value

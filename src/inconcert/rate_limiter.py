@@ -22,6 +22,7 @@ from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import whole
 from inconcert.errors import AcquireTimeout, InconcertError
 
 __all__ = ["RateDecision", "RateLimiter"]
@@ -100,10 +101,10 @@ class RateLimiter:
         self._name = name
         self._keys = ref.keys.of(_Keys, "rate_limiter", name)
         period_us = round(durations.period(period) * _SECOND)
-        _whole(f"limit of rate limiter {name!r}", limit, most=period_us * _FASTEST // _SECOND)
+        whole(f"limit of rate limiter {name!r}", limit, most=period_us * _FASTEST // _SECOND)
         self._interval_us = -(-period_us // limit)  # rounded up: never more than asked for
         most = _LONGEST // self._interval_us
-        self._burst = _whole(f"burst of rate limiter {name!r}", limit if burst is None else burst, most=most)
+        self._burst = whole(f"burst of rate limiter {name!r}", limit if burst is None else burst, most=most)
 
     def __repr__(self) -> str:
         return f"<RateLimiter {self._name!r}>"
@@ -153,7 +154,7 @@ class RateLimiter:
             raise AcquireTimeout("rate limiter", self._name, seconds or 0.0, retry_after=wait_us / _SECOND)
 
     async def _take(self, cost: int, longest_us: int) -> Reply:
-        _whole("cost", cost, most=self._burst)
+        whole("cost", cost, most=self._burst)
         session = self._ref.session
         await session.channel.has_room()
         terms = _Terms(cost * self._interval_us, self._burst * self._interval_us, longest_us)
@@ -313,9 +314,3 @@ def _leave(session: Session, address: str, text: str) -> None:
     """Give back for a caller that waits no more, and is in line all the same."""
     _, _, _, cost_us, burst_us, line = text.split(" ", 5)
     _give_back(session, Keyspace.beside(_Keys, line), address, cost_us, burst_us)
-
-
-def _whole(what: str, value: int, *, most: int) -> int:
-    if type(value) is not int or not 1 <= value <= most:
-        raise ValueError(f"{what} is {value!r}; give a whole number from 1 to {most}")
-    return value

@@ -4,6 +4,7 @@ from inconcert._core.lease import Grant, Lease
 from inconcert._core.permits import Permits
 from inconcert._core.session import Session, SessionRef
 from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import whole
 
 __all__ = ["Semaphore"]
 
@@ -44,8 +45,7 @@ class Semaphore(Permits[Lease]):
         self, ref: SessionRef, name: str, *, limit: int, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
     ) -> None:
         super().__init__(ref, "semaphore", name, limit=limit, ttl=ttl, timeout=timeout)
-        if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= _MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"limit of semaphore {name!r} is {limit!r}; give a whole number from 1 to {_MOST}")
+        whole(f"limit of semaphore {name!r}", limit, most=_MOST)
 
     def _lease(self, session: Session, grant: Grant) -> Lease:
         return Lease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)

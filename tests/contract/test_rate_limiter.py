@@ -340,7 +340,7 @@ async def test_closed_coordinator_is_not_connected(verb: str) -> None:
 @pytest.mark.parametrize("limit", [0, -1, 100_001, 1.0, True, "3", None])
 def test_limit_is_a_whole_number_from_1_to_100_000_per_second(limit: Any) -> None:
     """Anything else is a `ValueError`."""
-    with pytest.raises(ValueError, match=r"limit of rate limiter 'api' is .* from 1 to 100000"):
+    with pytest.raises(ValueError, match=r"limit of rate limiter 'api' is .* from 1 to 100,000"):
         Coordinator().rate_limiter("api", limit, 1.0)
 
 
@@ -354,7 +354,7 @@ def test_period_is_a_time_above_0(period: Any) -> None:
 @pytest.mark.parametrize("burst", [0, -1, 315_361, 1.0, True, "3"])
 def test_burst_is_a_whole_number_that_comes_back_within_10_years(burst: Any) -> None:
     """Anything else is a `ValueError`."""
-    with pytest.raises(ValueError, match=r"burst of rate limiter 'api' is .* from 1 to 315360"):
+    with pytest.raises(ValueError, match=r"burst of rate limiter 'api' is .* from 1 to 315,360"):
         Coordinator().rate_limiter("api", 1, 1000.0, burst=burst)
 
 

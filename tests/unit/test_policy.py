@@ -128,7 +128,7 @@ def test_no_queue_with_work_waits_for_ever(weights: dict[str, int], steps: list[
     [
         ({"high": 6}, r"weights are for \['high'\], and queues are \('high', 'low'\)"),
         ({"high": 6, "low": 1, "other": 1}, "give each queue one weight"),
-        ({"high": 6, "low": 0}, "the weight of queue 'low' is 0; give a whole number from 1 to 1000"),
+        ({"high": 6, "low": 0}, "the weight of queue 'low' is 0; give a whole number from 1 to 1,000"),
         ({"high": 1001, "low": 1}, "the weight of queue 'high' is 1001"),
         ({"high": 0.5, "low": 1}, "the weight of queue 'high' is 0.5"),
     ],

@@ -13,6 +13,7 @@ from inconcert._core.lease import PermitKeys
 from inconcert._redis.keys import Keyspace
 from inconcert._rules.backoff import backoff, retry_delay
 from inconcert._rules.durations import delay, milliseconds, timeout, ttl
+from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON, decode, encode
 from inconcert._rules.urls import check_url, without_secrets
@@ -24,6 +25,30 @@ VALUES: st.SearchStrategy[JSON] = st.recursive(
     max_leaves=10,
 )
 NAMES = st.text(min_size=1, max_size=100)
+
+
+@pytest.mark.parametrize(
+    ("value", "limits", "message"),
+    [
+        (0, {}, "limit is 0; give a whole number from 1"),
+        (-1, {"least": 0}, "limit is -1; give a whole number from 0"),
+        (0, {"most": 1_000}, "limit is 0; give a whole number from 1 to 1,000"),
+        (1_001, {"most": 1_000}, "limit is 1001; give a whole number from 1 to 1,000"),
+        (True, {}, "limit is True; give a whole number from 1"),
+        (1.0, {}, "limit is 1.0; give a whole number from 1"),
+        (None, {}, "limit is None; give a whole number from 1"),
+    ],
+)
+def test_error_of_a_count_names_the_range(value: Any, limits: dict[str, int], message: str) -> None:
+    """Every count that users give is checked by `whole`, so only this test has the full message."""
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        whole("limit", value, **limits)
+
+
+@pytest.mark.parametrize(("value", "limits"), [(1, {}), (2**70, {}), (0, {"least": 0}), (1_000, {"most": 1_000})])
+def test_count_within_its_range_is_returned(value: int, limits: dict[str, int]) -> None:
+    """Both ends of a range belong to it."""
+    assert whole("limit", value, **limits) == value
 
 
 @given(st.integers(1, 10_000), FRACTION)

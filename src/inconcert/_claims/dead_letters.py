@@ -164,8 +164,7 @@ class DeadLetters:
         Cost: 1 round trip for 500.
         """
         age_ms = milliseconds(durations.in_seconds("older_than", older_than))
-        if type(keep) is not int or keep < 0:
-            raise ValueError(f"keep is {keep!r}; give a whole number from 0")
+        whole("keep", keep, least=0)
         total = 0
         while True:
             dropped = await self._purge("", age_ms=age_ms, keep=keep)

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from inconcert._rules.limits import whole
+
 __all__ = ["Policy", "Strict", "Weighted", "check_weights"]
 
 _HEAVIEST = 1000  # one queue against another; more could not be told from never
@@ -93,5 +95,4 @@ def check_weights(queues: Sequence[str], weights: Mapping[str, int]) -> None:
     if set(weights) != set(queues):
         raise ValueError(f"weights are for {sorted(weights)!r}, and queues are {queues!r}; give each queue one weight")
     for queue, weight in weights.items():
-        if type(weight) is not int or not 1 <= weight <= _HEAVIEST:
-            raise ValueError(f"the weight of queue {queue!r} is {weight!r}; give a whole number from 1 to {_HEAVIEST}")
+        whole(f"the weight of queue {queue!r}", weight, most=_HEAVIEST)

@@ -1,16 +1,15 @@
 """Caps given by users: counts as whole numbers, and how long things are kept."""
 
-import math
-
 from inconcert._rules.durations import Seconds, milliseconds, ttl
 
 __all__ = ["age_ms", "whole"]
 
 
-def whole(parameter: str, value: int, *, least: int = 1, most: float = math.inf) -> int:
-    """Check a count; an error names the parameter."""
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{parameter} is {value!r}; give a whole number from {least} to {most:,.0f}")
+def whole(parameter: str, value: int, *, least: int = 1, most: int | None = None) -> int:
+    """Check a count; an error names the parameter and the range. `most` is None if there is no upper limit."""
+    if type(value) is not int or value < least or (most is not None and value > most):
+        limit = "" if most is None else f" to {most:,}"
+        raise ValueError(f"{parameter} is {value!r}; give a whole number from {least:,}{limit}")
     return value
 
 

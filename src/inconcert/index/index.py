@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from inconcert._core.session import SessionRef
 from inconcert._redis.scripts import load
+from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
 from inconcert.index.document import facts_of
 from inconcert.index.query import parse
@@ -221,8 +222,7 @@ class Index:
         start = fold(prefix[:_LONGEST_WORD]).encode(errors="ignore").decode()  # no word has lone surrogates
         if not start:
             raise ValueError(f"prefix is {prefix!r}; give at least one character")
-        if type(limit) is not int or not 1 <= limit <= _PAGE:
-            raise ValueError(f"limit is {limit!r}; give 1 to {_PAGE:,}")
+        whole("limit", limit, most=_PAGE)
         counts = await self._some_with(start)
         return sorted(counts, key=lambda word: (-counts[word], word))[:limit]
 
@@ -262,9 +262,5 @@ class Index:
 
 def _end_of_page(offset: int, limit: int) -> int:
     """How many hits must be known."""
-    are_whole = type(offset) is int and type(limit) is int
-    if not are_whole or offset < 0 or limit < 1 or offset + limit > _MOST_HITS:
-        raise ValueError(
-            f"offset is {offset!r} and limit {limit!r}; give whole numbers, together at most {_MOST_HITS:,}"
-        )
-    return offset + limit
+    whole("offset", offset, least=0, most=_MOST_HITS - 1)
+    return offset + whole(f"limit at offset {offset}", limit, most=_MOST_HITS - offset)

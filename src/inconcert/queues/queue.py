@@ -10,6 +10,7 @@ from inconcert._core.session import SessionRef
 from inconcert._redis.replies import rows
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
 from inconcert.errors import InvalidPayload, ItemNotFound
 from inconcert.queues.delivery import Delivery
@@ -114,10 +115,9 @@ class Queue:
             raise ValueError(f"order is {order!r}; give 'fifo' or 'lifo'")
         if delivery not in get_args(Guarantee):
             raise ValueError(f"delivery is {delivery!r}; give 'at_least_once' or 'at_most_once'")
-        if type(max_attempts) is not int or max_attempts < 1:
-            raise ValueError(f"max_attempts is {max_attempts!r}; give a whole number from 1")
-        if maxsize is not None and (type(maxsize) is not int or maxsize < 1):
-            raise ValueError(f"maxsize is {maxsize!r}; give a whole number from 1, or None for no limit")
+        whole("max_attempts", max_attempts)
+        if maxsize is not None:
+            whole("maxsize", maxsize)
         self._ref = ref
         self._getters = getters
         self._keys = ItemKeys(ref.keys, name)
@@ -242,8 +242,7 @@ class Queue:
 
         Cost: 1 round trip, and 1 for each further MiB.
         """
-        if type(limit) is not int or not 1 <= limit <= 1000:
-            raise ValueError(f"limit is {limit!r}; give a whole number from 1 to 1,000")
+        whole("limit", limit, most=1_000)
         shown: list[ItemRow] = []
         has_more = True
         while has_more:

@@ -9,6 +9,7 @@ from inconcert._core.channel_subscription import ChannelSubscription, Gap
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
 from inconcert.signals.broadcast import read
 
@@ -47,13 +48,11 @@ class Subscription(Generic[T_co]):
         buffer: int,
     ) -> None:
         self._title = title
-        if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"buffer of a subscription is {buffer!r}; give a whole number of messages, at least 1")
         self._ref = ref
         self._channel = channel
         self._item = item
         self._is_pattern = is_pattern
-        self._buffer = buffer
+        self._buffer = whole("buffer of a subscription", buffer)
         self._subscription: ChannelSubscription | None = None
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from inconcert._claims.policy import Policy, Strict, Weighted, check_weights
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
+from inconcert._rules.limits import whole
 from inconcert.errors import NotConnected, OutcomeUnknown, Unavailable
 from inconcert.tasks import worker_lease as lives
 from inconcert.tasks.claimed_job import ClaimedJob
@@ -54,7 +55,7 @@ class Consumer:
         queues: Names of queues, the most urgent first.
         prefetch: How many jobs to claim at once, 1 to 500; no more once they have 1 MiB. More than 1 saves round trips,
             but what is claimed ahead waits for this consumer even if another is idle.
-        weights: Queue -> a whole number from 1 to 1000. While several queues have work, each gets jobs in proportion to
+        weights: Queue -> a whole number, 1 to 1,000. While several queues have work, each gets jobs in proportion to
             its weight, so that none starves. None: a queue is looked at when those before it are empty.
         delivery: `at_least_once`, or `at_most_once`: a job counts as done when it is handed out, and never comes back,
             whatever becomes of it.
@@ -83,8 +84,7 @@ class Consumer:
             check_weights(queues, weights)
         if delivery not in get_args(Guarantee):
             raise ValueError(f"delivery is {delivery!r}; give 'at_least_once' or 'at_most_once'")
-        if type(prefetch) is not int or not 1 <= prefetch <= 500:
-            raise ValueError(f"prefetch is {prefetch!r}; give a whole number from 1 to 500")
+        whole("prefetch", prefetch, most=500)
         self.queues = queues
         self._ref = ref
         self._registry = registry

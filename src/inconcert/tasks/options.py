@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, cast
 
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
 from inconcert.tasks.job import Job, check_id
 
@@ -97,12 +98,6 @@ def _above_zero(parameter: str, value: Seconds) -> float:
     return seconds
 
 
-def _max_attempts(value: object) -> int:
-    if type(value) is not int or value < 1:
-        raise ValueError(f"max_attempts is {value!r}; give a whole number from 1")
-    return value
-
-
 def _unique_until(value: object) -> object:
     if value not in {"started", "done"}:
         raise ValueError(f"unique_until is {value!r}; give 'started' or 'done'")
@@ -123,7 +118,7 @@ def _after(value: object) -> tuple[str, ...]:
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": lambda value: check_name("queue", value),
     "delay": _seconds("delay"),
-    "max_attempts": _max_attempts,
+    "max_attempts": lambda value: whole("max_attempts", value),
     "result_ttl": _seconds("result_ttl"),
     "expires": lambda value: None if value is None else durations.in_seconds("expires", value),
     "time_limit": lambda value: None if value is None else _above_zero("time_limit", value),

@@ -16,6 +16,7 @@ from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import whole
 from inconcert._version import __version__
 from inconcert.errors import InvalidPayload, UnknownTask
 from inconcert.tasks.claimed_job import ClaimedJob, fields_of
@@ -62,8 +63,7 @@ class Worker:
         burst: bool = False,
         middlewares: Sequence[Middleware] = (),
     ) -> None:
-        if type(concurrency) is not int or concurrency < 1:
-            raise ValueError(f"concurrency is {concurrency!r}; give a whole number from 1")
+        whole("concurrency", concurrency)
         self._ref = ref
         self._consumer = consumer
         self._registry = registry
