@@ -4,16 +4,20 @@ import asyncio
 import gc
 import re
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
 from fakeredis.aioredis import FakeRedis
 
 from inconcert import Coordinator
+from inconcert._redis.scripts import Command
 from tests.support.eventually import eventually
 from tests.support.raw import close_raw, new_client
 from tests.support.servers import RealServer
+from tests.support.twice import commands, names, not_repeated
 from tests.support.world import World, world
 
 # What users store has no TTL: it is there until it is consumed, trimmed or deleted.
@@ -115,6 +119,16 @@ def pytest_collection_finish() -> None:
     """What is there for the whole run need not be looked at by any garbage collection, which would pause a test."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """A test that is marked `twice` runs the scripts of its marks twice itself, not in a fixture."""
+    marked = names(item.iter_markers())
+    with commands() if marked else nullcontext(Counter[Command]()) as counted:
+        yield
+    if missed := not_repeated(marked, counted):
+        pytest.fail(f"marked `twice`, but not run twice alike: {', '.join(sorted(missed))}", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -472,6 +472,7 @@ async def take(concert: Coordinator, holder: str, ttl_ms: int = 30_000) -> None:
     await raw(concert).pexpire(holders, 30_000)
 
 
+@pytest.mark.twice("elections/renew")
 async def test_second_renewal_proclaims_nothing_again(any_concert: Coordinator) -> None:
     """The same record, the same message once, and a lease that counts from the second run."""
     await take(any_concert, "s.1", 1000)
@@ -488,6 +489,7 @@ async def test_second_renewal_proclaims_nothing_again(any_concert: Coordinator) 
     assert said[2]["data"] == b"last"
 
 
+@pytest.mark.twice("elections/renew")
 async def test_renewal_of_what_is_not_held_is_refused_twice(any_concert: Coordinator) -> None:
     """And proclaims nothing."""
     await take(any_concert, "s.1", -1)
@@ -497,6 +499,7 @@ async def test_renewal_of_what_is_not_held_is_refused_twice(any_concert: Coordin
     assert await record(any_concert) is None
 
 
+@pytest.mark.twice("elections/vacate")
 async def test_term_is_struck_out_once(any_concert: Coordinator) -> None:
     """The second run answers 0 and says nothing, and leaves another's record alone."""
     await take(any_concert, "s.1")
@@ -516,19 +519,29 @@ async def test_term_is_struck_out_once(any_concert: Coordinator) -> None:
     assert await any_concert.election("door").leader() == "bob"
 
 
+@pytest.mark.twice("elections/record")
 async def test_looking_changes_nothing(any_concert: Coordinator) -> None:
     """The same answer twice, but for the time."""
     await take(any_concert, "s.1")
     await renew(any_concert, "s.1")
+    first = await record(any_concert)
     looks = [await run(any_concert, "elections/record") for _ in range(2)]
+    assert await record(any_concert) == first
     assert looks[0].split()[2:] == looks[1].split()[2:]
     assert looks[0].split()[2:4] == [b"s.1", b"7"]
 
 
+@pytest.mark.twice("periodic/begin")
 async def test_run_that_has_begun_begins_again_for_the_same_request_only(any_concert: Coordinator) -> None:
-    """One whose reply was lost is not left out; another waits until it is due."""
+    """One whose reply was lost is not left out; another waits until it is due.  A late one begins no other run."""
     access = any_concert._ref
-    begin = partial(load("periodic/begin"), access.keys.of(PeriodicKeys, "periodic", "door"), period_ms=30_000)
+    keys = access.keys.of(PeriodicKeys, "periodic", "door")
+    begin = partial(load("periodic/begin"), keys, period_ms=30_000)
     for _ in range(2):
         assert await access.session.run(begin(request="s.1")) == 0
-    assert 29_000 < await access.session.run(begin(request="s.2")) <= 30_000
+    waits_ms = await access.session.run(begin(request="s.2"))
+    assert 29_000 < waits_ms <= 30_000
+    await raw(any_concert).delete(keys.latest)  # the next is due
+    for request, answer in (("s.1", 0), ("s.2", waits_ms)):
+        assert await access.session.run(begin(request=request)) == answer
+        assert not await raw(any_concert).exists(keys.latest)

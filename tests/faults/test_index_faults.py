@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,8 +16,6 @@ from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer, redis6_available
-
-SCRIPTS = Path(__file__).parents[2] / "src/inconcert/_lua/index"
 
 
 @pytest.fixture
@@ -81,12 +78,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_every_script_is_run_twice_here() -> None:
-    """A new script adds itself."""
-    assert set(RUNS) == {path.stem for path in SCRIPTS.glob("*.lua")}
-
-
-@pytest.mark.parametrize("verb", RUNS)
+@pytest.mark.parametrize("verb", [pytest.param(verb, marks=pytest.mark.twice(f"index/{verb}")) for verb in RUNS])
 async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coordinator, verb: str) -> None:
     """What its header says of the second run is so, also when the document was changed in between."""
     session, index = any_concert._ref.session, any_concert.index("it")

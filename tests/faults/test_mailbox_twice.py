@@ -1,7 +1,6 @@
 """A script of mailboxes whose reply was lost is sent again: each answers a second run as its TWICE line says."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from tests.support.raw import raw
 
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua/mailboxes"
-VERBS = {"send", "fetch", "ack", "withdraw", "unread", "purge"}
 TTL_MS = 60_000
 
 
@@ -77,11 +74,7 @@ async def bench(any_concert: Coordinator) -> Bench:
     return Bench(any_concert, mailbox, session.inboxes, session.new_address(), session.new_address())
 
 
-def test_every_script_is_run_twice() -> None:
-    """None was forgotten."""
-    assert {path.stem for path in LUA.glob("*.lua")} == VERBS
-
-
+@pytest.mark.twice("mailboxes/send")
 async def test_second_send_adds_nothing(bench: Bench) -> None:
     """Also when the first one's messages are gone, and it drops nothing twice."""
     assert await bench.send("request 1", "1", "2", "3", most=2) == 0
@@ -119,6 +112,7 @@ async def test_line_of_one_process_that_stands_still_hides_no_other(bench: Bench
     assert [text.rpartition(b" ")[0] for text in heard] == [b"still.0 mailbox 0", b"other.1 mailbox 2000"]
 
 
+@pytest.mark.twice("mailboxes/fetch")
 async def test_second_fetch_has_the_same_messages(bench: Bench) -> None:
     """As long as they are claimed; one whose claim has lapsed claims anew."""
     await bench.send("request", "1", "2", "3", most=2)
@@ -136,6 +130,7 @@ async def test_second_fetch_has_the_same_messages(bench: Bench) -> None:
     assert (await bench.fetch(bench.me))[0] == 0
 
 
+@pytest.mark.twice("mailboxes/fetch")
 async def test_second_fetch_has_the_same_place_in_line(bench: Bench) -> None:
     """Also of one who was dropped from it meanwhile, if it knows its ticket."""
     first = await bench.fetch(bench.me, ticket=0)
@@ -155,6 +150,7 @@ async def test_newcomer_is_behind_the_line_whatever_the_clock_says(bench: Bench)
     assert (await bench.fetch(bench.other, ticket=0))[2] == ticket + 1
 
 
+@pytest.mark.twice("mailboxes/ack")
 async def test_second_ack_changes_nothing(bench: Bench) -> None:
     """Of all, or of a part."""
     await bench.send("request", "1", "2", "3")
@@ -170,6 +166,7 @@ async def test_second_ack_changes_nothing(bench: Bench) -> None:
     assert (await bench.fetch(bench.me))[0] == 0  # it is over
 
 
+@pytest.mark.twice("mailboxes/withdraw")
 async def test_second_withdrawal_changes_nothing(bench: Bench) -> None:
     """The messages are back in their places, and that is no attempt; or the line was left."""
     await bench.send("request", "1", "2", "3", "4", most=3)
@@ -190,6 +187,7 @@ async def test_second_withdrawal_changes_nothing(bench: Bench) -> None:
     assert await bench.state() == [{}, {}, None, [], [], []]
 
 
+@pytest.mark.twice("mailboxes/unread")
 async def test_second_count_is_the_same(bench: Bench) -> None:
     """What lapsed claims held is back after the first."""
     await bench.send("request", "1", "2", "3")
@@ -201,6 +199,7 @@ async def test_second_count_is_the_same(bench: Bench) -> None:
     assert await bench.state() == state
 
 
+@pytest.mark.twice("mailboxes/purge")
 async def test_second_purge_drops_nothing(bench: Bench) -> None:
     """Not even what was sent since."""
     await bench.send("request", "1", "2")

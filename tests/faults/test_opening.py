@@ -12,7 +12,8 @@ import pytest
 from inconcert import Coordinator, Unavailable
 from inconcert._redis import greeting as greeting_module
 from inconcert._redis.commands import pack
-from tests.support.raw import new_client
+from inconcert._redis.scripts import load
+from tests.support.raw import new_client, raw
 from tests.support.servers import RealServer, free_port
 
 
@@ -172,3 +173,16 @@ def test_fork_may_open_what_its_parent_has_open(server: RealServer, namespace: s
         "True",
         "AcquireTimeout",
     ]
+
+
+@pytest.mark.twice("sessions/open")
+@pytest.mark.parametrize(("channel", "is_refused"), [("shop:0:nowhere", False), ("other:nowhere", True)])
+async def test_second_opening_answers_the_same(guarded: RealServer, channel: str, is_refused: bool) -> None:
+    """Why the user may not publish there, or that it may; and nothing is stored."""
+    guarded.command("ACL", "SETUSER", "shop", "on", ">word", "~*", "resetchannels", "&shop:*", "+@all")
+    async with Coordinator(f"redis://shop:word@127.0.0.1:{guarded.port}/0", namespace="shop") as concert:
+        opening = load("sessions/open")(bell="{shop}:bell", channel=channel)
+        answers = [await concert._ref.session.run(opening) for _ in range(2)]
+        assert answers[0] == answers[1]
+        assert bool(answers[0]) == is_refused
+        assert await raw(concert).dbsize() == 0

@@ -4,7 +4,6 @@ Those that queues share with tasks are in test_tasks_twice.py.
 """
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ from inconcert._redis.scripts import load
 from inconcert.queues.store import ItemKeys
 from tests.support.queues import read_places
 from tests.support.raw import raw
-
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 
 
 class Scene:
@@ -70,12 +67,7 @@ async def scene(any_concert: Coordinator) -> AsyncIterator[Scene]:
         await pubsub.aclose()
 
 
-def test_every_script_is_run_twice_here() -> None:
-    """A new one gets its test."""
-    found = {f"{folder}/{path.stem}" for folder in ("bells", "queues") for path in LUA.glob(f"{folder}/*.lua")}
-    assert found == {"bells/ring", *(f"queues/{name}" for name in ("inspect", "leave", "purge", "put"))}
-
-
+@pytest.mark.twice("queues/put")
 @pytest.mark.parametrize("delay_ms", [0, 1000])
 async def test_second_put_adds_nothing(scene: Scene, delay_ms: int) -> None:
     """Not even if its items are done by then."""
@@ -96,6 +88,7 @@ async def test_second_refused_put_adds_nothing(scene: Scene) -> None:
     assert await scene.put("b.2", maxsize=3) == 1
 
 
+@pytest.mark.twice("queues/put")
 async def test_second_put_that_waits_keeps_its_place(scene: Scene) -> None:
     """In line once, and in at last."""
     one, two = (f"{scene.session.id}.{number}" for number in (1001, 1002))
@@ -109,6 +102,7 @@ async def test_second_put_that_waits_keeps_its_place(scene: Scene) -> None:
     assert await scene.client.zrange(scene.keys.line, 0, -1) == [two.encode()]
 
 
+@pytest.mark.twice("queues/leave")
 async def test_second_leave_changes_nothing(scene: Scene) -> None:
     """It has left, and what it waited to put in is not put in any more."""
     address = f"{scene.session.id}.1001"
@@ -141,6 +135,7 @@ async def test_line_drops_those_whose_process_is_gone(scene: Scene) -> None:
     assert await scene.client.zcard(scene.keys.line) == 0
 
 
+@pytest.mark.twice("queues/purge")
 async def test_second_purge_drops_nothing(scene: Scene) -> None:
     """Not even what came since."""
     assert await scene.purge() == 2
@@ -150,6 +145,7 @@ async def test_second_purge_drops_nothing(scene: Scene) -> None:
     assert await scene.everything() == before
 
 
+@pytest.mark.twice("queues/inspect")
 async def test_second_look_answers_the_same(scene: Scene) -> None:
     """It changes nothing."""
     answers = [await scene.run("queues/inspect", skip=0, limit=5) for _ in range(2)]
@@ -157,6 +153,7 @@ async def test_second_look_answers_the_same(scene: Scene) -> None:
     assert answers[0][5:] == answers[1][5:]
 
 
+@pytest.mark.twice("bells/ring")
 async def test_second_ring_leaves_one_token(scene: Scene) -> None:
     """For a minute."""
     for _ in range(2):

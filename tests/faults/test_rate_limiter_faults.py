@@ -4,7 +4,6 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -23,7 +22,6 @@ from tests.support.simulation import World, run
 Flow = Callable[[RateLimiter], Coroutine[object, object, object]]
 
 HERE = "tests.faults.test_rate_limiter_faults"
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua/rate_limits"
 
 
 def slow(concert: Coordinator, name: str = "api") -> RateLimiter:
@@ -407,6 +405,7 @@ async def give_back(concert: Coordinator, request: str, seconds: int) -> int:
     return reply
 
 
+@pytest.mark.twice("rate_limits/take")
 async def test_take_answers_a_second_run_as_its_header_says(any_concert: Coordinator) -> None:
     """The same place in the line, or the grant; one that was refused may be taken then."""
     assert await take(any_concert, "1", 100) == [1, 0, BURST]
@@ -423,6 +422,7 @@ async def test_take_answers_a_second_run_as_its_header_says(any_concert: Coordin
     assert await raw(any_concert).zcard(slow(any_concert)._keys.line) == 2
 
 
+@pytest.mark.twice("rate_limits/refund")
 async def test_give_back_answers_a_second_run_as_its_header_says(any_concert: Coordinator) -> None:
     """0, and what was taken in between stays taken: of what was granted, and of what was waited for."""
     await take(any_concert, "1", 100)
@@ -452,8 +452,3 @@ async def test_call_that_comes_after_it_was_given_up_takes_nothing(any_concert: 
     assert await give_back(any_concert, "3", 10) == 0
     assert (await take(any_concert, "3", 10, 1000))[0] == 0
     assert not await raw(any_concert).exists(slow(any_concert)._keys.line)
-
-
-def test_every_script_is_run_twice() -> None:
-    """None was forgotten."""
-    assert {path.stem for path in LUA.glob("*.lua")} == {"take", "refund"}

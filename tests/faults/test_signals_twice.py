@@ -1,7 +1,6 @@
 """A script of signals whose reply was lost is sent again: each answers a second run as its TWICE line says."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,6 @@ from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert.signals.waiter import SignalKeys
 from tests.support.raw import raw
-
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua/signals"
-VERBS = {"join", "leave", "notify", "broadcast"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +61,7 @@ async def bench(any_concert: Coordinator) -> Bench:
     return Bench(any_concert, keys, session.inboxes, session.new_address(), session.new_address())
 
 
-def test_every_script_is_run_twice() -> None:
-    """None was forgotten."""
-    assert {path.stem for path in LUA.glob("*.lua")} == VERBS
-
-
+@pytest.mark.twice("signals/join")
 async def test_second_join_has_the_same_place(bench: Bench) -> None:
     """Also of one who was taken out of the line meanwhile."""
     first = await bench.join(bench.me)
@@ -83,6 +75,7 @@ async def test_second_join_has_the_same_place(bench: Bench) -> None:
     assert await bench.line() == [bench.me, bench.other]
 
 
+@pytest.mark.twice("signals/join")
 async def test_second_join_has_what_came_meanwhile(bench: Bench) -> None:
     """A notification until it is acknowledged, a broadcast for a minute; and stands in no line."""
     ticket = (await bench.join(bench.me))[2]
@@ -108,6 +101,7 @@ async def test_newcomer_is_behind_the_line_and_the_last_broadcast_whatever_the_c
     assert await bench.join(bench.other) == [2, b"7"]
 
 
+@pytest.mark.twice("signals/leave")
 async def test_second_leave_hands_nothing_on(bench: Bench) -> None:
     """The first did, to one."""
     third = bench.concert._ref.session.new_address()
@@ -134,6 +128,7 @@ async def test_leave_among_the_dead_is_called_again(bench: Bench) -> None:
     assert await bench.handed() == {bench.other: "7"}
 
 
+@pytest.mark.twice("signals/notify")
 async def test_second_notify_wakes_nobody_else(bench: Bench) -> None:
     """Not even if nobody waited."""
     assert await bench.notify("request 1") == 0
@@ -146,6 +141,7 @@ async def test_second_notify_wakes_nobody_else(bench: Bench) -> None:
     assert await bench.line() == [bench.other]
 
 
+@pytest.mark.twice("signals/broadcast")
 async def test_second_broadcast_is_not_said(bench: Bench) -> None:
     """It answers the same, and those who came meanwhile stay in line."""
     async with ChannelSubscription(bench.concert._ref.session, "channel") as listening:
@@ -161,6 +157,7 @@ async def test_second_broadcast_is_not_said(bench: Bench) -> None:
         ]
 
 
+@pytest.mark.twice("signals/broadcast")
 async def test_second_broadcast_leaves_those_in_line_who_came_after_the_first(bench: Bench) -> None:
     """They were not meant."""
     await bench.broadcast("request")

@@ -1,10 +1,9 @@
 """The scripts of tasks, each run twice: one whose reply was lost is sent again, and answers as its TWICE line says.
 
-A new script adds itself to `SECOND` or gets a test of its own here.
+A new script is added to `SECOND`, or has a test of its own here.
 """
 
 from collections import Counter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,8 +14,6 @@ from inconcert._redis.scripts import load
 from inconcert.tasks.store import COUNT_CLAIMED, RESCHEDULE, JobKeys
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.raw import raw
-
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 
 WORKER = "session.1"
 HOUR = 3_600_000  # milliseconds
@@ -211,7 +208,7 @@ SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
 }
 
 
-@pytest.mark.parametrize("name", SECOND)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.twice(name)) for name in SECOND])
 async def test_second_run_changes_nothing(scene: Scene, name: str) -> None:
     """A script whose reply was lost is sent again, and answers what its header says."""
     named, first, second = SECOND[name]
@@ -221,31 +218,7 @@ async def test_second_run_changes_nothing(scene: Scene, name: str) -> None:
     assert await scene.ledger() == before
 
 
-def test_every_script_is_run_twice_here() -> None:
-    """A new script adds itself."""
-    others = {
-        "claims/ack",
-        "claims/claim",
-        "claims/dead",
-        "claims/heartbeat",
-        "claims/nack",
-        "claims/promote",
-        "claims/recover",
-        "tasks/cancel",
-        "tasks/enqueue",
-        "tasks/enqueue_after",
-        "tasks/resolve_dependents",
-        "tasks/reschedule",
-        "tasks/count_claimed",
-        "tasks/stats",
-        "tasks/sweep_names",
-        "tasks/enqueue_due",
-        "tasks/watch",
-    }
-    found = {f"{folder}/{path.stem}" for folder in ("claims", "tasks") for path in LUA.glob(f"{folder}/*.lua")}
-    assert found == {*SECOND, *others}
-
-
+@pytest.mark.twice("tasks/enqueue")
 async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
     """As long as the job is there, or what became of it; whoever has its unique name by then."""
     assert await scene.enqueue(("new", 0, "mine"), ("other", 0, "mine")) == [b"", b"new"]
@@ -262,11 +235,13 @@ async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
     assert before.ready["q"][-1] == "third"
 
 
+@pytest.mark.twice("claims/ack")
 async def test_second_ack_changes_nothing(scene: Scene) -> None:
     """The result stays that of the first, and the job is counted once."""
     assert await scene.ack() == [1]
     before = await scene.ledger()
     assert before.results == {"held": "succeeded 1"}
+    assert await scene.ack() == [0]
     assert await scene.ack(result="succeeded 2") == [0]
     assert await scene.ledger() == before
     assert await scene.client.hgetall(scene.keys.finished) == {b"q": b"1"}
@@ -282,6 +257,7 @@ async def test_ack_from_another_place_changes_nothing(scene: Scene) -> None:
     assert await scene.ledger() == before
 
 
+@pytest.mark.twice("tasks/cancel")
 @pytest.mark.parametrize("job", ["ready2", "due", "later"])
 async def test_second_cancel_of_a_job_that_waits_changes_nothing(scene: Scene, job: str) -> None:
     """It has ended."""
@@ -293,6 +269,7 @@ async def test_second_cancel_of_a_job_that_waits_changes_nothing(scene: Scene, j
     assert await scene.ledger() == before
 
 
+@pytest.mark.twice("tasks/cancel")
 async def test_second_cancel_of_a_running_job_changes_nothing(scene: Scene) -> None:
     """Its worker is told again."""
     assert await scene.cancel() == 0
@@ -313,6 +290,7 @@ async def test_cancel_of_what_does_not_run_changes_nothing(scene: Scene, job: st
         assert await scene.ledger() == before
 
 
+@pytest.mark.twice("claims/nack")
 @pytest.mark.parametrize("is_cancelled", [False, True])
 @pytest.mark.parametrize("verdict", ["retry", "back", "crash", "dead"])
 async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancelled: bool) -> None:
@@ -339,6 +317,7 @@ async def test_job_that_came_back_is_cancelled_at_once(scene: Scene) -> None:
     assert ledger.results == {"held": "cancelled "}
 
 
+@pytest.mark.twice("claims/claim")
 async def test_second_claim_answers_with_the_same_jobs(scene: Scene) -> None:
     """And no others, even if it may have more by now; without those that ended meanwhile, each at its old place."""
     first = await scene.ask(3, 2)
@@ -379,6 +358,7 @@ async def test_claim_that_comes_after_a_later_one_takes_nothing(scene: Scene) ->
     assert await scene.claim(5, 3) == [b"new"]
 
 
+@pytest.mark.twice("claims/promote")
 async def test_second_promote_moves_nothing_again(scene: Scene) -> None:
     """Each due job is moved once."""
     assert (await scene.promote())[0] == 1
@@ -402,6 +382,7 @@ async def test_promote_moves_nothing_early(scene: Scene) -> None:
         assert seconds * 1000 + microseconds // 1000 >= due_ms
 
 
+@pytest.mark.twice("tasks/reschedule")
 @pytest.mark.parametrize("delay_ms", [0, 2 * HOUR])
 async def test_second_reschedule_does_the_same(scene: Scene, delay_ms: int) -> None:
     """The job is in one place, and due as long after the second run."""
@@ -418,6 +399,7 @@ async def test_second_reschedule_does_the_same(scene: Scene, delay_ms: int) -> N
             assert "later" not in ledger.states
 
 
+@pytest.mark.twice("tasks/reschedule")
 @pytest.mark.parametrize("delay_ms", [0, HOUR])
 async def test_second_reschedule_of_a_job_that_waits_for_others_does_the_same(scene: Scene, delay_ms: int) -> None:
     """Its delay, and not for how many it waits."""
@@ -459,6 +441,7 @@ async def test_reschedule_stops_before_a_key_that_is_not_ours(scene: Scene) -> N
     await scene.client.delete("mine")
 
 
+@pytest.mark.twice("claims/heartbeat")
 async def test_second_heartbeat_answers_the_same(scene: Scene) -> None:
     """And one of a worker that is dead does not bring it back."""
     await scene.client.zadd(scene.keys.workers, {"other": 1})
@@ -469,6 +452,7 @@ async def test_second_heartbeat_answers_the_same(scene: Scene) -> None:
         assert (await scene.heartbeat("other"))[0] == 0
 
 
+@pytest.mark.twice("claims/recover")
 async def test_second_recovery_counts_no_second_crash(scene: Scene) -> None:
     """And a live worker is left alone."""
     assert await scene.recover(3) == [-1, 0, 0]
@@ -480,6 +464,7 @@ async def test_second_recovery_counts_no_second_crash(scene: Scene) -> None:
     assert await scene.ledger() == before
 
 
+@pytest.mark.twice("tasks/watch")
 @pytest.mark.parametrize("address", ["", "session.2"])
 async def test_second_watch_answers_the_same(scene: Scene, address: str) -> None:
     """Wherever the job is; and whoever waits for it waits once."""
@@ -506,6 +491,7 @@ async def test_second_watch_answers_the_same(scene: Scene, address: str) -> None
     assert not await scene.client.exists(scene.keys.watchers)
 
 
+@pytest.mark.twice("claims/dead")
 async def test_second_look_at_the_dead_is_the_same(scene: Scene) -> None:
     """The latest, or one."""
     for job in ("", "dead"):
@@ -515,6 +501,7 @@ async def test_second_look_at_the_dead_is_the_same(scene: Scene) -> None:
     assert await scene.run("claims/dead", id="held", skip=0, limit=10) == [0]
 
 
+@pytest.mark.twice("tasks/stats")
 async def test_second_stats_are_the_same(scene: Scene) -> None:
     """One worker, one dead; three ready, two delayed, none waiting, none finished."""
     queues = (scene.place.queue, scene.place.delayed)
@@ -525,6 +512,7 @@ async def test_second_stats_are_the_same(scene: Scene) -> None:
         assert 0 <= oldest_ms < 60_000
 
 
+@pytest.mark.twice("tasks/count_claimed")
 async def test_second_count_of_what_runs_is_the_same(scene: Scene) -> None:
     """And changes nothing."""
     before = await scene.ledger()
@@ -533,6 +521,7 @@ async def test_second_count_of_what_runs_is_the_same(scene: Scene) -> None:
         assert await scene.ledger() == before
 
 
+@pytest.mark.twice("tasks/sweep_names")
 async def test_second_sweep_looks_at_others(scene: Scene) -> None:
     """At most 500 in each; what is taken still is looked at again in an hour."""
     names = {f"{number:03}": f"gone {number + 1}" for number in range(700)} | {"taken": "held 0"}
@@ -542,6 +531,7 @@ async def test_second_sweep_looks_at_others(scene: Scene) -> None:
     assert set(await scene.client.hkeys(scene.keys.unique)) == {b"name", b"taken"}
 
 
+@pytest.mark.twice("tasks/enqueue_due")
 async def test_second_tick_adds_nothing(scene: Scene) -> None:
     """The instant is not after the last one any more."""
     schedule, results = scene.keys.schedule("s"), [scene.keys.result("scheduled")]
@@ -584,6 +574,7 @@ async def follow(scene: Scene, job: str, *after: str, delay_ms: int = 0) -> None
     assert ledgers[0] == ledgers[1] == ledgers[2]
 
 
+@pytest.mark.twice("tasks/enqueue_after")
 async def test_second_follow_counts_no_parent_twice(scene: Scene) -> None:
     """Wherever its parents are."""
     await follow(scene, "child", "held", "ready1")
@@ -597,6 +588,7 @@ async def test_second_follow_counts_no_parent_twice(scene: Scene) -> None:
     assert await scene.client.hgetall(scene.keys.children) == counts
 
 
+@pytest.mark.twice("tasks/resolve_dependents")
 async def test_second_pass_on_tells_nobody_twice(scene: Scene) -> None:
     """Neither of the end of a parent, nor of that it may run: it goes on with what is left."""
     for job in ("first", "second"):

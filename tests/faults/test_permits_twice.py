@@ -1,11 +1,7 @@
-"""A script whose reply was lost is sent again: each answers a second run as its TWICE line says.
-
-A new script adds its own test to `TWICE`; one of a listed folder that has none fails here.
-"""
+"""The scripts of locks and permits answer a second run as their TWICE lines say."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +11,6 @@ from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from tests.support.raw import raw
-
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
-FOLDERS = ("permits", "locks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +256,14 @@ TWICE: dict[str, list[Callable[[Bench], Awaitable[None]]]] = {
 }
 
 
-@pytest.mark.parametrize("case", [case for cases in TWICE.values() for case in cases], ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.__name__, marks=pytest.mark.twice(name))
+        for name, cases in TWICE.items()
+        for case in cases
+    ],
+)
 async def test_second_run_answers_as_the_header_says(bench: Bench, case: Callable[[Bench], Awaitable[None]]) -> None:
     """See each case."""
     await case(bench)
-
-
-def test_every_script_is_run_twice() -> None:
-    """None was forgotten."""
-    scripts = {path.relative_to(LUA).with_suffix("").as_posix() for path in LUA.rglob("*.lua")}
-    assert {name for name in scripts if name.startswith(FOLDERS)} == set(TWICE)
