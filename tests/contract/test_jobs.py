@@ -14,7 +14,6 @@ import anyio.from_thread
 import pytest
 
 from inconcert import (
-    ClaimedJob,
     Coordinator,
     InvalidName,
     InvalidPayload,
@@ -32,6 +31,7 @@ from inconcert import (
     current_job,
 )
 from inconcert.tasks import worker_lease as claims_module
+from inconcert.tasks.job_state import JobState
 from tests.contract.test_tasks import asleep, in_background, ledger_of, make_due
 from tests.support.eventually import eventually
 from tests.support.raw import raw
@@ -516,20 +516,20 @@ async def test_job_that_is_cancelled_before_its_body_begins_does_not_run(any_con
     def in_a_thread() -> None:
         ran.append(1)
 
-    class Late(ClaimedJob):
+    class Late(JobState):
         """Cancelled when it is handed out."""
 
         __slots__ = ()
 
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
-            if (name, value) == ("is_ahead", False):
-                self.cancel()
+            if (name, value) == ("is_handed_out", True):
+                self.cancel_nowait()
 
     job = await any_concert.enqueue(kind)
     assert {in_a_coroutine.name, in_a_thread.name} == {"coroutine", "thread"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(claims_module, "ClaimedJob", Late)
+        patch.setattr(claims_module, "JobState", Late)
         async with in_background(any_concert.run_worker("default")):
             with pytest.raises(JobCancelled):
                 await job.result(timeout=SOON)

@@ -211,8 +211,8 @@ async def test_ten_thousand_children_do_not_block_the_server(concert: Coordinato
             if len(ran) == 1 or len(ran) % 500 == 0:
                 await job.ack()
             else:
-                job._claimer.done(job, b"", 0)
-                job._is_over = True
+                job._state._claimer.done(job._state, b"", 0)
+                job._state.is_over = True
     assert ran == Counter([parent.id, *(job.id for job in children)])
     calls = (await client.info("commandstats"))["cmdstat_zrangebylex"]["calls"]
     assert calls >= 100

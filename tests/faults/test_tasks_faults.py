@@ -703,7 +703,7 @@ async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str)
             done, later, back, dead, *_ = claimed = await jobs.claim(6)
             await done.ack()
             await later.nack(delay=3600)
-            await back._end("back")
+            await back._state._end("back")
             await dead.bury(ValueError("no"))
             [worker] = (await ledger_of(concert)).workers
             ended = await client.zscore(keys_of(concert).workers, worker)

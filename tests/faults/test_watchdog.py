@@ -23,11 +23,12 @@ from anyio.from_thread import start_blocking_portal
 from fakeredis.aioredis import FakeRedis
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-from inconcert import ClaimedJob, Coordinator, NotHeld
+from inconcert import Coordinator, NotHeld
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert.tasks import watchdog as watchdog_module
 from inconcert.tasks import worker_lease as claims_module
 from inconcert.tasks.consumer import Consumer
+from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.watchdog import Watchdog
 from tests.support.cancelling import MOMENTS, cancel_at
@@ -60,7 +61,7 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "inconcert watchdog"]
 
 
-def life_of(consumer: Consumer) -> WorkerLease[ClaimedJob]:
+def life_of(consumer: Consumer) -> WorkerLease[JobState]:
     """What it has claimed with."""
     assert consumer._opened is not None
     assert consumer._opened._claims is not None

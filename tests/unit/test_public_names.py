@@ -4,6 +4,8 @@ import ast
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import inconcert
 from inconcert import errors
 
@@ -77,3 +79,18 @@ def test_every_exported_error_derives_from_one_base() -> None:
 
     assert raised
     assert [error for error in raised if not issubclass(error, errors.InconcertError)] == []
+
+
+# What users may use of what they hold; what the engine does with it is not there to be seen.
+CLAIMED = "attempt bury ack give_back id is_over nack outcome queue"
+MEMBERS: dict[type, str] = {
+    inconcert.ClaimedJob: f"{CLAIMED} after args enqueued_at is_cancelled kwargs name parent_results progress result "
+    "scheduled_at time_limit",
+    inconcert.Delivery: f"{CLAIMED} item put_at",
+}
+
+
+@pytest.mark.parametrize("public", MEMBERS, ids=lambda public: str(public.__name__))
+def test_public_class_has_the_members_that_users_may_use(public: type) -> None:
+    """A new one is added here, and an engine's lever is not."""
+    assert sorted(name for name in dir(public) if not name.startswith("_")) == sorted(MEMBERS[public].split())

@@ -1,4 +1,7 @@
-"""Something that this process has claimed: it is ours until we end it, give it back, or are taken for dead."""
+"""A job or an item that this process has claimed: until it ends, is given back, or its worker is taken for dead.
+
+`ClaimState` is the engine's side of it, and `Claimed` what users hold, which only refers to that.
+"""
 
 import asyncio
 import inspect
@@ -6,13 +9,13 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from types import TracebackType
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 from inconcert._claims.dead_letters import Reason
 from inconcert._core.body import Body
 from inconcert.errors import InconcertError, NotHeld
 
-__all__ = ["MAX_CRASHES", "Claimed", "Claimer", "Outcome", "Verdict"]
+__all__ = ["MAX_CRASHES", "ClaimState", "Claimed", "Claimer", "Outcome", "Verdict"]
 
 _log = logging.getLogger("inconcert.claims")
 
@@ -22,58 +25,61 @@ MAX_CRASHES = 3  # workers that may die with something before it is taken for th
 Verdict = Literal["retry", "again", "back", "crash", "dead"]
 Outcome = Literal["running", "done", "cancelled", "lost"] | Verdict
 
+S = TypeVar("S", bound="ClaimState")
+
 
 class Claimer(Protocol):
-    """Who holds what was claimed."""
+    """The worker, as what it has claimed sees it."""
 
-    def done(self, claimed: "Claimed", result: bytes, ttl: float, *, is_run: bool = True) -> Awaitable[bool]:
+    def done(self, claimed: "ClaimState", result: bytes, ttl: float, *, is_run: bool = True) -> Awaitable[bool]:
         """Acknowledge, and keep what became of it for `ttl` seconds; the answer is whether it was still held.
 
         One that was run is acknowledged again until that is confirmed.
         """
         ...
 
-    async def not_done(self, claimed: "Claimed", verdict: Verdict, *, delay: float, reason: bytes) -> bool:
+    async def not_done(self, claimed: "ClaimState", verdict: Verdict, *, delay: float, reason: bytes) -> bool:
         """Give back, or set aside; returns whether it was still held."""
         ...
 
-    def put_back(self, claimed: "Claimed") -> None:
+    def give_back_nowait(self, claimed: "ClaimState") -> None:
         """Give back, without waiting for it."""
 
 
-class Claimed(ABC):
-    """What is the same of jobs and of items: they are claimed, and end once.
-
-    Leaving the body of its `async with` acknowledges it; an exception in the body counts as a failed attempt and is not
-    passed on; a cancelled body gives it back.  The body is cancelled if the worker is taken for dead.
-
-    What is no `Exception` is passed on, and counted unless it came from outside.  `KeyboardInterrupt` and `SystemExit`
-    end the program, so they count as a death of the worker.
+class ClaimState(ABC):
+    """What the engine has of a job or an item that was claimed, which ends once.
 
     Args:
         kind: What it is, such as `job`.
-        claimer: Who holds it.
+        claimer: The worker that holds it.
         claimed_id: Which one; the same at each attempt.
-        source: The name of the queue that it was claimed from, as the worker has it.
+        queue: The queue that it was claimed from, as users name it.
+        source: The same, as the worker names it.
         place: Where it stands among all that this worker has claimed.
         attempt: Which try this is, from 1; tries that ended with their worker count, too.
         failures: How many attempts of it have failed.
         max_attempts: How many may fail before it is set aside.
         unique: The name that it has while it is live; empty for none.
+
+    Attributes:
+        is_over: Whether it has ended, or was lost.
+        is_settled: Whether it counts as done already, and never comes back.
+        outcome: What became of this attempt.
     """
 
     __slots__ = (
         "_body",
         "_claimer",
         "_failures",
-        "_is_over",
-        "_is_settled",
         "_kind",
         "_max_attempts",
-        "_outcome",
         "attempt",
         "id",
+        "is_over",
+        "is_settled",
+        "outcome",
         "place",
+        "queue",
         "source",
         "unique",
     )
@@ -84,6 +90,7 @@ class Claimed(ABC):
         claimer: Claimer,
         claimed_id: str,
         *,
+        queue: str,
         source: str,
         place: int,
         attempt: int,
@@ -92,80 +99,74 @@ class Claimed(ABC):
         unique: str = "",
     ) -> None:
         self.id = claimed_id
+        self.queue = queue
         self.source = source
         self.place = place
         self.attempt = attempt
         self.unique = unique
+        self.is_over = False
+        self.is_settled = False
+        self.outcome: Outcome = "running"
         self._kind = kind
         self._claimer = claimer
         self._failures = failures
         self._max_attempts = max_attempts
-        self._is_over = False
-        self._is_settled = False
-        self._outcome: Outcome = "running"
         self._body: Body | None = None
 
-    async def __aexit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        was_stopped = self._leave(error)
+    def enter(self) -> None:
+        """Begin the body, which is cancelled when it is lost."""
+        if self.is_over:
+            raise NotHeld(self._kind, self.id)
+        self._body = Body()
+
+    async def exit(self, error: BaseException | None) -> bool:
+        """End the body, which raised this, and the claim with it; returns whether the error stays here."""
+        assert self._body is not None  # noqa: S101 - entered before
+        body, self._body = self._body, None
+        was_stopped = body.end(error)
         if error is not None and not was_stopped and not _is_from_outside(error):
-            _log.error("%s failed", self, exc_info=error, extra=self._fields())
+            _log.error("%s failed", self, exc_info=error, extra=self.fields())
         try:
-            if not self._is_over:  # else it was lost, or ended by hand in the body
+            if not self.is_over:  # else it was lost, or ended by hand in the body
                 await self._end_of_body(error, was_stopped=was_stopped)
         except InconcertError as unconfirmed:
             _log.warning(
-                "%s: its end was not confirmed, so it may come again: %s", self, unconfirmed, extra=self._fields()
+                "%s: its end was not confirmed, so it may come again: %s", self, unconfirmed, extra=self.fields()
             )
         return was_stopped or isinstance(error, Exception)
 
     async def bury(self, error: Exception) -> None:
-        """Set it aside at once, because another attempt cannot go better.
-
-        Raises:
-            NotHeld: It has ended before, or this worker was taken for dead.
-            OutcomeUnknown: The server did not answer; it may come again.
-
-        Cost: 1 round trip.
-        """
-        _log.error("%s is set aside: %s", self, error, extra=self._fields())
+        """Set it aside at once; see `Claimed.bury`."""
+        _log.error("%s is set aside: %s", self, error, extra=self.fields())
         await self._end("dead", reason=Reason.of(error, self.attempt).stored())
 
     async def give_back(self) -> None:
-        """Put it back to the front of its queue; that does not count as an attempt.
-
-        Raises:
-            NotHeld: It has ended before, or this worker was taken for dead.
-            OutcomeUnknown: The server did not answer; it comes back with this worker's end at the latest.
-
-        Cost: 1 round trip.
-        """
+        """Put it back to the front of its queue; see `Claimed.give_back`."""
         await self._end("back")
 
-    def put_back(self) -> None:
+    def give_back_nowait(self) -> None:
         """Give it back without waiting for that: nobody has been given it."""
         self._end_once("back")
-        self._claimer.put_back(self)
+        self._claimer.give_back_nowait(self)
 
     async def settle(self) -> None:
         """Let it count as done before it is handed out, so that it never comes back: for delivery at most once.
 
         If that is not sure, it is over, and must not be handed out: it may come back.
         """
-        if self._is_over or self._is_settled:
+        if self.is_over or self.is_settled:
             return
         try:
-            self._is_settled = await self._settle()
+            self.is_settled = await self._settle()
         except InconcertError as unconfirmed:
-            _log.warning("%s is not handed out: %s", self, unconfirmed, extra=self._fields())
-        self._is_over = not self._is_settled
+            _log.warning("%s is not handed out: %s", self, unconfirmed, extra=self.fields())
+        self.is_over = not self.is_settled
 
     def lose(self) -> None:
         """Take note that it is not ours any more, and stop the body."""
-        _log.warning("%s is stopped: its worker was taken for dead, or is closing", self, extra=self._fields())
-        self._is_over = True
-        self._outcome = "lost"
+        _log.warning("%s is stopped: its worker was taken for dead, or is closing", self, extra=self.fields())
+        self.is_over = True
+        self.outcome = "lost"
         if self._body is not None:
             self._body.stop()
 
@@ -174,39 +175,11 @@ class Claimed(ABC):
         """Whether two workers have died with it: then it is claimed beside no other such."""
         return self.attempt - self._failures - 1 >= _SUSPECT
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether it counts as done already, and never comes back."""
-        return self._is_settled
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended, or was lost."""
-        return self._is_over
-
-    @property
-    def outcome(self) -> Outcome:
-        """What became of this attempt."""
-        return self._outcome
-
-    # Below.
-
     @abstractmethod
-    def _fields(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         """What a record of the log has of it, beside the text that `str` makes of it."""
 
-    def _enter(self) -> Body:
-        """Begin the body, which is cancelled when it is lost."""
-        if self._is_over:
-            raise NotHeld(self._kind, self.id)
-        self._body = Body()
-        return self._body
-
-    def _leave(self, error: BaseException | None) -> bool:
-        """End the body, which raised this; returns whether that is only our having stopped it."""
-        assert self._body is not None  # noqa: S101 - entered before
-        body, self._body = self._body, None
-        return body.end(error)
+    # Below.
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
         """How it ends after its body, which raised this."""
@@ -247,19 +220,87 @@ class Claimed(ABC):
 
     async def _done(self, result: bytes, ttl: float, *, outcome: Outcome = "done") -> None:
         self._end_once(outcome)
-        if not self._is_settled and not await self._claimer.done(self, result, ttl):
+        if not self.is_settled and not await self._claimer.done(self, result, ttl):
             raise NotHeld(self._kind, self.id)
 
     async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
         self._end_once(verdict)
-        if not self._is_settled and not await self._claimer.not_done(self, verdict, delay=delay, reason=reason):
+        if not self.is_settled and not await self._claimer.not_done(self, verdict, delay=delay, reason=reason):
             raise NotHeld(self._kind, self.id)
 
     def _end_once(self, outcome: Outcome) -> None:
-        if self._is_over:
+        if self.is_over:
             raise NotHeld(self._kind, self.id)
-        self._is_over = True
-        self._outcome = outcome
+        self.is_over = True
+        self.outcome = outcome
+
+
+class Claimed(Generic[S]):
+    """What users hold of a job or an item that was claimed: leaving the body of its `async with` ends it.
+
+    Args:
+        state: What it refers to.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: S) -> None:
+        self._state = state
+
+    def __str__(self) -> str:
+        return str(self._state)
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        return await self._state.exit(error)
+
+    async def bury(self, error: Exception) -> None:
+        """Set it aside at once, because another attempt cannot go better.
+
+        Raises:
+            NotHeld: It has ended before, or this worker was taken for dead.
+            OutcomeUnknown: The server did not answer; it may come again.
+
+        Cost: 1 round trip.
+        """
+        await self._state.bury(error)
+
+    async def give_back(self) -> None:
+        """Put it back to the front of its queue; that does not count as an attempt.
+
+        Raises:
+            NotHeld: It has ended before, or this worker was taken for dead.
+            OutcomeUnknown: The server did not answer; it comes back with this worker's end at the latest.
+
+        Cost: 1 round trip.
+        """
+        await self._state.give_back()
+
+    @property
+    def id(self) -> str:
+        """Which one; the same at each attempt."""
+        return self._state.id
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue that it was claimed from."""
+        return self._state.queue
+
+    @property
+    def attempt(self) -> int:
+        """Which try this is, from 1; tries that ended with their worker count, too."""
+        return self._state.attempt
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or was lost."""
+        return self._state.is_over
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of this attempt."""
+        return self._state.outcome
 
 
 def _is_from_outside(error: BaseException) -> bool:

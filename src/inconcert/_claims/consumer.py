@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
-from inconcert._claims.claimed import Claimed
+from inconcert._claims.claimed import ClaimState
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._claims.promoter import Promoter
 from inconcert._claims.reaper import Reaper
@@ -17,7 +17,7 @@ from inconcert.errors import InconcertError, NotConnected
 
 __all__ = ["AFTER_A_FAILURE", "ClaimConsumer", "Guarantee", "settle"]
 
-C = TypeVar("C", bound=Claimed)
+C = TypeVar("C", bound=ClaimState)
 
 Guarantee = Literal["at_least_once", "at_most_once"]
 """How often what is put in is handed out: at least once, until it is acknowledged, or at most once."""
@@ -152,6 +152,6 @@ class ClaimConsumer(ABC, Generic[C]):
         return claims
 
 
-async def settle(claimed: Sequence[Claimed]) -> None:
+async def settle(claimed: Sequence[ClaimState]) -> None:
     """Let all these count as done before they are handed out."""
     await asyncio.gather(*(one.settle() for one in claimed))  # in one turn, so by one script

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from inconcert._claims.claimed import Claimed
+from inconcert._claims.claimed import ClaimState
 from inconcert._claims.keys import ACK, HEARTBEAT, ClaimKeys
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
@@ -78,7 +78,7 @@ def heartbeat(life: Life, keys: ClaimKeys, *, is_new: bool = False, passed_over:
 class Ended(NamedTuple):
     """Something that is done, or was cancelled."""
 
-    claimed: Claimed
+    claimed: ClaimState
     result: bytes
     ttl_ms: int
     was_held: asyncio.Future[bool]

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from inconcert._claims.claimed import Claimed, Verdict
+from inconcert._claims.claimed import ClaimState, Verdict
 from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, heartbeat
 from inconcert._claims.keys import CLAIM, NACK, ClaimKeys, QueueKeys
 from inconcert._claims.policy import Policy
@@ -30,7 +30,7 @@ __all__ = ["Ending", "Row", "WorkerLease"]
 
 _log = logging.getLogger("inconcert.claims")
 
-C = TypeVar("C", bound=Claimed)
+C = TypeVar("C", bound=ClaimState)
 
 Ending = Callable[[], Awaitable[None]]
 
@@ -176,7 +176,7 @@ class WorkerLease(ABC, Generic[C]):
 
     # For what was claimed.
 
-    def done(self, claimed: Claimed, result: bytes, ttl: float, *, is_run: bool = True) -> asyncio.Future[bool]:
+    def done(self, claimed: ClaimState, result: bytes, ttl: float, *, is_run: bool = True) -> asyncio.Future[bool]:
         """Acknowledge, and keep what became of it for `ttl` seconds; the answer is whether it was still held."""
         self._let_go(claimed)
         ended = Ended(claimed, result, milliseconds(ttl), self._session.loop.create_future(), is_run)
@@ -185,12 +185,12 @@ class WorkerLease(ABC, Generic[C]):
             self._session.loop.call_soon(self._acknowledge)
         return ended.was_held
 
-    async def not_done(self, claimed: Claimed, verdict: Verdict, *, delay: float, reason: bytes) -> bool:
+    async def not_done(self, claimed: ClaimState, verdict: Verdict, *, delay: float, reason: bytes) -> bool:
         """Give back, or set aside; returns whether it was still held."""
         call = self._nack(claimed, verdict, delay=delay, reason=reason)
         return bool(await call) or self.was_first_time(call)
 
-    def put_back(self, claimed: Claimed) -> None:
+    def give_back_nowait(self, claimed: ClaimState) -> None:
         """Give back, without waiting for it."""
         with suppress(NotConnected):  # then closing has given it back
             self._nack(claimed, "back")
@@ -308,13 +308,13 @@ class WorkerLease(ABC, Generic[C]):
                 with suppress(NotConnected):
                     self._session.channel.submit(Nack(self, end.command))
 
-    def _let_go(self, claimed: Claimed) -> None:
+    def _let_go(self, claimed: ClaimState) -> None:
         self._held.pop(claimed.id, None)
         if claimed.id in self._suspects:
             self._suspects.remove(claimed.id)
             self._on_room()
 
-    def _nack(self, claimed: Claimed, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> Nack:
+    def _nack(self, claimed: ClaimState, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> Nack:
         self._let_go(claimed)
         queue = self._by_name[claimed.source]
         command = NACK(

@@ -1,41 +1,29 @@
 """An item that this process has claimed, and is to handle."""
 
-from inconcert._claims.claimed import Claimed, Claimer
+from inconcert._claims.claimed import Claimed, Claimer, ClaimState
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
 
-__all__ = ["Delivery"]
+__all__ = ["Delivery", "ItemState"]
 
 
-class Delivery(Claimed):
-    """An item that this process has taken from a queue, and that comes back unless it is acknowledged.
+class ItemState(ClaimState):
+    """What the engine has of an item.
 
-    As a context manager it gives its item, and ends: leaving the body acknowledges it.  An exception in the body is
-    logged, counted as a failed attempt, and *not* passed on, so that a loop goes on with the next item; the item is
-    back at the front of its queue at once, and after its last attempt it is set aside with the reason.  A cancelled
-    body gives the item back at once, and that does not count as an attempt.  What is not an `Exception` is
-    counted likewise unless it came from outside, and passed on; `KeyboardInterrupt` and `SystemExit` count as a death
-    of the process.
-
-    If this process is taken for dead, because it did not reach the server for the queue's `ttl`, the body is cancelled,
-    for another may have the item then.
-
-    ```python
-    async for delivery in concert.queue("thumbnails"):
-        async with delivery as item:
-            await handle(item)
-    ```
-
-    Attributes:
+    Args:
+        claimer: The worker that holds it.
+        item_id: Which item.
         item: What was put in.
-        id: Which item; the same at each attempt.
-        attempt: Which try this is, from 1; tries that ended with their process count, too.
         queue: The name of the queue.
+        place: As for `ClaimState`.
+        attempt: As for `ClaimState`.
+        failures: As for `ClaimState`.
+        max_attempts: As for `ClaimState`.
         put_at: When it was put in, in seconds since 1970 by the server's clock.
     """
 
-    __slots__ = ("item", "put_at", "queue")
+    __slots__ = ("item", "put_at")
 
     def __init__(
         self,
@@ -54,6 +42,7 @@ class Delivery(Claimed):
             "item",
             claimer,
             item_id,
+            queue=queue,
             source="",
             place=place,
             attempt=attempt,
@@ -61,15 +50,60 @@ class Delivery(Claimed):
             max_attempts=max_attempts,
         )
         self.item = item
-        self.queue = queue
         self.put_at = put_at
+
+    def __str__(self) -> str:
+        return f"item {self.id} attempt {self.attempt} (queue {self.queue!r})"
+
+    async def ack(self) -> None:
+        """Say that the item is done; see `Delivery.ack`."""
+        await self._done(b"", 0.0)
+
+    async def nack(self, delay: float) -> None:
+        """Count a failed attempt; see `Delivery.nack`."""
+        await self._fail_with(None, "retry" if delay else "again", delay=delay)
+
+    def fields(self) -> dict[str, object]:
+        """What a record of the log has of it, beside the text that `str` makes of it."""
+        return {"item_id": self.id, "attempt": self.attempt, "queue": self.queue}
+
+    # Below.
+
+    async def _succeed(self) -> None:
+        await self.ack()
+
+    async def _fail(self, error: BaseException | None) -> None:
+        await self._fail_with(error, "again", delay=0.0)
+
+
+class Delivery(Claimed[ItemState]):
+    """An item that this process has taken from a queue, and that comes back unless it is acknowledged.
+
+    As a context manager it gives its item, and ends: leaving the body acknowledges it.  An exception in the body is
+    logged, counted as a failed attempt, and *not* passed on, so that a loop goes on with the next item; the item is
+    back at the front of its queue at once, and after its last attempt it is set aside with the reason.  A cancelled
+    body gives the item back at once, and that does not count as an attempt.  What is not an `Exception` is
+    counted likewise unless it came from outside, and passed on; `KeyboardInterrupt` and `SystemExit` count as a death
+    of the process.
+
+    If this process is taken for dead, because it did not reach the server for the queue's `ttl`, the body is cancelled,
+    for another may have the item then.
+
+    ```python
+    async for delivery in concert.queue("thumbnails"):
+        async with delivery as item:
+            await handle(item)
+    ```
+    """
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return f"<Delivery {self.id} of queue {self.queue!r} attempt {self.attempt}>"
 
     async def __aenter__(self) -> JSON:
-        self._enter()
-        return self.item
+        self._state.enter()
+        return self._state.item
 
     async def ack(self) -> None:
         """Say that the item is done: it is gone then. Once this has started, cancelling it changes nothing.
@@ -80,7 +114,7 @@ class Delivery(Claimed):
 
         Cost: 1 round trip, shared by all that end in the same turn of the event loop.
         """
-        await self._done(b"", 0.0)
+        await self._state.ack()
 
     async def nack(self, *, delay: Seconds = 0.0) -> None:
         """Count a failed attempt: the item is back at once, at the front, or later; after its last attempt it is dead.
@@ -95,19 +129,14 @@ class Delivery(Claimed):
 
         Cost: 1 round trip.
         """
-        seconds = durations.delay(delay)
-        await self._fail_with(None, "retry" if seconds else "again", delay=seconds)
+        await self._state.nack(durations.delay(delay))
 
-    def __str__(self) -> str:
-        return f"item {self.id} attempt {self.attempt} (queue {self.queue!r})"
+    @property
+    def item(self) -> JSON:
+        """What was put in."""
+        return self._state.item
 
-    # Below.
-
-    def _fields(self) -> dict[str, object]:
-        return {"item_id": self.id, "attempt": self.attempt, "queue": self.queue}
-
-    async def _succeed(self) -> None:
-        await self.ack()
-
-    async def _fail(self, error: BaseException | None) -> None:
-        await self._fail_with(error, "again", delay=0.0)
+    @property
+    def put_at(self) -> float:
+        """When it was put in, in seconds since 1970 by the server's clock."""
+        return self._state.put_at

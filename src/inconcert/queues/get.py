@@ -11,7 +11,7 @@ from inconcert._claims.consumer import AFTER_A_FAILURE, ClaimConsumer, settle
 from inconcert._claims.promoter import Promoter
 from inconcert._core.session import Session, SessionRef
 from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable
-from inconcert.queues.delivery import Delivery
+from inconcert.queues.delivery import Delivery, ItemState
 from inconcert.queues.store import ItemKeys
 from inconcert.queues.worker_lease import ItemWorkerLease, Terms
 
@@ -38,7 +38,7 @@ class Getters:
         if getting is None:
             getting = self._open[terms] = _OpenGetters(session, keys, terms)
             getting.open()
-        return await getting.get(timeout)
+        return Delivery(await getting.get(timeout))
 
     async def close(self) -> None:
         """Give everything back."""
@@ -52,7 +52,7 @@ class Getters:
         return left
 
 
-class _OpenGetters(ClaimConsumer[Delivery]):
+class _OpenGetters(ClaimConsumer[ItemState]):
     """Those who wait for items of one queue, on the same terms."""
 
     def __init__(self, session: Session, keys: ItemKeys, terms: Terms) -> None:
@@ -61,11 +61,11 @@ class _OpenGetters(ClaimConsumer[Delivery]):
         self._keys = keys
         self._terms = terms
         self._getters: deque[_Getter] = deque()  # the first has waited longest
-        self._left_over: deque[Delivery] = deque()  # settled for someone who has gone
+        self._left_over: deque[ItemState] = deque()  # settled for someone who has gone
         self._is_unsure = False  # a claim may have been made whose answer was lost
         self._serving: asyncio.Task[None] | None = None
 
-    async def get(self, timeout: float | None) -> Delivery:
+    async def get(self, timeout: float | None) -> ItemState:
         self.check_open()
         getter = _Getter(self._session.loop.create_future(), waits=timeout != 0)
         self._getters.append(getter)
@@ -123,38 +123,38 @@ class _OpenGetters(ClaimConsumer[Delivery]):
         while self._left_over and self._getters:
             self._take_back(self._left_over.popleft())
         wanted = len(self._getters) or int(self._may_hold_unseen)
-        deliveries, due_in = await self.try_claim(wanted) if wanted else ([], None)
+        items, due_in = await self.try_claim(wanted) if wanted else ([], None)
         self._is_unsure = self._is_unsure and not wanted
-        if not deliveries and due_in == 0:
+        if not items and due_in == 0:
             await self._promoter.promote()
             return False
         if self._terms.delivery == "at_most_once" and self._getters:
-            await settle(deliveries)
-        self._hand_out(deliveries)
-        if deliveries and due_in == 0:  # they were too large for one reply, or more is due: that is for the next claim
+            await settle(items)
+        self._hand_out(items)
+        if items and due_in == 0:  # they were too large for one reply, or more is due: that is for the next claim
             return False
         none = TimeoutError(f"queue {self._terms.name!r} has no item now; wait for one with timeout=")
         self._fail([getter for getter in asked if not getter.waits], none)
-        return 0 < len(self._getters) == sum(getter.waits for getter in self._getters) and len(deliveries) < wanted
+        return 0 < len(self._getters) == sum(getter.waits for getter in self._getters) and len(items) < wanted
 
-    def _hand_out(self, deliveries: Iterable[Delivery]) -> None:
+    def _hand_out(self, items: Iterable[ItemState]) -> None:
         """The first to whoever has waited longest; what nobody wants any more goes back."""
-        left = deque(delivery for delivery in deliveries if not delivery.is_over)  # else it was lost meanwhile
+        left = deque(item for item in items if not item.is_over)  # else it was lost meanwhile
         while left and self._getters:
             self._getters.popleft().delivery.set_result(left.popleft())
         while left:
             self._take_back(left.pop())  # the last first, so that the first comes to the front
 
-    def _take_back(self, delivery: Delivery) -> None:
+    def _take_back(self, item: ItemState) -> None:
         """Nobody was given it after all: it is for the next who waits here, or for whoever."""
-        if delivery.is_over:
+        if item.is_over:
             return
         if self._getters:
-            self._getters.popleft().delivery.set_result(delivery)
-        elif delivery.is_settled:
-            self._left_over.appendleft(delivery)
+            self._getters.popleft().delivery.set_result(item)
+        elif item.is_settled:
+            self._left_over.appendleft(item)
         else:
-            delivery.put_back()
+            item.give_back_nowait()
 
     def _fail(self, getters: "Iterable[_Getter]", error: Exception) -> None:
         for getter in list(getters):
@@ -197,7 +197,7 @@ class _Getter:
 
     __slots__ = ("delivery", "waits")
 
-    def __init__(self, delivery: asyncio.Future[Delivery], *, waits: bool) -> None:
+    def __init__(self, delivery: asyncio.Future[ItemState], *, waits: bool) -> None:
         self.delivery = delivery
         self.waits = waits
 

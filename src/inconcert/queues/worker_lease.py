@@ -13,7 +13,7 @@ from inconcert._core.session import Session
 from inconcert._rules.payloads import JSON, decode
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload
-from inconcert.queues.delivery import Delivery
+from inconcert.queues.delivery import ItemState
 from inconcert.queues.store import ItemKeys, item_of
 
 __all__ = ["ItemWorkerLease", "QueueOrder", "Terms", "read_item"]
@@ -41,7 +41,7 @@ class Terms:
     delivery: Guarantee
 
 
-class ItemWorkerLease(WorkerLease[Delivery]):
+class ItemWorkerLease(WorkerLease[ItemState]):
     """One life of a worker that takes items.
 
     Args:
@@ -69,7 +69,7 @@ class ItemWorkerLease(WorkerLease[Delivery]):
         )
         self._terms = terms
 
-    def _read(self, row: Row, now_ms: int) -> tuple[Delivery, Ending | None]:
+    def _read(self, row: Row, now_ms: int) -> tuple[ItemState, Ending | None]:
         del now_ms
         id_ = row.id.decode()
         item: JSON = None
@@ -78,7 +78,7 @@ class ItemWorkerLease(WorkerLease[Delivery]):
             item = read_item(self._session.key_ring, self._terms.name, id_, row.body)
         except InvalidPayload as unreadable:
             obstacle = unreadable
-        delivery = Delivery(
+        state = ItemState(
             self,
             id_,
             item,
@@ -89,7 +89,7 @@ class ItemWorkerLease(WorkerLease[Delivery]):
             max_attempts=self._terms.max_attempts,
             put_at=split_body(row.body)[0] / 1000,
         )
-        return delivery, None if obstacle is None else partial(delivery.bury, obstacle)
+        return state, None if obstacle is None else partial(state.bury, obstacle)
 
 
 def read_item(key_ring: KeyRing, queue: str, item_id: str, body: bytes) -> JSON:

@@ -20,6 +20,7 @@ from inconcert.errors import NotConnected, OutcomeUnknown, Unavailable
 from inconcert.tasks import worker_lease as lives
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.dependents import Relay, pass_on
+from inconcert.tasks.job_state import JobState
 from inconcert.tasks.registry import Registry
 from inconcert.tasks.served_queues import ServedQueues
 from inconcert.tasks.store import JobKeys
@@ -160,7 +161,7 @@ class Consumer:
         return self._opened
 
 
-class _Opened(ClaimConsumer[ClaimedJob]):
+class _Opened(ClaimConsumer[JobState]):
     """What an open consumer has: beside what all who claim have, a relay, a thread, and jobs claimed ahead."""
 
     def __init__(
@@ -182,7 +183,7 @@ class _Opened(ClaimConsumer[ClaimedJob]):
         self._relay = Relay(session, keys)
         self._watchdog = Watchdog(session.pool)
         self._is_stopped = False
-        self._ahead: deque[ClaimedJob] = deque()
+        self._ahead: deque[JobState] = deque()
         self._turn = anyio.Lock(fast_acquire=True)  # of those who share the consumer: claims go one after the other
 
     def stop(self) -> None:
@@ -214,10 +215,10 @@ class _Opened(ClaimConsumer[ClaimedJob]):
             await run_shielded(settle(jobs))
         for job in jobs:
             self._ahead.popleft()
-            job.is_ahead = False
-        return jobs
+            job.is_handed_out = True
+        return [ClaimedJob(job) for job in jobs]
 
-    async def _claim(self, count: int, *, wait: bool = True) -> list[ClaimedJob]:
+    async def _claim(self, count: int, *, wait: bool = True) -> list[JobState]:
         while not self._is_stopped:
             self.check_open()
             try:
@@ -253,7 +254,7 @@ class _Opened(ClaimConsumer[ClaimedJob]):
             on_room=self.interrupt,
         )
 
-    def _began(self, claims: WorkerLease[ClaimedJob]) -> None:
+    def _began(self, claims: WorkerLease[JobState]) -> None:
         self._watchdog.watch(claims)
 
     def _on_news(self) -> None:

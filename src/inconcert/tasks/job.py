@@ -17,7 +17,7 @@ from inconcert._rules.payloads import JSON, decode
 from inconcert.errors import InconcertError, InvalidName, JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.arguments import decode_result
 from inconcert.tasks.dependents import pass_on
-from inconcert.tasks.store import CANCEL, RESCHEDULE, WATCH, JobKeys
+from inconcert.tasks.store import CANCEL, CANCELLED_TTL, RESCHEDULE, WATCH, JobKeys
 from inconcert.tasks.watch import Watches
 
 __all__ = ["Job", "JobStatus", "Progress", "check_id", "read_outcome"]
@@ -25,8 +25,6 @@ __all__ = ["Job", "JobStatus", "Progress", "check_id", "read_outcome"]
 _log = logging.getLogger("inconcert.tasks")
 
 T = TypeVar("T")
-
-_CANCELLED_TTL_MS = 3_600_000  # for how long it is kept that a job was cancelled before it ran
 
 
 class JobStatus(StrEnum):
@@ -228,7 +226,7 @@ class Job:
             keys.queue(about.decode() if status in _OUT_OF_QUEUE else "none"),
             result=keys.result(self.id),
             id=self.id,
-            ttl_ms=_CANCELLED_TTL_MS,
+            ttl_ms=milliseconds(CANCELLED_TTL),
             inboxes=session.inboxes,
             request=session.new_address(),
         )

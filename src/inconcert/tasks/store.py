@@ -25,6 +25,7 @@ from inconcert._rules.names import check_name
 
 __all__ = [
     "CANCEL",
+    "CANCELLED_TTL",
     "CANCELLING",
     "COUNT_CLAIMED",
     "ENQUEUE",
@@ -78,6 +79,9 @@ class JobKeys(ClaimKeys):
         """
         check_name("queue", name)
         return QueueKeys(name, *self._parts(f"queue:{name}", f"bell:{name}", f"delayed:{name}"))
+
+
+CANCELLED_TTL = 3600.0  # seconds for which it is kept that a job was cancelled
 
 
 class ClaimedCount(NamedTuple):

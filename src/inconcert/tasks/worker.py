@@ -19,8 +19,9 @@ from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 from inconcert._version import __version__
 from inconcert.errors import InvalidPayload, UnknownTask
-from inconcert.tasks.claimed_job import ClaimedJob, fields_of
+from inconcert.tasks.claimed_job import ClaimedJob, state_of
 from inconcert.tasks.consumer import Consumer
+from inconcert.tasks.job_state import JobState
 from inconcert.tasks.registry import Registry
 
 __all__ = ["DEFAULT_GRACE", "Middleware", "Worker"]
@@ -173,15 +174,16 @@ class Worker:
             )
 
     async def _run(self, job: ClaimedJob) -> None:
-        started_at, fields = time.monotonic(), fields_of(job)
+        started_at, state = time.monotonic(), state_of(job)
+        fields = state.fields()
         _log.info("%s starts", job, extra=fields)
         try:
-            if job.is_over:  # lost before it began
+            if state.is_over:  # lost before it began
                 self._free_a_place()
                 return
             async with job:
                 try:
-                    await self._run_body(job)
+                    await self._run_body(job, state)
                 except (KeyboardInterrupt, SystemExit):  # the program ends, and claims nothing more
                     raise
                 except BaseException:
@@ -190,12 +192,12 @@ class Worker:
                 self._free_a_place()  # so that the next claim goes out along with the acknowledgement
         finally:
             seconds = time.monotonic() - started_at
-            _log.info("%s: %s, it took %.3f s", job, job.outcome, seconds, extra=fields)
+            _log.info("%s: %s, it took %.3f s", job, state.outcome, seconds, extra=fields)
 
-    async def _run_body(self, job: ClaimedJob) -> None:
-        if job.is_cancelled:  # before it began
+    async def _run_body(self, job: ClaimedJob, state: JobState) -> None:
+        if state.is_cancelled:  # before it began
             await anyio.sleep_forever()  # it is stopped here
-        call = await self._prepare(job)
+        call = await self._prepare(job, state)
         if call is not None:
             await self._attempt(job, call)
 
@@ -203,15 +205,15 @@ class Worker:
         self._free += 1
         self._freed.set()
 
-    async def _prepare(self, job: ClaimedJob) -> Callable[[], Awaitable[object]] | None:
+    async def _prepare(self, job: ClaimedJob, state: JobState) -> Callable[[], Awaitable[object]] | None:
         """The call that the job is; None if it is set aside, because another attempt cannot go better."""
         try:
-            task = self._registry.find(job.name)
-            args, kwargs = task.arguments.from_json(job.args, job.kwargs)
+            task = self._registry.find(state.envelope.name)
+            args, kwargs = task.arguments.from_json(state.envelope.args, state.envelope.kwargs)
         except (UnknownTask, TypeError, InvalidPayload) as error:
             await job.bury(error)
             return None
-        job.retrying = task.retrying
+        state.retry_policy = task.retrying
         call = partial(task.function, *args, **kwargs)
         return call if task.is_async else partial(self._call_in_thread, job, call)
 
@@ -265,7 +267,10 @@ async def _in_time(job: ClaimedJob, call: Callable[[], Awaitable[object]]) -> ob
     if limit.cancel_called:
         seconds = time.monotonic() - started_at
         _log.warning(
-            "%s could not be stopped at its limit, and was done after %.3f s", job, seconds, extra=fields_of(job)
+            "%s could not be stopped at its limit, and was done after %.3f s",
+            job,
+            seconds,
+            extra=state_of(job).fields(),
         )
     return result
 

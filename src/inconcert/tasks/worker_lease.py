@@ -9,8 +9,8 @@ from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 from inconcert.errors import InvalidPayload, JobExpired
-from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope
+from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import CANCELLING, FREE_NAMES, OUTCOMES, PROGRESS, JobKeys
 
 __all__ = ["HEARTBEAT_LEASE", "JobWorkerLease"]
@@ -18,19 +18,19 @@ __all__ = ["HEARTBEAT_LEASE", "JobWorkerLease"]
 HEARTBEAT_LEASE = 10.0  # seconds after which a silent worker is taken for dead, and its jobs run elsewhere
 
 
-class JobWorkerLease(WorkerLease[ClaimedJob]):
+class JobWorkerLease(WorkerLease[JobState]):
     """One life of a worker that runs jobs."""
 
     _keys: JobKeys
     _said = 0  # how often it has said how far a job is
     _heard: frozenset[str] = frozenset()  # of jobs that somebody cancelled before the reply of their claim was read
 
-    async def claim(self, count: int) -> tuple[list[ClaimedJob], float | None]:
+    async def claim(self, count: int) -> tuple[list[JobState], float | None]:
         """As for `WorkerLease`."""
         self._heard = frozenset()
         return await super().claim(count)
 
-    async def progressed(self, job: ClaimedJob, how_far: bytes) -> bool:
+    async def progressed(self, job: JobState, how_far: bytes) -> bool:
         """Say how far it is; returns whether it was still held."""
         self._said += 1
         command = PROGRESS(
@@ -49,7 +49,7 @@ class JobWorkerLease(WorkerLease[ClaimedJob]):
         """Somebody has cancelled the job of this id."""
         job = self._held.get(text)
         if job is not None:
-            job.cancel()
+            job.cancel_nowait()
         else:
             self._heard |= {text}
 
@@ -60,14 +60,14 @@ class JobWorkerLease(WorkerLease[ClaimedJob]):
 
     # Below.
 
-    async def _open(self, rows: list[Row], now_ms: int) -> list[ClaimedJob]:
+    async def _open(self, rows: list[Row], now_ms: int) -> list[JobState]:
         jobs = await super()._open(rows, now_ms)
-        started = [part for job in jobs if job.frees_its_name for part in (job.unique, job.id)]
+        started = [part for job in jobs if job.envelope.unique_until_started for part in (job.unique, job.id)]
         if started:
             await self._session.run(FREE_NAMES(self._keys, request=self._session.new_address(), jobs=started))
         return jobs
 
-    def _read(self, row: Row, now_ms: int) -> tuple[ClaimedJob, Ending | None]:
+    def _read(self, row: Row, now_ms: int) -> tuple[JobState, Ending | None]:
         id_ = row.id.decode()
         enqueued_ms, text = split_body(row.body)
         envelope = Envelope("?")
@@ -78,7 +78,7 @@ class JobWorkerLease(WorkerLease[ClaimedJob]):
                 obstacle = JobExpired(id_, envelope.expires)
         except InvalidPayload as unreadable:
             obstacle = unreadable
-        job = ClaimedJob(
+        job = JobState(
             self,
             id_,
             envelope,
@@ -90,7 +90,7 @@ class JobWorkerLease(WorkerLease[ClaimedJob]):
         )
         if obstacle is not None:
             return job, partial(job.bury, obstacle)
-        return job, job.cancelled if row.is_cancelled or id_ in self._heard else None
+        return job, job.end_cancelled if row.is_cancelled or id_ in self._heard else None
 
 
 class _CancellingCall(Call):

@@ -1,0 +1,187 @@
+"""What the engine has of a job that was claimed, and what it asks its worker for while the job runs."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from inconcert._claims.claimed import Claimer, ClaimState
+from inconcert._rules.payloads import encode
+from inconcert.errors import InvalidPayload, NotHeld
+from inconcert.tasks.arguments import encode_result
+from inconcert.tasks.envelope import Envelope
+from inconcert.tasks.retry import RetryPolicy
+from inconcert.tasks.store import CANCELLED_TTL
+
+__all__ = ["JobClaimer", "JobState"]
+
+_log = logging.getLogger("inconcert.tasks")
+
+_CANCELLED = b"cancelled "
+
+
+class JobClaimer(Claimer, Protocol):
+    """The worker, as a job that it has claimed sees it."""
+
+    async def progressed(self, job: "JobState", how_far: bytes) -> bool:
+        """Say how far it is; returns whether it was still held."""
+        ...
+
+    async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
+        """What became of the jobs of these ids, which a job runs after; empty for one that is not known."""
+        ...
+
+
+class JobState(ClaimState):
+    """What the engine has of a job.
+
+    Args:
+        claimer: The worker that holds it.
+        job_id: Which job.
+        envelope: The call that it is.
+        queue: The queue that it was claimed from.
+        place: As for `ClaimState`.
+        attempt: As for `ClaimState`.
+        failures: As for `ClaimState`.
+        enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock.
+
+    Attributes:
+        result: What is to be kept of it when it is done.
+        retry_policy: Which failures are tried again, and when.
+        is_handed_out: Whether somebody has been given it; until then it was only claimed ahead.
+        is_cancelled: Whether somebody has cancelled it.
+    """
+
+    __slots__ = (
+        "_outcomes",
+        "enqueued_at",
+        "envelope",
+        "is_cancelled",
+        "is_handed_out",
+        "result",
+        "retry_policy",
+    )
+
+    _claimer: JobClaimer
+
+    def __init__(
+        self,
+        claimer: JobClaimer,
+        job_id: str,
+        envelope: Envelope,
+        *,
+        queue: str,
+        place: int,
+        attempt: int,
+        failures: int,
+        enqueued_at: float,
+    ) -> None:
+        super().__init__(
+            "job",
+            claimer,
+            job_id,
+            queue=queue,
+            source=queue,
+            place=place,
+            attempt=attempt,
+            failures=failures,
+            max_attempts=envelope.max_attempts,
+            unique=envelope.unique,
+        )
+        self.envelope = envelope
+        self.enqueued_at = enqueued_at
+        self.result: object = None
+        self.retry_policy = RetryPolicy()
+        self.is_handed_out = False
+        self.is_cancelled = False
+        self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were looked at before
+
+    def __str__(self) -> str:
+        return f"job {self.id} attempt {self.attempt} (task {self.envelope.name!r}, queue {self.queue!r})"
+
+    def enter(self) -> None:
+        """Begin the body, which is cancelled when it is lost or cancelled."""
+        super().enter()
+        if self.is_cancelled and self._body is not None:  # while it waited to be run
+            asyncio.get_running_loop().call_soon(self._body.stop)
+
+    async def ack(self) -> None:
+        """Say that the job is done; see `ClaimedJob.ack`."""
+        ttl = self.envelope.result_ttl
+        try:
+            result = b"succeeded " + encode_result(f"the result of job {self.id}", self.result)
+        except InvalidPayload:
+            if ttl:
+                raise
+            result = b""  # it was not to be kept anyway
+        await self._done(result, ttl)
+
+    async def nack(self, delay: float) -> None:
+        """Count a failed attempt; see `ClaimedJob.nack`."""
+        await self._fail_with(None, "retry", delay=delay)
+
+    async def progress(self, fraction: float, text: str) -> None:
+        """Say how far the job is; see `ClaimedJob.progress`."""
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"the progress of job {self.id} is {fraction!r}; give a number from 0 to 1")
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+            raise TypeError(f"the text of the progress of job {self.id} is {text!r}; give a string")
+        how_far = encode(f"the progress of job {self.id}", [float(fraction), text])
+        if self.is_over or not (self.is_settled or await self._claimer.progressed(self, how_far)):
+            raise NotHeld("job", self.id)
+
+    async def outcomes(self) -> list[bytes]:
+        """What became of the jobs that it runs after, as it is stored."""
+        if self._outcomes is not None:
+            return self._outcomes
+        after = self.envelope.after
+        return await self._claimer.outcomes(after) if after else []
+
+    async def end_cancelled(self) -> None:
+        """End it as cancelled."""
+        _log.info("%s was cancelled", self, extra=self.fields())
+        await self._done(_CANCELLED, CANCELLED_TTL, outcome="cancelled")
+
+    def cancel_nowait(self) -> None:
+        """Stop the body, or end the job if nobody has been given it: somebody has cancelled it."""
+        if not self.is_over and not self.is_cancelled:
+            self.is_cancelled = True
+            if self._body is not None:
+                self._body.stop()
+            elif not self.is_handed_out:
+                self._end_once("cancelled")
+                if not self.is_settled:
+                    self._claimer.done(self, _CANCELLED, CANCELLED_TTL)
+
+    def fields(self) -> dict[str, object]:
+        """What a record of the log has of it, beside the text that `str` makes of it."""
+        return {"job_id": self.id, "attempt": self.attempt, "task": self.envelope.name, "queue": self.queue}
+
+    # Below.
+
+    def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
+        if self.is_cancelled and error is not None and (was_stopped or isinstance(error, Exception)):
+            return self.end_cancelled()
+        return super()._end_of_body(error, was_stopped=was_stopped)
+
+    async def _settle(self) -> bool:
+        if self.envelope.after:
+            self._outcomes = await self._claimer.outcomes(self.envelope.after)
+        return await self._claimer.done(self, b"succeeded null", self.envelope.result_ttl, is_run=False)
+
+    async def _succeed(self) -> None:
+        try:
+            await self.ack()
+        except InvalidPayload as error:  # it has done its work: another attempt would do it twice
+            await self.bury(error)
+
+    async def _fail(self, error: BaseException | None) -> None:
+        failures = self._failures + 1
+        delay: float | None = 0.0
+        if failures < self._max_attempts:
+            try:
+                delay = self.retry_policy.delay(failures, error)
+            except Exception:  # noqa: BLE001 - of the user's backoff
+                _log.exception("%s: its backoff failed, so the usual one is taken", self, extra=self.fields())
+                delay = RetryPolicy().delay(failures, None)
+        await self._fail_with(error, "retry", delay=delay)
