@@ -60,7 +60,7 @@ from inconcert.tasks.claimed_job import ClaimedJob, current_job
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.enqueue import Draft
 from inconcert.tasks.job import Job, JobStatus, Progress
-from inconcert.tasks.options import UniqueUntil
+from inconcert.tasks.options import JobOptions, UniqueUntil
 from inconcert.tasks.retry import Retry
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.task import Task
@@ -95,6 +95,7 @@ __all__ = [
     "JobExpired",
     "JobFailed",
     "JobNotFound",
+    "JobOptions",
     "JobStatus",
     "Latch",
     "Lease",

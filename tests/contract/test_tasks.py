@@ -878,6 +878,10 @@ async def test_bad_options_are_refused_before_anything_is_sent() -> None:
             await put(max_attempts=attempts)
         with pytest.raises(ValueError, match="max_attempts"):
             concert.task(max_attempts=cast("Any", attempts))(print)
+    with pytest.raises(TypeError, match="no option 'dealy'"):
+        await put(dealy=1)
+    with pytest.raises(TypeError, match="no option 'dealy'"):
+        untyped.options(dealy=1)
     with pytest.raises(TypeError, match="do not fit task 't'"):
         await untyped.enqueue("a", "b")
     with pytest.raises(TypeError, match="do not fit task 't'"):

@@ -32,6 +32,7 @@ from inconcert import (
     Index,
     InvalidName,
     Job,
+    JobOptions,
     JobStatus,
     Latch,
     Lease,
@@ -389,6 +390,12 @@ async def follow_jobs() -> None:
     assert_type(await concert.enqueue("count", after=[job, after]), Job)
     book.options(after=job)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     book.options(delay=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    urgent: JobOptions = {"queue": "high", "expires": timedelta(minutes=1), "time_limit": None}
+    await book.options(**urgent).enqueue(UUID(int=7), Decimal(1))
+    await concert.enqueue("count", [3], {"to": 5}, **urgent)
+    book.options(dealy=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await concert.enqueue("count", dealy=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await concert.enqueue("count", max_attempts="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def operate_jobs() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from enum import Enum
 from types import TracebackType
-from typing import Any
+from typing import Any, is_typeddict
 
 import pytest
 from fakeredis.aioredis import FakeRedis
@@ -156,6 +156,6 @@ def test_every_exported_class_is_looked_at() -> None:
     plain = {
         name
         for name, value in classes.items()
-        if is_dataclass(value) or issubclass(value, InconcertError | Enum | tuple)
+        if is_typeddict(value) or is_dataclass(value) or issubclass(value, InconcertError | Enum | tuple)
     }
     assert set(REFUSED) | MADE_BY_US == classes.keys() - plain

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import EllipsisType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
 
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
+from inconcert.errors import InvalidName
 from inconcert.tasks.job import Job, check_id
 
-__all__ = ["DEFAULT_QUEUE", "MAX_ATTEMPTS", "RESULT_TTL", "Options", "UniqueUntil"]
+__all__ = ["DEFAULT_QUEUE", "MAX_ATTEMPTS", "RESULT_TTL", "JobOptions", "Options", "UniqueUntil"]
 
 DEFAULT_QUEUE = "default"
 MAX_ATTEMPTS = 5
@@ -23,22 +23,59 @@ UniqueUntil = Literal["started", "done"]
 """Until when a job has its unique name: until a worker takes it, or until it has ended."""
 
 
+class JobOptions(TypedDict, total=False):
+    """How a job is to be run, as keywords of `Task.options` and `Coordinator.enqueue`.
+
+    What is left out is as the task sets it, or for a job enqueued by name, the default.
+    """
+
+    queue: str
+    """Where the job goes; by default `default`."""
+
+    delay: Seconds
+    """How long it waits before it may run, in seconds, by the server's clock; by default 0."""
+
+    max_attempts: int
+    """How many attempts may fail before it is set aside, 1 or more; by default 5."""
+
+    result_ttl: Seconds
+    """How long its result is kept, in seconds; 0 keeps none. By default 3,600."""
+
+    expires: Seconds | None
+    """After how many seconds from now it is not started any more, but set aside; None, the default, for never."""
+
+    time_limit: Seconds | None
+    """After how many seconds an attempt is cancelled; None, the default, for never. See `Coordinator.task`."""
+
+    unique: str | None
+    """A name that no two live jobs may have: if one has it, that one is returned, with `created` False.
+
+    None, the default, for no such name.
+    """
+
+    unique_until: UniqueUntil
+    """Until when it has the unique name: until it has `started`, or until it is `done`, the default.
+
+    A job that was set aside or cancelled no longer has it.
+    """
+
+    unique_for: Seconds
+    """For how many seconds from now it has the unique name instead, whatever becomes of it.
+
+    By default 0: as `unique_until` says.
+    """
+
+    after: Sequence[Job | str]
+    """Jobs, or ids of jobs, at most 100, that must have succeeded before it may run; a `delay` counts from then.
+
+    Their results are there for it: see `ClaimedJob.parent_results`.  If one of them does not succeed, or is not known,
+    the job is set aside.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a job is to be run.
-
-    Attributes:
-        queue: Where it goes.
-        delay: How long it waits before it may run, in seconds.
-        max_attempts: How many attempts may fail before it is set aside.
-        result_ttl: How long its result is kept, in seconds.
-        expires: After how many seconds it is not started any more; None for never.
-        time_limit: After how many seconds an attempt is stopped; None for never.
-        unique: A name that no two live jobs may have; None for no such name.
-        unique_until: Until when it has the name.
-        unique_for: For how many seconds it has the name instead, whatever becomes of it; 0 for as `unique_until` says.
-        after: Ids of the jobs that must have succeeded before it may run.
-    """
+    """How a job is to be run: each of `JobOptions`, checked, in seconds and ids."""
 
     queue: str = DEFAULT_QUEUE
     delay: float = 0.0
@@ -51,40 +88,19 @@ class Options:
     unique_for: float = 0.0
     after: tuple[str, ...] = ()
 
-    def changed(
-        self,
-        *,
-        queue: str | EllipsisType = ...,
-        delay: Seconds | EllipsisType = ...,
-        max_attempts: int | EllipsisType = ...,
-        result_ttl: Seconds | EllipsisType = ...,
-        expires: Seconds | EllipsisType | None = ...,
-        time_limit: Seconds | EllipsisType | None = ...,
-        unique: str | EllipsisType | None = ...,
-        unique_until: UniqueUntil | EllipsisType = ...,
-        unique_for: Seconds | EllipsisType = ...,
-        after: Sequence[Job | str] | EllipsisType = ...,
-    ) -> Self:
+    def changed(self, **options: Unpack[JobOptions]) -> Self:
         """The same, with those changed that are given.
 
         Raises:
+            TypeError: There is no option of this name, or `after` is not a list.
             ValueError: A number is out of its range, or `after` has more than 100 jobs.
-            TypeError: `after` is no list.
-            InvalidName: The queue or the unique name is empty or longer than 512 bytes, or `after` has what is no id.
+            InvalidName: The queue or the unique name is empty or longer than 512 bytes, or `after` has what is not an
+                id.
         """
-        changes = {
-            "queue": queue,
-            "delay": delay,
-            "max_attempts": max_attempts,
-            "result_ttl": result_ttl,
-            "expires": expires,
-            "time_limit": time_limit,
-            "unique": unique,
-            "unique_until": unique_until,
-            "unique_for": unique_for,
-            "after": after,
-        }
-        return replace(self, **{name: _CHECKS[name](value) for name, value in changes.items() if value is not ...})
+        unknown = [name for name in options if name not in _CHECKS]
+        if unknown:
+            raise TypeError(f"a job has no option {unknown[0]!r}; its options are {', '.join(_CHECKS)}")
+        return replace(self, **{name: _CHECKS[name](value) for name, value in options.items()})
 
 
 def _seconds(parameter: str) -> Callable[[Any], float]:
@@ -99,7 +115,7 @@ def _above_zero(parameter: str, value: Seconds) -> float:
 
 
 def _unique_until(value: object) -> object:
-    if value not in {"started", "done"}:
+    if value not in get_args(UniqueUntil):
         raise ValueError(f"unique_until is {value!r}; give 'started' or 'done'")
     return value
 
@@ -112,7 +128,14 @@ def _after(value: object) -> tuple[str, ...]:
         raise ValueError(
             f"after has {len(jobs)} jobs; give at most {_MOST_PARENTS}, and let jobs in between gather more"
         )
-    return tuple(job.id if isinstance(job, Job) else check_id(job) for job in jobs)
+    return tuple(job.id if isinstance(job, Job) else _parent(job) for job in jobs)
+
+
+def _parent(job_id: str) -> str:
+    try:
+        return check_id(job_id)
+    except InvalidName as error:
+        raise InvalidName(f"after: {error}") from None
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {

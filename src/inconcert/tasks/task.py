@@ -1,17 +1,15 @@
 """A task: a function that can be called later, in another process."""
 
 import inspect
-from collections.abc import Callable, Sequence
-from types import EllipsisType
-from typing import Any, Generic, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
-from inconcert._rules.durations import Seconds
 from inconcert._rules.functions import name_of
 from inconcert._rules.names import check_name
 from inconcert.tasks.arguments import Arguments
 from inconcert.tasks.enqueue import Draft, EnqueueBatcher
 from inconcert.tasks.job import Job
-from inconcert.tasks.options import Options, UniqueUntil
+from inconcert.tasks.options import JobOptions, Options
 from inconcert.tasks.retry import RetryPolicy
 
 __all__ = ["Bound", "Task"]
@@ -95,55 +93,19 @@ class Task(Generic[P, R]):
         """
         return self._bound.call(*args, **kwargs)
 
-    def options(
-        self,
-        *,
-        queue: str | EllipsisType = ...,
-        delay: Seconds | EllipsisType = ...,
-        max_attempts: int | EllipsisType = ...,
-        result_ttl: Seconds | EllipsisType = ...,
-        expires: Seconds | EllipsisType | None = ...,
-        time_limit: Seconds | EllipsisType | None = ...,
-        unique: str | EllipsisType | None = ...,
-        unique_until: UniqueUntil | EllipsisType = ...,
-        unique_for: Seconds | EllipsisType = ...,
-        after: Sequence[Job | str] | EllipsisType = ...,
-    ) -> "Bound[P]":
+    def options(self, **options: Unpack[JobOptions]) -> "Bound[P]":
         """The same task, with other options for the jobs that are enqueued through what is returned.
 
         Args:
-            queue: Where the job goes, instead of the task's own queue.
-            delay: How long the job waits before it may run, in seconds, by the server's clock.
-            max_attempts: How many attempts may fail before the job is set aside.
-            result_ttl: How long its result is kept, in seconds; 0 keeps none.
-            expires: After how many seconds from now it is not started any more, but set aside; None for never.
-            time_limit: After how many seconds an attempt is stopped; None for never. See `Coordinator.task`.
-            unique: A name that no two live jobs may have: if one has it, that one is returned, with `created` False.
-            unique_until: Until when the job has the name: until it has `started`, or until it is `done`. A job that
-                was set aside or cancelled has none any more.
-            unique_for: For how many seconds from now the job has the name instead, whatever becomes of it.
-            after: Jobs, or ids of jobs, at most 100, that must have succeeded before the job may run; a `delay` counts
-                from then. Their results are there for it: see `ClaimedJob.parent_results`. If one of them does not
-                succeed, or is not known, the job is set aside.
+            **options: Those that differ from the task's own; see `JobOptions`.
 
         Raises:
+            TypeError: There is no option of this name, or `after` is not a list.
             ValueError: A number is out of its range, or `after` has more than 100 jobs.
-            TypeError: `after` is no list.
-            InvalidName: The queue or the unique name is empty or longer than 512 bytes, or `after` has what is no id.
+            InvalidName: The queue or the unique name is empty or longer than 512 bytes, or `after` has what is not an
+                id.
         """
-        changed = self.defaults.changed(
-            queue=queue,
-            delay=delay,
-            max_attempts=max_attempts,
-            result_ttl=result_ttl,
-            expires=expires,
-            time_limit=time_limit,
-            unique=unique,
-            unique_until=unique_until,
-            unique_for=unique_for,
-            after=after,
-        )
-        return Bound(self, self._enqueuing, changed)
+        return Bound(self, self._enqueuing, self.defaults.changed(**options))
 
 
 class Bound(Generic[P]):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import ParamSpec, TypeVar, get_args, overload
+from typing import ParamSpec, TypeVar, Unpack, get_args, overload
 
 from inconcert._claims.consumer import Guarantee
 from inconcert._core.session import SessionRef
@@ -14,7 +14,7 @@ from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.enqueue import Draft, EnqueueBatcher
 from inconcert.tasks.job import Job
-from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, Options, UniqueUntil
+from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, JobOptions, Options
 from inconcert.tasks.registry import Registry
 from inconcert.tasks.retry import Backoff, RetryPolicy
 from inconcert.tasks.schedule import Missed, Schedule, timetable
@@ -156,17 +156,7 @@ class TaskCoordinator:
         name: str,
         args: Sequence[JSON] = (),
         kwargs: Mapping[str, JSON] | None = None,
-        *,
-        queue: str = DEFAULT_QUEUE,
-        delay: Seconds = 0.0,
-        max_attempts: int = MAX_ATTEMPTS,
-        result_ttl: Seconds = RESULT_TTL,
-        expires: Seconds | None = None,
-        time_limit: Seconds | None = None,
-        unique: str | None = None,
-        unique_until: UniqueUntil = "done",
-        unique_for: Seconds = 0.0,
-        after: Sequence[Job | str] = (),
+        **options: Unpack[JobOptions],
     ) -> Job:
         """Enqueue a job by the name of its task, which need not be known in this process.
 
@@ -174,40 +164,19 @@ class TaskCoordinator:
             name: Which task.
             args: Its positional arguments: JSON values, which the worker converts to what the function annotates.
             kwargs: Its named arguments, likewise.
-            queue: Where it goes.
-            delay: How long it waits before it may run, in seconds, by the server's clock.
-            max_attempts: How many attempts may fail before it is set aside.
-            result_ttl: How long its result is kept, in seconds; 0 keeps none.
-            expires: After how many seconds it is not started any more, but set aside; None for never.
-            time_limit: After how many seconds an attempt is cancelled; None for never.
-            unique: A name that no two live jobs may have; see `Task.options`.
-            unique_until: Until when it has the name; see `Task.options`.
-            unique_for: For how many seconds it has the name instead; 0 for as `unique_until` says.
-            after: Jobs, or ids of jobs, that must have succeeded before it may run; see `Task.options`.
+            **options: How it is to be run; see `JobOptions`.
 
         Raises:
+            TypeError: There is no option of this name, or `after` is not a list.
             ValueError: A number is out of its range, or `after` has more than 100 jobs.
-            TypeError: `after` is no list.
-            InvalidName: A name is empty or longer than 512 bytes, or `after` has what is no id.
+            InvalidName: A name is empty or longer than 512 bytes, or `after` has what is not an id.
             InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
             Unavailable: The server could not be asked; nothing was added.
             OutcomeUnknown: The server did not answer; the job may have been added.
 
         Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
         """
-        options = Options().changed(
-            queue=queue,
-            delay=delay,
-            max_attempts=max_attempts,
-            result_ttl=result_ttl,
-            expires=expires,
-            time_limit=time_limit,
-            unique=unique,
-            unique_until=unique_until,
-            unique_for=unique_for,
-            after=after,
-        )
-        [job] = await self._enqueuing.add([Draft(name, args, kwargs or {}, options)])
+        [job] = await self._enqueuing.add([Draft(name, args, kwargs or {}, Options().changed(**options))])
         return job
 
     async def enqueue_many(self, drafts: Iterable[Draft]) -> list[Job]:
