@@ -71,7 +71,7 @@ async def test_garbage_ends_no_connection_and_no_wait(concert: Coordinator, capl
     for lease in outcomes[:2]:
         await lease.release()
     assert (session.inbox._pubsub._wire, session.broadcasts._wire) == wires
-    assert "none of ours" in caplog.text
+    assert "foreign message" in caplog.text
 
 
 async def test_garbage_that_comes_before_the_reply_is_passed_over(concert: Coordinator) -> None:

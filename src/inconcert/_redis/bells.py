@@ -1,8 +1,8 @@
 """The connection on which all idle consumers of a process sleep: it waits in `BLPOP` for a token on one of their bells.
 
-A token only says "look again", so losing one costs at most the longest sleep.  One `BLPOP` covers the bells of all who
-sleep at that moment; whoever comes with others ends it, by a token on a bell of the session's own.  The connection
-carries nothing else: a command behind a blocked one would wait with it.
+A token only says "check again", so losing one costs at most the longest sleep.  One `BLPOP` covers the bells of all
+current sleepers; a new sleeper with other bells ends it with a token on the session's own bell.  The connection carries
+nothing else: a command behind a blocked one would wait with it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ __all__ = ["Bells", "Sleeper"]
 _log = logging.getLogger("inconcert.redis")
 
 _RING = load("bells/ring").bind()
-_BLOCK = 5.0  # seconds of one BLPOP, after which it is sent again if anyone sleeps
+_BLOCK = 5.0  # seconds of one BLPOP, after which it is sent again if there are sleepers
 
 
 class Bells:
@@ -31,7 +31,7 @@ class Bells:
 
     Args:
         pool: Where the connection comes from.
-        channel: Where tokens go back that nobody here sleeps for.
+        channel: Returns tokens that no sleeper here waits for.
         key: The session's own bell.
         timeout: How long the server may take to answer beyond the sleep itself, in seconds.
     """
@@ -45,18 +45,18 @@ class Bells:
         self._link: Link | None = None
         self._wire: Wire | None = None
         self._connected_at = 0.0
-        self._is_greeted = False  # whether the present wire has answered
+        self._is_greeted = False  # whether the current wire has answered
         self._sleepers: dict[Sleeper, None] = {}  # the first has slept longest
         self._covered: frozenset[str] = frozenset()  # by the BLPOP under way; empty for none
-        self._is_ending = False  # that BLPOP has been told to
+        self._is_ending = False  # a token that ends that BLPOP was sent
         self._patience: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     async def close(self) -> None:
-        """Give the connection back.
+        """Release the connection.
 
-        The BLPOP that ends with it may have taken tokens, such as one for what its own process gives back just now.  So
-        each bell that it covered is rung once more, and for that the channel must be open.
+        The BLPOP that ends with it may have taken tokens, such as one for a job that this process has just requeued.
+        So each bell that it covered is rung once more; the channel must still be open.
         """
         self._is_closed = True
         covered = self._covered
@@ -67,18 +67,18 @@ class Bells:
             self._ring(key)
 
     def sleeper(self, keys: tuple[str, ...]) -> "Sleeper":
-        """One who sleeps until one of these bells rings, the most urgent first."""
+        """A sleeper that wakes when one of these bells rings, the most urgent first."""
         return Sleeper(self, keys)
 
     def server_was_lost(self, at: float) -> None:
-        """Leave a connection from before this time: the server may have moved."""
+        """Drop a connection opened before this time: the server may have moved."""
         if self._link is not None and self._connected_at < at:
             self._link.drop(ConnectionError("the server may have moved"))
 
     # For sleepers.
 
     def add(self, sleeper: "Sleeper") -> None:
-        """Somebody sleeps; the first one has us connect."""
+        """Add a sleeper; the first one starts the connection."""
         self._sleepers[sleeper] = None
         if self._link is None and not self._is_closed:
             self._link = Link(self._pool, self, timeout=self._timeout, purpose="bells")
@@ -90,11 +90,11 @@ class Bells:
             self._ring(self._key)
 
     def remove(self, sleeper: "Sleeper") -> None:
-        """Somebody sleeps no more."""
+        """Remove a sleeper that has woken."""
         self._sleepers.pop(sleeper, None)
 
     def pass_on(self, key: str) -> None:
-        """Wake one who sleeps for this bell, or put its token back: in another process somebody may."""
+        """Wake a sleeper for this bell, or return its token for a sleeper in another process."""
         sleeper = next((one for one in self._sleepers if key in one.keys), None)
         if sleeper is not None:
             self.remove(sleeper)
@@ -102,13 +102,13 @@ class Bells:
         else:
             self._ring(key)
 
-    # What the link tells us.
+    # Called by the link.
 
     def connected(self, wire: Wire) -> None:
         self._wire = wire
         self._connected_at = self._loop.time()
         self._is_greeted = False
-        wire.write(pack("PING"))  # a BLPOP is not answered for long, and a wire on which nothing is counts as a failure
+        wire.write(pack("PING"))  # a BLPOP reply may take long, and a wire that answers nothing counts as a failure
         if self._sleepers:
             self._block()
 
@@ -116,7 +116,7 @@ class Bells:
         if not self._is_greeted:
             self._is_greeted = True
             return
-        if isinstance(reply, ErrorReply):  # a new connection comes after a pause, which grows while they do not last
+        if isinstance(reply, ErrorReply):  # the link reconnects after a pause, which grows while connections are brief
             _log.warning("bells: the server refused to wait: %s", reply)
             if self._link is not None:
                 self._link.drop(reply)
@@ -133,9 +133,9 @@ class Bells:
         self._lose()
 
     def writable(self) -> None:
-        """Nothing waits to be written here."""
+        """Nothing to do: no writes are pending here."""
 
-    # Below.
+    # Private.
 
     def _block(self) -> None:
         if self._wire is None:
@@ -159,17 +159,17 @@ class Bells:
     def _lose(self) -> None:
         self._wire = None
         self._end_block()
-        sleepers, self._sleepers = self._sleepers, {}  # a token may have been lost: everyone looks
+        sleepers, self._sleepers = self._sleepers, {}  # a token may have been lost: every sleeper re-checks
         for sleeper in sleepers:
             sleeper.interrupt()
 
     def _ring(self, key: str) -> None:
-        with suppress(NotConnected):  # closing; others look by themselves
+        with suppress(NotConnected):  # closing; others re-check on their own timers
             self._channel.submit(Call(_RING(bell=key), must_run=True))
 
 
 class Sleeper:
-    """One consumer, as one who sleeps.
+    """One consumer's sleep.
 
     Args:
         bells: The connection to sleep on.
@@ -179,16 +179,17 @@ class Sleeper:
     def __init__(self, bells: Bells, keys: tuple[str, ...]) -> None:
         self.keys = keys
         self._bells = bells
-        self._is_due = False  # interrupted while nobody slept
+        self._is_due = False  # interrupted while awake
         self._woken: asyncio.Future[str] | None = None
 
     async def rung(self, seconds: float) -> str:
-        """Sleep until a bell has rung, and at most this long; may return early. Cancelling it loses no token.
+        """Sleep until a bell rings, at most this long; may return early. Cancelling it loses no token.
 
-        One at a time.
+        Only one call at a time.
 
         Returns:
-            The bell that has rung, for nobody else: who does not look now is to pass it on. Empty if none has.
+            The bell that rang, or an empty string. No other sleeper receives this ring: a caller that does not check
+            now must pass it on.
         """
         if self._is_due:
             self._is_due = False
@@ -207,12 +208,12 @@ class Sleeper:
         return woken.result() if woken.done() else ""
 
     def wake(self, key: str) -> None:
-        """This bell has rung, and nobody else is woken by it."""
+        """Wake up: this bell rang, and no other sleeper receives that ring."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(key)
 
     def interrupt(self) -> None:
-        """Let whoever sleeps return now; if nobody does, the next one."""
+        """Make the current sleep return now, or the next one if none is under way."""
         if self._woken is None:
             self._is_due = True
         else:

@@ -1,7 +1,7 @@
-"""A connection for a thread that runs a script while the event loop stands still.
+"""A connection for a thread that runs a script while the event loop is blocked.
 
-It leads where the connections of the shared pool lead, with the same user and the same certificates, but is opened by
-the synchronous half of the driver.
+It connects to the same server as the shared pool, with the same user and certificates, through the synchronous half of
+the driver.
 """
 
 from typing import Any, Self, cast
@@ -29,7 +29,7 @@ _TWINS: dict[Any, Any] = {
     redis.asyncio.sentinel.SentinelManagedSSLConnection: redis.connection.SSLConnection,
 }
 
-# Of a pool's options those that say where to and as whom; the others are about event loops, or of no use here.
+# The pool options for the address and the credentials; the others concern event loops, or are not needed here.
 _WHERE = {"host", "port", "path", "db"}
 _AS_WHOM = {"username", "password", "credential_provider", "client_name", "driver_info"}
 
@@ -38,7 +38,7 @@ class BlockingConnection:
     """One connection, opened when it is first needed.
 
     Args:
-        pool: Whose connections it resembles.
+        pool: The pool whose address and credentials it uses.
         timeout: How long the server may take for each step, in seconds.
     """
 
@@ -56,22 +56,22 @@ class BlockingConnection:
 
     @staticmethod
     def is_possible(pool: Pool) -> bool:
-        """Whether there can be one like those of this pool: not if their class is not the driver's own."""
+        """Whether a connection like this pool's can be made; requires one of the driver's own connection classes."""
         return pool.connection_class in _TWINS and not pool.connection_kwargs.get("redis_connect_func")
 
     def run(self, command: Command) -> Reply:
-        """Run a script and block until its reply is here.
+        """Run a script and block until it replies.
 
         Raises:
-            Unavailable: It was not run.
-            OutcomeUnknown: It was sent, and no good reply came in time.
+            Unavailable: The script was not run.
+            OutcomeUnknown: The script was sent, but no valid reply came in time.
 
-        Cost: 1 round trip, and those of connecting and logging in before the first.
+        Cost: 1 round trip, plus connecting and logging in before the first.
         """
         try:
             if self._connection is None:
                 self._connection = self._make()
-            self._connection.connect()  # which does nothing if it is connected
+            self._connection.connect()  # does nothing if connected
         except Exception as error:
             raise Unavailable(f"{command.title}: the server could not be reached: {error}") from error
         try:
@@ -81,7 +81,7 @@ class BlockingConnection:
             self._connection.disconnect()
             raise OutcomeUnknown(f"{command.title}: no good reply: {error}; it may have been executed") from error
 
-    def _make(self) -> Any:  # noqa: ANN401 - of one of several classes, whose common one has no type hints
+    def _make(self) -> Any:  # noqa: ANN401 - one of several classes, whose common base has no type hints
         pool = self._pool
         options = {
             name: value
@@ -89,7 +89,7 @@ class BlockingConnection:
             if name in _WHERE | _AS_WHOM or name.startswith("ssl_")
         }
         if isinstance(pool, redis.asyncio.sentinel.SentinelConnectionPool):
-            options["host"], options["port"] = cast("Any", pool).master_address  # as the pool has seen it last
+            options["host"], options["port"] = cast("Any", pool).master_address  # as the pool last saw it
         return _TWINS[pool.connection_class](
             **options,
             protocol=2,

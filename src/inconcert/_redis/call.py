@@ -12,13 +12,13 @@ __all__ = ["Call"]
 class Call(asyncio.Future[Reply]):
     """One command on its way, and the future of its reply.
 
-    The caller that awaits it may be cancelled at any time.  A subclass may override `answered` to hear of the reply
+    The caller that awaits it may be cancelled at any time.  A subclass may override `answered` to process the reply
     even then.
 
     Attributes:
         command: What is called.
-        must_run: Whether the command is sent even if its caller was cancelled: true of those that tidy up.
-        overtakes: Whether it may pass calls that are held back, whatever they are about: true of those that keep alive.
+        must_run: Whether the command is sent even if its caller was cancelled: true for cleanup.
+        overtakes: Whether it may pass calls that are held back, whatever their keys: true for renewals.
         sends: How often it was written; more than once means that an earlier reply was lost.
     """
 
@@ -46,7 +46,7 @@ class Call(asyncio.Future[Reply]):
 
     @property
     def tags(self) -> set[str]:
-        """What it is about: the hash tags of its keys."""
+        """The hash tags of its keys."""
         return {key.partition("}")[0] for key in self.command.keys}
 
     @property
@@ -60,11 +60,11 @@ class Call(asyncio.Future[Reply]):
             self.set_result(reply)
 
     def failed(self, error: InconcertError) -> None:
-        """Take the error that stands for a reply."""
+        """Take the error that replaces a reply."""
         if not self.done():
             self.set_exception(error)
-            self.exception()  # asyncio is not to warn of it when nobody awaits this call
+            self.exception()  # so that asyncio does not warn when no caller awaits this call
 
     def carry_source(self) -> None:
-        """From now on carry the script's source along: the server does not know it."""
+        """From now on send the script's source too: the server does not have it cached."""
         self.packed = self.command.pack_with_source()

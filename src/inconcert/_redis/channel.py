@@ -1,15 +1,15 @@
 """One connection that carries the commands of all coroutines of a process.
 
 A call is appended to a buffer and the buffer is written once per turn of the event loop, so a hundred coroutines that
-ask at the same time cost one write and one read.  Replies come in the order of the commands; each goes to its own
-call.  A cancelled caller only stops listening: its command stays in the stream, its reply is read and dropped, and no
-other call can get it.
+send at the same time cost one write and one read.  Replies come in the order of the commands; each goes to its own
+call.  A cancelled caller only stops waiting: its command stays in the stream, its reply is read and dropped, and no
+other call can receive it.
 
-A lost connection is brought back, and every call whose reply had not come is sent again, in the old order, until the
-call's own time is up: each script answers a second run as it answered the first.
+A lost connection is re-established, and every unanswered call is sent again, in the same order, until the call's own
+timeout: each script answers a second run as it answered the first.
 
-A large call is written only when little is under way.  Until then it is held back, and small calls about other things
-pass it: on a slow link a renewal is never behind more than one large call and a little more.
+A large call is written only when little is under way.  Until then it is held back, and small calls about other keys
+pass it: on a slow link a renewal is never behind more than one large call and a few small ones.
 
 Source: docs/explanation/command-channel.md
 """
@@ -40,9 +40,9 @@ _MOST_BYTES = 32 * 2**20  # under way at once; what a process may hold in memory
 _MOST_LARGE_BYTES = 4 * 2**20  # the same, for large calls, so that they leave room for small ones
 _LARGE = 16 * 2**10  # bytes; a call of more is held back while others are under way
 _WINDOW = 512 * 2**10  # bytes under way beyond which no large call is written; 10 MB/s over a round trip of 50 ms
-_ENOUGH = 16  # calls to write before the turn is over, so that the server works on them while we prepare the next
+_ENOUGH = 16  # calls to write before the turn ends, so that the server works on them while more are prepared
 _UNUSUAL = (ErrorReply, hiredis.PushNotification)
-_A_MOMENT = 1.0  # seconds that a lost connection may take to come back before the server counts as away
+_A_MOMENT = 1.0  # seconds that reconnecting may take before the server counts as unreachable
 _CLOSE_TIMEOUT = 2.0  # seconds that closing waits for what is under way, such as releases
 
 
@@ -51,10 +51,10 @@ class Channel:
 
     Args:
         pool: Where the connection comes from.
-        timeout: How long a call may take, reconnecting included, in seconds.  A connection on which a reply is due, and
-            no byte moves either way for half of it, is given up.
-        reconnected: Called when connected again, with the time of the loss.  Replies may be lost in which others were
-            told something, and connections from before may lead to a server that is not the master any more.
+        timeout: How long a call may take, reconnecting included, in seconds.  A connection is dropped if a reply is
+            due and no byte moves either way for half of this time.
+        reconnected: Called when connected again, with the time of the loss.  Messages may have been lost, and older
+            connections may lead to a server that is no longer the master.
     """
 
     def __init__(self, pool: Pool, *, timeout: float, reconnected: Callable[[float], None]) -> None:
@@ -66,31 +66,31 @@ class Channel:
         self._wire: Wire | None = None
         self._lost_at: float | None = None
         self._unsent: deque[Call] = deque()
-        self._has_large = False  # whether any of these is
+        self._has_large = False  # whether any of these may be large
         self._held_back = HeldBack()
-        self._unanswered: deque[Call | None] = deque()  # None: a reply that nobody waits for
+        self._unanswered: deque[Call | None] = deque()  # None: a reply to discard
         self._bytes = 0  # of all calls in all three
         self._flush_is_due = False
         self._watch: asyncio.TimerHandle | None = None
-        self._waiting_for_room: dict[int, deque[_Waiting]] = {}  # by how many bytes may be under way for them
-        self._served_at = 0.0  # when a reply last came while some waited for room
+        self._waiting_for_room: dict[int, deque[_Waiting]] = {}  # by the limit on bytes under way
+        self._served_at = 0.0  # when a reply last came while callers waited for room
         self.is_closed = False
 
     async def open(self) -> None:
         """Connect.
 
         Raises:
-            Unavailable: The server cannot be reached, or refuses us.
+            Unavailable: The server cannot be reached, or refuses the connection.
         """
         await self._link.open()
 
     async def close(self) -> None:
-        """Wait for what is under way, at most 2 s, then end it and give the connection back."""
+        """Wait at most 2 s for calls under way, then fail them and release the connection."""
         self.is_closed = True
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(_CLOSE_TIMEOUT if self._wire is not None else 0):
                 while self._unsent or self._held_back.calls or self._unanswered:
-                    await self._room(_MOST_BYTES, 0)  # it ends with each reply, for there is room
+                    await self._room(_MOST_BYTES, 0)  # returns after each reply, because any reply leaves room
             await self._link.close()
         if self._watch is not None:
             self._watch.cancel()
@@ -102,7 +102,7 @@ class Channel:
         self._unsent.clear()
         self._bytes = 0
         for waiting in itertools.chain.from_iterable(self._waiting_for_room.values()):
-            waiting.end()  # and hear that the channel is closed
+            waiting.end()  # the caller then finds the channel closed
 
     def submit(self, call: Call) -> None:
         """Send a call with the next flush, whatever else is under way.
@@ -118,7 +118,7 @@ class Channel:
             self._watch = self._loop.call_at(call.give_up_at - self._patience, self._tick)
 
     def flush(self) -> None:
-        """Write what was submitted at once, so that the server works on it during the rest of the turn."""
+        """Write submitted calls now, so that the server works on them during the rest of the turn."""
         wire = self._wire
         if wire is None or wire.is_full:
             return
@@ -141,13 +141,13 @@ class Channel:
         self._make_room()
 
     async def has_room(self, call: Call | None = None) -> None:
-        """Wait while too many calls or bytes are under way: back-pressure for what is new.
+        """Wait while too many calls or bytes are under way: back-pressure for new calls.
 
         Args:
-            call: What is to be submitted; needed if it may be large.
+            call: The call to be submitted; needed if it may be large.
 
         Raises:
-            Unavailable: No call at all was answered for as long as one may take.
+            Unavailable: No call was answered for a whole call timeout.
         """
         size = len(call.packed) if call is not None else 0
         most = _MOST_LARGE_BYTES if size > _LARGE else _MOST_BYTES
@@ -160,20 +160,20 @@ class Channel:
         return self._has_more_than(_MOST_BYTES)
 
     def trouble(self, since: float) -> InconcertError | None:
-        """What has kept the server from answering anything since this time, by the loop's clock; None if nothing has.
+        """Why the server has answered nothing since this time, by the loop's clock; None if it has answered.
 
-        `Unavailable` if it is known to be away, `OutcomeUnknown` if it says nothing.
+        `Unavailable` if it is known to be unreachable, `OutcomeUnknown` if it is silent.
         """
         wire, lost_at = self._wire, self._lost_at
         if wire is None and lost_at is not None:
             if since < lost_at and self._loop.time() < lost_at + _A_MOMENT:
-                return None  # it may be back at once
+                return None  # it may be back in a moment
             return Unavailable(f"the server is away ({self._link.last_error}); try again when it is back")
         if wire is not None and self._unanswered and wire.alive_at() <= since:
             return OutcomeUnknown(f"the server has not answered for {self._loop.time() - since:.2g} s")
         return None
 
-    # What the link tells us.
+    # Called by the link.
 
     def connected(self, wire: Wire) -> None:
         self._wire = wire
@@ -193,9 +193,9 @@ class Channel:
                 self._bytes -= len(call.packed)
                 try:
                     call.answered(reply)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the connection of all others
-                    _log.exception("%s: the reply cannot be understood", call.title)
-                    why = f"{call.title}: the reply cannot be understood ({error!r})"
+                except Exception as error:  # noqa: BLE001 - one bad reply must not end the connection for all other calls
+                    _log.exception("%s: the reply is invalid", call.title)
+                    why = f"{call.title}: the reply is invalid ({error!r})"
                     call.failed(OutcomeUnknown(f"{why}; it was executed, so look before repeating it"))
         if self._held_back.calls:
             self._flush_soon()
@@ -217,7 +217,7 @@ class Channel:
     def writable(self) -> None:
         self.flush()
 
-    # Below.
+    # Private.
 
     def _enqueue(self, call: Call) -> None:
         self._unsent.append(call)
@@ -240,7 +240,7 @@ class Channel:
         self.flush()
 
     def _hold_back(self) -> None:
-        """Leave of what is unsent only what may be written now."""
+        """Keep in `_unsent` only what may be written now."""
         held, unsent, self._unsent = self._held_back, self._unsent, deque()
         for call in unsent:
             if len(call.packed) > _LARGE or held.is_in_front_of(call):
@@ -254,11 +254,11 @@ class Channel:
             else:
                 self._bytes -= len(call.packed)
         self._has_large = False
-        self._tick_within(self._patience / 4)  # whether the peer takes the bytes of large ones is seen by looking
+        self._tick_within(self._patience / 4)  # only polling shows whether the peer takes the bytes of large calls
 
     def _received_unusual(self, reply: Reply) -> None:
         if not isinstance(reply, ErrorReply):
-            return  # the server says something out of turn (RESP3); nothing here asked for it
+            return  # an unsolicited push message (RESP3)
         call = self._unanswered.popleft()
         if call is None:
             return
@@ -277,12 +277,12 @@ class Channel:
         call.failed(error_for(reply, call.title, sends=call.sends))
 
     def _tick(self) -> None:
-        """End what has waited too long, and come back when the next may have."""
+        """Fail calls that are overdue, and schedule the next check."""
         now = self._loop.time()
         checks = self._check_for_life(now)
         for call in self._unanswered:
             if call is not None and now >= call.give_up_at:
-                call.failed(self._gave_up(call))  # it keeps its place, for its reply may still come
+                call.failed(self._gave_up(call))  # it keeps its place: its reply may still come
         for late in [*self._held_back.take_late(now), *(call for call in self._unsent if now >= call.give_up_at)]:
             self._bytes -= len(late.packed)
             late.failed(self._gave_up(late))
@@ -291,11 +291,11 @@ class Channel:
         self._make_room()
         checks += [call.give_up_at for call in (*self._held_back.calls, *self._unsent)]
         checks += [call.give_up_at for call in self._unanswered if call is not None and now < call.give_up_at]
-        # Not before a moment has passed: a call that is late already ends with its connection.
+        # Never at once: a call that is late already ends with its connection.
         self._watch = self._loop.call_at(max(min(checks), now + 0.05), self._tick) if checks else None
 
     def _check_for_life(self, now: float) -> list[float]:
-        """Give up the wire if it is mute; when to look again."""
+        """Drop the wire if it is silent; returns when to check again."""
         oldest = next((call for call in self._unanswered if call is not None), None)
         wire = self._wire
         if oldest is None or wire is None:
@@ -306,7 +306,7 @@ class Channel:
         return [min(mute_at, now + self._patience / 4) if wire.is_backed_up else mute_at]
 
     def _send_away(self, now: float) -> None:
-        """End the wait for room of all who have waited while nothing was answered for as long as a call may take."""
+        """Fail the callers that waited for room while nothing was answered for a whole call timeout."""
         for waiting in itertools.chain.from_iterable(self._waiting_for_room.values()):
             if now >= max(waiting.since, self._served_at) + self._timeout and not (waiting.done() or self.is_closed):
                 why = "the calls before it are not answered" if self._wire is not None else self._link.last_error
@@ -315,7 +315,7 @@ class Channel:
                 )
 
     def _tick_within(self, seconds: float) -> None:
-        """Look after this time at the latest."""
+        """Run `_tick` after this time at the latest."""
         at = self._loop.time() + seconds
         if self._watch is None or self._watch.when() > at:
             if self._watch is not None:
@@ -341,7 +341,7 @@ class Channel:
         try:
             await waiting
         except asyncio.CancelledError:
-            self._make_room()  # another may have it
+            self._make_room()  # for another caller
             raise
 
     def _make_room(self) -> None:
@@ -360,8 +360,8 @@ class _Waiting(asyncio.Future[None]):
     """A caller that waits for room.
 
     Attributes:
-        size: How many bytes of it are wanted, if they are many.
-        since: When this began, by the loop's clock.
+        size: Bytes needed, for a large call; otherwise 0.
+        since: When the wait began, by the loop's clock.
     """
 
     __slots__ = ("since", "size")
@@ -372,6 +372,6 @@ class _Waiting(asyncio.Future[None]):
         self.since = since
 
     def end(self) -> None:
-        """Let them look again."""
+        """Let the caller re-check."""
         if not self.done():
             self.set_result(None)

@@ -1,4 +1,4 @@
-"""Which clients of users we take."""
+"""Which of the user's clients are accepted."""
 
 import redis
 import redis.asyncio
@@ -12,7 +12,7 @@ def check_client(who_takes: str, client: object) -> Client:
     """Return `client` if it is one of `redis.asyncio`.
 
     Raises:
-        TypeError: It is something else, such as a synchronous client, whose class has the same name.
+        TypeError: `client` is something else, such as a synchronous client, whose class has the same name.
     """
     if isinstance(client, Client):
         return client

@@ -1,4 +1,4 @@
-"""What differs from one version of redis-py to another; the rest of what is used here is alike in 5.1 to 8."""
+"""What differs between versions of redis-py; everything else used here is the same in 5.1 to 8."""
 
 from typing import Any, cast
 
@@ -14,17 +14,17 @@ _VERSION = cast("tuple[int, ...]", redis.VERSION)
 
 
 async def get_connection(pool: redis.asyncio.ConnectionPool) -> Connection:
-    """A connection of the pool, connected."""
+    """Take a connection from the pool, connected."""
     get: Any = pool.get_connection
-    connection: Connection = await (get() if _VERSION >= (5, 3) else get("EVALSHA"))  # for which command: not looked at
+    connection: Connection = await (get() if _VERSION >= (5, 3) else get("EVALSHA"))  # the command name is ignored
     return connection
 
 
 async def has_input(connection: Connection) -> bool:
-    """Whether something came in that nobody has read. Before 8.0, asking reads it, so that it is lost.
+    """Whether there is unread input. Before 8.0 this call consumes it, so that it is lost.
 
     Raises:
-        redis.exceptions.ConnectionError: The server has hung up.
+        redis.exceptions.ConnectionError: The server closed the connection.
     """
     asked: Any = connection
     found: bool = await (asked.can_read() if _VERSION >= (8, 0) else asked.can_read_destructive())
@@ -32,12 +32,12 @@ async def has_input(connection: Connection) -> bool:
 
 
 def without_maintenance() -> dict[str, Any]:
-    """Options of a client that does not ask its server for news of maintenance; from 8.1 on it asks by default.
+    """Options of a client that does not subscribe to maintenance notifications; from 8.1 on it does by default.
 
-    A pool that gets such news may give out a connection with an unread reply, which then answers another command.
+    A pool that receives them may hand out a connection with an unread reply, which then answers another command.
     """
     if _VERSION < (8, 1):
         return {}
-    from redis.maint_notifications import MaintNotificationsConfig  # noqa: PLC0415 - it came with 7.0
+    from redis.maint_notifications import MaintNotificationsConfig  # noqa: PLC0415 - new in 7.0
 
     return {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}

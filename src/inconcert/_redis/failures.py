@@ -1,4 +1,4 @@
-"""Why a connection could not be made, said so that its reader knows what to change."""
+"""Why a connection could not be made, in words that show what to change."""
 
 import ssl
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ _NO_PASSWORD = ("Authentication required", "HELLO must be called with the client
 
 
 def cannot_connect(error: Exception, connection: Connection, *, timeout: float) -> Unavailable:
-    """What to raise in place of an error that the driver raised while it connected or logged in.
+    """The error to raise for one that the driver raised while connecting or logging in.
 
     Args:
-        error: What it raised; also what it lets slip when a transport dies (AttributeError).
-        connection: The one that it tried to make.
+        error: What the driver raised; also what escapes it when a transport dies (AttributeError).
+        connection: The connection that it tried to make.
         timeout: How long it was given, in seconds.
     """
     return Unavailable(_why(error, connection, timeout))

@@ -1,7 +1,7 @@
-"""What kind of server answers, asked once when a coordinator opens.
+"""What kind of server answers, checked once when a coordinator opens.
 
-A replica and a node of a cluster let us subscribe, and refuse the first script, or every other.  So we leave
-them at once.  `HELLO` is allowed to every user, and costs nothing beside what opening sends anyway.
+A replica or a cluster node lets us subscribe but refuses the first script, or every other one, so it is rejected at
+once.  Every user may run `HELLO`, and it costs little beside what opening sends anyway.
 """
 
 from typing import cast
@@ -19,10 +19,10 @@ _NO_SCRIPT = Script("hello", "")
 
 
 class Greeting(Call):
-    """The question to a channel's server, under way.
+    """A `HELLO` under way to a channel's server.
 
     Args:
-        channel: Where to ask.
+        channel: The channel that sends it.
     """
 
     __slots__ = ()
@@ -36,13 +36,13 @@ class Greeting(Call):
         """Wait for the answer.
 
         Raises:
-            Unavailable: It is a server that cannot serve us.
+            Unavailable: This kind of server is not supported.
         """
         try:
             said = _read(await self)
         except NotConnected:
             raise
-        except InconcertError:  # it does not say, as before Redis 6: go on
+        except InconcertError:  # no answer, as before Redis 6: continue
             return
         if said.get("mode") == "cluster":
             raise Unavailable(
@@ -61,7 +61,7 @@ class Greeting(Call):
 
 
 def _read(reply: Reply) -> dict[str, str]:
-    if isinstance(reply, list):  # of names and values in turn, before RESP3
+    if isinstance(reply, list):  # alternating names and values, before RESP3
         reply = dict(zip(*[iter(cast("list[object]", reply))] * 2, strict=False))
     fields = cast("dict[bytes, object]", reply)
     return {name.decode(): value.decode() for name, value in fields.items() if isinstance(value, bytes)}

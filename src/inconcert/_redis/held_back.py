@@ -1,4 +1,4 @@
-"""Calls that wait on our side until little is under way, so that small ones need not stand behind large ones."""
+"""Calls held on our side until little is under way, so that small calls need not wait behind large ones."""
 
 from collections import Counter, deque
 
@@ -8,11 +8,11 @@ __all__ = ["HeldBack"]
 
 
 class HeldBack:
-    """Large calls that are not to be written yet, and small ones that must not pass them, in their order.
+    """Large calls that must not be written yet, and small ones that must not pass them, in order.
 
     Attributes:
-        calls: They.
-        bytes: Of all of them.
+        calls: The calls, first to be written first.
+        bytes: Their size in total.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class HeldBack:
         self._tags: Counter[str] = Counter()
 
     def is_in_front_of(self, call: Call) -> bool:
-        """Whether one of them is about the same, so that this call must not pass."""
+        """Whether one of them shares a hash tag with this call, which must then not pass it."""
         return bool(self.calls) and not call.overtakes and not self._tags.keys().isdisjoint(call.tags)
 
     def append(self, call: Call) -> None:
@@ -34,11 +34,11 @@ class HeldBack:
         return call
 
     def take_all(self) -> list[Call]:
-        """Let go of all."""
+        """Remove and return all calls."""
         return [self.popleft() for _ in range(len(self.calls))]
 
     def take_late(self, now: float) -> list[Call]:
-        """Let go of the calls whose time is up."""
+        """Remove and return the calls whose timeout has passed."""
         late: list[Call] = []
         for call in self.take_all():
             if now >= call.give_up_at:

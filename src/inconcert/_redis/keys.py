@@ -1,14 +1,15 @@
-"""The names of all keys and channels. No other module makes one up.
+"""The names of all keys and channels. No other module builds one.
 
-A key is `{namespace:kind:name}:part`.  The braces are a hash tag: whatever belongs to one object lies in one slot of
-Redis Cluster.  A name may hold any characters, braces too: the part after the last brace has none, so two names never
-meet in one key, and the tag ends at the name's own brace at the latest, the same for all parts.  Objects that are to
-lie in one slot with others have keys `{namespace:group}:kind:name:part`.
+A key is `{namespace:kind:name}:part`.  The braces are a hash tag: all keys of one object lie in one slot of Redis
+Cluster.  A name may contain any characters, braces too: the part after the last brace has none, so two names never
+share a key, and the tag ends at the name's first closing brace at the latest, the same for all parts.  Objects that
+must share a slot with others have keys `{namespace:group}:kind:name:part`.
 
-A channel is `namespace:database:kind:name`.  The server's channels belong to no database, and a namespace is to be
-another in each: so the number is in it.  The name comes last, so that a user's glob for names is one for channels.
+A channel is `namespace:database:kind:name`.  The server's channels do not belong to a database, but a namespace must
+be separate in each, so the name includes the number.  The object's name comes last, so that a user's glob for names
+also works for channels.
 
-So `{namespace:*` fits all keys, and `namespace:*` all channels: two rules of an ACL.
+So `{namespace:*` matches all keys and `namespace:*` all channels: two ACL rules.
 """
 
 import re
@@ -27,7 +28,7 @@ class Keyspace:
     """The keys and channels of one namespace in one database.
 
     Args:
-        namespace: What all keys begin with: 1 to 64 characters without space, colon or braces.
+        namespace: Prefix of all keys: 1 to 64 characters without space, colon or braces.
         database: The number of the server's database.
     """
 
@@ -38,10 +39,10 @@ class Keyspace:
         self.database = database
 
     def of(self, bundle: type[KeysT], kind: str, name: str) -> KeysT:
-        """The keys of the object `name`, all in one slot: a named tuple, of which each field is a part.
+        """The keys of the object `name`, all in one slot: a named tuple with a field for each part.
 
         Raises:
-            InvalidName: `name` is empty, too long or no valid string.
+            InvalidName: `name` is empty, too long or not a valid string.
         """
         return _filled(bundle, self._tag(kind, name))
 
@@ -49,50 +50,50 @@ class Keyspace:
         """The keys of these parts of the object `name`.
 
         Raises:
-            InvalidName: `name` is empty, too long or no valid string.
+            InvalidName: `name` is empty, too long or not a valid string.
         """
         return tuple(self._tag(kind, name) + part for part in parts)
 
     def shared(self, kind: str, *parts: str) -> tuple[str, ...]:
-        """The keys of the parts of something that a namespace has once, such as its tasks."""
+        """The keys of these parts of something that exists once per namespace, such as its tasks."""
         tag = f"{{{self.namespace}:{kind}}}:"
         return tuple(tag + part for part in parts)
 
     def grouped(self, bundle: type[KeysT], group: str, kind: str, name: str) -> KeysT:
-        """The keys of the object `name`, in one slot with all of its group and with what that shares.
+        """The keys of the object `name`, in one slot with its whole group and the group's shared keys.
 
         Raises:
-            InvalidName: `name` is empty, too long or no valid string.
+            InvalidName: `name` is empty, too long or not a valid string.
         """
         return _filled(bundle, f"{{{self.namespace}:{group}}}:{kind}:{check_name(kind, name)}:")
 
     @staticmethod
     def beside(bundle: type[KeysT], key: str) -> KeysT:
-        """The keys of the object of which `key` is a part."""
+        """The keys of the object that `key` belongs to."""
         return _filled(bundle, key[: key.rindex(":") + 1])
 
     @property
     def inboxes(self) -> str:
-        """What the channel of each process's inbox begins with; its session's id follows."""
+        """Prefix of every process's inbox channel; the session id follows."""
         return self.channels_begin("inbox")
 
     def channel(self, kind: str, name: str) -> str:
-        """Where all are told who listen to the object `name`.
+        """The channel on which listeners to the object `name` are notified.
 
         Raises:
-            InvalidName: `name` is empty, too long or no valid string.
+            InvalidName: `name` is empty, too long or not a valid string.
         """
         return self.channels_begin(kind) + check_name(kind, name)
 
     def channels_begin(self, kind: str) -> str:
-        """What the channels of all objects of a kind begin with; the name follows."""
+        """Prefix of the channels of all objects of a kind; the name follows."""
         return f"{self.namespace}:{self.database}:{kind}:"
 
     def channels(self, kind: str, pattern: str) -> str:
-        """The glob for the channels of all objects whose names fit `pattern`.
+        """The glob for the channels of all objects whose names match `pattern`.
 
         Raises:
-            InvalidName: `pattern` is empty, too long or no valid string.
+            InvalidName: `pattern` is empty, too long or not a valid string.
         """
         return _SPECIAL_IN_A_GLOB.sub(_escape, self.channels_begin(kind)) + check_name(f"pattern of {kind}", pattern)
 

@@ -1,4 +1,4 @@
-"""A wire that is brought back whenever it is lost, for as long as the link is open."""
+"""A wire that is reconnected whenever it is lost, as long as the link is open."""
 
 import asyncio
 import logging
@@ -17,32 +17,32 @@ __all__ = ["Link", "LinkUser"]
 
 _log = logging.getLogger("inconcert.redis")
 
-_SETTLED = 1.0  # seconds; a connection that lived for less, and answered nothing, counts as a failure to connect
-_APART = 0.1  # seconds from one connection to the next at least, however well they answer before they are lost
+_SETTLED = 1.0  # seconds; a connection that lasted less and answered nothing counts as a failure to connect
+_APART = 0.1  # seconds; shortest time from one connection to the next, even if each answers before it is lost
 
 
 class LinkUser(Protocol):
-    """Who speaks over a link."""
+    """The user of a link."""
 
     def connected(self, wire: Wire) -> None:
         """A new wire is up."""
 
     def received(self, reply: Reply) -> None:
-        """The next reply on it, in order."""
+        """Process the next reply, in order."""
 
     def disconnected(self, error: Exception) -> None:
         """The wire is lost; `connected` will be called again."""
 
     def writable(self) -> None:
-        """The peer takes bytes again."""
+        """The peer accepts bytes again."""
 
 
 class Link:
     """Keeps one wire of a user open.
 
     Args:
-        pool: Where connections come from and go back to.
-        user: Who is told of wires and replies.
+        pool: Where connections come from and return to.
+        user: Receives wires and replies.
         timeout: Longest time that one try to connect may take, in seconds.
         purpose: What the link is for, as log lines name it.
     """
@@ -50,12 +50,12 @@ class Link:
     def __init__(self, pool: Pool, user: LinkUser, *, timeout: float, purpose: str) -> None:
         self._pool = pool
         self._user = user
-        self.received = user.received  # straight through, for it is called with every reply
+        self.received = user.received  # without a wrapper, because it is called for every reply
         self._timeout = timeout
         self._purpose = purpose
         self._wire: Wire | None = None
         self._connected_at = 0.0
-        self._is_given_up = False  # the present wire, by our side
+        self._is_given_up = False  # whether we dropped the current wire
         self._lost = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._stop = anyio.CancelScope()
@@ -75,7 +75,7 @@ class Link:
         self._keeper = asyncio.create_task(self._keep(), name=f"inconcert {self._purpose}")
 
     async def close(self) -> None:
-        """Give the connection back. Bounded, and complete even when cancelled."""
+        """Release the connection. Time-limited, and complete even when cancelled."""
         with anyio.CancelScope(shield=True):
             if self._keeper is not None:
                 self._stop.cancel()
@@ -83,7 +83,7 @@ class Link:
             await self._leave()
 
     def drop(self, error: Exception) -> None:
-        """Give up the present wire, because it is mute or leads to the wrong node."""
+        """Drop the current wire, because it is silent or leads to the wrong node."""
         if self._wire is not None:
             self._is_given_up = True
             self._wire.drop(error)
@@ -104,12 +104,12 @@ class Link:
                     await self._reconnect(failures)
                 await self._lost.wait()
                 self._lost.clear()
-                _log.warning("%s: connection lost (%s); connecting again", self._purpose, self.last_error)
+                _log.warning("%s: connection lost (%s); reconnecting", self._purpose, self.last_error)
                 failures = 0 if self._was_of_use() else failures + 1
                 await self._leave()
 
     def _was_of_use(self) -> bool:
-        """Whether the wire that is lost was no failure: a server that hangs up at once must not be stormed."""
+        """Whether the lost wire was usable; otherwise back off, so as not to flood a server that closes at once."""
         if time.monotonic() >= self._connected_at + _SETTLED:
             return True
         return self._wire is not None and self._wire.has_answered and not self._is_given_up
@@ -124,16 +124,16 @@ class Link:
                 await self._connect()
             except InconcertError as error:
                 self.last_error = error
-                _log.debug("%s: try %d to connect failed: %s", self._purpose, failures + 1, error)
-            except Exception as error:  # noqa: BLE001 - whatever it is, connecting goes on
+                _log.debug("%s: connection attempt %d failed: %s", self._purpose, failures + 1, error)
+            except Exception as error:  # noqa: BLE001 - reconnecting continues after any error
                 self.last_error = error
-                _log.exception("%s: try %d to connect failed", self._purpose, failures + 1)
+                _log.exception("%s: connection attempt %d failed", self._purpose, failures + 1)
             failures += 1
         if not is_first:
-            _log.info("%s: connected again", self._purpose)
+            _log.info("%s: reconnected", self._purpose)
 
     async def _connect(self) -> None:
-        """Try once, and let the user speak first; if either fails, nothing is left of it."""
+        """Try once, and let the user write first; if either fails, close the connection."""
         self._wire = await open_wire(self._pool, self, timeout=self._timeout)
         self._connected_at = time.monotonic()
         self._is_given_up = False

@@ -1,7 +1,7 @@
-"""Servers that know nothing of each other, each asked through a client of the user's, with a deadline of its own.
+"""Independent servers, each queried through the user's own client with its own deadline.
 
-A connection is taken from the client's pool for one question and its answer.  One on which an answer is outstanding is
-closed: it must not reach whoever uses the connection next.
+A connection is taken from the client's pool for one request and its reply.  A connection with an outstanding reply is
+closed: its next user must not receive that reply.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Undo = Callable[[], bytes | None]
 
 
 class Answer(NamedTuple):
-    """What a server said to a question."""
+    """A server's reply to a request."""
 
     reply: Reply
     sends: int  # more than 1: an earlier run may have been executed, and its reply lost
@@ -37,14 +37,14 @@ class Peer:
     """One server among several.
 
     Args:
-        client: The way to it; it stays its user's, who closes it.
-        timeout: Longest that a question to it may take, connecting included, in seconds.
+        client: The user's client; the user closes it.
+        timeout: Longest time for one request, connecting included, in seconds.
 
     Attributes:
-        title: Where it is, without secrets: `host:port`, a socket's path, or the name that Sentinel knows it by.
+        title: Its address, without secrets: `host:port`, a socket's path, or the name that Sentinel knows it by.
 
     Raises:
-        TypeError: `client` is no `redis.asyncio.Redis`.
+        TypeError: `client` is not a `redis.asyncio.Redis`.
     """
 
     def __init__(self, client: Client, *, timeout: float) -> None:
@@ -53,19 +53,19 @@ class Peer:
         self.title = _title(self._pool)
 
     async def run(self, command: Command, *, undo: Undo | None = None) -> Answer:
-        """Run a script.  If the connection breaks, which may have died while it was idle, it is sent once more.
+        """Run a script.  If the connection breaks (it may have died while idle), the script is sent once more.
 
         Args:
-            command: Which one, with its keys and arguments.
-            undo: Asked, when its answer is not waited for any longer, for a command to send behind it on the same
-                connection: a server that stood still then runs both, in this order.
+            command: The script with its keys and arguments.
+            undo: Called when the reply is no longer waited for; returns a command to send after it on the same
+                connection, so that a server that was stopped runs both, in this order.
 
         Raises:
-            Unavailable: It was not run.
-            OutcomeUnknown: It was sent, and no reply came in time.
-            WrongState: A key holds something that is not ours.
+            Unavailable: The script was not run.
+            OutcomeUnknown: The script was sent, but no reply came in time.
+            WrongState: A key holds something that inconcert did not write.
         """
-        packed = command.pack_with_source()  # short enough, and no server can lack it
+        packed = command.pack_with_source()  # short enough to send each time, so no server can lack it
         sends = 0
         try:
             async with asyncio.timeout(self._timeout) as limit:
@@ -79,7 +79,7 @@ class Peer:
                                 raise
         except redis.exceptions.ResponseError as error:
             raise error_for(ErrorReply.of(error), command.script.name, sends=sends) from error
-        except Exception as error:  # also what redis-py lets slip when a transport dies (AttributeError)
+        except Exception as error:  # also what escapes redis-py when a transport dies (AttributeError)
             why = _why(error)
             if isinstance(error, TimeoutError):
                 why = f"no answer within {self._timeout:g} s" + (f": {why}" if why else "")
@@ -94,7 +94,7 @@ class Peer:
                 await connection.connect()  # type: ignore[no-untyped-call]
             yield connection
         finally:
-            with suppress(KeyError):  # the client was closed, and its pool does not know it any more
+            with suppress(KeyError):  # the client was closed, and its pool has forgotten the connection
                 await self._pool.release(connection)
 
 
@@ -102,11 +102,11 @@ async def _exchange(connection: Connection, packed: bytes, undo: Undo | None, li
     try:
         await connection.send_packed_command(packed, check_health=False)
         if limit.expired():
-            raise asyncio.CancelledError  # it was swallowed: the driver uses wait_for, which does that in Python 3.11
+            raise asyncio.CancelledError  # the driver's wait_for swallowed it, as it can in Python 3.11
         return await cast("Any", connection).read_response(
             disable_decoding=True, timeout=math.inf, disconnect_on_error=False
         )
-    except redis.exceptions.ResponseError:  # an answer, too
+    except redis.exceptions.ResponseError:  # also a reply
         raise
     except BaseException:
         last = undo() if undo is not None else None
@@ -124,7 +124,7 @@ def _title(pool: redis.asyncio.ConnectionPool) -> str:
 
 
 def _why(error: BaseException | None) -> str:
-    """What lies behind an error: the driver may have been about to try again when its time was up."""
+    """The cause of an error: the driver may have been about to retry when it timed out."""
     while error is not None:
         if isinstance(error, redis.exceptions.RedisError | OSError) and not isinstance(error, TimeoutError):
             return str(error).rstrip(".")

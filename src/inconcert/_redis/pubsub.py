@@ -1,7 +1,7 @@
-"""One subscribed connection, shared by everyone in a process who listens to any channel.
+"""One subscribed connection, shared by all listeners of a process to any channel.
 
-The server is asked for a channel once, with its first listener, and told to stop with its last.  A lost connection is
-brought back and subscribes to everything again; then all who listened are told that messages may have been missed.
+A channel is subscribed to once, with its first listener, and unsubscribed from with its last.  A lost connection is
+re-established and subscribes to everything again; then all listeners are notified that messages may have been missed.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ __all__ = ["Listener", "PubSub"]
 
 _log = logging.getLogger("inconcert.redis")
 
-_PING_EVERY = 15.0  # seconds; a half-open connection would otherwise never be noticed, for nothing is sent on it
+_PING_EVERY = 15.0  # seconds; without it a half-open connection would never be noticed, because nothing else is sent
 
-# What the server's answer to a command begins with, once for each; all else on this connection is said unasked.
+# The first element of each reply to a command; everything else on this connection is unsolicited.
 _ANSWERS = frozenset({b"subscribe", b"psubscribe", b"unsubscribe", b"punsubscribe", b"pong", ord("P")})  # PONG, RESP3
 
 
 class Listener(Protocol):
-    """Someone who listens to a channel, or to all that fit a pattern. Only `abandon` may make it leave at once."""
+    """Listens to a channel, or to all that match a pattern. Only `closed` may make it leave at once."""
 
     def on_message(self, channel: str, text: bytes) -> None:
-        """A message came."""
+        """Process a message."""
 
     def missed(self) -> None:
-        """The connection was away, and is back: messages may have been missed."""
+        """The connection was lost and re-established: messages may have been missed."""
 
     def closed(self, error: InconcertError) -> None:
-        """Nothing will come any more: the coordinator is closing, or the server refused us when we came back."""
+        """No more messages: the coordinator is closing, or the server refused the subscription on reconnecting."""
 
 
 class PubSub:
@@ -46,7 +46,7 @@ class PubSub:
     Args:
         pool: Where the connection comes from.
         timeout: How long the server may take to answer, in seconds.
-        purpose: What it is for, as log lines name it.
+        purpose: What it is for, as log messages name it.
     """
 
     def __init__(self, pool: Pool, *, timeout: float, purpose: str) -> None:
@@ -57,40 +57,40 @@ class PubSub:
         self._wire: Wire | None = None
         self._channels: dict[bytes, _Topic] = {}
         self._patterns: dict[bytes, _Topic] = {}
-        self._unanswered: deque[_Topic | None] = deque()  # None: a command whose answer nobody waits for
+        self._unanswered: deque[_Topic | None] = deque()  # None: a command whose reply is discarded
         self._timer: asyncio.TimerHandle | None = None
         self._connected_at = self._pinged_at = 0.0
         self._end: InconcertError | None = None
 
     async def open(self) -> None:
-        """Connect now, and fail at once if that fails. Without it, the first listener lets it connect.
+        """Connect now, and fail at once if that fails. Without this call, the first listener starts the connection.
 
         Raises:
-            Unavailable: The server cannot be reached, or refuses us.
+            Unavailable: The server cannot be reached, or refuses the connection.
         """
         await self._link.open()
         self._timer = self._loop.call_later(_PING_EVERY, self._ping)
 
     async def close(self) -> None:
-        """Give the connection back."""
+        """Release the connection."""
         if self._timer is not None:
             self._timer.cancel()
         await self._link.close()
         self._wire = None
 
     def closed(self, error: InconcertError) -> None:
-        """Send all listeners away, now and from now on."""
+        """End all listeners, and refuse new ones."""
         self._end = error
         for topic in [*self._channels.values(), *self._patterns.values()]:
             topic.closed(error)
 
     async def listen(self, channel: str, listener: Listener, *, is_pattern: bool = False) -> None:
-        """Let someone hear a channel until `forget`. When this returns, whatever is published from now on is heard.
+        """Subscribe a listener to a channel until `forget`. It receives everything published after this returns.
 
         Args:
-            channel: Which one, or a glob.
-            listener: Who is told.
-            is_pattern: Whether it is a glob, for all channels that fit.
+            channel: The channel, or a glob.
+            listener: Receives the messages.
+            is_pattern: Whether `channel` is a glob, for all channels that match.
 
         Raises:
             NotConnected: The coordinator is closing.
@@ -138,13 +138,13 @@ class PubSub:
                 self._unanswered.append(None)
 
     def server_was_lost(self, at: float) -> bool:
-        """Leave a connection from before, for the server may have moved; whether it was one."""
+        """Drop a connection opened before this time, because the server may have moved; returns whether it did."""
         is_from_before = self._connected_at < at
         if is_from_before:
             self._link.drop(ConnectionError("the server may have moved"))
         return is_from_before
 
-    # What the link tells us.
+    # Called by the link.
 
     def connected(self, wire: Wire) -> None:
         self._wire = wire
@@ -177,15 +177,15 @@ class PubSub:
             topic.is_confirmed = False
 
     def writable(self) -> None:
-        """Nothing waits to be written here."""
+        """Nothing to do: no writes are pending here."""
 
-    # Below.
+    # Private.
 
     def _table(self, *, is_pattern: bool) -> "dict[bytes, _Topic]":
         return self._patterns if is_pattern else self._channels
 
     def _subscribe(self, topics: "Iterable[_Topic]") -> None:
-        """Ask for these now, if connected; else `connected` will."""
+        """Subscribe to these now if connected; otherwise `connected` will."""
         if self._wire is not None:
             for topic in topics:
                 topic.is_refused = False
@@ -199,13 +199,13 @@ class PubSub:
         why = str(reply)
         if reply.code == "NOPERM" and topic.verb == "PSUBSCRIBE":
             why += f"; a pattern needs a rule of its own in the user's ACL: &{topic.name}"
-        _log.error("%s: the server refused to let us listen to %r: %s", self._purpose, topic.name, why)
+        _log.error("%s: the server refused to subscribe to %r: %s", self._purpose, topic.name, why)
         topic.is_refused = True
-        topic.closed(Unavailable(f"the server refused to let us listen to {topic.name!r}: {why}"))
+        topic.closed(Unavailable(f"the server refused to subscribe to {topic.name!r}: {why}"))
 
     def _ping(self) -> None:
         delay = _PING_EVERY
-        # Who still listens, as an inbox does, hears again when the server lets us.
+        # Remaining listeners, such as an inbox, receive messages again once the server allows it.
         self._subscribe([topic for topic in [*self._channels.values(), *self._patterns.values()] if topic.is_refused])
         if self._wire is not None:
             heard_at = self._wire.alive_at()
@@ -224,15 +224,15 @@ class PubSub:
 
 @dataclass(eq=False, slots=True)
 class _Topic:
-    """A channel or a pattern, and who listens.
+    """A channel or a pattern, and its listeners.
 
     Attributes:
         name: The channel, or the glob.
-        verb: What asks the server for it.
-        listeners: Those who have been told that the server had confirmed.
-        newcomers: Those who wait for that.
-        is_confirmed: Whether it has, on the present connection.
-        is_refused: Whether it has refused instead.
+        verb: The command that subscribes to it.
+        listeners: Listeners whose subscription the server has confirmed.
+        newcomers: Listeners that wait for the confirmation.
+        is_confirmed: Whether the server has confirmed, on the current connection.
+        is_refused: Whether the server has refused instead.
     """
 
     name: str
@@ -247,10 +247,10 @@ class _Topic:
             try:
                 listener.on_message(channel, text)
             except Exception as error:  # noqa: BLE001 - anyone may publish anything
-                _log.warning("what came on %r is none of ours, and is ignored: %.100r (%r)", channel, text, error)
+                _log.warning("ignored a foreign message on %r: %.100r (%r)", channel, text, error)
 
     def confirm(self) -> None:
-        """The server has subscribed us. Those who listen already did so on a connection that was lost."""
+        """The server confirmed. Listeners that were confirmed before had subscribed on a connection that was lost."""
         self.is_confirmed = True
         for listener in self.listeners:
             listener.missed()
@@ -266,4 +266,4 @@ class _Topic:
         for confirmed in self.newcomers.values():
             if not confirmed.done():
                 confirmed.set_exception(error)
-                confirmed.exception()  # asyncio is not to warn of it when its caller was cancelled meanwhile
+                confirmed.exception()  # so that asyncio does not warn when the caller was cancelled meanwhile

@@ -1,4 +1,4 @@
-"""Where the client comes from: a URL, a client of the user's own, or a server that we start."""
+"""Where the client comes from: a URL, the user's own client, or a server started by the coordinator."""
 
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -30,26 +30,26 @@ class Source(Protocol):
         ...
 
     async def open(self) -> Client:
-        """Get the client ready; it need not be connected."""
+        """Prepare the client; it need not be connected."""
         ...
 
     async def close(self) -> None:
         """Close what was opened here, and nothing else."""
 
     def in_child(self) -> "Source":
-        """The same for a process that was forked while this was open, where nothing of this may be touched.
+        """The equivalent for a process that was forked while this was open; it must not touch anything of this one.
 
         Raises:
-            RuntimeError: There is none.
+            RuntimeError: There is no equivalent.
         """
         ...
 
 
 class UrlSource:
-    """A client of our own for a URL.
+    """A client made for a URL.
 
     Raises:
-        ValueError: The URL does not name a server without a doubt.
+        ValueError: `url` is not a valid server URL.
     """
 
     def __init__(self, url: str, *, timeout: float) -> None:
@@ -58,7 +58,7 @@ class UrlSource:
         self._client: Client | None = None
         try:
             pool = self._new_client().connection_pool
-            pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O: the URL's options are tried
+            pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O: checks the URL's options
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             names = [name for name in option_names(self._url) if name in str(error)]
             option = f"the option {names[0]!r}" if names else "an option"
@@ -89,7 +89,7 @@ class UrlSource:
             client_name="inconcert",
             socket_timeout=self._timeout,
             socket_connect_timeout=self._timeout,
-            # By default a command whose connection broke is sent up to 10 times more, whatever it does.
+            # By default the driver resends a command up to 10 times if its connection breaks, whatever it does.
             retry=Retry(NoBackoff(), 0),
             **without_maintenance(),
         )
@@ -97,7 +97,7 @@ class UrlSource:
 
 
 class ClientSource:
-    """A client that the user made, shares with us, and closes."""
+    """A client that the user makes and closes."""
 
     url = None
 
@@ -109,7 +109,7 @@ class ClientSource:
         return self._client
 
     async def close(self) -> None:
-        """Nothing is ours."""
+        """Nothing to close: the client belongs to the user."""
 
     def in_child(self) -> "ClientSource":
         raise RuntimeError(
@@ -152,6 +152,6 @@ class EmbeddedSource:
 
 
 def _database(pool: redis.asyncio.ConnectionPool) -> int:
-    """The number of the database that the connections of a pool select: the server's first unless another is named."""
+    """The number of the database that a pool's connections select; 0 by default."""
     options: dict[str, Any] = pool.connection_kwargs
     return int(options.get("db") or 0)

@@ -35,7 +35,7 @@ _NOTHING = object()
 
 
 class Receiver(Protocol):
-    """Who listens to a wire."""
+    """Receives what comes in on a wire."""
 
     def received(self, reply: Reply) -> None:
         """The next reply, in order."""
@@ -44,20 +44,20 @@ class Receiver(Protocol):
         """The wire is dead: called once, and nothing comes after it."""
 
     def writable(self) -> None:
-        """The peer takes bytes again."""
+        """The peer accepts bytes again."""
 
 
 class Wire(Protocol):
     """What a channel or an inbox writes to."""
 
     is_full: bool
-    """Whether the peer reads too slowly; `Receiver.writable` tells when that ends."""
+    """Whether the peer reads too slowly; `Receiver.writable` is called when that ends."""
 
     has_answered: bool
-    """Whether anything has come in since the connection was taken over."""
+    """Whether anything was received since the connection was taken over."""
 
     def write(self, data: bytes) -> None:
-        """Send, without waiting. On a wire that is lost this does nothing: the receiver is told, or was."""
+        """Send, without waiting. Does nothing on a lost wire: its receiver is, or was, notified."""
 
     def alive_at(self) -> float:
         """When bytes last came in, or the peer was last seen to take some, by the loop's clock.
@@ -68,14 +68,14 @@ class Wire(Protocol):
 
     @property
     def is_backed_up(self) -> bool:
-        """Whether bytes were written that the peer has not taken yet."""
+        """Whether there are written bytes that the peer has not accepted yet."""
         ...
 
     def drop(self, error: Exception) -> None:
-        """Declare the wire dead: the receiver is told on the next turn of the loop."""
+        """Declare the wire dead; the receiver is notified on the next turn of the loop."""
 
     async def close(self) -> None:
-        """Give the connection back to its pool, closed: a reply may be under way."""
+        """Return the connection to its pool, closed: a reply may be under way."""
 
 
 async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
@@ -92,13 +92,13 @@ async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
     cancellations = task.cancelling() if task is not None else 0
     try:
         with anyio.fail_after(timeout):
-            # Whatever an idle connection of the pool may still have to say, it must not be heard here.
+            # An idle connection from the pool may have unread input, which must not be read here.
             await connection.disconnect(nowait=True)
             await connection.connect()  # type: ignore[no-untyped-call]
             if await has_input(connection):
                 raise ConnectionError("the new connection says something that nobody asked for")
         if task is not None and task.cancelling() > cancellations:
-            raise asyncio.CancelledError  # it was swallowed: the driver uses wait_for, which does that in Python 3.11
+            raise asyncio.CancelledError  # the driver's wait_for swallowed it, as it can in Python 3.11
         return _take_over(connection, pool, receiver)
     except BaseException as error:
         with anyio.CancelScope(shield=True):
@@ -116,17 +116,17 @@ def _take_over(connection: Connection, pool: Pool, receiver: Receiver) -> Wire:
 
 
 async def _give_back(connection: Connection, pool: Pool) -> None:
-    """Close a connection and hand it to its pool, which will connect it again when it needs it."""
+    """Close a connection and return it to its pool, which reconnects it when needed."""
     try:
         with anyio.move_on_after(1.0):
             await connection.disconnect(nowait=True)
     finally:
-        with suppress(KeyError):  # its owner has reset the pool, which does not know it any more
+        with suppress(KeyError):  # its owner has reset the pool, which has forgotten it
             await pool.release(connection)
 
 
 class _TransportWire(asyncio.Protocol):
-    """A connection whose transport we read and write ourselves."""
+    """A connection whose transport is read and written directly."""
 
     def __init__(
         self, connection: Connection, pool: Pool, receiver: Receiver, transport: asyncio.WriteTransport
@@ -139,7 +139,7 @@ class _TransportWire(asyncio.Protocol):
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._alive_at = self._loop.time()
-        self._backlog = self._written = 0  # bytes: not taken when last looked at; written since
+        self._backlog = self._written = 0  # bytes: not accepted at the last check; written since
         self._is_dead = False
         self._telling: asyncio.Handle | None = None
         self._parser = hiredis.Reader(replyError=ErrorReply, notEnoughData=_NOTHING)
@@ -151,7 +151,7 @@ class _TransportWire(asyncio.Protocol):
             return
         try:
             self._transport.write(data)
-        except (RuntimeError, OSError) as error:  # uvloop's, once the peer has hung up and before it tells us
+        except (RuntimeError, OSError) as error:  # from uvloop, after the peer has closed and before connection_lost
             self.drop(error)
         self._written += len(data)
 
@@ -187,15 +187,15 @@ class _TransportWire(asyncio.Protocol):
                 if self._is_dead:
                     return
                 received(reply)
-        except Exception as error:  # noqa: BLE001 - bytes that are no reply, or one that nobody asked for
-            _log.exception("a connection says what makes no sense, and is replaced")
+        except Exception as error:  # noqa: BLE001 - invalid bytes, or an unsolicited reply
+            _log.exception("a connection received an invalid reply, and is replaced")
             self.drop(error)
 
     def eof_received(self) -> None:
         """Let the transport close itself."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._former.connection_lost(exc)  # so that the stream's own waiters end, too
+        self._former.connection_lost(exc)  # so that the stream's own waiters also end
         self._die(exc or ConnectionError("the server closed the connection"))
 
     def pause_writing(self) -> None:
@@ -213,7 +213,7 @@ class _TransportWire(asyncio.Protocol):
 
 
 def _untaken(transport: asyncio.WriteTransport) -> int:
-    """How many bytes wait here for the peer: in the transport, and in the system's own buffer."""
+    """How many bytes wait for the peer, in the transport and in the system's buffer."""
     waiting = transport.get_write_buffer_size()
     with suppress(ImportError, OSError, ValueError, AttributeError):  # not on Windows; or it is closed
         import fcntl  # noqa: PLC0415
@@ -225,7 +225,7 @@ def _untaken(transport: asyncio.WriteTransport) -> int:
 
 
 class _StreamWire:
-    """A connection that is written and read through its public methods, by a task each."""
+    """A connection that is written and read through its public methods, by one task each."""
 
     is_full = False
     is_backed_up = False
@@ -266,7 +266,7 @@ class _StreamWire:
     async def _guarded(self, part: Callable[[], Any]) -> None:
         try:
             await part()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the wire is dead and its receiver is told
+        except Exception as error:  # noqa: BLE001 - on any error the wire is dead and its receiver is notified
             self.drop(error)
 
     async def _send(self) -> None:

@@ -1,4 +1,4 @@
-"""How long to wait before trying again."""
+"""How long to wait before a retry."""
 
 __all__ = ["backoff", "retry_delay"]
 
@@ -7,13 +7,13 @@ def backoff(failures: int, jitter: float, *, first: float = 0.05, most: float = 
     """Exponential backoff with full jitter.
 
     Args:
-        failures: How many tries have failed in a row, from 1.
+        failures: How many attempts have failed in a row, from 1.
         jitter: A random number in [0, 1): spreads out clients that failed together.
         first: The longest wait after one failure, in seconds.
-        most: The longest wait of all, in seconds.
+        most: The longest wait after any number of failures, in seconds.
 
     Returns:
-        Seconds to wait: at least a tenth of the longest wait for this count, so that no client spins.
+        Seconds to wait: at least a tenth of the longest wait for this count, so that clients never spin.
     """
     longest = min(most, first * 2.0 ** min(failures - 1, 30))
     return longest * (0.1 + 0.9 * jitter)

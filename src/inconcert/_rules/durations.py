@@ -21,7 +21,7 @@ def period(value: Seconds) -> float:
 
 
 def timeout(value: Seconds | None) -> float | None:
-    """Check a longest wait: None for ever, 0 at once, else seconds."""
+    """Check a longest wait in seconds: None waits forever, 0 does not wait."""
     if value is None:
         return None
     return in_seconds("timeout", value)

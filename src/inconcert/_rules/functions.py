@@ -1,4 +1,4 @@
-"""What a function is called in all processes that import it."""
+"""The name of a function, the same in all processes that import it."""
 
 import sys
 from collections.abc import Callable
@@ -8,7 +8,7 @@ __all__ = ["name_of"]
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """Its module and qualified name; of a script that runs here, the module is what others import it as."""
+    """Its module and qualified name; for a script run directly, the module name under which others import it."""
     return f"{_module_of(function)}.{function.__qualname__}"
 
 

@@ -14,7 +14,7 @@ def whole(parameter: str, value: int, *, least: int = 1, most: int | None = None
 
 
 def age_ms(max_age: Seconds | None) -> int:
-    """Check how long something is kept: in milliseconds, 0 for any time."""
+    """Check an age: in milliseconds, 0 for any age."""
     try:
         return 0 if max_age is None else milliseconds(ttl(max_age))
     except ValueError as error:

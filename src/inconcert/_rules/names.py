@@ -7,14 +7,14 @@ from inconcert.errors import InvalidName
 __all__ = ["check_name", "check_namespace"]
 
 _LONGEST = 512  # bytes
-_NAMESPACE = re.compile(r"[^\s:{}]{1,64}")  # no braces, for the hash tag is ours; no colon, for it ends the namespace
+_NAMESPACE = re.compile(r"[^\s:{}]{1,64}")  # no braces: they delimit the hash tag; no colon: it ends the namespace
 
 
 def check_name(kind: str, name: str) -> str:
     """Return `name` if it can name a `kind`: a string of 1 to 512 bytes in UTF-8, of any characters.
 
     Raises:
-        InvalidName: It is no string, empty, too long, or has lone surrogates.
+        InvalidName: `name` is not a string, is empty or too long, or has lone surrogates.
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
         raise InvalidName(f"a name of a {kind} must be a string, and {name!r} is not; pass str(...) of it")
@@ -35,7 +35,7 @@ def check_namespace(namespace: str) -> str:
     """Return `namespace` if it can start every key: 1 to 64 characters without space, colon or braces.
 
     Raises:
-        InvalidName: It is anything else.
+        InvalidName: `namespace` is anything else.
     """
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidName(f"the namespace {namespace!r} must have 1 to 64 characters without space, ':', '{{' or '}}'")

@@ -1,4 +1,4 @@
-"""Values on their way to and from Redis: JSON, exactly, and not too large."""
+"""Values to and from Redis: JSON that decodes to the same value, of limited size."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,20 +12,20 @@ __all__ = ["JSON", "decode", "encode"]
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 
 _SCALARS = (str, int, type(None))  # bool is an int
-_DEEPEST = 100  # lists and dictionaries in each other; a decoder needs a level of the stack for each
-_LARGEST = 2**20  # bytes; a larger thing belongs into a store of its own, with its address as the payload
+_DEEPEST = 100  # nested lists and dictionaries; a decoder needs a stack frame for each
+_LARGEST = 2**20  # bytes; keep larger things in a store of their own, and send their address
 
 
 def encode(what: str, value: JSON, *, inside: msgspec.Struct | None = None) -> bytes:
-    """The value as JSON.
+    """Encode the value as JSON.
 
     Args:
         what: What the value is for, as the error names it, such as `message to chat 'c1'`.
         value: None, booleans, numbers, strings, and lists and dictionaries of these; a tuple arrives as a list.
-        inside: A record of ours that holds the value, to be encoded with it.
+        inside: A record that contains the value, encoded in its place.
 
     Raises:
-        InvalidPayload: It holds something else, is nested more than 100 levels deep, or is larger than 1 MiB.
+        InvalidPayload: The value holds something else, is nested more than 100 levels deep, or exceeds 1 MiB.
     """
     try:
         _check(value)
@@ -40,10 +40,10 @@ def encode(what: str, value: JSON, *, inside: msgspec.Struct | None = None) -> b
 
 
 def decode(text: bytes | str) -> JSON:
-    """The value that was encoded.
+    """Decode a value that `encode` encoded.
 
     Raises:
-        ValueError: It is not JSON, or nested too deeply to be read here: nobody has sent it by `encode`.
+        ValueError: `text` is not JSON, or is nested too deeply to be read here: `encode` did not write it.
     """
     try:
         value: JSON = msgspec.json.decode(text)
@@ -55,7 +55,7 @@ def decode(text: bytes | str) -> JSON:
 def _check(value: object) -> None:
     """Refuse what the encoder would change: it writes NaN as null, bytes as base64 text, and keys as strings.
 
-    And what is nested so deeply that a reader whose stack is deeper than ours could not decode it.
+    Also refuse values nested so deeply that a reader already deep in its stack could not decode them.
     """
     level: list[object] = [value]
     for _ in range(_DEEPEST + 1):
@@ -73,7 +73,7 @@ def _inside(value: object) -> Iterable[object]:
     if isinstance(value, dict):
         for key in value:  # pyright: ignore[reportUnknownVariableType]
             if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} is no string")
+                raise TypeError(f"the key {key!r} is not a string")
         return value.values()  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(value, float):
         raise TypeError(f"JSON has no {type(value).__name__}")

@@ -1,7 +1,7 @@
-"""Signatures on what is stored of a job or an item, so that nobody without a key can make one up or change one.
+"""Signatures on stored jobs and items, so that nobody without a key can forge or change one.
 
-A signed text is `hmac1 KEY-ID HEX-DIGITS TEXT`: the HMAC-SHA256 of the text and of all that gives it its meaning: the
-id of the key, the namespace, what it is, and its id.
+A signed text is `hmac1 KEY-ID HEX-DIGITS TEXT`: the HMAC-SHA256 of the text and of its context: the key id, the
+namespace, the kind of text, and its id.
 """
 
 import hmac
@@ -22,12 +22,12 @@ _HEADER = re.compile(rb"hmac1 ([A-Za-z0-9._-]{1,64}) ([0-9a-f]{64}) ")
 
 
 class KeyRing:
-    """The keys that the jobs and items of a namespace are signed with, and verified.
+    """The keys that sign and verify the jobs and items of a namespace.
 
     Args:
-        namespace: Whose texts these are; what was signed for another namespace is refused.
-        keys: Key id -> secret. The first signs, all verify. None: nothing is signed, and a signature is not looked at.
-        accept_unsigned: Whether a text without signature passes although there are keys: while signing is introduced.
+        namespace: A text signed for another namespace is refused.
+        keys: Key id -> secret. The first signs, all verify. None: nothing is signed, and signatures are not checked.
+        accept_unsigned: Whether unsigned texts pass although there are keys: while signing is being introduced.
 
     Raises:
         TypeError: A secret is neither str nor bytes.
@@ -36,7 +36,7 @@ class KeyRing:
     """
 
     def __init__(self, namespace: str, keys: SigningKeys | None = None, *, accept_unsigned: bool = False) -> None:
-        self._secrets: dict[str, bytes] = {}  # first, for the repr of one that is refused
+        self._secrets: dict[str, bytes] = {}  # first, so that repr works if the keys are refused
         if keys is None and accept_unsigned:
             raise ValueError("accept_unsigned is set without signing_keys; give the keys, too, or neither")
         self._namespace = namespace.encode()
@@ -49,12 +49,12 @@ class KeyRing:
         return f"<KeyRing {', '.join(self._secrets) or 'without keys'}>"  # never a secret
 
     def sign(self, what: str, id_: str, text: bytes) -> bytes:
-        """The text with a signature; without keys, as it is.
+        """The text with a signature; unchanged if there are no keys.
 
         Args:
-            what: What the text is, such as `job`.
-            id_: Which one.
-            text: What is to be signed.
+            what: The kind of text, such as `job`.
+            id_: The id of the job or item.
+            text: The text to sign.
         """
         if self._signing_id is None:
             return text
@@ -65,13 +65,13 @@ class KeyRing:
         """The text without its signature.
 
         Args:
-            what: As it was signed.
-            id_: Likewise.
-            text: With its signature.
+            what: The kind of text that was signed.
+            id_: The id that was signed.
+            text: The text with its signature.
 
         Raises:
-            InvalidPayload: There are keys, and it was not signed with one of them, in this namespace, as what it is,
-                for this id, as it is.
+            InvalidPayload: There are keys, and none of them has signed exactly this text, with this kind and id, in
+                this namespace.
         """
         header = _HEADER.match(text)
         if header is None:
@@ -95,23 +95,23 @@ class KeyRing:
 
     def _signature(self, key_id: str, what: str, id_: str, text: bytes) -> bytes:
         parts = (key_id.encode(), self._namespace, what.encode(), id_.encode())
-        # Each with its length, so that no part can be taken for a part of the next.
+        # Each with its length, so that no byte can move from one part to the next.
         signed = b"inconcert hmac1 %s %s" % (b" ".join(b"%d %s" % (len(part), part) for part in parts), text)
         return hmac.digest(self._secrets[key_id], signed, "sha256").hex().encode()
 
 
 def read_signing_keys(text: str) -> dict[str, str]:
-    """The keys of a ring, written as a JSON object: `{"2026-11": "secret"}`.
+    """Read the keys of a ring from a JSON object: `{"2026-11": "secret"}`.
 
     Raises:
-        ValueError: It is none.
+        ValueError: `text` is not a JSON object.
     """
     try:
         return msgspec.json.decode(text, type=dict[str, str])
     except msgspec.MsgspecError:
-        pass  # its message might show a part of a secret
+        pass  # its message might reveal part of a secret
     raise ValueError(
-        'the signing keys are no JSON object; write them as {"key id": "secret", ...}, the one that signs first'
+        'the signing keys are not a JSON object; write them as {"key id": "secret", ...}, the one that signs first'
     )
 
 

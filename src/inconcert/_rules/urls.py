@@ -1,6 +1,6 @@
-"""Which URLs name a server, and how to show one without its secrets.
+"""Which URLs are valid, and how to show one without its secrets.
 
-A URL that is mistyped may have its password anywhere, so of one that is refused only the scheme is ever shown.
+A mistyped URL may have its password anywhere, so only the scheme of a refused URL is shown.
 """
 
 import re
@@ -15,13 +15,13 @@ _HOST = re.compile(r"(\[[\w.:%]+\]|[\w.-]+)(:.*)?", re.DOTALL)  # a name or an a
 
 
 def check_url(url: str) -> str:
-    """Return `url` if it names a server without a doubt, as the driver wants it.
+    """Return `url` in the driver's form if it is a valid server URL.
 
     Raises:
-        TypeError: It is not a string.
-        ValueError: The scheme is not one of Redis, of Valkey or of unix sockets, the host or the path is missing, the
-            port or the database is no number, a character is not escaped, or certificates would not be checked.  The
-            message never holds the URL's secrets.
+        TypeError: `url` is not a string.
+        ValueError: The scheme is not that of Redis, Valkey or unix sockets, the host or the path is missing, the port
+            or the database is not a number, a character is not escaped, or certificates would not be checked.  The
+            message never contains the URL's secrets.
     """
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"the URL of a server must be a string such as redis://host:6379/0, and this is {type(url)!r}")
@@ -66,14 +66,14 @@ def _check_place(shown: str, parts: SplitResult) -> None:
 
 
 def option_names(url: str) -> list[str]:
-    """The options of a URL whose names can be shown."""
+    """The names of a URL's options, those that can be shown."""
     return [name for name, _ in parse_qsl(urlsplit(url).query) if _OPTION_NAME.fullmatch(name)]
 
 
 def without_secrets(url: str) -> str:
-    """Where a checked URL leads: without user name, password and options."""
+    """A checked URL without user name, password and options."""
     parts = urlsplit(url)
-    if set(parts.path) & set("@:"):  # a path, or a password in a wrong place
+    if set(parts.path) & set("@:"):  # a path, or a misplaced password
         return f"{parts.scheme}://..."
     database = dict(parse_qsl(parts.query)).get("db", "")
     options = f"?db={database}" if database.isdigit() else ""
