@@ -10,7 +10,7 @@ from inconcert._version import __version__
 from inconcert.barrier import Barrier
 from inconcert.chat.chats import Chats
 from inconcert.chat.messages import Batch, Message
-from inconcert.coordinator import Coordinator
+from inconcert.coordinator import Coordinator, CoordinatorOptions
 from inconcert.elections.election import Election
 from inconcert.elections.record import ElectionRecord
 from inconcert.elections.term import Term
@@ -75,6 +75,7 @@ __all__ = [
     "ClaimedJob",
     "Consumer",
     "Coordinator",
+    "CoordinatorOptions",
     "DeadItem",
     "DeadJob",
     "Delivery",

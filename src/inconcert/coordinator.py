@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self, TypedDict, TypeVar, Unpack
 
 from inconcert._claims.consumer import Guarantee
 from inconcert._core.session import Session, SessionRef
@@ -38,17 +38,20 @@ from inconcert.signals.patterns import Signals
 from inconcert.signals.signal import Signal
 from inconcert.tasks.task_coordinator import TaskCoordinator
 
-__all__ = ["Coordinator"]
+__all__ = ["Coordinator", "CoordinatorOptions"]
 
 F = TypeVar("F", bound=PeriodicFunction)
 
-_DEFAULT_NAMESPACE = "inconcert"
-_DEFAULT_TIMEOUT = (
-    10.0  # seconds; time for one lost connection to be noticed and replaced, and the call to be sent again
-)
-
-
 _of_parents: list[object] = []
+
+
+class CoordinatorOptions(TypedDict, total=False):
+    """The keywords of `Coordinator`, which explains them, as its other constructors take them."""
+
+    namespace: str
+    timeout: Seconds
+    signing_keys: SigningKeys | None
+    accept_unsigned: bool
 
 
 class Coordinator(TaskCoordinator):
@@ -66,6 +69,9 @@ class Coordinator(TaskCoordinator):
             ...
     ```
 
+    A subclass with a constructor of its own takes `url` first, and passes it on, as well as the keywords that it does
+    not set itself: then `from_client`, `from_env` and `embedded` make the subclass, too.
+
     Args:
         url: Which server: `redis://`, `rediss://` or `unix://`; `valkey://` and `valkeys://` are the first two.
         namespace: What all keys begin with, 1 to 64 characters without space, colon or braces. Processes that are to
@@ -82,26 +88,26 @@ class Coordinator(TaskCoordinator):
 
     def __init__(
         self,
-        url: str = "redis://localhost:6379/0",
+        url: str | Source = "redis://localhost:6379/0",
         *,
-        namespace: str = _DEFAULT_NAMESPACE,
-        timeout: Seconds = _DEFAULT_TIMEOUT,
+        namespace: str = "inconcert",
+        timeout: Seconds = 10.0,  # time for a lost connection to be noticed and replaced, and the call to be sent again
         signing_keys: SigningKeys | None = None,
         accept_unsigned: bool = False,
     ) -> None:
-        key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
-        self._set_up(UrlSource(url, timeout=_call_timeout(timeout) / 2), namespace, timeout, key_ring)
+        self._key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
+        self._timeout = _call_timeout(timeout)
+        self._source = UrlSource(url) if isinstance(url, str) else url
+        super().__init__(SessionRef(Keyspace(namespace, self._source.database)))
+        self._client: Client | None = None
+        self._state: Literal["closed", "opening", "open", "closing"] = "closed"
+        self._process = 0  # the one in which it was opened last
+        self._chat = Chats(self._ref)
+        self._getters = Getters(self._ref)
+        self._timetable = Timetable(self._ref)
 
     @classmethod
-    def from_client(
-        cls,
-        client: Client,
-        *,
-        namespace: str = _DEFAULT_NAMESPACE,
-        timeout: Seconds = _DEFAULT_TIMEOUT,
-        signing_keys: SigningKeys | None = None,
-        accept_unsigned: bool = False,
-    ) -> Self:
+    def from_client(cls, client: Client, **options: Unpack[CoordinatorOptions]) -> Self:
         """Share the connection pool of a `redis.asyncio` client that you made, and that you close.
 
         Whatever the client is configured with is used: TLS, users, Sentinel, `fakeredis`.  Its retries are not: no
@@ -109,15 +115,9 @@ class Coordinator(TaskCoordinator):
 
         Args:
             client: A `redis.asyncio.Redis`.
-            namespace: As for `Coordinator`.
-            timeout: As for `Coordinator`.
-            signing_keys: As for `Coordinator`.
-            accept_unsigned: As for `Coordinator`.
+            **options: As for `Coordinator`.
         """
-        self = cls.__new__(cls)
-        key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
-        self._set_up(ClientSource(client), namespace, timeout, key_ring)
-        return self
+        return cls(ClientSource(client), **options)
 
     @classmethod
     def from_env(cls, *, accept_unsigned: bool = False) -> Self:
@@ -135,24 +135,18 @@ class Coordinator(TaskCoordinator):
         url = os.environ.get("INCONCERT_URL") or os.environ.get("REDIS_URL")
         if not url:
             raise ValueError("neither INCONCERT_URL nor REDIS_URL is set; set one to the URL of your server")
-        keys = os.environ.get("INCONCERT_SIGNING_KEYS")  # "" too is refused: then somebody has lost theirs
-        return cls(
-            url,
-            namespace=os.environ.get("INCONCERT_NAMESPACE") or _DEFAULT_NAMESPACE,
-            signing_keys=None if keys is None else read_signing_keys(keys),
-            accept_unsigned=accept_unsigned,
-        )
+        options: CoordinatorOptions = {}
+        if namespace := os.environ.get("INCONCERT_NAMESPACE"):
+            options["namespace"] = namespace
+        keys = os.environ.get("INCONCERT_SIGNING_KEYS")
+        if keys is not None:  # "" too is refused: then somebody has lost theirs
+            options["signing_keys"] = read_signing_keys(keys)
+        if accept_unsigned:
+            options["accept_unsigned"] = True
+        return cls(url, **options)
 
     @classmethod
-    def embedded(
-        cls,
-        data_dir: str | os.PathLike[str] | None = None,
-        *,
-        namespace: str = _DEFAULT_NAMESPACE,
-        timeout: Seconds = _DEFAULT_TIMEOUT,
-        signing_keys: SigningKeys | None = None,
-        accept_unsigned: bool = False,
-    ) -> Self:
+    def embedded(cls, data_dir: str | os.PathLike[str] | None = None, **options: Unpack[CoordinatorOptions]) -> Self:
         """Start a private Valkey server with the coordinator, and stop it with the coordinator: no server to install.
 
         It listens on a unix socket that only this user can reach, and ends with this process, however that ends.
@@ -160,28 +154,9 @@ class Coordinator(TaskCoordinator):
 
         Args:
             data_dir: A folder that keeps the data from one opening to the next; None keeps nothing.
-            namespace: As for `Coordinator`.
-            timeout: As for `Coordinator`.
-            signing_keys: As for `Coordinator`.
-            accept_unsigned: As for `Coordinator`.
+            **options: As for `Coordinator`.
         """
-        self = cls.__new__(cls)
-        source = EmbeddedSource(Path(data_dir) if data_dir is not None else None, timeout=_call_timeout(timeout) / 2)
-        self._set_up(source, namespace, timeout, KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned))
-        return self
-
-    def _set_up(self, source: Source, namespace: str, timeout: Seconds, key_ring: KeyRing) -> None:
-        self._source = source
-        self._key_ring = key_ring
-        self._timeout = _call_timeout(timeout)
-        self._ref = SessionRef(Keyspace(namespace, source.database))
-        self._client: Client | None = None
-        self._state: Literal["closed", "opening", "open", "closing"] = "closed"
-        self._process = 0  # the one in which it was opened last
-        self._set_up_tasks()
-        self._chat = Chats(self._ref)
-        self._getters = Getters(self._ref)
-        self._timetable = Timetable(self._ref)
+        return cls(EmbeddedSource(Path(data_dir) if data_dir is not None else None), **options)
 
     def __repr__(self) -> str:
         if not hasattr(self, "_ref"):  # its arguments were refused
@@ -199,7 +174,7 @@ class Coordinator(TaskCoordinator):
             raise RuntimeError(f"{self!r} cannot be opened twice; open it once, when the process starts, and share it")
         self._state, self._process = "opening", os.getpid()
         try:
-            self._client = await self._source.open()
+            self._client = await self._source.open(timeout=self._timeout / 2)
             pool = self._client.connection_pool
             server = self.url or "of a client of its own"
             session = Session(pool, self._ref.keys, self._key_ring, server=server, timeout=self._timeout)

@@ -1,14 +1,17 @@
 """How a coordinator is made, opened and closed."""
 
 import asyncio
+import inspect
 import re
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, get_type_hints
 
 import pytest
 import redis.asyncio
 from fakeredis.aioredis import FakeRedis
 
-from inconcert import Coordinator, InvalidName, NotConnected, Unavailable
+from inconcert import Coordinator, CoordinatorOptions, InvalidName, NotConnected, Unavailable
 from tests.support.raw import new_client, raw
 from tests.support.servers import RealServer, free_port
 
@@ -43,6 +46,56 @@ def test_from_env_without_a_url_says_what_to_set(monkeypatch: pytest.MonkeyPatch
 
     with pytest.raises(ValueError, match="INCONCERT_URL nor REDIS_URL"):
         Coordinator.from_env()
+
+
+class Shop(Coordinator):
+    """A subclass with defaults and state of its own."""
+
+    def __init__(
+        self, url: Any = "redis://shop.invalid", *, namespace: str = "shop", timeout: float = 3.0, **options: Any
+    ) -> None:
+        super().__init__(url, namespace=namespace, timeout=timeout, **options)
+        self.carts: list[str] = []
+
+
+@pytest.mark.parametrize("way", ["url", "from_client", "from_env", "embedded"])
+def test_subclass_is_constructed_by_each_constructor(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its `__init__` runs, its defaults hold where nothing else is given, and what is given reaches it."""
+    monkeypatch.setenv("INCONCERT_URL", "redis://shop.invalid")
+    monkeypatch.delenv("INCONCERT_NAMESPACE", raising=False)
+    monkeypatch.delenv("INCONCERT_SIGNING_KEYS", raising=False)
+    make: dict[str, Callable[..., Shop]] = {
+        "url": Shop,
+        "from_client": partial(Shop.from_client, FakeRedis()),
+        "from_env": Shop.from_env,
+        "embedded": Shop.embedded,
+    }
+
+    shop = make[way]()
+
+    assert shop.carts == []
+    assert "namespace='shop'" in repr(shop)
+    assert shop._timeout == 3.0
+    if way == "from_env":
+        monkeypatch.setenv("INCONCERT_NAMESPACE", "market")
+        assert "namespace='market'" in repr(Shop.from_env())
+    else:
+        assert "namespace='market'" in repr(make[way](namespace="market"))
+
+
+async def test_subclass_opens_on_a_client(server: RealServer, namespace: str) -> None:
+    """It works as any coordinator."""
+    async with new_client(server.url) as client, Shop.from_client(client, namespace=namespace) as shop:
+        assert isinstance(shop, Shop)
+        assert await shop.lock("a").try_acquire() is not None
+
+
+def test_options_of_all_constructors_are_the_same() -> None:
+    """What `Coordinator` takes by keyword, `from_client` and `embedded` take."""
+    parameters = inspect.signature(Coordinator).parameters.values()
+    keywords = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+
+    assert set(get_type_hints(CoordinatorOptions)) == keywords
 
 
 @pytest.mark.parametrize("namespace", ["", "a b", "a:b", "{a}", "x" * 65])

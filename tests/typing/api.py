@@ -19,6 +19,7 @@ from inconcert import (
     Batch,
     ClaimedJob,
     Coordinator,
+    CoordinatorOptions,
     DeadItem,
     DeadJob,
     Delivery,
@@ -99,6 +100,9 @@ assert_type(Coordinator.embedded(Path("data")), Coordinator)
 assert_type(Coordinator.embedded(os.fspath("data"), timeout=1), Coordinator)
 assert_type(Shop.embedded(), Shop)
 assert_type(concert.url, str | None)
+settings: CoordinatorOptions = {"namespace": "shop", "timeout": 2}
+assert_type(Shop.from_client(redis.asyncio.Redis(), **settings), Shop)
+Coordinator.embedded(nmespace="shop")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 async def open_and_close() -> None:

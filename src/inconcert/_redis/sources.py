@@ -29,8 +29,12 @@ class Source(Protocol):
         """The number of the database that its connections select."""
         ...
 
-    async def open(self) -> Client:
-        """Prepare the client; it need not be connected."""
+    async def open(self, *, timeout: float) -> Client:
+        """Prepare the client; it need not be connected.
+
+        Args:
+            timeout: Longest wait of a client of ours to connect, and for a reply, in seconds.
+        """
         ...
 
     async def close(self) -> None:
@@ -52,12 +56,11 @@ class UrlSource:
         ValueError: `url` is not a valid server URL.
     """
 
-    def __init__(self, url: str, *, timeout: float) -> None:
+    def __init__(self, url: str) -> None:
         self._url = check_url(url)
-        self._timeout = timeout
         self._client: Client | None = None
         try:
-            pool = self._new_client().connection_pool
+            pool = self._new_client(timeout=None).connection_pool
             pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O: checks the URL's options
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             names = [name for name in option_names(self._url) if name in str(error)]
@@ -71,8 +74,8 @@ class UrlSource:
     def url(self) -> str:
         return without_secrets(self._url)
 
-    async def open(self) -> Client:
-        self._client = self._new_client()
+    async def open(self, *, timeout: float) -> Client:
+        self._client = self._new_client(timeout=timeout)
         return self._client
 
     async def close(self) -> None:
@@ -81,14 +84,14 @@ class UrlSource:
             self._client = None
 
     def in_child(self) -> "UrlSource":
-        return UrlSource(self._url, timeout=self._timeout)
+        return UrlSource(self._url)
 
-    def _new_client(self) -> Client:
+    def _new_client(self, *, timeout: float | None) -> Client:
         client: Client = cast("Any", redis.asyncio.Redis).from_url(  # its type hint is incomplete
             self._url,
             client_name="inconcert",
-            socket_timeout=self._timeout,
-            socket_connect_timeout=self._timeout,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
             # By default the driver resends a command up to 10 times if its connection breaks, whatever it does.
             retry=Retry(NoBackoff(), 0),
             **without_maintenance(),
@@ -105,7 +108,7 @@ class ClientSource:
         self._client = check_client("from_client() takes", client)
         self.database = _database(client.connection_pool)
 
-    async def open(self) -> Client:
+    async def open(self, *, timeout: float) -> Client:  # noqa: ARG002 - the client has its own
         return self._client
 
     async def close(self) -> None:
@@ -123,19 +126,18 @@ class EmbeddedSource:
 
     database = 0
 
-    def __init__(self, data_dir: Path | None, *, timeout: float) -> None:
+    def __init__(self, data_dir: Path | None) -> None:
         self._server = EmbeddedServer(data_dir)
-        self._timeout = timeout
         self._client: UrlSource | None = None
 
     @property
     def url(self) -> str | None:
         return self._client.url if self._client is not None else None
 
-    async def open(self) -> Client:
+    async def open(self, *, timeout: float) -> Client:
         await self._server.start()
-        self._client = UrlSource(self._server.url, timeout=self._timeout)
-        return await self._client.open()
+        self._client = UrlSource(self._server.url)
+        return await self._client.open(timeout=timeout)
 
     async def close(self) -> None:
         try:

@@ -31,15 +31,18 @@ R = TypeVar("R")
 
 
 class TaskCoordinator:
-    """The part of a coordinator that is about tasks."""
+    """The part of a coordinator that is about tasks.
 
-    _ref: SessionRef
+    Args:
+        ref: The way to the open session.
+    """
 
-    def _set_up_tasks(self) -> None:
-        keys = JobKeys(self._ref.keys)
+    def __init__(self, ref: SessionRef) -> None:
+        keys = JobKeys(ref.keys)
         watches = Watches(keys.watchers)
-        self._enqueuing = EnqueueBatcher(self._ref, keys, watches)
-        self._tasks = Tasks(self._ref, keys, watches)
+        self._ref = ref
+        self._enqueuing = EnqueueBatcher(ref, keys, watches)
+        self._tasks = Tasks(ref, keys, watches)
         self._registry = Registry(self._enqueuing)
         self._middlewares: list[Middleware] = []
 
