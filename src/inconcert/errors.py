@@ -23,10 +23,11 @@
     └── ItemNotFound          not executed
 
 Each error is exactly one of: not executed, executed, outcome unknown.  A message says which thing, what is so, and
-what to do; the facts in it are attributes too.
+what to do; the facts in it are attributes too, and stay with an error that is copied or pickled.
 """
 
 import asyncio
+from typing import Any
 
 __all__ = [
     "AcquireTimeout",
@@ -56,35 +57,83 @@ __all__ = [
 class InconcertError(Exception):
     """The base of every error of this package."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (type(self), self.args), self.__dict__
+
+
+def _made(error_type: type[InconcertError], args: tuple[object, ...]) -> InconcertError:
+    """An error with this message, to which its attributes are still to be added."""
+    error = error_type.__new__(error_type)
+    error.args = args
+    return error
+
+
+class _OfCall(InconcertError):
+    """What went wrong with one call: its operation, kind and name are None where no call is concerned."""
+
+    def __init__(
+        self, message: str = "", *, operation: str | None = None, kind: str | None = None, name: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.kind = kind
+        self.name = name
+
 
 class NotConnected(InconcertError):
     """The coordinator is not open, or was closed while the call waited; nothing was executed."""
 
 
-class Unavailable(InconcertError):
-    """The server could not be reached or refused the command; nothing was executed."""
+class Unavailable(_OfCall):
+    """The server could not be reached or refused the command; nothing was executed.
+
+    Attributes:
+        operation: What was called, such as `acquire`; None if it was no single call, as when connecting.
+        kind: What it was called on, such as `lock`; None as above.
+        name: Which one; None as above, and where a namespace has only one, such as its `tasks`.
+    """
 
 
-class OutcomeUnknown(InconcertError):
-    """The command was sent and no reply came: it may or may not have been executed."""
+class OutcomeUnknown(_OfCall):
+    """The command was sent and no reply came: it may or may not have been executed.
+
+    Attributes:
+        operation: What was called, such as `acquire`; None if it was no single call.
+        kind: What it was called on, such as `lock`; None as above.
+        name: Which one; None as above, and where a namespace has only one, such as its `tasks`.
+    """
 
 
 class QuorumNotReached(OutcomeUnknown):
-    """A majority of several servers could not be asked; what the others granted is given back, or lapses."""
+    """A majority of several servers could not be asked; what the others granted is given back, or lapses.
+
+    Attributes:
+        kind: `quorum lock`.
+        name: Which one.
+        reasons: Why each server that failed did so, by its address.
+        servers: How many servers there are.
+    """
 
     def __init__(self, name: str, reasons: dict[str, str], servers: int) -> None:
         listed = ", ".join(f"{server} ({reason})" for server, reason in reasons.items())
         super().__init__(
             f"quorum lock {name!r}: {len(reasons)} of {servers} servers failed, so no majority agrees: {listed}; "
-            "bring them back, or wait and try again"
+            "bring them back, or wait and try again",
+            kind="quorum lock",
+            name=name,
         )
-        self.name = name
         self.reasons = reasons
         self.servers = servers
 
 
-class WrongState(InconcertError):
-    """A key of ours holds something that this package did not put there; nothing was executed."""
+class WrongState(_OfCall):
+    """A key of ours holds something that this package did not put there; nothing was executed.
+
+    Attributes:
+        operation: What was called, such as `acquire`.
+        kind: What it was called on, such as `lock`.
+        name: Which one; None where a namespace has only one, such as its `tasks`.
+    """
 
 
 class InvalidName(InconcertError, ValueError):

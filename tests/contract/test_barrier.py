@@ -396,7 +396,7 @@ async def test_closing_while_one_arrives_leaves_the_round(
 
     def submit_and_close(call: Call) -> None:
         submit(call)
-        if "barriers/arrive" in call.title:
+        if call.command.script.name == "barriers/arrive":
             closing.append(asyncio.create_task(elsewhere.__aexit__(None, None, None)))
 
     monkeypatch.setattr(channel, "submit", submit_and_close)

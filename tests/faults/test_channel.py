@@ -188,7 +188,7 @@ async def test_mute_server_is_reported_within_the_deadline(own_server: RealServe
         await echo(session_of(concert), "well")
         proxy.mute() if how == "muted" else own_server.pause()
         began = time.monotonic()
-        with pytest.raises(OutcomeUnknown, match=r"test/echo on '{test}:count': no reply within 0\.4 s"):
+        with pytest.raises(OutcomeUnknown, match=r"echo was not answered within 0\.4 s"):
             await echo(session_of(concert), "lost")
         assert 0.35 < time.monotonic() - began < 1.5
         own_server.resume()
@@ -223,13 +223,13 @@ async def test_mute_server_is_reported_within_the_deadline_when_opening(own_serv
 
 
 async def test_vanished_server_is_reported_within_the_deadline(own_server: RealServer) -> None:
-    """As `Unavailable`, for nothing was sent; it says what is wrong."""
+    """As `Unavailable`, as it was not sent; it says what is wrong."""
     async with Coordinator(own_server.tcp_url, timeout=0.4) as concert:
         session = session_of(concert)
         own_server.kill()
         await eventually(lambda: session.channel._wire is None)
         began = time.monotonic()
-        with pytest.raises(Unavailable, match=r"nothing was sent.*") as caught:
+        with pytest.raises(Unavailable, match=r"was not sent within .*") as caught:
             await echo(session, "lost")
         assert 0.35 < time.monotonic() - began < 1.5
         assert re.search("Connect call failed|refused", str(caught.value))
@@ -412,7 +412,7 @@ async def test_call_after_closing_is_not_connected(server: RealServer) -> None:
     """Also one that was on its way through `session.run`."""
     async with Coordinator(server.url) as concert:
         session = session_of(concert)
-    with pytest.raises(NotConnected, match="test/echo"):
+    with pytest.raises(NotConnected, match="echo was not sent: the coordinator is closed"):
         await echo(session, "too late")
 
 

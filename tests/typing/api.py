@@ -316,7 +316,11 @@ async def catch() -> None:
     except InvalidName as error:
         as_value_error: ValueError = error
         raise as_value_error from None
-    except (NotConnected, Unavailable, OutcomeUnknown, WrongState) as error:
+    except (Unavailable, OutcomeUnknown, WrongState) as error:
+        assert_type(error.operation, str | None)
+        assert_type(error.kind, str | None)
+        assert_type(error.name, str | None)
+    except NotConnected as error:
         as_ours: InconcertError = error
         raise as_ours from None
 

@@ -126,7 +126,10 @@ class Acquirable(ABC, Generic[HeldT_co]):
         error: InconcertError
         if isinstance(trouble, Unavailable):
             error = Unavailable(
-                f"{self._kind} {self._name!r} was not acquired within {seconds:g} s: {trouble}; try again"
+                f"{self._kind} {self._name!r} was not acquired within {seconds:g} s: {trouble}; try again",
+                operation="acquire",
+                kind=self._kind,
+                name=self._name,
             )
         else:
             error = AcquireTimeout(self._kind, self._name, seconds, why=str(trouble or ""))

@@ -125,12 +125,12 @@ class Session:
 
     async def _check_rights(self) -> None:
         """Find out now, and not in the middle of a script that has changed something already."""
-        reason = (await self.run(_OPEN(bell=self._bell, channel=self._nowhere))).decode()
+        command = _OPEN(bell=self._bell, channel=self._nowhere)
+        reason = (await self.run(command)).decode()
         if reason:
-            raise Unavailable(
-                f"the server does not let this user publish on {self._nowhere!r} ({reason}); "
-                "give it the channels of the whole namespace, as docs/how-to/deploy.md shows"
-            )
+            what = f"was refused by the server: the user may not publish on {self._nowhere!r} ({reason})"
+            remedy = "give it the channels of the whole namespace, as docs/how-to/deploy.md shows"
+            raise command.operation.error(Unavailable, f"{what}; {remedy}")
 
     def _server_was_lost(self, at: float) -> None:
         self.inbox.server_was_lost(at)

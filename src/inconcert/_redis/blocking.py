@@ -73,13 +73,14 @@ class BlockingConnection:
                 self._connection = self._make()
             self._connection.connect()  # does nothing if connected
         except Exception as error:
-            raise Unavailable(f"{command.title}: the server could not be reached: {error}") from error
+            raise command.operation.error(Unavailable, f"could not reach the server: {error}") from error
         try:
             self._connection.send_packed_command([command.pack_with_source()], check_health=False)
             return self._connection.read_response(disable_decoding=True)
         except (redis.RedisError, OSError) as error:
             self._connection.disconnect()
-            raise OutcomeUnknown(f"{command.title}: no good reply: {error}; it may have been executed") from error
+            what = f"got no valid reply: {error}; it may have been executed, so check before repeating it"
+            raise command.operation.error(OutcomeUnknown, what) from error
 
     def _make(self) -> Any:  # noqa: ANN401 - one of several classes, whose common base has no type hints
         pool = self._pool

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from inconcert._redis.operations import Operation
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 from inconcert.errors import InconcertError
@@ -50,9 +51,9 @@ class Call(asyncio.Future[Reply]):
         return {key.partition("}")[0] for key in self.command.keys}
 
     @property
-    def title(self) -> str:
-        """What is called, for messages."""
-        return self.command.title
+    def operation(self) -> Operation:
+        """What is called, in the caller's words, for errors."""
+        return self.command.operation
 
     def answered(self, reply: Reply) -> None:
         """Take the reply."""

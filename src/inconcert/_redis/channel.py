@@ -90,14 +90,14 @@ class Channel:
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(_CLOSE_TIMEOUT if self._wire is not None else 0):
                 while self._unsent or self._held_back.calls or self._unanswered:
-                    await self._room(_MOST_BYTES, 0)  # returns after each reply, because any reply leaves room
+                    await self._room(_MOST_BYTES, 0, None)  # returns after each reply, because any reply leaves room
             await self._link.close()
         if self._watch is not None:
             self._watch.cancel()
         self._wire = None
         for call in [*self._unanswered, *self._held_back.take_all(), *self._unsent]:
             if call is not None:
-                call.failed(self._gave_up(call, "the coordinator was closed"))
+                call.failed(self._gave_up(call, "before the coordinator was closed"))
         self._unanswered.clear()
         self._unsent.clear()
         self._bytes = 0
@@ -111,7 +111,7 @@ class Channel:
             NotConnected: The channel is closed.
         """
         if self.is_closed:
-            raise NotConnected(f"{call.title}: the coordinator is closed; open it with `async with`")
+            raise NotConnected(f"{call.operation} was not sent: the coordinator is closed; open it with `async with`")
         call.give_up_at = self._loop.time() + self._timeout
         self._enqueue(call)
         if self._watch is None:
@@ -152,7 +152,7 @@ class Channel:
         size = len(call.packed) if call is not None else 0
         most = _MOST_LARGE_BYTES if size > _LARGE else _MOST_BYTES
         while self._has_more_than(most):
-            await self._room(most, size)
+            await self._room(most, size, call)
 
     @property
     def is_full(self) -> bool:
@@ -194,9 +194,9 @@ class Channel:
                 try:
                     call.answered(reply)
                 except Exception as error:  # noqa: BLE001 - one bad reply must not end the connection for all other calls
-                    _log.exception("%s: the reply is invalid", call.title)
-                    why = f"{call.title}: the reply is invalid ({error!r})"
-                    call.failed(OutcomeUnknown(f"{why}; it was executed, so look before repeating it"))
+                    _log.exception("%s: the reply is invalid", call.operation)
+                    what = f"was executed, but its reply is invalid ({error!r}); check before repeating it"
+                    call.failed(call.operation.error(OutcomeUnknown, what))
         if self._held_back.calls:
             self._flush_soon()
         if self._waiting_for_room:
@@ -274,7 +274,7 @@ class Channel:
                 call.carry_source()
                 self._enqueue(call)
             return
-        call.failed(error_for(reply, call.title, sends=call.sends))
+        call.failed(error_for(reply, call.operation, sends=call.sends))
 
     def _tick(self) -> None:
         """Fail calls that are overdue, and schedule the next check."""
@@ -309,10 +309,12 @@ class Channel:
         """Fail the callers that waited for room while nothing was answered for a whole call timeout."""
         for waiting in itertools.chain.from_iterable(self._waiting_for_room.values()):
             if now >= max(waiting.since, self._served_at) + self._timeout and not (waiting.done() or self.is_closed):
-                why = "the calls before it are not answered" if self._wire is not None else self._link.last_error
-                waiting.set_exception(
-                    Unavailable(f"there was no room for a call within {self._timeout:g} s: {why}; try again later")
-                )
+                waiting.set_exception(self._no_room(waiting.call))
+
+    def _no_room(self, call: Call | None) -> Unavailable:
+        why = "the calls before it are not answered" if self._wire is not None else self._link.last_error
+        what = f"was not sent within {self._timeout:g} s: {why}; nothing was executed, so try again later"
+        return Unavailable(f"the call {what}") if call is None else call.operation.error(Unavailable, what)
 
     def _tick_within(self, seconds: float) -> None:
         """Run `_tick` after this time at the latest."""
@@ -322,21 +324,23 @@ class Channel:
                 self._watch.cancel()
             self._watch = self._loop.call_at(at, self._tick)
 
-    def _gave_up(self, call: Call, why: str = "") -> InconcertError:
-        why = why or f"no reply within {self._timeout:g} s"
+    def _gave_up(self, call: Call, when: str = "") -> InconcertError:
+        when = when or f"within {self._timeout:g} s"
         if self._link.last_error is not None and self._wire is None:
-            why += f" ({self._link.last_error})"
+            when += f" ({self._link.last_error})"
         if call.sends:
-            return OutcomeUnknown(f"{call.title}: {why}; it may have been executed, so look before repeating it")
-        return Unavailable(f"{call.title}: {why}; nothing was sent, so try again when the server is back")
+            what = f"was not answered {when}; it may have been executed, so check before repeating it"
+            return call.operation.error(OutcomeUnknown, what)
+        what = f"was not sent {when}; nothing was executed, so try again when the server is back"
+        return call.operation.error(Unavailable, what)
 
     def _has_more_than(self, most: int) -> bool:
         return (
             self._bytes > most or len(self._unanswered) + len(self._unsent) + len(self._held_back.calls) > _MOST_CALLS
         )
 
-    async def _room(self, most: int, size: int) -> None:
-        waiting = _Waiting(size, self._loop.time())
+    async def _room(self, most: int, size: int, call: Call | None) -> None:
+        waiting = _Waiting(size, self._loop.time(), call)
         self._waiting_for_room.setdefault(most, deque()).append(waiting)
         try:
             await waiting
@@ -361,13 +365,15 @@ class _Waiting(asyncio.Future[None]):
 
     Attributes:
         size: Bytes needed, for a large call; otherwise 0.
+        call: What is to be submitted; None if that is not known.
         since: When the wait began, by the loop's clock.
     """
 
-    __slots__ = ("since", "size")
+    __slots__ = ("call", "since", "size")
 
-    def __init__(self, size: int, since: float) -> None:
+    def __init__(self, size: int, since: float, call: Call | None) -> None:
         super().__init__()
+        self.call = call
         self.size = size
         self.since = since
 

@@ -1,4 +1,4 @@
-"""The names of all keys and channels. No other module builds one.
+"""The names of all keys and channels. No other module builds one, or reads one back.
 
 A key is `{namespace:kind:name}:part`.  The braces are a hash tag: all keys of one object lie in one slot of Redis
 Cluster.  A name may contain any characters, braces too: the part after the last brace has none, so two names never
@@ -13,15 +13,31 @@ So `{namespace:*` matches all keys and `namespace:*` all channels: two ACL rules
 """
 
 import re
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar, cast
 
 from inconcert._rules.names import check_name, check_namespace
 
-__all__ = ["Keyspace"]
+__all__ = ["Keyspace", "Subject", "channel_subject", "subject"]
 
 KeysT = TypeVar("KeysT", bound=tuple[str, ...])  # a NamedTuple
 
 _SPECIAL_IN_A_GLOB = re.compile(r"[*?\[\\]")
+
+# What keys and channels are about.  Those of a group come first: what follows the group's tag may have braces, too.
+_KEYS = [
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
+        r"\{[^:{}]+:tasks\}:(?P<kind>queue|bell|result):(?P<name>.*)",
+        r"\{[^:{}]+:chats:\d+\}:(?P<kind>chat|user):(?P<name>.*):\w+",
+        r"\{[^:{}]+:(?P<kind>tasks|chats)(?::\d+)?\}:.*",
+        r"\{[^:{}]+:(?P<kind>\w+):(?P<name>.*)\}:[^{}]*",
+    )
+]
+_CHANNEL = re.compile(r"[^:]+:\d+:(?P<kind>\w+):(?P<name>.*)", re.DOTALL)
+_OF_THE_PROCESS = {"session", "inbox"}
+_KINDS = {"periodic": "periodic function", "quorum": "quorum lock", "rate_limiter": "rate limiter"}
+_KINDS_OF_TASKS = {"queue": "task queue", "bell": "task queue", "result": "job"}
 
 
 class Keyspace:
@@ -103,6 +119,53 @@ class Keyspace:
 
     def _tag(self, kind: str, name: str) -> str:
         return f"{{{self.namespace}:{kind}:{check_name(kind, name)}}}:"
+
+
+class Subject(NamedTuple):
+    """What a key or channel is about, in the words of users.
+
+    Attributes:
+        kind: Such as `lock`.
+        name: Which one; None of what a namespace has once.
+    """
+
+    kind: str
+    name: str | None
+
+
+_SERVER = Subject("server", None)  # of what is not about a key
+
+
+def subject(keys: Iterable[str]) -> Subject:
+    """What a command with these keys is about: what its first key belongs to, unless others say it more exactly."""
+    subjects = list(dict.fromkeys(map(_subject, keys))) or [_SERVER]
+    for kind in subjects[0].kind, "task queue", "job":
+        names = [name for its_kind, name in subjects if its_kind == kind and name is not None]
+        if len(names) == 1:
+            return Subject(kind, names[0])
+        if names and kind == subjects[0].kind:
+            return Subject(f"{kind}s", ", ".join(names))
+    return subjects[0]
+
+
+def channel_subject(channel: str) -> Subject:
+    """What a channel, or a glob for channels, is about."""
+    found = _CHANNEL.fullmatch(channel)
+    return _found(found, _KINDS) if found else _SERVER
+
+
+def _subject(key: str) -> Subject:
+    found = next((found for pattern in _KEYS if (found := pattern.fullmatch(key))), None)
+    if found is None:
+        return _SERVER
+    return _found(found, _KINDS_OF_TASKS if found.re is _KEYS[0] else _KINDS)
+
+
+def _found(found: re.Match[str], kinds: dict[str, str]) -> Subject:
+    kind = found["kind"]
+    if kind in _OF_THE_PROCESS:
+        return Subject("coordinator", None)
+    return Subject(kinds.get(kind, kind), found.groupdict().get("name"))
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -78,7 +78,7 @@ class Peer:
                             if sends > 1:
                                 raise
         except redis.exceptions.ResponseError as error:
-            raise error_for(ErrorReply.of(error), command.script.name, sends=sends) from error
+            raise error_for(ErrorReply.of(error), command.operation, sends=sends) from error
         except Exception as error:  # also what escapes redis-py when a transport dies (AttributeError)
             why = _why(error)
             if isinstance(error, TimeoutError):

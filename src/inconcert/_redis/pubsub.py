@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from inconcert._redis.commands import pack
 from inconcert._redis.link import Link
+from inconcert._redis.operations import Operation
 from inconcert._redis.replies import ErrorReply, Reply
 from inconcert._redis.wire import Pool, Wire
 from inconcert.errors import InconcertError, Unavailable
@@ -119,8 +120,8 @@ class PubSub:
             self.forget(channel, listener, is_pattern=is_pattern)
             if isinstance(error, TimeoutError):
                 why = f" ({self._link.last_error})" if self._wire is None and self._link.last_error else ""
-                message = f"the server did not confirm to {channel!r} within {self._timeout:g} s{why}; try again later"
-                raise Unavailable(message) from error
+                what = f"was not confirmed by the server within {self._timeout:g} s{why}; try again later"
+                raise Operation.subscribing(channel).error(Unavailable, what) from error
             raise
 
     def forget(self, channel: str, listener: Listener, *, is_pattern: bool = False) -> None:
@@ -201,7 +202,7 @@ class PubSub:
             why += f"; a pattern needs a rule of its own in the user's ACL: &{topic.name}"
         _log.error("%s: the server refused to subscribe to %r: %s", self._purpose, topic.name, why)
         topic.is_refused = True
-        topic.closed(Unavailable(f"the server refused to subscribe to {topic.name!r}: {why}"))
+        topic.closed(Operation.subscribing(topic.name).error(Unavailable, f"was refused by the server: {why}"))
 
     def _ping(self) -> None:
         delay = _PING_EVERY

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import redis.exceptions
 
+from inconcert._redis.operations import Operation
 from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable, WrongState
 
 __all__ = ["ErrorReply", "Reply", "error_for", "is_passing", "rows"]
@@ -27,6 +28,16 @@ _CODES: dict[type[redis.exceptions.ResponseError], str] = {
 
 _REFUSED = frozenset({"OOM", "NOAUTH", "NOPERM", "WRONGPASS", "MISCONF", "NOREPLICAS", "MOVED", "ASK", "CROSSSLOT"})
 
+_REMEDIES = {
+    "OOM": "nothing was executed, so free memory or raise maxmemory, then try again",
+    "NOPERM": "nothing was executed; give this user the right with ACL SETUSER",
+}
+_OTHER_REMEDY = "nothing was executed, so try again when the server accepts it"
+
+# How Redis and Valkey name the script in which an error came up.
+_SCRIPT = re.compile(
+    r"[\s.,]*\bscript: (?:\w+, )?on @user_script:\d+\.?$|Error running script .*?@user_script:\s?\d+: -?"
+)
 _WITHIN_A_SCRIPT = re.compile(r"Error running script .* -([A-Z]+) ")
 
 
@@ -46,32 +57,49 @@ class ErrorReply(Exception):
         within = _WITHIN_A_SCRIPT.search(str(self))
         return within[1] if within else str(self).partition(" ")[0]
 
+    @property
+    def text(self) -> str:
+        """What the server said, without where in which script."""
+        return _SCRIPT.sub("", str(self)).rstrip(" .")
+
 
 def is_passing(reply: ErrorReply) -> bool:
     """Whether the same command may succeed soon, on a new connection; it was not executed now."""
     return reply.code in _PASSING
 
 
-def error_for(reply: ErrorReply, what: str, *, sends: int) -> InconcertError:
-    """The error that the caller of `what` gets for this reply.
+def error_for(reply: ErrorReply, operation: Operation, *, sends: int) -> InconcertError:
+    """The error that the caller of an operation gets for this reply.
 
     Args:
         reply: What the server said.
-        what: What was called, for the message.
+        operation: What was called.
         sends: How often it was sent.  A refusal says only that it was not executed this time.
     """
-    text = str(reply)
+    text = reply.text
     if sends > 1:
-        return OutcomeUnknown(
-            f"{what}: sent again because a reply was lost, and now the server says: {text}; "
-            "it may have been executed the first time, so look before repeating it"
+        return operation.error(
+            OutcomeUnknown,
+            f"was sent again because a reply was lost, and was then refused: {text}; "
+            "it may have been executed the first time, so check before repeating it",
         )
     # Redis 6.2 and 7.0 put an error raised inside a script behind a prefix of their own.
     if reply.code == "WRONGTYPE" or "WRONGTYPE" in text:
-        return WrongState(f"{what}: a key of this name holds something of another kind; use another namespace ({text})")
+        return operation.error(
+            WrongState,
+            f"found a value of another type in its keys ({text}); use another namespace, "
+            "or delete what another program stored there",
+        )
     if reply.code in _PASSING | _REFUSED or "OOM command not allowed" in text:
-        return Unavailable(f"{what}: the server refused: {text}")
-    return OutcomeUnknown(f"{what}: the server reported an error in the middle: {text}")
+        return operation.error(Unavailable, f"was refused by the server: {text}; {_remedy(reply)}")
+    return operation.error(
+        OutcomeUnknown,
+        f"was stopped by an error of the server: {text}; a part may have been executed, so check before repeating it",
+    )
+
+
+def _remedy(reply: ErrorReply) -> str:
+    return next((remedy for code, remedy in _REMEDIES.items() if code in str(reply)), _OTHER_REMEDY)
 
 
 def rows(flat: Iterable[Any], row_type: type[R]) -> list[R]:

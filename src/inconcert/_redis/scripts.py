@@ -16,6 +16,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from inconcert._redis.commands import Argument, pack
+from inconcert._redis.operations import Operation
 
 __all__ = ["Binder", "Command", "Script", "assemble", "load", "loaded"]
 
@@ -34,9 +35,9 @@ class Command(NamedTuple):
     args: tuple[Argument, ...]
 
     @property
-    def title(self) -> str:
-        """What is called, for messages."""
-        return f"{self.script.name} on {self.keys[0]!r}"
+    def operation(self) -> Operation:
+        """What is called, in the caller's words, for errors."""
+        return Operation.of(self.script.name, self.keys)
 
     def pack(self) -> bytes:
         """The bytes that run it, if the server has the script in its cache."""

@@ -1,0 +1,77 @@
+"""What a command is to the caller: the verb that was called, and on what. Errors speak in these words."""
+
+from collections.abc import Iterable
+from typing import NamedTuple, Self, TypeVar
+
+from inconcert._redis.keys import channel_subject, subject
+from inconcert.errors import OutcomeUnknown, Unavailable, WrongState
+
+__all__ = ["Operation"]
+
+_ErrorT = TypeVar("_ErrorT", Unavailable, OutcomeUnknown, WrongState)
+
+# By the names of scripts; all others are called as the script is.
+_VERBS = {
+    "barriers/arrive": "wait",
+    "barriers/count": "n_waiting",
+    "bells/ring": "claim",
+    "chat/list": "listen",
+    "chat/news": "listen",
+    "elections/record": "acquire",
+    "elections/vacate": "release",
+    "events/inspect": "is_set",
+    "index/count": "search",
+    "index/words": "suggest",
+    "latches/inspect": "remaining",
+    "mailboxes/withdraw": "fetch",
+    "periodic/begin": "run",
+    "permits/inspect": "holders",
+    "queues/inspect": "counts",
+    "queues/leave": "put",
+    "quorum/inspect": "holder",
+    "quorum/take": "acquire",
+    "rate_limits/refund": "acquire",
+    "rate_limits/take": "acquire",
+    "signals/join": "wait",
+    "signals/leave": "wait",
+    "tasks/enqueue_after": "enqueue",
+    "tasks/enqueue_due": "enqueue",
+    "tasks/count_claimed": "stats",
+    "tasks/watch": "result",
+    "tasks/unwatch": "result",
+    "tasks/workers": "stats",
+}
+_VERBS_OF_QUEUES = {"claims/claim": "get", "claims/purge": "purge_dead"}
+
+
+class Operation(NamedTuple):
+    """What was called.
+
+    Attributes:
+        verb: The method, such as `acquire`.
+        kind: What it was called on, such as `lock`.
+        name: Which one; None of what a namespace has once.
+    """
+
+    verb: str
+    kind: str
+    name: str | None
+
+    @classmethod
+    def of(cls, script: str, keys: Iterable[str]) -> Self:
+        """The one that runs this script, such as `permits/acquire`, on these keys."""
+        kind, name = subject(keys)
+        verbs = _VERBS | _VERBS_OF_QUEUES if kind == "queue" else _VERBS
+        return cls(verbs.get(script, script.rpartition("/")[2]), kind, name)
+
+    @classmethod
+    def subscribing(cls, channel: str) -> Self:
+        """The one that subscribes to this channel, or to the channels of this pattern."""
+        return cls("subscribe", *channel_subject(channel))
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.verb}" if self.name is None else f"{self.kind} {self.name!r}: {self.verb}"
+
+    def error(self, error_type: type[_ErrorT], what: str) -> _ErrorT:
+        """The error that says this of it: `what` goes on after the verb."""
+        return error_type(f"{self} {what}", operation=self.verb, kind=self.kind, name=self.name)

@@ -1,0 +1,114 @@
+"""What errors carry, and that it stays with them."""
+
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+
+from inconcert import errors
+from inconcert._redis.keys import Subject, channel_subject, subject
+from inconcert._redis.operations import _VERBS, _VERBS_OF_QUEUES, Operation
+from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable, WrongState
+
+LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
+
+OF_CALLS = [
+    error_type("m", operation="o", kind="k", name="n") for error_type in (Unavailable, OutcomeUnknown, WrongState)
+]
+ALL = [
+    *OF_CALLS,
+    errors.NotConnected("m"),
+    errors.InvalidName("m"),
+    errors.InvalidPayload("m"),
+    errors.QuorumNotReached("n", {"a:1": "down"}, 3),
+    errors.AcquireTimeout("lock", "n", 1.0, retry_after=2.0),
+    errors.LeaseLost("lock", "n", 7),
+    errors.NotHeld("lock", "n"),
+    errors.UnknownTask("n"),
+    errors.NotAMember("c", "u"),
+    errors.BarrierBroken("n", "h"),
+    errors.JobFailed("1", "reason", "traceback", 3),
+    errors.JobCancelled("1"),
+    errors.JobExpired("1", 2.0),
+    errors.JobNotFound("1"),
+    errors.ChatNotFound("c"),
+    errors.QueueFull("n", 3, 1.0),
+    errors.ItemNotFound("n", "1"),
+]
+
+
+@pytest.mark.parametrize("error", ALL, ids=lambda error: type(error).__name__)
+def test_error_that_is_copied_keeps_its_message_and_attributes(error: InconcertError) -> None:
+    """Also through pickle, as between processes, and with its notes."""
+    error.add_note("a note")
+    for copied in copy.copy(error), pickle.loads(pickle.dumps(error)):
+        assert type(copied) is type(error)
+        assert str(copied) == str(error)
+        assert copied.args == error.args
+        assert vars(copied) == vars(error)
+
+
+def test_every_error_is_copied_here() -> None:
+    """One that is new is on the list."""
+    listed = {type(error).__name__ for error in ALL}
+    assert listed == set(errors.__all__) - {"InconcertError"}
+
+
+@pytest.mark.parametrize("error", OF_CALLS, ids=lambda error: type(error).__name__)
+def test_errors_of_calls_say_what_was_called(error: Unavailable | OutcomeUnknown | WrongState) -> None:
+    """All three alike."""
+    assert (error.operation, error.kind, error.name) == ("o", "k", "n")
+
+
+@pytest.mark.parametrize(
+    ("keys", "about"),
+    [
+        (["{shop:lock:item:42}:holders"], ("lock", "item:42")),
+        (["{shop:lock:a}:b}:holders"], ("lock", "a}:b")),
+        (["{shop:lock:a\n}:holders"], ("lock", "a\n")),
+        (["{shop:lock:a}:holders", "{shop:lock:b}:holders"], ("locks", "a, b")),
+        (["{shop:queue:q}:claimed:1.12"], ("queue", "q")),
+        (["{shop:rate_limiter:l}:line"], ("rate limiter", "l")),
+        (["{shop:event:2}:chat:c}:value"], ("event", "2}:chat:c")),
+        (["{shop:chats:2}:chat:c}d:e:members", "{shop:chats:2}:heads"], ("chat", "c}d:e")),
+        (["{shop:chats:2}:user:ann:chats", "{shop:chats:2}:heads"], ("user", "ann")),
+        (["{shop:tasks}:dead"], ("tasks", None)),
+        (["{shop:tasks}:bodies", "{shop:tasks}:queue:a:b}", "{shop:tasks}:result:1.2"], ("task queue", "a:b}")),
+        (["{shop:tasks}:bodies", "{shop:tasks}:queue:a", "{shop:tasks}:queue:b"], ("tasks", None)),
+        (["{shop:tasks}:bodies", "{shop:tasks}:result:1.2"], ("job", "1.2")),
+        (["{shop:session:12}:bell"], ("coordinator", None)),
+        (["server"], ("server", None)),
+        ([], ("server", None)),
+    ],
+)
+def test_keys_are_read_back_as_what_they_belong_to(keys: list[str], about: tuple[str, str | None]) -> None:
+    """A name may hold any characters."""
+    assert subject(keys) == about
+
+
+@pytest.mark.parametrize(
+    ("channel", "about"),
+    [
+        ("shop:0:event:a:b", ("event", "a:b")),
+        ("shop:0:signal:deploy.*", ("signal", "deploy.*")),
+        ("shop:0:inbox:12", ("coordinator", None)),
+    ],
+)
+def test_channels_are_read_back_as_what_they_belong_to(channel: str, about: tuple[str, str | None]) -> None:
+    """Patterns too."""
+    assert channel_subject(channel) == about
+
+
+def test_operation_is_called_as_the_user_calls_it() -> None:
+    """Also where a script is shared, or has another name."""
+    assert Operation.of("permits/acquire", ["{s:lock:a}:holders"]) == ("acquire", *Subject("lock", "a"))
+    assert Operation.of("barriers/arrive", ["{s:barrier:a}:round"]).verb == "wait"
+    assert Operation.of("claims/claim", ["{s:queue:a}:bodies"]).verb == "get"
+    assert Operation.of("claims/claim", ["{s:tasks}:bodies"]).verb == "claim"
+
+
+def test_only_scripts_that_exist_have_verbs_of_their_own() -> None:
+    """One that is renamed would lose its verb."""
+    for name in _VERBS | _VERBS_OF_QUEUES:
+        assert (LUA / f"{name}.lua").is_file()
