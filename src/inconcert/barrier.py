@@ -1,11 +1,11 @@
 """A barrier: parties that wait for each other, among all processes on one server, round after round.
 
-The server keeps the round that is open, and who takes part in it, each under a lease.  Whoever arrives last ends the
-round, and one message tells the others; so does whoever finds, when it renews its own lease, that another's has lapsed.
+The server keeps the open round and its participants, each under a lease.  The last arrival ends the round, and one
+message tells the others.  So does a participant that renews its own lease and finds that another's has lapsed.
 
     participants  zset  holder -> lease end, server ms
     order         zset  holder -> when it arrived
-    rounds        hash  the number of the open round, what became of the last 100, and whether the barrier is aborted
+    rounds        hash  the number of the open round, the outcomes of the last 100, and whether the barrier is aborted
 
 Source: docs/explanation/events.md
 """
@@ -34,7 +34,7 @@ __all__ = ["Barrier"]
 _log = logging.getLogger("inconcert.barrier")
 
 
-BARRIER_TTL = 10.0  # seconds; how long the others wait for one that died, so shorter than that of a lock
+BARRIER_TTL = 10.0  # seconds; how long the others wait for a dead participant, so shorter than that of a lock
 _MOST = 10_000  # parties; a message names all of them
 _RENEW_AFTER = 1 / 3  # of what is left of a lease
 _TRY_AGAIN = 1 / 10  # of a ttl, when a renewal failed
@@ -59,10 +59,10 @@ _COUNT = load("barriers/count").bind(_Keys)
 class Barrier:
     """Lets its parties pass when all of them have arrived, as `asyncio.Barrier` does; then the next round begins.
 
-    One that leaves, by timeout or cancellation, is waited for again, and the others wait on.  One that dies breaks the
-    round: its lease lapses, and the others who wait get `BarrierBroken`.  Such a round is over, and the next arrival
-    begins a new one.  `abort()` breaks the barrier itself: waiters get `BarrierBroken`, and so does each party that
-    arrives later, until somebody calls `reset()`.
+    If a participant leaves, by timeout or cancellation, the others wait until it, or another, arrives.  If one dies,
+    its lease lapses, which breaks the round: the other waiters get `BarrierBroken`, and the next arrival begins a new
+    round.  `abort()` breaks the barrier itself: waiters get `BarrierBroken`, and so does each party that arrives later,
+    until `reset()` is called.
 
     Use it for steps that all workers must begin together.  If not all need to wait, use `Coordinator.latch`.
 
@@ -79,7 +79,7 @@ class Barrier:
         name: Which barrier. The same name in the same namespace is the same barrier, on any machine.
         parties: How many must arrive, 1 to 10,000.
         ttl: Life of a participant's lease between renewals, in seconds.
-        timeout: Longest wait of `async with` and `wait()`, in seconds; None waits for ever.
+        timeout: Longest wait of `async with` and `wait()`, in seconds; None waits forever.
 
     Raises:
         ValueError: `parties` is out of range, `ttl` is not above 0, or `timeout` is below 0.
@@ -111,7 +111,7 @@ class Barrier:
     async def __aexit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Nothing is held: the round was over when it was passed."""
+        """Nothing is held: the round ended when `wait` returned."""
 
     @property
     def parties(self) -> int:
@@ -122,23 +122,23 @@ class Barrier:
         """Wait until all parties have arrived, and pass with them.
 
         Args:
-            timeout: Longest wait in seconds; None for ever, 0 passes only as the last to arrive. By default the
-                barrier's own.
+            timeout: Longest wait in seconds; None waits forever, 0 passes only as the last to arrive. Defaults to the
+                barrier's `timeout`.
 
         Returns:
-            This one's place in the order of arrival, from 0 to `parties - 1`.
+            The caller's position in the order of arrival, from 0 to `parties - 1`.
 
         Raises:
             TimeoutError: The others did not arrive in time; the round has been left.
-            BarrierBroken: A participant died, perhaps this one by the server's judgement; or the barrier was aborted,
-                and not reset since, or was reset during the wait.
+            BarrierBroken: A participant's lease lapsed, perhaps the caller's own; or the barrier was aborted and not
+                reset since, or was reset during the wait.
             NotConnected: The coordinator is not open, or was closed meanwhile.
-            Unavailable: The server could not be asked; this one takes no part.
-            OutcomeUnknown: The server did not answer. If the others have not passed with this one, its arrival is taken
-                back, or its lease lapses.
+            Unavailable: The server could not be asked; the caller does not take part.
+            OutcomeUnknown: The server did not answer. Unless the others have passed with the caller, its arrival is
+                undone, or its lease lapses.
 
-        Cost: 1 round trip, and 1 more if nobody else waits in this process. 1 message to each process at the end. While
-            waiting 1 renewal at each third of `ttl`.
+        Cost: 1 round trip, and 1 more if no other task of this process waits. 1 message to each process at the end.
+            While waiting, 1 renewal every third of `ttl`.
         """
         seconds = self._timeout if timeout is ... else durations.timeout(timeout)
         participant = _Participant(self._ref.session, self._terms)
@@ -157,7 +157,7 @@ class Barrier:
         return participant.result
 
     async def n_waiting(self) -> int:
-        """How many wait in the open round now.
+        """How many participants wait in the open round now.
 
         Cost: 1 round trip.
         """
@@ -165,9 +165,9 @@ class Barrier:
         return waiting
 
     async def abort(self) -> None:
-        """Break the barrier: all who wait get `BarrierBroken`, and so does each who arrives later, until `reset()`.
+        """Break the barrier: all waiters get `BarrierBroken`, and so does each later arrival, until `reset()`.
 
-        The server forgets it one day after the last who was told so.
+        The server forgets this one day after the last arrival that was refused.
 
         Raises:
             NotConnected: The coordinator is not open.
@@ -180,9 +180,9 @@ class Barrier:
         await session.run(_ABORT(self._terms.keys, request=session.new_address(), changes=self._terms.changes))
 
     async def reset(self) -> None:
-        """Let a barrier that was aborted begin anew; all who wait at this moment get `BarrierBroken`.
+        """Let an aborted barrier begin again; all waiters at this moment get `BarrierBroken`.
 
-        Call it when nobody works on the aborted round any more: one that arrives after it waits in a new round.
+        Call it when nobody works on the aborted round any more: the next arrival waits in a new round.
 
         Raises:
             NotConnected: The coordinator is not open.
@@ -196,7 +196,7 @@ class Barrier:
 
 
 class _Terms(NamedTuple):
-    """What one who takes part needs to know."""
+    """What a participant needs to know of its barrier."""
 
     name: str
     keys: _Keys
@@ -206,16 +206,17 @@ class _Terms(NamedTuple):
 
 
 class _Participant:
-    """One that waits in a round, under a lease that is renewed until the round has ended.
+    """A waiter in a round, under a lease that is renewed until the round has ended.
 
-    The server alone judges how a round ended: also one whose lease should have lapsed asks before it gives up.
+    The server alone decides how a round ended: even when the lease should have lapsed, the participant asks before it
+    gives up.
 
     Attributes:
-        holder: Who it is, unique every time.
+        holder: Its identity, unique every time.
         deadline: When its lease ends, by the local monotonic clock.
-        renew_at: When to renew it.
-        is_waiting: Whether it wants to hear of its round.
-        result: Its place in the round that it has passed, or how that was broken; None if it has heard of neither.
+        renew_at: When to renew the lease.
+        is_waiting: Whether it still waits for the outcome of its round.
+        result: Its position in the round that it has passed, or the error of a broken round; None until one is known.
     """
 
     def __init__(self, session: Session, terms: _Terms) -> None:
@@ -235,7 +236,7 @@ class _Participant:
         return f"participant of barrier {self._terms.name!r}"
 
     async def take_part(self) -> None:
-        """Arrive, and wait until there is a result. One that is cut short leaves the round on the server, too."""
+        """Arrive, and wait until there is a result. If this is cut short, it also leaves the round on the server."""
         with self._wait:
             async with ChannelSubscription(self._session, self._terms.changes) as subscription:
                 try:
@@ -252,13 +253,13 @@ class _Participant:
                     self.give_up()
 
     async def arrive(self, *, waits: bool) -> None:
-        """Take part in the open round; one that does not wait does so only if it is the last to arrive."""
+        """Take part in the open round; without `waits`, only as the last to arrive."""
         session, terms = self._session, self._terms
         asked_at = time.monotonic()
         self.renew_at = self.deadline = local_deadline(asked_at, terms.ttl)
         if waits:
             self._may_be_in = True
-            session.renewal.add(self)  # it tells us when the coordinator closes
+            session.renewal.add(self)  # which calls `give_up` when the coordinator closes
         command = _ARRIVE(
             terms.keys,
             holder=self.holder,
@@ -274,26 +275,26 @@ class _Participant:
             self.renewed(asked_at)
 
     def on_message(self, text: bytes) -> None:
-        """Take note of what became of our round; what is said of others, or by strangers, is left alone."""
+        """Note the outcome of our round; ignore that of other rounds, and messages that are not the server's."""
         if text.startswith(self._round + b" "):
             self._may_be_in = False
             self._end(_read(text).result_of(self.holder, self._terms.name))
 
-    # What keeps its lease tells it.
+    # Called by the renewal of its lease.
 
     def start_renewal(self) -> None:
         self.renew_at = self.deadline
         self._session.channel.submit(_RenewCall(self, self._terms, self._round))
 
     def renewed(self, asked_at: float) -> None:
-        """The lease lasts a full ttl from this time on."""
+        """The server renewed the lease: it lasts a full ttl from `asked_at` on."""
         self.deadline = max(self.deadline, local_deadline(asked_at, self._terms.ttl))
         now = time.monotonic()
         self.renew_at = now + (self.deadline - now) * _RENEW_AFTER
         self._session.renewal.add(self)
 
     def renewal_failed(self, error: InconcertError) -> None:
-        """Try again soon, unless others must have been told by now that we are dead."""
+        """Try again soon, unless the lease must have lapsed by now."""
         now = time.monotonic()
         if now < self.deadline:
             _log.warning("a lease on barrier %r could not be renewed yet: %s", self._terms.name, error)
@@ -303,11 +304,11 @@ class _Participant:
             self.lapsed()
 
     def lapsed(self) -> None:
-        """The server knows nothing of us any more, or we nothing of it."""
+        """The server has dropped this participant, or has not answered for a whole lease."""
         self._end(BarrierBroken(self._terms.name, self.holder))
 
     def lose(self) -> None:
-        if self._round:  # else the arrival is still under way, and fails or not by itself
+        if self._round:  # otherwise the arrival is still under way, and raises its own error if it fails
             self.start_renewal()
 
     def give_up(self) -> None:
@@ -355,22 +356,22 @@ class _RenewCall(Call):
 
 
 class _Outcome(NamedTuple):
-    """What became of a round."""
+    """How a round ended."""
 
     verdict: bytes  # passed, broken or aborted
-    holders: dict[bytes, int]  # all in their order if it was passed, the dead one if it was broken
+    holders: dict[bytes, int]  # all in their order if the round was passed, the dead one if it was broken
 
     def result_of(self, holder: str, name: str) -> int | BarrierBroken:
-        """The place of this one in the barrier's round, or how that was broken."""
+        """The holder's position in the round, or the error if the round was broken."""
         position = self.holders.get(holder.encode())
         if self.verdict == b"passed":
-            # One that was dead for so long that the round went on without it took no part any more.
+            # A holder whose lease lapsed before the others passed is not among them.
             return position if position is not None else BarrierBroken(name, holder)
         dead = next(iter(self.holders), None)
         return BarrierBroken(name, dead.decode() if dead is not None else None)
 
 
-@lru_cache(maxsize=8)  # all of this process who wait in a round read the same text
+@lru_cache(maxsize=8)  # all waiters of this process in a round read the same text
 def _read(text: bytes) -> _Outcome:
     _, verdict, *holders = text.split()
     return _Outcome(verdict, {holder: position for position, holder in enumerate(holders)})

@@ -1,4 +1,4 @@
-"""An event: a flag that many wait for, among all processes on one server."""
+"""An event: a flag that processes wait for, on one server."""
 
 import time
 from typing import Literal, NamedTuple
@@ -15,7 +15,7 @@ __all__ = ["Event"]
 
 
 EVENT_TTL = 86_400.0  # seconds; a day
-_LATEST = 1.0  # seconds that the server's clock may gain on ours in a wait; otherwise no time that is said is later
+_LATEST = 1.0  # seconds that the server's clock may gain on ours during a wait; a later time is not the server's
 
 
 class _Keys(NamedTuple):
@@ -30,13 +30,13 @@ _INSPECT = load("events/inspect").bind(_Keys)
 
 
 class Event:
-    """A flag that lets everyone pass while it is set, as `asyncio.Event` does: also those who come late.
+    """A flag that releases every waiter while it is set, including those that start waiting later.
 
-    Waiting sends nothing: those who wait are told by one message to each process.  The flag lies on the server, so it
-    needs nobody to hold it, and stays when the process that set it has gone, for `ttl`.
+    It works as `asyncio.Event` does.  Waiting sends nothing: one message to each process wakes its waiters.  The server
+    keeps the flag for `ttl`, so it outlives the process that set it.
 
-    Use it for a state that others depend on, such as "the import is ready".  For news that only those get who wait just
-    then, use a signal; to wait until several have done their part, `Coordinator.latch`.
+    Use it for a state that others depend on, such as "the import is ready".  To notify only those waiting at that
+    moment, use a signal; to wait until several parts are done, `Coordinator.latch`.
 
     Made by `Coordinator.event`:
 
@@ -65,7 +65,7 @@ class Event:
         return f"<Event {self._name!r}>"
 
     async def set(self) -> None:
-        """Let everyone pass, those who wait and those who come, for `ttl` or until it is cleared.
+        """Set the flag for `ttl`, or until it is cleared: it releases all current and later waiters.
 
         Raises:
             NotConnected: The coordinator is not open.
@@ -79,7 +79,7 @@ class Event:
         await session.run(command)
 
     async def clear(self) -> None:
-        """Let those wait who come from now on.
+        """Clear the flag: calls to `wait` from now on block.
 
         Raises:
             NotConnected: The coordinator is not open.
@@ -92,7 +92,7 @@ class Event:
         await session.run(_CLEAR(self._keys, request=session.new_address()))
 
     async def is_set(self) -> bool:
-        """Whether it is set now.
+        """Whether the flag is set now.
 
         Cost: 1 round trip.
         """
@@ -100,24 +100,24 @@ class Event:
         return bool(is_set)
 
     async def wait(self, *, timeout: Seconds | None = None) -> Literal[True]:
-        """Wait until it is set; return at once if it is.
+        """Wait until the flag is set; return at once if it is.
 
         Args:
-            timeout: Longest wait in seconds; None for ever, 0 looks once.
+            timeout: Longest wait in seconds; None waits forever, 0 checks once.
 
         Returns:
             True, as `asyncio.Event.wait` does.
 
         Raises:
-            TimeoutError: It was not set in time.
+            TimeoutError: The flag was not set in time.
             NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be asked.
             OutcomeUnknown: The server did not answer.
 
-        Cost: 1 round trip if it is set. Else 3, or 2 if another waits in this process; 0 while waiting.
+        Cost: 1 round trip if it is set. Otherwise 3, or 2 if another task of this process waits too; 0 while waiting.
         """
         seconds = durations.timeout(timeout)
-        with anyio.move_on_after(seconds or None):
+        with anyio.move_on_after(seconds or None):  # None also for 0, which checks once and so needs no limit
             if await self.is_set() or (seconds != 0 and await self._becomes_set()):
                 return True
         raise TimeoutError(f"event {self._name!r} was not set within {seconds:g} s; wait longer with timeout=")
@@ -130,11 +130,11 @@ class Event:
             is_set, inspected_at = await self._inspect()
             while not is_set:
                 message = await subscription.next()
-                said_at = message.number if isinstance(message, ChannelMessage) else None
+                set_at = message.number if isinstance(message, ChannelMessage) else None
                 latest = inspected_at + (time.monotonic() - asked_at + _LATEST) * 1_000_000
-                if said_at is not None and inspected_at < said_at < latest:
+                if set_at is not None and inspected_at < set_at < latest:
                     return True
-                # Something was missed, or this was said before we looked and may not be so any more, or by a stranger.
+                # A message was missed, or this one is older than the last inspection, or did not come from the server.
                 asked_at = time.monotonic()
                 is_set, inspected_at = await self._inspect()
         return True

@@ -1,4 +1,4 @@
-"""A latch: many wait until a number of things are done, among all processes on one server."""
+"""A latch: processes wait until a number of things are done, on one server."""
 
 from typing import NamedTuple
 
@@ -30,27 +30,27 @@ _INSPECT = load("latches/inspect").bind(_Keys)
 
 
 class Latch:
-    """Opens once `count` things are done, and stays open: also for those who come late.
+    """Opens once `count` things are done, and stays open for waiters that come later.
 
-    It counts in one direction only, and is used once: take another name for the next time.  The server keeps how many
-    were counted, and each caller is judged by its own `count`.  Whoever dies before it has counted is not counted for:
-    give `wait` a timeout.
+    It counts in one direction only and is used once: use another name the next time.  The server keeps how many were
+    counted, and each caller compares that with its own `count`.  A process that dies before counting down leaves the
+    latch closed, so pass a timeout to `wait`.
 
-    Use it to wait until a known number of jobs are done.  For one thing to wait for, use `Coordinator.event`; for
-    parties that wait for each other, `Coordinator.barrier`.
+    Use it to wait until a known number of jobs are done.  To wait for one thing, use `Coordinator.event`; for parties
+    that wait for each other, `Coordinator.barrier`.
 
     Made by `Coordinator.latch`:
 
     ```python
     latch = concert.latch("import:2024-06", count=12)
     await latch.count_down()  # in each of the 12 jobs
-    await latch.wait(timeout=600.0)  # in whoever needs all of them
+    await latch.wait(timeout=600.0)  # where all of them are needed
     ```
 
     Args:
         ref: The way to the open session.
         name: Which latch. The same name in the same namespace is the same latch, on any machine.
-        count: How many must be counted, 0 to 1,000,000,000; 0 is open from the start.
+        count: How many must be counted, 0 to 1,000,000,000; with 0 it is open from the start.
         ttl: How long the server remembers it after the last count, in seconds.
 
     Raises:
@@ -70,12 +70,12 @@ class Latch:
         return f"<Latch {self._name!r}>"
 
     async def count_down(self, n: int = 1) -> int:
-        """Count `n` things as done. Once it is sent, cancelling this changes nothing: the count is on its way.
+        """Count `n` things as done. Once this is sent, cancelling it does not undo the count.
 
-        It waits before that only while too many calls of this process are under way.
+        It waits before sending only while this process has too many calls under way.
 
         Returns:
-            How many are left; 0 once it is open.
+            How many are left; 0 once the latch is open.
 
         Raises:
             ValueError: `n` is not from 1 to 1,000,000,000.
@@ -95,28 +95,28 @@ class Latch:
         return self._left(await call)
 
     async def remaining(self) -> int:
-        """How many are left now; 0 once it is open.
+        """How many are left now; 0 once the latch is open.
 
         Cost: 1 round trip.
         """
         return self._left(await self._ref.session.run(_INSPECT(self._keys)))
 
     async def wait(self, *, timeout: Seconds | None = None) -> None:
-        """Wait until it is open; return at once if it is.
+        """Wait until the latch is open; return at once if it is.
 
         Args:
-            timeout: Longest wait in seconds; None for ever, 0 looks once.
+            timeout: Longest wait in seconds; None waits forever, 0 checks once.
 
         Raises:
-            TimeoutError: It was not open in time.
+            TimeoutError: The latch was not open in time.
             NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be asked.
             OutcomeUnknown: The server did not answer.
 
-        Cost: 1 round trip if it is open. Otherwise 4, or 3 if another waits in this process; 0 while waiting.
+        Cost: 1 round trip if it is open. Otherwise 4, or 3 if another task of this process waits too; 0 while waiting.
         """
         seconds = durations.timeout(timeout)
-        with anyio.move_on_after(seconds or None):
+        with anyio.move_on_after(seconds or None):  # None also for 0, which checks once and so needs no limit
             if await self.remaining() == 0 or (seconds != 0 and await self._opens()):
                 return
         raise TimeoutError(
@@ -131,7 +131,7 @@ class Latch:
             while left:
                 message = await subscription.next()
                 counted = message.number if isinstance(message, ChannelMessage) else None
-                if counted is None or not self._left(counted):  # a stranger may have said it
+                if counted is None or not self._left(counted):  # anyone may publish on the channel, so ask the server
                     left = await self.remaining()
         return True
 

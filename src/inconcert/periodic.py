@@ -1,7 +1,7 @@
-"""Functions that one process at a time runs every so often, whoever else has them registered.
+"""Periodic functions: each runs in one process at a time, in however many it is registered.
 
-The processes of a service elect one that keeps the time.  When the next run is due is on the server, so neither a new
-leader nor a restart of the service runs anything too early.
+The processes of a service elect a leader for each function.  When the next run is due is kept on the server, so neither
+a new leader nor a restart of the service runs anything too early.
 
     latest   string  request of the latest run; lapses when the next is due
 
@@ -31,7 +31,7 @@ __all__ = ["PeriodicFunction", "Timetable"]
 
 _log = logging.getLogger("inconcert.periodic")
 
-_TELL_AGAIN = 1.0  # seconds to tidy up in; a function that swallowed its cancellation gets another after it
+_TELL_AGAIN = 1.0  # seconds for a cancelled function to clean up; if it goes on after that, it is cancelled again
 
 PeriodicFunction = Callable[[], Coroutine[Any, Any, object]]
 
@@ -58,12 +58,12 @@ class Timetable:
         self._tasks: set[asyncio.Task[None]] | None = None  # None while closed
 
     def add(self, function: PeriodicFunction, *, period: Seconds, name: str | None) -> None:
-        """Register a function, and let it run from now on if the coordinator is open.
+        """Register a function, and start it if the coordinator is open.
 
         Raises:
-            TypeError: It is not a coroutine function, or needs arguments.
-            ValueError: One of this name is registered, or `period` is not above 0.
-            InvalidName: The name is empty or longer than 512 bytes.
+            TypeError: `function` is not a coroutine function, or needs arguments.
+            ValueError: The name is registered already, or `period` is not above 0.
+            InvalidName: `name` is empty or longer than 512 bytes.
         """
         entry = _Entry(self._ref, function, period=period, name=name)
         if entry.name in self._entries:
@@ -73,7 +73,7 @@ class Timetable:
             self._tasks.add(entry.start())
 
     def start(self) -> None:
-        """Let all run: the coordinator has opened."""
+        """Start all functions: the coordinator has opened."""
         self._tasks = {entry.start() for entry in self._entries.values()}
 
     @property
@@ -82,7 +82,7 @@ class Timetable:
         return self._tasks is not None and asyncio.current_task() in self._tasks
 
     async def stop(self) -> None:
-        """Cancel all, and wait until they have ended: the coordinator is closing."""
+        """Cancel all functions and wait until they have ended: the coordinator is closing."""
         tasks, self._tasks = self._tasks, None
         while tasks:
             for task in tasks:
@@ -90,7 +90,7 @@ class Timetable:
             _, tasks = await asyncio.wait(tasks, timeout=_TELL_AGAIN)
 
     def forget(self) -> object:
-        """Leave all to the process of which this one is a fork, and return it."""
+        """Leave the running tasks to the parent process after a fork, and return them."""
         left, self._tasks = self._tasks, None
         return left
 
@@ -117,29 +117,29 @@ class _Entry:
 
     async def _run(self) -> None:
         try:
-            await self._election.run(self._keep_time)
+            await self._election.run(self._lead)
         except NotConnected:
             pass
-        except Exception:  # noqa: BLE001 - there is nobody else to tell
+        except Exception:  # noqa: BLE001 - no caller would see it
             _log.exception("periodic function %r is not run by this process any more", self.name)
 
-    async def _keep_time(self) -> None:
+    async def _lead(self) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - nothing here runs outside a task
         while True:
-            await self._turn()
+            await self._wait_until_due()
             try:
                 await self._function()
             except (KeyboardInterrupt, SystemExit):  # the program ends
                 raise
-            except BaseException as error:  # noqa: BLE001 - the next run is not to suffer
-                if not isinstance(error, asyncio.CancelledError) or not task.cancelling():  # else it was told to
+            except BaseException as error:  # noqa: BLE001 - an error must not stop the next run
+                if not isinstance(error, asyncio.CancelledError) or not task.cancelling():
                     _log.exception("periodic function %r failed; it runs again when it is due", self.name)
-            if task.cancelling():  # whatever the function has made of it
+            if task.cancelling():  # even if the function swallowed the cancellation
                 raise asyncio.CancelledError
 
-    async def _turn(self) -> None:
-        """Return when a run has begun."""
+    async def _wait_until_due(self) -> None:
+        """Wait until a run is due, and return when the server has noted that it begins."""
         session = self._ref.session
         while True:
             command = _BEGIN(self._keys, request=session.new_address(), period_ms=self._period_ms)

@@ -1,21 +1,21 @@
--- barriers/arrive: take part in the open round, and end it if all are there.
+-- barriers/arrive: take part in the open round, and end it if all have arrived.
 --
--- A round in which someone has died is broken first, and the next arrival begins a new one.  While the barrier is aborted,
--- nobody takes part.
+-- If a participant's lease has lapsed, the round is broken first, and the next arrival begins a new one.  While the
+-- barrier is aborted, nobody takes part.
 --
 -- KEYS[1]  participants  zset  holder -> lease end, server ms; of the open round only
 -- KEYS[2]  order         zset  holder -> when it arrived, server us; of the open round only
 -- KEYS[3]  rounds        hash  open -> the number of the open round; aborted -> that of the aborted one, until it is reset;
---          number -> what became of it, the last 100
+--          number -> its outcome, the last 100
 -- KEYS[4]  recent        hash  holder -> the number of its round, or 'left'; 120 s
 -- KEYS[5]  older         hash  the same, from before; at most 120 s
 -- ARGV[1]  holder   string, unique to this call
--- ARGV[2]  parties  integer > 0, how many must be there
+-- ARGV[2]  parties  integer > 0, how many must arrive
 -- ARGV[3]  ttl_ms   integer > 0
--- ARGV[4]  waits    1, or 0 to take part only if one is the last to arrive
--- ARGV[5]  changes  the channel on which the others listen; they hear what became of the round
--- RETURNS  {number, ''} takes part, and the others are not there yet | {number, outcome}: 'NUMBER passed HOLDER ...' in the
---          order of arrival, 'NUMBER broken HOLDER' or 'NUMBER aborted' | {'', ''} the others are not there, and one does not wait
+-- ARGV[4]  waits    1, or 0 to take part only as the last to arrive
+-- ARGV[5]  changes  channel of the participants; the message is the outcome of the round
+-- RETURNS  {number, ''} takes part, and waits for the others | {number, outcome}: 'NUMBER passed HOLDER ...' in the
+--          order of arrival, 'NUMBER broken HOLDER' or 'NUMBER aborted' | {'', ''} others are missing, and it does not wait
 -- TWICE    the same round again, with what has become of it since; the lease counts from the first run.
 --          {'', ''} if it has left in between
 -- COST     O(log N); O(N) for the last to arrive; N participants

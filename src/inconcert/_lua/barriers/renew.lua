@@ -1,15 +1,15 @@
--- barriers/renew: make the lease of one who takes part last longer, or learn what became of the round.
+-- barriers/renew: renew the lease of a participant, or learn the outcome of the round.
 --
--- A round in which someone has died is broken by it.
+-- If another participant's lease has lapsed, this breaks the round.
 --
 -- KEYS[1]  participants  zset  holder -> lease end, server ms; of the open round only
 -- KEYS[2]  order         zset  holder -> when it arrived, server us; of the open round only
 -- KEYS[3]  rounds        hash  open -> the number of the open round; aborted -> that of the aborted one, until it is reset;
---          number -> what became of it, the last 100
--- ARGV[1]  holder   string, as it has arrived
+--          number -> its outcome, the last 100
+-- ARGV[1]  holder   string, as it was given to arrive
 -- ARGV[2]  round    the number of the round in which it takes part
 -- ARGV[3]  ttl_ms   integer > 0
--- ARGV[4]  changes  the channel on which the others listen
+-- ARGV[4]  changes  channel of the participants
 -- RETURNS  1 the round is open | its outcome, as in arrive | '' this participant, or the round, is forgotten
 -- TWICE    the same, counted from the second run
 -- COST     O(log N), N participants
@@ -26,7 +26,7 @@ local dead = redis.call('ZRANGEBYSCORE', participants, '-inf', now_ms, 'LIMIT', 
 if dead then
   return end_round(participants, order, rounds, round, 'broken ' .. dead, changes)
 end
--- These first, for they need no memory: after them a full server lets the last one pass.
+-- First the commands that need no memory: after them a full server lets the last one pass.
 extend_ttl(rounds, ttl_ms + 3600000)
 extend_ttl(order, ttl_ms)
 extend_ttl(participants, ttl_ms)

@@ -1,15 +1,15 @@
--- barriers/reset: let a barrier that was aborted begin anew; a round in which others wait is broken.
+-- barriers/reset: let an aborted barrier begin again; a round with waiters is broken.
 --
 -- KEYS[1]  participants  zset  holder -> lease end, server ms; of the open round only
 -- KEYS[2]  order         zset  holder -> when it arrived, server us; of the open round only
 -- KEYS[3]  rounds        hash  open -> the number of the open round; aborted -> that of the aborted one, until it is reset;
---          number -> what became of it, the last 100
+--          number -> its outcome, the last 100
 -- KEYS[4]  recent        hash  request -> its answer, 120 s
 -- KEYS[5]  older         hash  the same, from before; at most 120 s
 -- ARGV[1]  request  string, unique to this call
--- ARGV[2]  changes  the channel on which the participants listen; they hear 'NUMBER aborted'
--- RETURNS  1 it was aborted, or others waited | 0 nothing was to be done
--- TWICE    the same, and nothing more is broken, or mended
+-- ARGV[2]  changes  channel of the participants; the message is 'NUMBER aborted'
+-- RETURNS  1 it was aborted, or others waited | 0 there was nothing to do
+-- TWICE    the same, and nothing more is broken or reset
 -- COST     O(1)
 -- @include recall
 -- @include remember

@@ -1,4 +1,4 @@
--- events/inspect: whether it is set, and when this was asked.
+-- events/inspect: whether the flag is set, and the server's time.
 --
 -- KEYS[1]  flag  string  '1' while set
 -- RETURNS  {1 set or 0 not, now_us}

@@ -1,11 +1,11 @@
--- events/set: let everyone pass, those who wait and those who come, until it is cleared.
+-- events/set: set the flag, and release all waiters.
 --
 -- KEYS[1]  flag     string  '1' while set; ttl_ms
 -- KEYS[2]  recent   hash    request -> its answer, 120 s
 -- KEYS[3]  older    hash    the same, from before; at most 120 s
 -- ARGV[1]  request  string, unique to this call
 -- ARGV[2]  ttl_ms   integer > 0
--- ARGV[3]  changes  the channel on which those who wait listen; they hear the server's time, in us
+-- ARGV[3]  changes  channel of the waiters; the message is the server's time, in us
 -- RETURNS  1
 -- TWICE    the same, and nothing is changed, even if it was cleared in between
 -- COST     O(W), W processes that listen

@@ -1,5 +1,5 @@
--- Ends the open round of a barrier and opens the next: tells those who listen what became of it, and keeps that for those
--- who missed the message.  The last 100 outcomes are kept, for an hour.
+-- Ends the open round of a barrier and opens the next: publishes the outcome, and keeps it for participants that missed
+-- the message.  The last 100 outcomes are kept, for an hour.
 -- @include extend_ttl
 local function end_round(participants, order, rounds, round, verdict, changes)
   redis.call('UNLINK', participants, order)  -- first: it frees memory, so a full server lets the rest pass

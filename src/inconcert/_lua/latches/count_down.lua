@@ -1,4 +1,4 @@
--- latches/count_down: count some more, and tell those who wait.
+-- latches/count_down: count some more, and tell the waiters.
 --
 -- KEYS[1]  counted  string  how many were counted; ttl_ms after the last one
 -- KEYS[2]  recent   hash    request -> its answer, 120 s
@@ -6,7 +6,7 @@
 -- ARGV[1]  request  string, unique to this call
 -- ARGV[2]  n        integer > 0
 -- ARGV[3]  ttl_ms   integer > 0
--- ARGV[4]  changes  the channel on which those who wait listen; they hear how many were counted
+-- ARGV[4]  changes  channel of the waiters; the message is how many were counted
 -- RETURNS  how many were counted, these included
 -- TWICE    the same, and nothing more is counted
 -- COST     O(W), W processes that listen
