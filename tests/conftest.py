@@ -76,6 +76,21 @@ async def any_concert(request: pytest.FixtureRequest, server: RealServer, namesp
                 await asyncio.wait([task])
 
 
+@pytest.fixture
+def here(request: pytest.FixtureRequest) -> Coordinator:
+    """The coordinator of the test: `any_concert` where it is asked for, otherwise `concert`."""
+    name = "any_concert" if "any_concert" in request.fixturenames else "concert"
+    opened: Coordinator = request.getfixturevalue(name)
+    return opened
+
+
+@pytest.fixture
+async def elsewhere(here: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
+    """A second coordinator on the same server, as another process has it."""
+    async with Coordinator.from_client(here.redis, namespace=namespace) as opened:
+        yield opened
+
+
 @pytest.fixture(autouse=True)
 async def no_task_is_left() -> AsyncIterator[None]:
     """After each test its event loop runs nothing any more."""

@@ -1,7 +1,6 @@
 """What a barrier promises: all pass together or none does, round after round, and the dead are named."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from math import inf, nan
 from typing import Any
 
@@ -16,20 +15,13 @@ from tests.support.raw import raw
 
 
 @pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
-
-
-@pytest.fixture
 def barrier(any_concert: Coordinator) -> Barrier:
     """One for three."""
     return any_concert.barrier("epoch", 3)
 
 
 @pytest.fixture
-def there(elsewhere: Coordinator) -> Barrier:
+def barrier_elsewhere(elsewhere: Coordinator) -> Barrier:
     """The same, as another process sees it."""
     return elsewhere.barrier("epoch", 3)
 
@@ -68,18 +60,18 @@ async def ended(task: "asyncio.Task[Any]") -> BaseException | None:
 # Rounds.
 
 
-async def test_nobody_passes_before_all_are_there(barrier: Barrier, there: Barrier) -> None:
+async def test_nobody_passes_before_all_are_there(barrier: Barrier, barrier_elsewhere: Barrier) -> None:
     """Then all do, each with its place in the order of arrival."""
-    first = await arrive(there, 1)
+    first = await arrive(barrier_elsewhere, 1)
     second = await arrive(barrier, 2)
     assert not first.done()
     assert not second.done()
     with anyio.fail_after(5):
-        assert [await there.wait(), await first, await second] == [2, 0, 1]
+        assert [await barrier_elsewhere.wait(), await first, await second] == [2, 0, 1]
     assert await barrier.n_waiting() == 0
 
 
-async def test_next_round_begins_when_this_one_is_full(barrier: Barrier, there: Barrier) -> None:
+async def test_next_round_begins_when_this_one_is_full(barrier: Barrier, barrier_elsewhere: Barrier) -> None:
     """Three parties go through twenty rounds in step, and every round has each position once."""
     steps = [0, 0, 0]
     positions: list[list[int]] = [[] for _ in range(20)]
@@ -91,14 +83,18 @@ async def test_next_round_begins_when_this_one_is_full(barrier: Barrier, there: 
             assert min(steps) >= step
 
     with anyio.fail_after(20):
-        await asyncio.gather(*(work(number, each) for number, each in enumerate((barrier, there, there))))
+        await asyncio.gather(
+            *(work(number, each) for number, each in enumerate((barrier, barrier_elsewhere, barrier_elsewhere)))
+        )
     assert all(sorted(places) == [0, 1, 2] for places in positions)
 
 
-async def test_more_workers_than_parties_pass_in_groups(barrier: Barrier, there: Barrier) -> None:
+async def test_more_workers_than_parties_pass_in_groups(barrier: Barrier, barrier_elsewhere: Barrier) -> None:
     """Nine that come at once are three rounds."""
     with anyio.fail_after(5):
-        places = await asyncio.gather(*(each.wait() for each in (barrier, there, barrier) for _ in range(3)))
+        places = await asyncio.gather(
+            *(each.wait() for each in (barrier, barrier_elsewhere, barrier) for _ in range(3))
+        )
     assert sorted(places) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
@@ -140,13 +136,13 @@ async def test_different_names_do_not_meet(any_concert: Coordinator) -> None:
 # Leaving.
 
 
-async def test_one_that_gives_up_is_waited_for_again(barrier: Barrier, there: Barrier) -> None:
+async def test_one_that_gives_up_is_waited_for_again(barrier: Barrier, barrier_elsewhere: Barrier) -> None:
     """The others wait on, and close ranks."""
     first = await arrive(barrier, 1)
     with pytest.raises(TimeoutError, match=r"barrier 'epoch': not all 3 parties arrived within 0\.05 s"):
-        await there.wait(timeout=0.05)
+        await barrier_elsewhere.wait(timeout=0.05)
     await waiting(barrier, 1)
-    second = await arrive(there, 2)
+    second = await arrive(barrier_elsewhere, 2)
     first.cancel()
     await waiting(barrier, 1)
     third = await arrive(barrier, 2)
@@ -219,12 +215,12 @@ async def test_one_that_left_is_not_renewed_any_more(barrier: Barrier) -> None:
 
 
 async def test_lapsed_participant_breaks_the_round_for_all(
-    any_concert: Coordinator, barrier: Barrier, there: Barrier
+    any_concert: Coordinator, barrier: Barrier, barrier_elsewhere: Barrier
 ) -> None:
     """Whoever renews next finds it, and each is told who has died."""
-    tasks = [await arrive(each, number) for number, each in enumerate((barrier, there), 1)]
+    tasks = [await arrive(each, number) for number, each in enumerate((barrier, barrier_elsewhere), 1)]
     dead = await lapse(any_concert, barrier)
-    for participant in list(all_participants(there)):
+    for participant in list(all_participants(barrier_elsewhere)):
         participant.start_renewal()
     for task in tasks:
         error = await ended(task)
@@ -269,12 +265,12 @@ async def test_participants_that_live_wait_longer_than_their_leases(concert: Coo
 
 
 async def test_arrival_after_a_death_begins_a_new_round(
-    any_concert: Coordinator, barrier: Barrier, there: Barrier
+    any_concert: Coordinator, barrier: Barrier, barrier_elsewhere: Barrier
 ) -> None:
     """Even the one that would have made it full."""
-    tasks = [await arrive(each, number) for number, each in enumerate((barrier, there), 1)]
+    tasks = [await arrive(each, number) for number, each in enumerate((barrier, barrier_elsewhere), 1)]
     await lapse(any_concert, barrier)
-    third = await arrive(there, 1)
+    third = await arrive(barrier_elsewhere, 1)
     assert [type(await ended(task)) for task in tasks] == [BarrierBroken, BarrierBroken]
     fourth = await arrive(barrier, 2)
     assert [await barrier.wait(), await third, await fourth] == [2, 0, 1]
@@ -307,10 +303,10 @@ async def test_participant_that_the_server_forgot_is_told(any_concert: Coordinat
     assert error.holder == participant.holder
 
 
-async def test_abort_breaks_the_barrier_until_it_is_reset(barrier: Barrier, there: Barrier) -> None:
+async def test_abort_breaks_the_barrier_until_it_is_reset(barrier: Barrier, barrier_elsewhere: Barrier) -> None:
     """Those who wait are told, and so is a party that is still at work, whenever it arrives."""
-    tasks = [await arrive(each, number) for number, each in enumerate((barrier, there), 1)]
-    await there.abort()
+    tasks = [await arrive(each, number) for number, each in enumerate((barrier, barrier_elsewhere), 1)]
+    await barrier_elsewhere.abort()
     for task in tasks:
         error = await ended(task)
         assert isinstance(error, BarrierBroken)
@@ -322,31 +318,39 @@ async def test_abort_breaks_the_barrier_until_it_is_reset(barrier: Barrier, ther
     assert await barrier.n_waiting() == 0
     await barrier.abort()
     await barrier.reset()
-    assert sorted(await asyncio.gather(*(each.wait() for each in (barrier, there, there)))) == [0, 1, 2]
+    assert sorted(await asyncio.gather(*(each.wait() for each in (barrier, barrier_elsewhere, barrier_elsewhere)))) == [
+        0,
+        1,
+        2,
+    ]
 
 
 async def test_abort_tells_those_who_come_though_nobody_waits(
-    any_concert: Coordinator, barrier: Barrier, there: Barrier
+    any_concert: Coordinator, barrier: Barrier, barrier_elsewhere: Barrier
 ) -> None:
     """The first of all, and one day long after the last."""
     await barrier.abort()
     rounds = barrier._terms.keys.rounds
     await raw(any_concert).pexpire(rounds, 1000)
     with pytest.raises(BarrierBroken):
-        await there.wait()
+        await barrier_elsewhere.wait()
     assert await raw(any_concert).pttl(rounds) > 86_000_000
-    assert not all_participants(there)
+    assert not all_participants(barrier_elsewhere)
 
 
-async def test_reset_breaks_a_round_in_which_others_wait(barrier: Barrier, there: Barrier) -> None:
+async def test_reset_breaks_a_round_in_which_others_wait(barrier: Barrier, barrier_elsewhere: Barrier) -> None:
     """As `asyncio.Barrier` does; without any it does nothing."""
     await barrier.reset()
-    task = await arrive(there, 1)
+    task = await arrive(barrier_elsewhere, 1)
     await barrier.reset()
     error = await ended(task)
     assert isinstance(error, BarrierBroken)
     assert error.holder is None
-    assert sorted(await asyncio.gather(*(each.wait() for each in (barrier, there, there)))) == [0, 1, 2]
+    assert sorted(await asyncio.gather(*(each.wait() for each in (barrier, barrier_elsewhere, barrier_elsewhere)))) == [
+        0,
+        1,
+        2,
+    ]
 
 
 async def test_only_the_last_hundred_outcomes_are_kept(any_concert: Coordinator) -> None:
@@ -359,10 +363,10 @@ async def test_only_the_last_hundred_outcomes_are_kept(any_concert: Coordinator)
 
 @pytest.mark.parametrize("text", [b"", b"hello", b"-1", b"\xff", b"9" * 5000], ids=lambda text: repr(text[:5]))
 async def test_message_of_another_is_ignored(
-    any_concert: Coordinator, barrier: Barrier, there: Barrier, text: bytes
+    any_concert: Coordinator, barrier: Barrier, barrier_elsewhere: Barrier, text: bytes
 ) -> None:
     """Whoever publishes on the channel by hand ends no round, and disturbs nobody."""
-    first, second = await arrive(there, 1), await arrive(there, 2)
+    first, second = await arrive(barrier_elsewhere, 1), await arrive(barrier_elsewhere, 2)
     await raw(any_concert).publish(barrier._terms.changes, text)
     assert await barrier.wait() == 2
     assert [await first, await second] == [0, 1]
@@ -378,16 +382,16 @@ async def test_closed_coordinator_is_not_connected(verb: str) -> None:
         await getattr(Coordinator("redis://127.0.0.1:1/0").barrier("epoch", 2), verb)()
 
 
-async def test_closing_leaves_the_round(barrier: Barrier, elsewhere: Coordinator, there: Barrier) -> None:
+async def test_closing_leaves_the_round(barrier: Barrier, elsewhere: Coordinator, barrier_elsewhere: Barrier) -> None:
     """The waiter gets `NotConnected`, and the others wait on."""
-    task = await arrive(there, 1)
+    task = await arrive(barrier_elsewhere, 1)
     await elsewhere.__aexit__(None, None, None)
     assert isinstance(await ended(task), NotConnected)
     assert await barrier.n_waiting() == 0
 
 
 async def test_closing_while_one_arrives_leaves_the_round(
-    barrier: Barrier, elsewhere: Coordinator, there: Barrier, monkeypatch: pytest.MonkeyPatch
+    barrier: Barrier, elsewhere: Coordinator, barrier_elsewhere: Barrier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its arrival is taken back, although nobody has heard yet that it has arrived."""
     channel = elsewhere._ref.session.channel
@@ -401,7 +405,7 @@ async def test_closing_while_one_arrives_leaves_the_round(
 
     monkeypatch.setattr(channel, "submit", submit_and_close)
     with pytest.raises(NotConnected):
-        await there.wait()
+        await barrier_elsewhere.wait()
     await closing[0]
     assert await barrier.n_waiting() == 0
 

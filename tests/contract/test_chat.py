@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
@@ -41,10 +40,9 @@ async def kitchen(chat: Chats) -> str:
 
 
 @pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Chats]:
-    """The same chats from a second session, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened.chat
+def chat_elsewhere(elsewhere: Coordinator) -> Chats:
+    """The same chats, as another process has them."""
+    return elsewhere.chat
 
 
 async def bodies(chat: Chats, user: str, **options: Any) -> list[JSON]:
@@ -196,12 +194,12 @@ async def test_fetch_brings_only_chats_with_news(chat: Chats) -> None:
     assert {batch.chat_id for batch in await chat.fetch("ann")} == {quiet, busy}
 
 
-async def test_other_sessions_see_the_same(chat: Chats, kitchen: str, elsewhere: Chats) -> None:
+async def test_other_sessions_see_the_same(chat: Chats, kitchen: str, chat_elsewhere: Chats) -> None:
     """What one process sends and acknowledges is so for all."""
-    await elsewhere.send(kitchen, "bob", "from elsewhere")
+    await chat_elsewhere.send(kitchen, "bob", "from elsewhere")
 
     assert await bodies(chat, "cy") == ["hello", "from elsewhere"]
-    assert await elsewhere.fetch("cy") == []
+    assert await chat_elsewhere.fetch("cy") == []
 
 
 async def test_sender_counts_once_however_often_named(chat: Chats) -> None:
@@ -608,11 +606,13 @@ async def test_unread_counts_many(concert: Coordinator) -> None:
 # Listen.
 
 
-async def test_listener_gets_what_is_there_and_then_what_comes(chat: Chats, kitchen: str, elsewhere: Chats) -> None:
+async def test_listener_gets_what_is_there_and_then_what_comes(
+    chat: Chats, kitchen: str, chat_elsewhere: Chats
+) -> None:
     """From the read position on, live, one's own messages too."""
     async with aclosing(chat.listen("bob")) as news:
         first = await anext(news)
-        sent = [await elsewhere.send(kitchen, "ann", "more"), await elsewhere.send(kitchen, "bob", "own")]
+        sent = [await chat_elsewhere.send(kitchen, "ann", "more"), await chat_elsewhere.send(kitchen, "bob", "own")]
         got = list((await anext(news)).messages)
         while len(got) < 2:
             got += (await anext(news)).messages
@@ -636,42 +636,42 @@ async def test_listening_moves_the_position_when_the_loop_comes_back(chat: Chats
     assert await chat.members(kitchen) == {"ann": 0, "bob": 2, "cy": 0}
 
 
-async def test_listener_hears_chats_as_it_gets_into_them(chat: Chats, kitchen: str, elsewhere: Chats) -> None:
+async def test_listener_hears_chats_as_it_gets_into_them(chat: Chats, kitchen: str, chat_elsewhere: Chats) -> None:
     """Created with it, joined, added: each is heard at once."""
     async with aclosing(chat.listen("dee")) as news:
         waiting = asyncio.ensure_future(anext(news))
-        created = await elsewhere.create("ann", ["dee"], "new")
+        created = await chat_elsewhere.create("ann", ["dee"], "new")
         assert (await waiting).chat_id == created
 
-        await elsewhere.add(kitchen, "ann", "dee")
-        await elsewhere.send(kitchen, "ann", "welcome")
+        await chat_elsewhere.add(kitchen, "ann", "dee")
+        await chat_elsewhere.send(kitchen, "ann", "welcome")
         batch = await anext(news)
         assert (batch.chat_id, [message.body for message in batch.messages]) == (kitchen, ["welcome"])
 
 
 @pytest.mark.parametrize("notices", [True, False])
 async def test_listener_gets_nothing_from_between_leaving_and_joining(
-    chat: Chats, kitchen: str, elsewhere: Chats, notices: bool
+    chat: Chats, kitchen: str, chat_elsewhere: Chats, notices: bool
 ) -> None:
     """Whoever is removed hears no more, and one who is back what comes from then on, whether or not they looked."""
     async with aclosing(chat.listen("bob")) as news:
         await anext(news)
-        await elsewhere.remove(kitchen, "ann", "bob")
-        await elsewhere.send(kitchen, "ann", "about bob")
+        await chat_elsewhere.remove(kitchen, "ann", "bob")
+        await chat_elsewhere.send(kitchen, "ann", "about bob")
         if notices:
-            other = await elsewhere.create("cy", ["bob"], "psst")
+            other = await chat_elsewhere.create("cy", ["bob"], "psst")
             assert (await anext(news)).chat_id == other
 
-        await elsewhere.add(kitchen, "ann", "bob")
-        await elsewhere.send(kitchen, "ann", "hello bob")
+        await chat_elsewhere.add(kitchen, "ann", "bob")
+        await chat_elsewhere.send(kitchen, "ann", "hello bob")
         batch = await anext(news)
         assert ([message.body for message in batch.messages], batch.missed) == (["hello bob"], 0)
 
 
-async def test_all_listeners_of_a_user_get_everything(chat: Chats, elsewhere: Chats) -> None:
+async def test_all_listeners_of_a_user_get_everything(chat: Chats, chat_elsewhere: Chats) -> None:
     """What the other has read, and is kept, comes all the same; what is gone is not told as missed."""
     chat_id = await chat.create("ann", ["bob"], 1, history=100)
-    async with aclosing(chat.listen("bob")) as one, aclosing(elsewhere.listen("bob")) as other:
+    async with aclosing(chat.listen("bob")) as one, aclosing(chat_elsewhere.listen("bob")) as other:
         assert [(await anext(news)).last_id for news in (one, other)] == [1, 1]
         for number in range(2, 6):
             await chat.send(chat_id, "ann", number)

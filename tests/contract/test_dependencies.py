@@ -31,13 +31,6 @@ HOUR = 3600.0  # seconds
 KEPT = ("finished", "bell:", "result:", "unique", "checks", "recent", "older", "clock", "served")
 
 
-@pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
-
-
 @pytest.fixture(autouse=True)
 async def nothing_is_kept(any_concert: Coordinator) -> AsyncIterator[None]:
     """When the jobs of a test have ended, nothing is kept of who ran after whom."""

@@ -5,7 +5,7 @@ import gc
 import os
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
@@ -19,20 +19,13 @@ from tests.support.raw import raw
 
 
 @pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
-
-
-@pytest.fixture
 def election(any_concert: Coordinator) -> Election:
     """Nobody leads."""
     return any_concert.election("scheduler", candidate="ann")
 
 
 @pytest.fixture
-def there(elsewhere: Coordinator) -> Election:
+def election_elsewhere(elsewhere: Coordinator) -> Election:
     """The same election, as another process sees it."""
     return elsewhere.election("scheduler", candidate="bob")
 
@@ -63,17 +56,17 @@ async def lapse(concert: Coordinator, term: Term) -> None:
 # The record.
 
 
-async def test_leader_is_known_to_everyone(election: Election, there: Election) -> None:
+async def test_leader_is_known_to_everyone(election: Election, election_elsewhere: Election) -> None:
     """From the moment in which it leads, by its candidate, until its term has ended."""
-    assert await there.leader() is None
+    assert await election_elsewhere.leader() is None
     async with election as term:
         assert await election.leader() == "ann"
-        assert await there.leader() == "ann"
-        record = await there.record()
+        assert await election_elsewhere.leader() == "ann"
+        record = await election_elsewhere.record()
         assert record is not None
         assert (record.candidate, record.number) == ("ann", term.number)
-    assert await there.leader() is None
-    assert await there.record() is None
+    assert await election_elsewhere.leader() is None
+    assert await election_elsewhere.record() is None
 
 
 async def test_record_says_since_when(any_concert: Coordinator, election: Election) -> None:
@@ -130,12 +123,12 @@ async def test_one_whose_lease_has_lapsed_is_no_leader(any_concert: Coordinator,
 
 
 async def test_late_end_of_a_term_leaves_the_next_alone(
-    any_concert: Coordinator, election: Election, there: Election
+    any_concert: Coordinator, election: Election, election_elsewhere: Election
 ) -> None:
     """One that had lapsed strikes out its own record only."""
     old = await election.acquire()
     await lapse(any_concert, old)
-    async with there as term:
+    async with election_elsewhere as term:
         assert await election.leader() == "bob"
         with pytest.raises(Exception, match="was lost"):
             await old.release()
@@ -144,14 +137,14 @@ async def test_late_end_of_a_term_leaves_the_next_alone(
         assert (record.candidate, record.number) == ("bob", term.number)
 
 
-async def test_next_in_line_is_proclaimed_when_it_leads(election: Election, there: Election) -> None:
+async def test_next_in_line_is_proclaimed_when_it_leads(election: Election, election_elsewhere: Election) -> None:
     """Without anyone's asking for it."""
     term = await election.acquire()
-    waiter = asyncio.create_task(there.acquire())
+    waiter = asyncio.create_task(election_elsewhere.acquire())
     await in_line(election, 1)
     await term.release()
     following = await waiter
-    assert await there.leader() == "bob"
+    assert await election_elsewhere.leader() == "bob"
     assert following.number > term.number
     await following.release()
 
@@ -178,7 +171,7 @@ async def test_terms_lead_again_after_a_loss(any_concert: Coordinator) -> None:
     await nobody_leads(election)
 
 
-async def test_terms_give_everyone_a_turn(election: Election, there: Election) -> None:
+async def test_terms_give_everyone_a_turn(election: Election, election_elsewhere: Election) -> None:
     """Whoever ends a term in good order goes to the end of the line."""
     led: list[str] = []
 
@@ -192,7 +185,7 @@ async def test_terms_give_everyone_a_turn(election: Election, there: Election) -
 
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(lead(election))
-        second = tasks.create_task(lead(there))
+        second = tasks.create_task(lead(election_elsewhere))
         await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
         first.cancel()
         second.cancel()
@@ -285,16 +278,16 @@ async def test_body_of_a_term_that_is_over_already_ends_at_its_first_await(elect
     assert not went_on
 
 
-async def test_terms_wait_as_long_as_it_takes(any_concert: Coordinator, there: Election) -> None:
+async def test_terms_wait_as_long_as_it_takes(any_concert: Coordinator, election_elsewhere: Election) -> None:
     """`timeout` is for `async with` and `acquire`."""
     hasty = any_concert.election("scheduler", timeout=0.01)
-    term = await there.acquire()
+    term = await election_elsewhere.acquire()
     with pytest.raises(AcquireTimeout):
         async with hasty:
             pass
     loop = hasty.terms()
     following = asyncio.ensure_future(anext(loop))
-    await in_line(there, 1)
+    await in_line(election_elsewhere, 1)
     await anyio.sleep(0.03)
     await term.release()
     assert (await following).number > term.number
@@ -303,7 +296,7 @@ async def test_terms_wait_as_long_as_it_takes(any_concert: Coordinator, there: E
 
 
 async def test_terms_end_when_the_coordinator_closes(
-    any_concert: Coordinator, elsewhere: Coordinator, election: Election, there: Election
+    any_concert: Coordinator, elsewhere: Coordinator, election: Election, election_elsewhere: Election
 ) -> None:
     """Whether one waits or leads: the body is cancelled, and the loop raises `NotConnected`."""
     entered = asyncio.Event()
@@ -314,9 +307,9 @@ async def test_terms_end_when_the_coordinator_closes(
                 entered.set()
                 await anyio.sleep_forever()
 
-    leading = asyncio.create_task(lead(there))
+    leading = asyncio.create_task(lead(election_elsewhere))
     await entered.wait()
-    waiting = asyncio.create_task(lead(there))
+    waiting = asyncio.create_task(lead(election_elsewhere))
     await in_line(election, 1)
     await elsewhere.__aexit__(None, None, None)
     results = await asyncio.gather(leading, waiting, return_exceptions=True)
@@ -374,7 +367,7 @@ async def test_run_takes_coroutine_functions_only(function: Any) -> None:
         await Coordinator().election("scheduler").run(function)
 
 
-async def test_function_runs_once_at_a_time_in_all_processes(election: Election, there: Election) -> None:
+async def test_function_runs_once_at_a_time_in_all_processes(election: Election, election_elsewhere: Election) -> None:
     """Ten candidates in two processes, one after the other."""
     inside = 0
 
@@ -385,16 +378,16 @@ async def test_function_runs_once_at_a_time_in_all_processes(election: Election,
         await asyncio.sleep(0.002)
         inside -= 1
 
-    await asyncio.gather(*(each.run(work) for each in (election, there) for _ in range(5)))
+    await asyncio.gather(*(each.run(work) for each in (election, election_elsewhere) for _ in range(5)))
 
 
 # Resigning.
 
 
-async def test_who_does_not_lead_cannot_resign(election: Election, there: Election) -> None:
+async def test_who_does_not_lead_cannot_resign(election: Election, election_elsewhere: Election) -> None:
     """False, and whoever leads goes on."""
     assert not await election.resign()
-    async with there:
+    async with election_elsewhere:
         assert not await election.resign()
         assert await election.leader() == "bob"
 
@@ -431,7 +424,7 @@ async def test_resigning_without_a_body_gives_the_office_back(election: Election
     assert term.remaining == 0
 
 
-async def test_resigning_stops_the_body_and_waits_for_its_end(election: Election, there: Election) -> None:
+async def test_resigning_stops_the_body_and_waits_for_its_end(election: Election, election_elsewhere: Election) -> None:
     """The next one leads only when the body has tidied up, and `async with` ends quietly."""
     may_end, entered = asyncio.Event(), asyncio.Event()
     story: list[str] = []
@@ -448,16 +441,16 @@ async def test_resigning_stops_the_body_and_waits_for_its_end(election: Election
         story.append("went on")
 
     async def follow() -> None:
-        async with there:
+        async with election_elsewhere:
             story.append("next")
 
     leading = asyncio.create_task(lead())
     await entered.wait()
     following = asyncio.create_task(follow())
-    await in_line(there, 1)
+    await in_line(election_elsewhere, 1)
     resigning = asyncio.create_task(election.resign())
     await eventually(lambda: story)
-    assert await there.leader() == "ann"
+    assert await election_elsewhere.leader() == "ann"
     assert not resigning.done()
     may_end.set()
     assert await resigning
@@ -479,7 +472,7 @@ async def test_body_may_resign_itself(election: Election) -> None:
     await asyncio.sleep(0)
 
 
-async def test_terms_go_on_behind_the_others_after_resigning(election: Election, there: Election) -> None:
+async def test_terms_go_on_behind_the_others_after_resigning(election: Election, election_elsewhere: Election) -> None:
     """The next in line leads first."""
     waiter = None
     numbers: list[int] = []
@@ -489,8 +482,8 @@ async def test_terms_go_on_behind_the_others_after_resigning(election: Election,
                 numbers.append(term.number)
                 if len(numbers) == 2:
                     break
-                waiter = asyncio.create_task(there.run(_nothing))
-                await in_line(there, 1)
+                waiter = asyncio.create_task(election_elsewhere.run(_nothing))
+                await in_line(election_elsewhere, 1)
                 await election.resign()
             assert not term.is_lost
     assert waiter is not None
@@ -591,14 +584,14 @@ async def watched(election: Election, seen: list[ElectionRecord | None]) -> "asy
     return task
 
 
-async def test_watcher_sees_every_change_once(election: Election, there: Election) -> None:
+async def test_watcher_sees_every_change_once(election: Election, election_elsewhere: Election) -> None:
     """Who leads, who follows at once, and that nobody leads."""
     seen: list[ElectionRecord | None] = []
-    task = await watched(there, seen)
+    task = await watched(election_elsewhere, seen)
     numbers: list[int] = []
     first = await election.acquire()
     numbers.append(first.number)
-    following = asyncio.create_task(there.acquire())
+    following = asyncio.create_task(election_elsewhere.acquire())
     await in_line(election, 1)
     await first.renew()
     await first.release()
@@ -622,21 +615,21 @@ async def test_watcher_sees_every_change_once(election: Election, there: Electio
     assert [record.candidate for record in seen if record is not None] == ["ann", "bob", *["ann"] * 10]
 
 
-async def test_watcher_sees_first_who_leads_already(election: Election, there: Election) -> None:
+async def test_watcher_sees_first_who_leads_already(election: Election, election_elsewhere: Election) -> None:
     """Whoever it is."""
     async with election as term:
-        async for record in there.watch():
+        async for record in election_elsewhere.watch():
             assert record is not None
             assert record.number == term.number
             break
 
 
-async def test_watcher_notices_a_leader_that_died(any_concert: Coordinator, there: Election) -> None:
+async def test_watcher_notices_a_leader_that_died(any_concert: Coordinator, election_elsewhere: Election) -> None:
     """Nobody tells it: it looks when the lease should have lapsed, and not before."""
     election = any_concert.election("scheduler", ttl=0.3)
     term = await election.acquire()
     seen: list[ElectionRecord | None] = []
-    task = await watched(there, seen)
+    task = await watched(election_elsewhere, seen)
     await anyio.sleep(0.5)  # it lives, so nothing is new
     assert len(seen) == 1
     term._is_released = True  # it dies, without a word, and if a renewal is under way, after it
@@ -647,13 +640,13 @@ async def test_watcher_notices_a_leader_that_died(any_concert: Coordinator, ther
 
 
 async def test_watcher_looks_again_when_it_may_have_missed_something(
-    any_concert: Coordinator, election: Election, there: Election
+    any_concert: Coordinator, election: Election, election_elsewhere: Election
 ) -> None:
     """And says nothing if nothing has changed."""
     seen: list[ElectionRecord | None] = []
-    task = await watched(there, seen)
-    session = there._ref.session
-    [listener] = session.broadcasts._channels[there._changes.encode()].listeners
+    task = await watched(election_elsewhere, seen)
+    session = election_elsewhere._ref.session
+    [listener] = session.broadcasts._channels[election_elsewhere._changes.encode()].listeners
     listener.missed()
     term = await election.acquire()
     await eventually(lambda: len(seen) == 2)
@@ -665,16 +658,18 @@ async def test_watcher_looks_again_when_it_may_have_missed_something(
     await term.release()
 
 
-async def test_watcher_is_not_misled_by_what_was_said_before_it_looked(election: Election, there: Election) -> None:
+async def test_watcher_is_not_misled_by_what_was_said_before_it_looked(
+    election: Election, election_elsewhere: Election
+) -> None:
     """An old message that comes late changes nothing."""
     seen: list[ElectionRecord | None] = []
     term = await election.acquire()
-    task = await watched(there, seen)
-    session = there._ref.session
-    [listener] = session.broadcasts._channels[there._changes.encode()].listeners
-    listener.on_message(there._changes, b"1 10000 x.1 7 0 nobody")
-    listener.on_message(there._changes, b"2 0 ")
-    await there.leader()
+    task = await watched(election_elsewhere, seen)
+    session = election_elsewhere._ref.session
+    [listener] = session.broadcasts._channels[election_elsewhere._changes.encode()].listeners
+    listener.on_message(election_elsewhere._changes, b"1 10000 x.1 7 0 nobody")
+    listener.on_message(election_elsewhere._changes, b"2 0 ")
+    await election_elsewhere.leader()
     await term.release()
     await eventually(lambda: len(seen) == 2)
     task.cancel()
@@ -684,23 +679,23 @@ async def test_watcher_is_not_misled_by_what_was_said_before_it_looked(election:
 
 @pytest.mark.parametrize("text", [b"", b"hello", b"9 9 x", b"\xff \xff ", b"9" * 5000], ids=lambda text: repr(text[:5]))
 async def test_watcher_ignores_the_message_of_another(
-    any_concert: Coordinator, election: Election, there: Election, text: bytes
+    any_concert: Coordinator, election: Election, election_elsewhere: Election, text: bytes
 ) -> None:
     """Whoever publishes on the channel by hand is not taken for a leader, and disturbs nobody."""
     seen: list[ElectionRecord | None] = []
     term = await election.acquire()
-    task = await watched(there, seen)
-    await raw(any_concert).publish(there._changes, text)
+    task = await watched(election_elsewhere, seen)
+    await raw(any_concert).publish(election_elsewhere._changes, text)
     await term.release()
     await eventually(lambda: len(seen) == 2)
     task.cancel()
     assert seen[1] is None
 
 
-async def test_watching_ends_when_the_coordinator_closes(elsewhere: Coordinator, there: Election) -> None:
+async def test_watching_ends_when_the_coordinator_closes(elsewhere: Coordinator, election_elsewhere: Election) -> None:
     """With `NotConnected`."""
     seen: list[ElectionRecord | None] = []
-    task = await watched(there, seen)
+    task = await watched(election_elsewhere, seen)
     await elsewhere.__aexit__(None, None, None)
     with pytest.raises(NotConnected):
         await task

@@ -1,7 +1,6 @@
 """What an event promises: it lets everyone pass while it is set, whoever waits, comes late or sits elsewhere."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from math import inf, nan
 from typing import Any
@@ -17,20 +16,13 @@ from tests.support.raw import raw
 
 
 @pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
-
-
-@pytest.fixture
 def event(any_concert: Coordinator) -> Event:
     """One that is clear."""
     return any_concert.event("ready")
 
 
 @pytest.fixture
-def there(elsewhere: Coordinator) -> Event:
+def event_elsewhere(elsewhere: Coordinator) -> Event:
     """The same, as another process sees it."""
     return elsewhere.event("ready")
 
@@ -51,39 +43,41 @@ async def commands_processed(concert: Coordinator) -> int:
     return int(info["total_commands_processed"])
 
 
-async def test_waiter_passes_when_another_process_sets_it(any_concert: Coordinator, event: Event, there: Event) -> None:
+async def test_waiter_passes_when_another_process_sets_it(
+    any_concert: Coordinator, event: Event, event_elsewhere: Event
+) -> None:
     """Without asking the server again."""
-    waiter = asyncio.create_task(there.wait())
+    waiter = asyncio.create_task(event_elsewhere.wait())
     await listening(any_concert, event)
     await event.set()
     with anyio.fail_after(5):
         assert await waiter is True
 
 
-async def test_late_waiter_passes(event: Event, there: Event) -> None:
+async def test_late_waiter_passes(event: Event, event_elsewhere: Event) -> None:
     """Any number of times, for the event stays set."""
     await event.set()
     for _ in range(2):
-        assert await there.wait() is True
-        assert await there.wait(timeout=0) is True
-    assert await there.is_set()
+        assert await event_elsewhere.wait() is True
+        assert await event_elsewhere.wait(timeout=0) is True
+    assert await event_elsewhere.is_set()
 
 
-async def test_waiter_waits_again_after_clear(event: Event, there: Event) -> None:
+async def test_waiter_waits_again_after_clear(event: Event, event_elsewhere: Event) -> None:
     """As if it had never been set."""
-    assert not await there.is_set()
+    assert not await event_elsewhere.is_set()
     await event.set()
     await event.clear()
-    assert not await there.is_set()
+    assert not await event_elsewhere.is_set()
     with pytest.raises(TimeoutError):
-        await there.wait(timeout=0.02)
+        await event_elsewhere.wait(timeout=0.02)
 
 
 async def test_waiter_passes_although_it_is_cleared_at_once(
-    any_concert: Coordinator, event: Event, there: Event
+    any_concert: Coordinator, event: Event, event_elsewhere: Event
 ) -> None:
     """Whoever waited when it was set has been told, as asyncio's event does."""
-    waiters = [asyncio.create_task(each.wait()) for each in (event, there)]
+    waiters = [asyncio.create_task(each.wait()) for each in (event, event_elsewhere)]
     await listening(any_concert, event, 2)
     await asyncio.gather(event.set(), event.clear())
     with anyio.fail_after(5):
@@ -105,13 +99,13 @@ async def test_message_from_before_one_waited_lets_nobody_pass(any_concert: Coor
 
 
 async def test_event_that_is_set_just_before_one_listens_is_seen(
-    event: Event, there: Event, monkeypatch: pytest.MonkeyPatch
+    event: Event, event_elsewhere: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is lost between the first look and the first message that can be heard."""
     enter = ChannelSubscription.__aenter__
 
     async def set_and_enter(listening: ChannelSubscription) -> ChannelSubscription:
-        await there.set()
+        await event_elsewhere.set()
         return await enter(listening)
 
     monkeypatch.setattr(ChannelSubscription, "__aenter__", set_and_enter)
@@ -207,13 +201,15 @@ async def test_different_names_do_not_meet(any_concert: Coordinator) -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"hello", b"-1", b"\xff", b"9" * 17, b"9" * 5000], ids=lambda it: f"{len(it)} bytes"
 )
-async def test_message_of_another_is_ignored(any_concert: Coordinator, event: Event, there: Event, text: bytes) -> None:
+async def test_message_of_another_is_ignored(
+    any_concert: Coordinator, event: Event, event_elsewhere: Event, text: bytes
+) -> None:
     """Whoever publishes on the channel by hand wakes nobody, and disturbs nobody."""
-    waiter = asyncio.create_task(there.wait())
+    waiter = asyncio.create_task(event_elsewhere.wait())
     await listening(any_concert, event)
     await raw(any_concert).publish(event._changes, text)
-    await there.is_set()  # what was published is heard, and looked at, before the second of these is answered
-    await there.is_set()
+    await event_elsewhere.is_set()  # what was published is heard, and looked at, before the second of these is answered
+    await event_elsewhere.is_set()
     assert not waiter.done()
     await event.set()
     with anyio.fail_after(5):
@@ -231,11 +227,11 @@ async def test_closed_coordinator_is_not_connected(verb: str) -> None:
 
 
 async def test_waiter_is_sent_away_when_its_coordinator_closes(
-    any_concert: Coordinator, elsewhere: Coordinator, there: Event
+    any_concert: Coordinator, elsewhere: Coordinator, event_elsewhere: Event
 ) -> None:
     """With `NotConnected`."""
-    waiter = asyncio.create_task(there.wait())
-    await listening(any_concert, there)
+    waiter = asyncio.create_task(event_elsewhere.wait())
+    await listening(any_concert, event_elsewhere)
     await elsewhere.__aexit__(None, None, None)
     with pytest.raises(NotConnected):
         await waiter

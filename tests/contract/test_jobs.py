@@ -4,7 +4,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -37,13 +37,6 @@ from tests.support.eventually import eventually
 from tests.support.raw import raw
 
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
-
-
-@pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
 
 
 async def waiting(concert: Coordinator, job: Job, *, count: int = 1) -> None:

@@ -1,7 +1,6 @@
 """What a latch promises: it opens when enough was counted, by whomever, and stays open."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from math import inf, nan
 from typing import Any
 
@@ -16,20 +15,13 @@ from tests.support.raw import raw
 
 
 @pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
-
-
-@pytest.fixture
 def latch(any_concert: Coordinator) -> Latch:
     """One for three things."""
     return any_concert.latch("import", 3)
 
 
 @pytest.fixture
-def there(elsewhere: Coordinator) -> Latch:
+def latch_elsewhere(elsewhere: Coordinator) -> Latch:
     """The same, as another process sees it."""
     return elsewhere.latch("import", 3)
 
@@ -44,36 +36,38 @@ async def listening(concert: Coordinator, latch: Latch, number: int = 1) -> None
     await eventually(so_many)
 
 
-async def test_waiter_passes_with_the_last_count(any_concert: Coordinator, latch: Latch, there: Latch) -> None:
+async def test_waiter_passes_with_the_last_count(
+    any_concert: Coordinator, latch: Latch, latch_elsewhere: Latch
+) -> None:
     """And not before, whoever counts."""
-    waiter = asyncio.create_task(there.wait())
+    waiter = asyncio.create_task(latch_elsewhere.wait())
     await listening(any_concert, latch)
-    assert [await latch.count_down(), await there.count_down()] == [2, 1]
-    assert await there.remaining() == 1
+    assert [await latch.count_down(), await latch_elsewhere.count_down()] == [2, 1]
+    assert await latch_elsewhere.remaining() == 1
     assert not waiter.done()
     assert await latch.count_down() == 0
     with anyio.fail_after(5):
         await waiter
 
 
-async def test_open_latch_stays_open(latch: Latch, there: Latch) -> None:
+async def test_open_latch_stays_open(latch: Latch, latch_elsewhere: Latch) -> None:
     """Late waiters pass, and counting more changes nothing."""
     assert await latch.count_down(2) == 1
     assert await latch.count_down(5) == 0
-    assert await there.count_down() == 0
-    assert await there.remaining() == 0
-    await there.wait()
-    await there.wait(timeout=0)
+    assert await latch_elsewhere.count_down() == 0
+    assert await latch_elsewhere.remaining() == 0
+    await latch_elsewhere.wait()
+    await latch_elsewhere.wait(timeout=0)
 
 
 async def test_count_that_comes_just_before_one_listens_is_seen(
-    latch: Latch, there: Latch, monkeypatch: pytest.MonkeyPatch
+    latch: Latch, latch_elsewhere: Latch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is lost between the first look and the first message that can be heard."""
     enter = ChannelSubscription.__aenter__
 
     async def count_and_enter(listening: ChannelSubscription) -> ChannelSubscription:
-        await there.count_down(3)
+        await latch_elsewhere.count_down(3)
         return await enter(listening)
 
     monkeypatch.setattr(ChannelSubscription, "__aenter__", count_and_enter)
@@ -100,9 +94,9 @@ async def test_latch_for_nothing_is_open(any_concert: Coordinator) -> None:
     await any_concert.latch("import", 0).wait(timeout=0)
 
 
-async def test_many_count_at_once(latch: Latch, there: Latch, any_concert: Coordinator) -> None:
+async def test_many_count_at_once(latch: Latch, latch_elsewhere: Latch, any_concert: Coordinator) -> None:
     """Each counts once."""
-    left = await asyncio.gather(*(each.count_down() for each in (latch, there) for _ in range(100)))
+    left = await asyncio.gather(*(each.count_down() for each in (latch, latch_elsewhere) for _ in range(100)))
     assert sorted(left, reverse=True)[:4] == [2, 1, 0, 0]
     assert await any_concert.latch("import", 201).remaining() == 1
 
@@ -163,9 +157,11 @@ async def count_down_soon(latch: Latch) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"hello", b"-1", b"\xff", b"1000", b"9" * 5000], ids=lambda text: repr(text[:5]))
-async def test_message_of_another_is_ignored(any_concert: Coordinator, latch: Latch, there: Latch, text: bytes) -> None:
+async def test_message_of_another_is_ignored(
+    any_concert: Coordinator, latch: Latch, latch_elsewhere: Latch, text: bytes
+) -> None:
     """Whoever publishes on the channel by hand opens nothing, and disturbs nobody."""
-    waiter = asyncio.create_task(there.wait())
+    waiter = asyncio.create_task(latch_elsewhere.wait())
     await listening(any_concert, latch)
     await raw(any_concert).publish(latch._changes, text)
     assert await latch.count_down(2) == 1
@@ -186,11 +182,11 @@ async def test_closed_coordinator_is_not_connected(verb: str) -> None:
 
 
 async def test_waiter_is_sent_away_when_its_coordinator_closes(
-    any_concert: Coordinator, elsewhere: Coordinator, there: Latch
+    any_concert: Coordinator, elsewhere: Coordinator, latch_elsewhere: Latch
 ) -> None:
     """With `NotConnected`."""
-    waiter = asyncio.create_task(there.wait())
-    await listening(any_concert, there)
+    waiter = asyncio.create_task(latch_elsewhere.wait())
+    await listening(any_concert, latch_elsewhere)
     await elsewhere.__aexit__(None, None, None)
     with pytest.raises(NotConnected):
         await waiter

@@ -1,7 +1,6 @@
 """Several locks as one: all or none, excluding whoever takes one of them alone, and no circle of those who wait."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -21,13 +20,6 @@ from inconcert import (
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.raw import raw
-
-
-@pytest.fixture
-async def there(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
 
 
 async def in_line(lock: Lock, number: int) -> None:
@@ -72,13 +64,13 @@ async def test_free_locks_are_taken_together(any_concert: Coordinator) -> None:
 @pytest.mark.parametrize("waits_for", ["held", "waited for"])
 @pytest.mark.parametrize("busy", ["a", "b", "c"])
 async def test_trying_takes_none_if_one_is_not_free(
-    any_concert: Coordinator, there: Coordinator, busy: str, waits_for: str
+    any_concert: Coordinator, elsewhere: Coordinator, busy: str, waits_for: str
 ) -> None:
     """Held, or with someone in line; and one is told what was tried."""
-    other, waiter = there.lock(busy), None
+    other, waiter = elsewhere.lock(busy), None
     lease = await other.acquire()
     if waits_for == "waited for":
-        waiter = asyncio.create_task(there.lock(busy).acquire())
+        waiter = asyncio.create_task(elsewhere.lock(busy).acquire())
         await in_line(other, 1)
         await raw(any_concert).delete(other._keys.holders)
     locks = any_concert.locks("a", "b", "c")
@@ -106,13 +98,13 @@ async def test_lapsed_lease_is_in_nobody_s_way(any_concert: Coordinator) -> None
     await new.release()
 
 
-async def test_one_of_them_cannot_be_had_alone(any_concert: Coordinator, there: Coordinator) -> None:
+async def test_one_of_them_cannot_be_had_alone(any_concert: Coordinator, elsewhere: Coordinator) -> None:
     """Until all are released; who waits for one is handed it then."""
     async with any_concert.locks("a", "b"):
-        assert await there.lock("a").try_acquire() is None
-        assert await there.locks("b", "c").try_acquire() is None
-        waiter = asyncio.create_task(there.lock("b").acquire())
-        await in_line(there.lock("b"), 1)
+        assert await elsewhere.lock("a").try_acquire() is None
+        assert await elsewhere.locks("b", "c").try_acquire() is None
+        waiter = asyncio.create_task(elsewhere.lock("b").acquire())
+        await in_line(elsewhere.lock("b"), 1)
     await (await waiter).release()
     assert await held(any_concert, "abc") == ""
 
@@ -121,16 +113,16 @@ async def test_one_of_them_cannot_be_had_alone(any_concert: Coordinator, there: 
 
 
 async def test_waiting_takes_what_comes_before_and_stands_in_line_for_the_rest(
-    any_concert: Coordinator, there: Coordinator
+    any_concert: Coordinator, elsewhere: Coordinator
 ) -> None:
     """In the order of the names, whatever the order in which they were given."""
-    lease = await there.lock("b").acquire()
-    first = asyncio.create_task(there.lock("b").acquire())
-    await in_line(there.lock("b"), 1)
+    lease = await elsewhere.lock("b").acquire()
+    first = asyncio.create_task(elsewhere.lock("b").acquire())
+    await in_line(elsewhere.lock("b"), 1)
     waiter = asyncio.create_task(any_concert.locks("c", "b", "a").acquire())
-    await in_line(there.lock("b"), 2)
-    last = asyncio.create_task(there.lock("b").acquire())
-    await in_line(there.lock("b"), 3)
+    await in_line(elsewhere.lock("b"), 2)
+    last = asyncio.create_task(elsewhere.lock("b").acquire())
+    await in_line(elsewhere.lock("b"), 3)
     assert await held(any_concert, "abc") == "ab"
     await lease.release()
     await (await first).release()
@@ -142,7 +134,7 @@ async def test_waiting_takes_what_comes_before_and_stands_in_line_for_the_rest(
     await (await last).release()
 
 
-async def test_nobody_waits_in_a_circle(any_concert: Coordinator, there: Coordinator) -> None:
+async def test_nobody_waits_in_a_circle(any_concert: Coordinator, elsewhere: Coordinator) -> None:
     """Forty visitors of two processes want overlapping locks, named in all orders, and some a single one."""
     names = ["a", "b", "c", "d"]
     inside: set[str] = set()
@@ -159,19 +151,19 @@ async def test_nobody_waits_in_a_circle(any_concert: Coordinator, there: Coordin
                 inside.difference_update(wanted)
 
     with anyio.fail_after(20):
-        await asyncio.gather(*(visit(concert, number) for number in range(20) for concert in (any_concert, there)))
+        await asyncio.gather(*(visit(concert, number) for number in range(20) for concert in (any_concert, elsewhere)))
     assert await held(any_concert, "abcd") == ""
 
 
 async def test_all_are_had_although_single_ones_are_never_free_together(
-    any_concert: Coordinator, there: Coordinator
+    any_concert: Coordinator, elsewhere: Coordinator
 ) -> None:
     """One who wants all keeps a place in each line, so it does not starve."""
     is_over = False
 
     async def come_and_go(name: str) -> None:
         while not is_over:
-            async with there.lock(name):
+            async with elsewhere.lock(name):
                 await asyncio.sleep(0.002)
 
     crowd = [asyncio.create_task(come_and_go(name)) for name in "abab"]
@@ -184,28 +176,28 @@ async def test_all_are_had_although_single_ones_are_never_free_together(
 
 
 async def test_timeout_is_that_of_all_together_and_gives_back_what_was_taken(
-    any_concert: Coordinator, there: Coordinator
+    any_concert: Coordinator, elsewhere: Coordinator
 ) -> None:
     """By the object or by `acquire`, and the error names all."""
-    async with there.lock("b"):
+    async with elsewhere.lock("b"):
         with pytest.raises(AcquireTimeout, match=r"locks 'a, b' was not granted within 0\.02 s"):
             async with any_concert.locks("a", "b", timeout=0.02):
                 pytest.fail("one of them is held")
         with pytest.raises(AcquireTimeout):
             await any_concert.locks("a", "b").acquire(timeout=0.02)
-        await in_line(there.lock("b"), 0)
-        await eventually(lambda: there.lock("a").try_acquire())
+        await in_line(elsewhere.lock("b"), 0)
+        await eventually(lambda: elsewhere.lock("a").try_acquire())
 
 
 async def test_what_is_lost_while_the_next_is_waited_for_is_taken_again(
-    any_concert: Coordinator, there: Coordinator
+    any_concert: Coordinator, elsewhere: Coordinator
 ) -> None:
     """Nobody is given leases of which one is lost."""
-    lease = await there.lock("b").acquire()
+    lease = await elsewhere.lock("b").acquire()
     waiter = asyncio.create_task(any_concert.locks("a", "b", ttl=0.3).acquire())
-    await in_line(there.lock("b"), 1)
-    [holder] = await there.lock("a").holders()
-    await raw(any_concert).zrem(there.lock("a")._keys.holders, holder)
+    await in_line(elsewhere.lock("b"), 1)
+    [holder] = await elsewhere.lock("a").holders()
+    await raw(any_concert).zrem(elsewhere.lock("a")._keys.holders, holder)
     session = any_concert._ref.session
     await eventually(lambda: holder not in session.renewal._kept)
     await lease.release()
@@ -229,15 +221,15 @@ async def visit(locks: Locks) -> None:
 @pytest.mark.parametrize("how", [(moment, means) for moment in MOMENTS for means in ("task", "scope")], ids=" by ".join)
 @pytest.mark.parametrize("busy", ["", "a", "b", "ab"])
 async def test_cancellation_at_any_await_leaves_nothing(
-    any_concert: Coordinator, there: Coordinator, busy: str, how: tuple[Moment, Means]
+    any_concert: Coordinator, elsewhere: Coordinator, busy: str, how: tuple[Moment, Means]
 ) -> None:
     """Whichever of the locks it had or waited for."""
 
     async def cancel_once(number: int) -> bool:
-        leases = [await there.lock(name).acquire(timeout=1) for name in busy]
+        leases = [await elsewhere.lock(name).acquire(timeout=1) for name in busy]
         victim = asyncio.create_task(cancel_at(number, how[0], visit(any_concert.locks("b", "a")), means=how[1]))
         await eventually(lambda: victim.done() or any_concert._ref.session.lines._lines)
-        follower = asyncio.create_task(visit(there.locks("a", "b")))
+        follower = asyncio.create_task(visit(elsewhere.locks("a", "b")))
         for lease in leases:
             await lease.release()
         with anyio.fail_after(1.8):  # less than the life of a lease that is handed over
@@ -248,7 +240,7 @@ async def test_cancellation_at_any_await_leaves_nothing(
     while await cancel_once(number):
 
         async def nothing_is_left() -> bool:
-            return await held(there, "ab") == "" and not await there.lock("a").waiters()
+            return await held(elsewhere, "ab") == "" and not await elsewhere.lock("a").waiters()
 
         await eventually(nothing_is_left)
         number += 1
@@ -418,22 +410,24 @@ async def test_closed_coordinator_is_not_connected(verb: str) -> None:
         await getattr(Coordinator("redis://127.0.0.1:1/0").locks("a", "b"), verb)()
 
 
-async def test_waiter_is_sent_away_when_its_coordinator_closes(any_concert: Coordinator, there: Coordinator) -> None:
+async def test_waiter_is_sent_away_when_its_coordinator_closes(
+    any_concert: Coordinator, elsewhere: Coordinator
+) -> None:
     """With `NotConnected`, and what it had is free."""
     async with any_concert.lock("b"):
-        waiter = asyncio.create_task(there.locks("a", "b").acquire())
+        waiter = asyncio.create_task(elsewhere.locks("a", "b").acquire())
         await in_line(any_concert.lock("b"), 1)
-        await there.__aexit__(None, None, None)
+        await elsewhere.__aexit__(None, None, None)
         with pytest.raises(NotConnected):
             await waiter
         await in_line(any_concert.lock("b"), 0)
         assert await held(any_concert, "ab") == "b"
 
 
-async def test_closing_releases_what_is_held(any_concert: Coordinator, there: Coordinator) -> None:
+async def test_closing_releases_what_is_held(any_concert: Coordinator, elsewhere: Coordinator) -> None:
     """At once; the leases are lost."""
-    leases = await there.locks("a", "b").acquire()
-    await there.__aexit__(None, None, None)
+    leases = await elsewhere.locks("a", "b").acquire()
+    await elsewhere.__aexit__(None, None, None)
     assert leases.is_lost
     assert await held(any_concert, "ab") == ""
 

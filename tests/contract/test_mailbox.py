@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -19,13 +18,6 @@ from tests.support.raw import raw
 def mailbox(any_concert: Coordinator) -> Mailbox:
     """One that no other test uses."""
     return any_concert.mailbox("jack451")
-
-
-@pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
 
 
 def bodies(messages: list[MailboxMessage]) -> list[JSON]:
@@ -286,8 +278,8 @@ async def test_messages_over_age_go_and_the_reader_is_told(any_concert: Coordina
 
 async def test_waiting_fetch_is_woken_by_a_message(elsewhere: Coordinator, mailbox: Mailbox) -> None:
     """Sent from anywhere; and it sends nothing while it waits."""
-    there = elsewhere.mailbox("jack451")
-    waiting = asyncio.create_task(there.fetch(timeout=None))
+    mailbox_elsewhere = elsewhere.mailbox("jack451")
+    waiting = asyncio.create_task(mailbox_elsewhere.fetch(timeout=None))
     await in_line(elsewhere, mailbox, 1)
     sent: list[Call] = []
     submit = elsewhere._ref.session.channel.submit
@@ -310,8 +302,8 @@ async def test_longest_waiting_is_woken_and_nobody_else(
     """One for each message, across processes; one who gave up is passed over."""
     tasks: list[asyncio.Task[list[MailboxMessage]]] = []
     for number in range(6):
-        there = (any_concert, elsewhere)[number % 2].mailbox("jack451")
-        tasks.append(asyncio.create_task(there.fetch(limit=1, timeout=None)))
+        either = (any_concert, elsewhere)[number % 2].mailbox("jack451")
+        tasks.append(asyncio.create_task(either.fetch(limit=1, timeout=None)))
         await in_line(any_concert, mailbox, number + 1)
     tasks.pop(1).cancel()
     await in_line(any_concert, mailbox, 5)
@@ -327,8 +319,8 @@ async def test_one_step_with_many_messages_wakes_as_many_as_are_needed(
     """Each who takes some lets the next in line look for the rest."""
     tasks: list[asyncio.Task[list[MailboxMessage]]] = []
     for number in range(6):
-        there = (any_concert, elsewhere)[number % 2].mailbox("jack451")
-        tasks.append(asyncio.create_task(there.fetch(limit=2, timeout=None)))
+        either = (any_concert, elsewhere)[number % 2].mailbox("jack451")
+        tasks.append(asyncio.create_task(either.fetch(limit=2, timeout=None)))
         await in_line(any_concert, mailbox, number + 1)
     await mailbox.send_many(range(9))
     done = await asyncio.gather(*tasks[:5])
@@ -342,15 +334,15 @@ async def test_waiting_fetch_gets_what_another_did_not_acknowledge(
     any_concert: Coordinator, elsewhere: Coordinator
 ) -> None:
     """When the claim lapses: whether that began before the wait, or during it."""
-    mailbox, there = any_concert.mailbox("jack451", ttl=0.1), elsewhere.mailbox("jack451")
+    mailbox, mailbox_elsewhere = any_concert.mailbox("jack451", ttl=0.1), elsewhere.mailbox("jack451")
     await mailbox.send("before")
     assert bodies(await mailbox.fetch(ack=False)) == ["before"]
-    [message] = await there.fetch(timeout=5)
+    [message] = await mailbox_elsewhere.fetch(timeout=5)
     assert (message.body, message.attempt) == ("before", 2)
 
     tasks = [asyncio.create_task(mailbox.fetch(timeout=None, ack=False))]
     await in_line(any_concert, mailbox, 1)
-    tasks.append(asyncio.create_task(there.fetch(timeout=5)))
+    tasks.append(asyncio.create_task(mailbox_elsewhere.fetch(timeout=5)))
     await in_line(any_concert, mailbox, 2)
     await mailbox.send("during")
     first, second = await asyncio.gather(*tasks)

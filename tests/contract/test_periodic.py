@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from math import inf, nan
@@ -18,13 +18,6 @@ from inconcert.periodic import _Entry
 from inconcert.periodic import _Keys as PeriodicKeys
 from tests.support.eventually import eventually
 from tests.support.raw import raw
-
-
-@pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
 
 
 def key_of(concert: Coordinator, name: str) -> str:

@@ -112,14 +112,7 @@ async def other(concert: Coordinator, server: RealServer, namespace: str) -> Asy
 
 
 @pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
-
-
-@pytest.fixture
-def there(elsewhere: Coordinator, member: Member) -> Permits[Lease]:
+def permits_elsewhere(elsewhere: Coordinator, member: Member) -> Permits[Lease]:
     """The same permits, as another process sees them."""
     return member.make(elsewhere, "door")
 
@@ -160,7 +153,7 @@ async def ended(task: "asyncio.Task[Any]") -> BaseException | None:
 
 
 async def test_never_more_than_the_limit_are_inside(
-    permits: Permits[Lease], there: Permits[Lease], member: Member
+    permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
     """Forty tasks of two processes want in, and as many as may are inside at the busiest moment, not one more."""
     inside, most = 0, 0
@@ -174,19 +167,19 @@ async def test_never_more_than_the_limit_are_inside(
                 await asyncio.sleep(0)
             inside -= 1
 
-    await asyncio.gather(*(visit(door) for _ in range(20) for door in (permits, there)))
+    await asyncio.gather(*(visit(door) for _ in range(20) for door in (permits, permits_elsewhere)))
     assert most == member.limit
 
 
 async def test_those_who_wait_are_served_in_the_order_of_their_arrival(
-    permits: Permits[Lease], there: Permits[Lease], member: Member
+    permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
     """Across two processes."""
     leases = await fill(permits, member)
     served: list[int] = []
 
     async def wait(number: int) -> Lease:
-        lease = await (permits, there)[number % 2].acquire()
+        lease = await (permits, permits_elsewhere)[number % 2].acquire()
         served.append(number)
         return lease
 
@@ -203,11 +196,11 @@ async def test_those_who_wait_are_served_in_the_order_of_their_arrival(
 
 
 async def test_released_permit_goes_to_the_first_in_line(
-    permits: Permits[Lease], there: Permits[Lease], member: Member
+    permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
     """By the release itself: who holds it afterwards is known before the waiter hears of it."""
     leases = await fill(permits, member)
-    waiter = asyncio.create_task(there.acquire())
+    waiter = asyncio.create_task(permits_elsewhere.acquire())
     await in_line(permits, 1)
     await leases[0].release()
     holders = await permits.holders()
@@ -219,11 +212,11 @@ async def test_released_permit_goes_to_the_first_in_line(
 
 
 async def test_newcomer_does_not_overtake_the_line(
-    permits: Permits[Lease], there: Permits[Lease], member: Member
+    permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
     """Neither one who waits nor one who tries, at the moment of the release."""
     leases = await fill(permits, member)
-    waiter = asyncio.create_task(there.acquire())
+    waiter = asyncio.create_task(permits_elsewhere.acquire())
     await in_line(permits, 1)
     newcomer = asyncio.create_task(permits.acquire())
     await in_line(permits, 2)
@@ -238,11 +231,11 @@ async def test_newcomer_does_not_overtake_the_line(
 
 
 async def test_newcomer_does_not_overtake_the_line_when_all_leases_have_lapsed(
-    any_concert: Coordinator, permits: Permits[Lease], there: Permits[Lease], member: Member
+    any_concert: Coordinator, permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
     """Also when the key that held them is gone: it serves those in line before it takes what is left."""
     leases = await fill(permits, member)
-    waiter = asyncio.create_task(there.acquire())
+    waiter = asyncio.create_task(permits_elsewhere.acquire())
     await in_line(permits, 1)
     await raw(any_concert).delete(permits._keys.holders)
     newcomer = await permits.try_acquire()
@@ -274,11 +267,11 @@ async def test_caller_with_a_larger_limit_does_not_overtake(any_concert: Coordin
 
 
 async def test_second_in_line_is_served_when_the_first_gives_up(
-    permits: Permits[Lease], there: Permits[Lease], member: Member
+    permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
     """One who left the line is not waited for."""
     leases = await fill(permits, member)
-    first = asyncio.create_task(there.acquire())
+    first = asyncio.create_task(permits_elsewhere.acquire())
     await in_line(permits, 1)
     second = asyncio.create_task(permits.acquire())
     await in_line(permits, 2)
@@ -403,13 +396,13 @@ async def test_release_after_a_lapse_raises_lease_lost(any_concert: Coordinator,
 
 
 async def test_lapsed_permit_is_free(
-    any_concert: Coordinator, permits: Permits[Lease], there: Permits[Lease], member: Member
+    any_concert: Coordinator, permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
     """Whoever comes after the lease's end gets it, and one who lost it cannot disturb them."""
     leases = await fill(permits, member)
     await lapse(any_concert, permits, leases[0])
     assert leases[0].holder not in await permits.holders()
-    lease = await there.acquire(timeout=0)
+    lease = await permits_elsewhere.acquire(timeout=0)
     with pytest.raises(LeaseLost):
         await leases[0].release()
     assert lease.holder in await permits.holders()
@@ -430,11 +423,11 @@ async def test_waiter_gets_in_when_a_dead_holder_s_lease_lapses(
 
 
 async def test_waiter_gets_in_when_a_lease_lapses_that_others_outlast(
-    any_concert: Coordinator, permits: Permits[Lease], there: Permits[Lease], member: Member
+    any_concert: Coordinator, permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
     """The nearest end counts, also that of one who got its permit from the line's head."""
     leases = await fill(permits, member)
-    waiter = asyncio.create_task(there.acquire())
+    waiter = asyncio.create_task(permits_elsewhere.acquire())
     await in_line(permits, 1)
     await lapse(any_concert, permits, leases[0])
     assert await permits.try_acquire() is None  # but it serves the line
@@ -728,11 +721,11 @@ async def test_fencing_token_rises_although_the_server_s_clock_went_back(
 
 @pytest.mark.parametrize("moment", MOMENTS[:2])
 async def test_cancelled_waiter_leaves_the_line(
-    permits: Permits[Lease], there: Permits[Lease], member: Member, moment: Moment
+    permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member, moment: Moment
 ) -> None:
     """Nobody has to wait for it, and the permits are free when their holders have gone."""
     leases = await fill(permits, member)
-    assert await cancel_at(1, moment, there.acquire())
+    assert await cancel_at(1, moment, permits_elsewhere.acquire())
     await in_line(permits, 0)
     for lease in leases:
         await lease.release()
@@ -905,10 +898,12 @@ async def test_holders_are_those_whose_leases_have_not_lapsed(
         await lease.release()
 
 
-async def test_waiters_counts_those_in_line(permits: Permits[Lease], there: Permits[Lease], member: Member) -> None:
+async def test_waiters_counts_those_in_line(
+    permits: Permits[Lease], permits_elsewhere: Permits[Lease], member: Member
+) -> None:
     """Of all processes."""
     leases = await fill(permits, member)
-    tasks = [asyncio.create_task(door.acquire()) for door in (permits, there, there)]
+    tasks = [asyncio.create_task(door.acquire()) for door in (permits, permits_elsewhere, permits_elsewhere)]
     await in_line(permits, 3)
     for task in tasks:
         task.cancel()
@@ -1061,11 +1056,11 @@ async def test_closed_coordinator_is_not_connected(member: Member, verb: str) ->
 
 
 async def test_waiter_is_sent_away_when_its_coordinator_closes(
-    permits: Permits[Lease], elsewhere: Coordinator, there: Permits[Lease], member: Member
+    permits: Permits[Lease], elsewhere: Coordinator, permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
     """With `NotConnected`, and it leaves the line."""
     leases = await fill(permits, member)
-    waiter = asyncio.create_task(there.acquire())
+    waiter = asyncio.create_task(permits_elsewhere.acquire())
     await in_line(permits, 1)
     await elsewhere.__aexit__(None, None, None)
     assert isinstance(await ended(waiter), NotConnected)
@@ -1075,10 +1070,10 @@ async def test_waiter_is_sent_away_when_its_coordinator_closes(
 
 
 async def test_closing_releases_what_is_held(
-    permits: Permits[Lease], elsewhere: Coordinator, there: Permits[Lease], member: Member
+    permits: Permits[Lease], elsewhere: Coordinator, permits_elsewhere: Permits[Lease], member: Member
 ) -> None:
     """At once, to those who wait elsewhere; a lease of it is lost."""
-    leases = await fill(there, member)
+    leases = await fill(permits_elsewhere, member)
     waiter = asyncio.create_task(permits.acquire())
     await in_line(permits, 1)
     await elsewhere.__aexit__(None, None, None)
@@ -1089,13 +1084,13 @@ async def test_closing_releases_what_is_held(
 
 
 async def test_body_under_a_lease_is_stopped_when_its_coordinator_closes(
-    elsewhere: Coordinator, there: Permits[Lease]
+    elsewhere: Coordinator, permits_elsewhere: Permits[Lease]
 ) -> None:
     """With `LeaseLost`."""
     entered = asyncio.Event()
 
     async def hold() -> None:
-        async with there:
+        async with permits_elsewhere:
             entered.set()
             await anyio.sleep_forever()
 
@@ -1106,14 +1101,14 @@ async def test_body_under_a_lease_is_stopped_when_its_coordinator_closes(
 
 
 async def test_lost_lease_is_told_even_when_its_coordinator_closed_meanwhile(
-    elsewhere: Coordinator, there: Permits[Lease]
+    elsewhere: Coordinator, permits_elsewhere: Permits[Lease]
 ) -> None:
     """A body that tidies up for long after a loss is not told that all was well."""
     lost, closed = asyncio.Event(), asyncio.Event()
 
     async def hold() -> None:
-        async with there as lease:
-            await raw(elsewhere).delete(there._keys.holders)
+        async with permits_elsewhere as lease:
+            await raw(elsewhere).delete(permits_elsewhere._keys.holders)
             try:
                 await lease.renew()
             finally:

@@ -633,9 +633,9 @@ async def test_closed_coordinator_refuses(namespace: str) -> None:
 
 async def test_closing_gives_everything_back_and_sends_waiters_away(any_concert: Coordinator) -> None:
     """What was got is back at the front, in order and without an attempt; its body is cancelled."""
-    there = Coordinator.from_client(any_concert.redis, namespace=any_concert._ref.keys.namespace)
-    async with there:
-        queue = there.queue("q")
+    elsewhere = Coordinator.from_client(any_concert.redis, namespace=any_concert._ref.keys.namespace)
+    async with elsewhere:
+        queue = elsewhere.queue("q")
         await queue.put_many([1, 2, 3])
         held = [await queue.get(), await queue.get()]
         entered = asyncio.Event()
@@ -648,7 +648,7 @@ async def test_closing_gives_everything_back_and_sends_waiters_away(any_concert:
         handling = asyncio.create_task(handle())
         await entered.wait()
         await take(queue, 1)
-        full = there.queue("full", maxsize=1)
+        full = elsewhere.queue("full", maxsize=1)
         await full.put(0)
         waiting = [
             asyncio.create_task(call) for call in (queue.get(), queue.get(timeout=60), full.put(1, timeout=None))
@@ -665,10 +665,10 @@ async def test_closing_gives_everything_back_and_sends_waiters_away(any_concert:
 
 async def test_coordinator_may_be_opened_again(any_concert: Coordinator) -> None:
     """A queue made before it was open works in each opening."""
-    there = Coordinator.from_client(any_concert.redis, namespace=any_concert._ref.keys.namespace)
-    queue = there.queue("q")
+    elsewhere = Coordinator.from_client(any_concert.redis, namespace=any_concert._ref.keys.namespace)
+    queue = elsewhere.queue("q")
     for number in range(2):
-        async with there:
+        async with elsewhere:
             await queue.put(number)
             assert await take(queue, 1) == [number]
 

@@ -3,7 +3,6 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from math import inf, nan
 from typing import Any
@@ -17,20 +16,13 @@ from tests.support.raw import raw
 
 
 @pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
-
-
-@pytest.fixture
 def limiter(any_concert: Coordinator) -> RateLimiter:
     """One that gives nothing back in the time of a test: three permits, one each 1,000 s."""
     return any_concert.rate_limiter("api", 3, 3000.0)
 
 
 @pytest.fixture
-def there(elsewhere: Coordinator) -> RateLimiter:
+def limiter_elsewhere(elsewhere: Coordinator) -> RateLimiter:
     """The same, as another process sees it."""
     return elsewhere.rate_limiter("api", 3, 3000.0)
 
@@ -61,12 +53,12 @@ async def places(concert: Coordinator, limiter: RateLimiter, number: int) -> Non
 # At once.
 
 
-async def test_full_limiter_gives_its_burst_at_once(limiter: RateLimiter, there: RateLimiter) -> None:
+async def test_full_limiter_gives_its_burst_at_once(limiter: RateLimiter, limiter_elsewhere: RateLimiter) -> None:
     """Whoever takes them; and then says when the next comes back."""
     assert await limiter.try_acquire() == RateDecision(is_allowed=True, remaining=2, retry_after=0.0)
-    assert await there.try_acquire() == RateDecision(is_allowed=True, remaining=1, retry_after=0.0)
+    assert await limiter_elsewhere.try_acquire() == RateDecision(is_allowed=True, remaining=1, retry_after=0.0)
     assert await limiter.try_acquire() == RateDecision(is_allowed=True, remaining=0, retry_after=0.0)
-    for each in (limiter, there):
+    for each in (limiter, limiter_elsewhere):
         refused = await each.try_acquire()
         assert not refused
         assert (refused.is_allowed, refused.remaining) == (False, 0)
@@ -180,13 +172,13 @@ async def stand_in_line(
 
 
 async def test_places_are_in_the_order_of_arrival(
-    any_concert: Coordinator, limiter: RateLimiter, there: RateLimiter
+    any_concert: Coordinator, limiter: RateLimiter, limiter_elsewhere: RateLimiter
 ) -> None:
     """Whichever process one is in, and whoever finds that the time has come."""
-    waiters = await stand_in_line(any_concert, (limiter, there), [1] * 10)
+    waiters = await stand_in_line(any_concert, (limiter, limiter_elsewhere), [1] * 10)
     for number, waiter in enumerate(waiters):
         await pass_time(any_concert, limiter, 1000)
-        assert not await there.try_acquire()
+        assert not await limiter_elsewhere.try_acquire()
         with anyio.fail_after(5):
             await waiter
         assert not any(later.done() for later in waiters[number + 1 :])
@@ -262,10 +254,10 @@ async def test_cancelled_waiter_gives_its_place_back(any_concert: Coordinator, l
 
 
 async def test_those_behind_a_cancelled_waiter_move_up(
-    any_concert: Coordinator, limiter: RateLimiter, there: RateLimiter
+    any_concert: Coordinator, limiter: RateLimiter, limiter_elsewhere: RateLimiter
 ) -> None:
     """Its place is used by the next, wherever in the line it was."""
-    waiters = await stand_in_line(any_concert, (limiter, there), [1] * 6)
+    waiters = await stand_in_line(any_concert, (limiter, limiter_elsewhere), [1] * 6)
     for index, left in ((2, 8), (0, 7), (5, 6)):
         waiters[index].cancel()
         await places(any_concert, limiter, left)
@@ -277,10 +269,10 @@ async def test_those_behind_a_cancelled_waiter_move_up(
 
 
 async def test_next_is_told_at_once_when_a_cancelled_waiter_makes_room(
-    any_concert: Coordinator, limiter: RateLimiter, there: RateLimiter
+    any_concert: Coordinator, limiter: RateLimiter, limiter_elsewhere: RateLimiter
 ) -> None:
     """Nobody else needs to come, and it does not wait for the time that it was told before."""
-    first, second = await stand_in_line(any_concert, (limiter, there), [3, 1])
+    first, second = await stand_in_line(any_concert, (limiter, limiter_elsewhere), [3, 1])
     await pass_time(any_concert, limiter, 1000)
     assert not await limiter.try_acquire()
     assert not second.done()
@@ -291,11 +283,11 @@ async def test_next_is_told_at_once_when_a_cancelled_waiter_makes_room(
 
 
 async def test_waiters_are_sent_away_when_their_coordinator_closes(
-    any_concert: Coordinator, elsewhere: Coordinator, limiter: RateLimiter, there: RateLimiter
+    any_concert: Coordinator, elsewhere: Coordinator, limiter: RateLimiter, limiter_elsewhere: RateLimiter
 ) -> None:
     """With `NotConnected`, and all their places are given back."""
     await limiter.acquire(cost=3)
-    waiters = [asyncio.create_task(there.acquire()) for _ in range(10)]
+    waiters = [asyncio.create_task(limiter_elsewhere.acquire()) for _ in range(10)]
     await places(any_concert, limiter, 13)
     await elsewhere.__aexit__(None, None, None)
     for waiter in waiters:

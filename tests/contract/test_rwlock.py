@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -22,10 +21,9 @@ def doc(any_concert: Coordinator) -> RWLock:
 
 
 @pytest.fixture
-async def there(any_concert: Coordinator, namespace: str) -> AsyncIterator[RWLock]:
+def doc_elsewhere(elsewhere: Coordinator) -> RWLock:
     """The same one, as another process sees it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened.rwlock("doc")
+    return elsewhere.rwlock("doc")
 
 
 async def in_line(doc: RWLock, number: int) -> None:
@@ -70,28 +68,28 @@ def _holders(concert: Coordinator) -> str:
 # Who may be inside together.
 
 
-async def test_readers_share(doc: RWLock, there: RWLock) -> None:
+async def test_readers_share(doc: RWLock, doc_elsewhere: RWLock) -> None:
     """As many as come, of all processes."""
-    leases = [await side.read().acquire(timeout=0) for side in (doc, there, doc)]
+    leases = [await side.read().acquire(timeout=0) for side in (doc, doc_elsewhere, doc)]
     assert set(await doc.read().holders()) == {lease.holder for lease in leases}
     assert len({lease.fencing_token for lease in leases}) == 3
     await let_go(*leases)
 
 
 @pytest.mark.parametrize("inside", ["read", "write"])
-async def test_writer_is_alone(doc: RWLock, there: RWLock, inside: str) -> None:
+async def test_writer_is_alone(doc: RWLock, doc_elsewhere: RWLock, inside: str) -> None:
     """It gets in beside nobody, and nobody beside it."""
     lease = await getattr(doc, inside)().acquire()
-    assert await there.write().try_acquire() is None
-    reader = await there.read().try_acquire()
+    assert await doc_elsewhere.write().try_acquire() is None
+    reader = await doc_elsewhere.read().try_acquire()
     assert (reader is None) == (inside == "write")
     if reader is not None:
         await reader.release()
     await lease.release()
-    await let_go(await there.write().acquire(timeout=0))
+    await let_go(await doc_elsewhere.write().acquire(timeout=0))
 
 
-async def test_a_writer_is_never_inside_with_anyone(doc: RWLock, there: RWLock) -> None:
+async def test_a_writer_is_never_inside_with_anyone(doc: RWLock, doc_elsewhere: RWLock) -> None:
     """Thirty readers and ten writers of two processes, and readers do meet."""
     inside: list[str] = []
     most = 0
@@ -109,7 +107,7 @@ async def test_a_writer_is_never_inside_with_anyone(doc: RWLock, there: RWLock) 
     visits = [
         visit(each.write() if number % 4 == 0 else each.read(), "write" if number % 4 == 0 else "read")
         for number in range(20)
-        for each in (doc, there)
+        for each in (doc, doc_elsewhere)
     ]
     await asyncio.gather(*visits)
     assert most > 1
@@ -129,12 +127,12 @@ async def test_token_of_a_writer_is_above_those_of_the_readers_before_it(doc: RW
 
 
 async def test_neighbours_in_line_read_together_and_a_writer_in_line_closes_the_door(
-    doc: RWLock, there: RWLock
+    doc: RWLock, doc_elsewhere: RWLock
 ) -> None:
     """R R W R R W behind a writer, across two processes: the first two, the writer alone, the last two, the writer."""
     first = await doc.write().acquire()
     r1, r2, w1, r3, r4, w2 = line = await join(
-        doc, doc.read(), there.read(), doc.write(), there.read(), doc.read(), there.write()
+        doc, doc.read(), doc_elsewhere.read(), doc.write(), doc_elsewhere.read(), doc.read(), doc_elsewhere.write()
     )
 
     async def entered(*expected: "asyncio.Task[Any]") -> list[Any]:
@@ -159,10 +157,10 @@ async def test_neighbours_in_line_read_together_and_a_writer_in_line_closes_the_
     await writer.release()
 
 
-async def test_more_readers_than_one_script_serves_enter_together(doc: RWLock, there: RWLock) -> None:
+async def test_more_readers_than_one_script_serves_enter_together(doc: RWLock, doc_elsewhere: RWLock) -> None:
     """Those of a process that did not release are told to look for the rest."""
     writer = await doc.write().acquire()
-    readers = [asyncio.create_task(there.read().acquire()) for _ in range(230)]
+    readers = [asyncio.create_task(doc_elsewhere.read().acquire()) for _ in range(230)]
     await in_line(doc, 230)
     await writer.release()
     with anyio.fail_after(1.5):  # less than a lease that is handed over lasts
@@ -171,28 +169,28 @@ async def test_more_readers_than_one_script_serves_enter_together(doc: RWLock, t
 
 
 @pytest.mark.parametrize("newcomer", ["read", "write"])
-async def test_newcomer_does_not_pass_a_writer_in_line(doc: RWLock, there: RWLock, newcomer: str) -> None:
+async def test_newcomer_does_not_pass_a_writer_in_line(doc: RWLock, doc_elsewhere: RWLock, newcomer: str) -> None:
     """Although a reader could enter beside those who read now."""
     reader = await doc.read().acquire()
-    [waiter] = await join(doc, there.write())
+    [waiter] = await join(doc, doc_elsewhere.write())
     assert await getattr(doc, newcomer)().try_acquire() is None
     with pytest.raises(AcquireTimeout, match="rwlock 'doc'"):
-        await getattr(there, newcomer)().acquire(timeout=0)
+        await getattr(doc_elsewhere, newcomer)().acquire(timeout=0)
     assert await doc.read().waiters() == 1
     await reader.release()
     await let_go(await waiter)
 
 
-async def test_readers_behind_a_writer_that_gives_up_enter_at_once(doc: RWLock, there: RWLock) -> None:
+async def test_readers_behind_a_writer_that_gives_up_enter_at_once(doc: RWLock, doc_elsewhere: RWLock) -> None:
     """Beside those who read already: the door is open again."""
     reader = await doc.read().acquire()
-    writer, behind, other = await join(doc, doc.write(), there.read(), doc.read())
+    writer, behind, other = await join(doc, doc.write(), doc_elsewhere.read(), doc.read())
     writer.cancel()
     await let_go(reader, await behind, await other)
 
 
 @pytest.mark.parametrize("side", ["read", "write"])
-async def test_neither_side_starves(doc: RWLock, there: RWLock, side: str) -> None:
+async def test_neither_side_starves(doc: RWLock, doc_elsewhere: RWLock, side: str) -> None:
     """One of a side gets in although the other side never leaves a gap."""
     is_over = False
 
@@ -201,7 +199,7 @@ async def test_neither_side_starves(doc: RWLock, there: RWLock, side: str) -> No
             async with other:
                 await asyncio.sleep(0.002)
 
-    others = there.write() if side == "read" else there.read()
+    others = doc_elsewhere.write() if side == "read" else doc_elsewhere.read()
     crowd = [asyncio.create_task(come_and_go(others)) for _ in range(4)]
     try:
         for _ in range(10):
@@ -276,11 +274,11 @@ async def test_body_of_either_side_is_cancelled_when_its_lease_is_lost(concert: 
 # Downgrade.
 
 
-async def test_downgrade_lets_neighbouring_readers_in_and_keeps_writers_out(doc: RWLock, there: RWLock) -> None:
+async def test_downgrade_lets_neighbouring_readers_in_and_keeps_writers_out(doc: RWLock, doc_elsewhere: RWLock) -> None:
     """Those in line before the next writer; the lease and its token stay."""
     lease = await doc.write().acquire()
     token = lease.fencing_token
-    r1, r2, writer, r3 = await join(doc, there.read(), doc.read(), there.write(), doc.read())
+    r1, r2, writer, r3 = await join(doc, doc_elsewhere.read(), doc.read(), doc_elsewhere.write(), doc.read())
     await lease.downgrade()
     readers = [await r1, await r2]
     assert (lease.fencing_token, lease.is_lost) == (token, False)
@@ -295,13 +293,13 @@ async def test_downgrade_lets_neighbouring_readers_in_and_keeps_writers_out(doc:
     await let_go(await r3)
 
 
-async def test_downgrade_lets_newcomers_read(doc: RWLock, there: RWLock) -> None:
+async def test_downgrade_lets_newcomers_read(doc: RWLock, doc_elsewhere: RWLock) -> None:
     """If nobody waits."""
     async with doc.write() as lease:
-        assert await there.read().try_acquire() is None
+        assert await doc_elsewhere.read().try_acquire() is None
         await lease.downgrade()
-        async with there.read():
-            assert await there.write().try_acquire() is None
+        async with doc_elsewhere.read():
+            assert await doc_elsewhere.write().try_acquire() is None
     assert not await doc.write().locked()
 
 
@@ -389,11 +387,11 @@ async def test_downgraded_lease_is_renewed_in_the_background(concert: Coordinato
     assert await doc.read().holders() == []
 
 
-async def test_body_of_a_downgraded_lease_releases_the_reader(doc: RWLock, there: RWLock) -> None:
+async def test_body_of_a_downgraded_lease_releases_the_reader(doc: RWLock, doc_elsewhere: RWLock) -> None:
     """At its end, to the writer in line."""
     async with doc.write() as lease:
         await lease.downgrade()
-        [writer] = await join(doc, there.write())
+        [writer] = await join(doc, doc_elsewhere.write())
     await let_go(await writer)
 
 
@@ -411,10 +409,10 @@ async def test_body_of_a_downgraded_lease_is_cancelled_when_it_is_lost(concert: 
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_cancelled_downgrade_goes_on(doc: RWLock, there: RWLock, moment: Moment) -> None:
+async def test_cancelled_downgrade_goes_on(doc: RWLock, doc_elsewhere: RWLock, moment: Moment) -> None:
     """Once it has begun it is on its way, and its lease is a reader's."""
     lease = await doc.write().acquire()
-    [reader] = await join(doc, there.read())
+    [reader] = await join(doc, doc_elsewhere.read())
     assert await cancel_at(1, moment, lease.downgrade())
     await let_go(await reader)
     await lease.renew()
@@ -450,14 +448,14 @@ async def test_release_behind_a_downgrade_that_the_server_had_forgotten_releases
 # Inspection.
 
 
-async def test_each_side_tells_of_its_own_holders(doc: RWLock, there: RWLock) -> None:
+async def test_each_side_tells_of_its_own_holders(doc: RWLock, doc_elsewhere: RWLock) -> None:
     """And both tell the length of the one line."""
     read, write = doc.read(), doc.write()
     assert [await read.locked(), await write.locked()] == [False, False]
-    reader = await there.read().acquire()
+    reader = await doc_elsewhere.read().acquire()
     assert [await read.locked(), await write.locked()] == [False, True]
     assert [await read.holders(), await write.holders()] == [[reader.holder], []]
-    [waiter] = await join(doc, there.write())
+    [waiter] = await join(doc, doc_elsewhere.write())
     assert [await read.locked(), await write.locked()] == [True, True]
     assert [await read.waiters(), await write.waiters()] == [1, 1]
     await reader.release()

@@ -19,13 +19,6 @@ from tests.support.raw import raw
 
 
 @pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
-
-
-@pytest.fixture
 async def any_concert(any_concert: Coordinator) -> AsyncIterator[Coordinator]:
     """As everywhere; and what fakeredis leaves waiting of a BLPOP whose connection was closed is ended."""
     yield any_concert

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from math import inf, nan
 from typing import Any
@@ -31,20 +30,13 @@ PAYLOADS: list[JSON] = [None, True, 0, -1.5, "", "two words", "ä\n\0", [], [1, 
 
 
 @pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
-
-
-@pytest.fixture
 def signal(any_concert: Coordinator) -> Signal:
     """A signal for which nobody waits."""
     return any_concert.signal("deploy")
 
 
 @pytest.fixture
-def there(elsewhere: Coordinator) -> Signal:
+def signal_elsewhere(elsewhere: Coordinator) -> Signal:
     """The same signal, as another process sees it."""
     return elsewhere.signal("deploy")
 
@@ -92,10 +84,10 @@ async def test_waiter_and_subscriber_get_the_payload(any_concert: Coordinator, s
 
 
 async def test_broadcast_wakes_all_who_wait_and_counts_their_processes(
-    any_concert: Coordinator, signal: Signal, there: Signal
+    any_concert: Coordinator, signal: Signal, signal_elsewhere: Signal
 ) -> None:
     """Not the waiters in them; nobody is left in line."""
-    tasks = await waiting(any_concert, signal, there, signal, there, signal)
+    tasks = await waiting(any_concert, signal, signal_elsewhere, signal, signal_elsewhere, signal)
     assert await signal.broadcast({"version": 7}) == 2
     assert await asyncio.gather(*tasks) == [{"version": 7}] * 5
     await in_line(any_concert, 0)
@@ -141,10 +133,10 @@ async def test_signals_of_different_names_do_not_meet(any_concert: Coordinator) 
 
 
 async def test_notify_wakes_exactly_one_the_longest_waiting(
-    any_concert: Coordinator, signal: Signal, there: Signal
+    any_concert: Coordinator, signal: Signal, signal_elsewhere: Signal
 ) -> None:
     """Across two processes, in the order in which they came."""
-    tasks = await waiting(any_concert, signal, there, there, signal)
+    tasks = await waiting(any_concert, signal, signal_elsewhere, signal_elsewhere, signal)
     for number, task in enumerate(tasks):
         assert await signal.notify(number)
         assert await task == number
@@ -177,23 +169,25 @@ async def test_notify_answers_false_when_all_are_gone(any_concert: Coordinator, 
     await in_line(any_concert, 0)
 
 
-async def test_one_who_gives_up_leaves_the_line(any_concert: Coordinator, signal: Signal, there: Signal) -> None:
+async def test_one_who_gives_up_leaves_the_line(
+    any_concert: Coordinator, signal: Signal, signal_elsewhere: Signal
+) -> None:
     """By a cancellation or a timeout; the next is notified."""
-    tasks = await waiting(any_concert, there, signal)
+    tasks = await waiting(any_concert, signal_elsewhere, signal)
     await leave(tasks[0])
     with pytest.raises(TimeoutError):
-        await there.wait(timeout=0.01)
+        await signal_elsewhere.wait(timeout=0.01)
     await in_line(any_concert, 1)
     assert await signal.notify(7)
     assert await tasks[1] == 7
 
 
 async def test_notification_of_one_who_was_cancelled_goes_to_the_next(
-    any_concert: Coordinator, signal: Signal, there: Signal
+    any_concert: Coordinator, signal: Signal, signal_elsewhere: Signal
 ) -> None:
     """Whenever the cancellation comes: one of the two has the payload in the end."""
     for turns in range(8):
-        first, second = await waiting(any_concert, there, signal)
+        first, second = await waiting(any_concert, signal_elsewhere, signal)
         notify = asyncio.create_task(signal.notify(turns))
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -316,12 +310,12 @@ async def test_no_signal_is_not_waited_for(wait: Any) -> None:
 # Subscriptions.
 
 
-async def test_subscriber_gets_every_broadcast_in_order(signal: Signal, there: Signal) -> None:
+async def test_subscriber_gets_every_broadcast_in_order(signal: Signal, signal_elsewhere: Signal) -> None:
     """From the moment of subscribing, whoever sends."""
     await signal.broadcast("before")
-    async with there.subscribe() as subscription:
+    async with signal_elsewhere.subscribe() as subscription:
         for number in range(50):
-            await (signal, there)[number % 2].broadcast(number)
+            await (signal, signal_elsewhere)[number % 2].broadcast(number)
         received: list[JSON | Gap] = []
         async for item in subscription:
             received.append(item)
@@ -459,10 +453,10 @@ async def test_subscription_is_entered_before_it_is_read(signal: Signal) -> None
 
 
 async def test_waiter_is_sent_away_when_its_coordinator_closes(
-    any_concert: Coordinator, elsewhere: Coordinator, signal: Signal, there: Signal
+    any_concert: Coordinator, elsewhere: Coordinator, signal: Signal, signal_elsewhere: Signal
 ) -> None:
     """With `NotConnected`, and the next is notified."""
-    tasks = await waiting(any_concert, there, signal)
+    tasks = await waiting(any_concert, signal_elsewhere, signal)
     await elsewhere.__aexit__(None, None, None)
     with pytest.raises(NotConnected):
         await tasks[0]
@@ -470,10 +464,12 @@ async def test_waiter_is_sent_away_when_its_coordinator_closes(
     assert await tasks[1] == 7
 
 
-async def test_subscriber_gets_what_had_come_when_its_coordinator_closes(elsewhere: Coordinator, there: Signal) -> None:
+async def test_subscriber_gets_what_had_come_when_its_coordinator_closes(
+    elsewhere: Coordinator, signal_elsewhere: Signal
+) -> None:
     """And `NotConnected` after it."""
-    async with there.subscribe() as subscription, there.subscribe() as other:
-        await there.broadcast(7)
+    async with signal_elsewhere.subscribe() as subscription, signal_elsewhere.subscribe() as other:
+        await signal_elsewhere.broadcast(7)
         assert await other.next() == 7
         waits = asyncio.create_task(other.next())
         await asyncio.sleep(0)

@@ -31,13 +31,6 @@ async def any_concert(any_concert: Coordinator) -> AsyncIterator[Coordinator]:
             await asyncio.wait([task])
 
 
-@pytest.fixture
-async def elsewhere(any_concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as opened:
-        yield opened
-
-
 async def ledger_of(concert: Coordinator) -> Ledger:
     """Where the jobs are."""
     return await read_ledger(raw(concert), concert._ref.keys.namespace)

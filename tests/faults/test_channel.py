@@ -240,10 +240,10 @@ async def test_half_open_inbox_is_noticed(server: RealServer, namespace: str, mo
     monkeypatch.setattr(pubsub_module, "_PING_EVERY", 0.1)
     async with (
         Proxy(server.tcp_url) as proxy,
-        Coordinator(server.url, namespace=namespace) as there,
+        Coordinator(server.url, namespace=namespace) as elsewhere,
         Coordinator(proxy.url, namespace=namespace, timeout=1.0) as concert,
     ):
-        lease = await there.lock("door", ttl=30).acquire()
+        lease = await elsewhere.lock("door", ttl=30).acquire()
         waiter = asyncio.create_task(concert.lock("door", ttl=30).acquire())
         await eventually(lambda: bool(session_of(concert).lines._lines))
         proxy.drop_replies()
@@ -700,11 +700,11 @@ async def test_client_may_be_configured_as_its_owner_likes(
     async with new_client(server.url, **options) as client:
         async with (
             Coordinator.from_client(client, namespace=namespace) as concert,
-            Coordinator.from_client(client, namespace=namespace) as there,
+            Coordinator.from_client(client, namespace=namespace) as elsewhere,
         ):
             lock = concert.lock("tür")
             lease = await lock.acquire()
-            waiter = asyncio.create_task(there.lock("tür").acquire())
+            waiter = asyncio.create_task(elsewhere.lock("tür").acquire())
             await eventually(lock.waiters)
             await lease.release()
             assert await lock.holders() == [(await waiter).holder]

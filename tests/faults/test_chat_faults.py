@@ -32,10 +32,9 @@ def chat(concert: Coordinator) -> Chats:
 
 
 @pytest.fixture
-async def elsewhere(server: RealServer, concert: Coordinator, namespace: str) -> AsyncIterator[Chats]:
-    """The same chats from a second session, as another process has it."""
-    async with Coordinator(server.url, namespace=namespace) as opened:
-        yield opened.chat
+def chat_elsewhere(elsewhere: Coordinator) -> Chats:
+    """The same chats, as another process has them."""
+    return elsewhere.chat
 
 
 async def contents(concert: Coordinator) -> dict[str, tuple[Any, bool]]:
@@ -369,7 +368,7 @@ async def test_scripts_that_the_server_forgot_are_loaded_again(concert: Coordina
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_cancelled_fetch_loses_nothing(
-    concert: Coordinator, chat: Chats, elsewhere: Chats, moment: Moment
+    concert: Coordinator, chat: Chats, chat_elsewhere: Chats, moment: Moment
 ) -> None:
     """The positions move when `fetch` returns; cancelled at any await, it has moved none."""
     rooms = [await chat.create("ann", ["bob"], "hello") for _ in range(3)]
@@ -383,7 +382,9 @@ async def test_cancelled_fetch_loses_nothing(
 
         came_so_far = await cancel_at(number, moment, fetch())
         await nothing_is_under_way(concert)
-        again = {(batch.chat_id, message.id) for batch in await elsewhere.fetch("bob") for message in batch.messages}
+        again = {
+            (batch.chat_id, message.id) for batch in await chat_elsewhere.fetch("bob") for message in batch.messages
+        }
         assert got | again >= sent
         assert got == set() or again == set()
         if not came_so_far:
@@ -466,7 +467,7 @@ async def test_cancelled_look_changes_nothing(concert: Coordinator, chat: Chats,
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_cancelled_listener_loses_nothing_and_leaves_no_subscription(
-    concert: Coordinator, chat: Chats, elsewhere: Chats, moment: Moment
+    concert: Coordinator, chat: Chats, chat_elsewhere: Chats, moment: Moment
 ) -> None:
     """What it had not handed out, or the body had not finished, is there for the next one."""
     chat_id = await chat.create("ann", ["bob"], 0)
@@ -483,7 +484,7 @@ async def test_cancelled_listener_loses_nothing_and_leaves_no_subscription(
     came_so_far, number = True, 0
     while came_so_far:
         number += 1
-        last = (await elsewhere.send(chat_id, "ann", number)).id
+        last = (await chat_elsewhere.send(chat_id, "ann", number)).id
         came_so_far = await cancel_at(number, moment, listen(last))
         await nothing_is_under_way(concert)
         assert concert._ref.session.broadcasts._channels == {}
@@ -540,23 +541,23 @@ async def test_busy_members_leave_neither_ghosts_nor_keys(
     assert await contents(concert) == {}
 
 
-async def test_ids_have_no_gaps_with_many_senders(chat: Chats, elsewhere: Chats) -> None:
+async def test_ids_have_no_gaps_with_many_senders(chat: Chats, chat_elsewhere: Chats) -> None:
     """Fifty senders in two sessions: each message has an id of its own, and every reader gets all, in order."""
     chat_id = await chat.create("ann", ["bob", "cy"], "hello")
 
     async def send(chat: Chats, sender: int) -> list[int]:
         return [(await chat.send(chat_id, "ann", [sender, number])).id for number in range(40)]
 
-    ids = await asyncio.gather(*(send(chat if sender % 2 else elsewhere, sender) for sender in range(50)))
+    ids = await asyncio.gather(*(send(chat if sender % 2 else chat_elsewhere, sender) for sender in range(50)))
 
     assert sorted(itertools.chain(*ids)) == list(range(2, 2_002))
     assert all(each == sorted(each) for each in ids)
     for user in ("bob", "cy"):
-        [batch] = await elsewhere.fetch(user)
+        [batch] = await chat_elsewhere.fetch(user)
         assert [message.id for message in batch.messages] == list(range(1, 2_002))
 
 
-async def test_joiners_miss_nothing_while_others_send(chat: Chats, elsewhere: Chats) -> None:
+async def test_joiners_miss_nothing_while_others_send(chat: Chats, chat_elsewhere: Chats) -> None:
     """From the moment of joining on, every message arrives, without a gap."""
     chat_id = await chat.create("ann", [], 1)
     joined_at: dict[str, int] = {}
@@ -564,8 +565,8 @@ async def test_joiners_miss_nothing_while_others_send(chat: Chats, elsewhere: Ch
     async def join(number: int) -> None:
         user = f"user-{number}"
         await anyio.sleep(random.Random(number).random() / 10)
-        await elsewhere.join(chat_id, user)
-        joined_at[user] = (await elsewhere.members(chat_id))[user]
+        await chat_elsewhere.join(chat_id, user)
+        joined_at[user] = (await chat_elsewhere.members(chat_id))[user]
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(100):
@@ -580,7 +581,7 @@ async def test_joiners_miss_nothing_while_others_send(chat: Chats, elsewhere: Ch
         assert [message.id for message in batch.messages] == list(range(position + 1, last + 1))
 
 
-async def test_fetchers_of_one_user_get_everything_between_them(chat: Chats, elsewhere: Chats) -> None:
+async def test_fetchers_of_one_user_get_everything_between_them(chat: Chats, chat_elsewhere: Chats) -> None:
     """Many fetch for one user while others send: all arrives, each fetch in order, and the position never goes back."""
     chat_id = await chat.create("ann", ["bob"], "hello")
     got: set[int] = set()
@@ -599,7 +600,7 @@ async def test_fetchers_of_one_user_get_everything_between_them(chat: Chats, els
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(10):
-            tasks.create_task(fetch(chat if number % 2 else elsewhere))
+            tasks.create_task(fetch(chat if number % 2 else chat_elsewhere))
         for number in range(300):
             await chat.send(chat_id, "ann", number)
         is_over = True
@@ -608,14 +609,14 @@ async def test_fetchers_of_one_user_get_everything_between_them(chat: Chats, els
     assert got == set(range(1, 302))
 
 
-async def test_slow_reader_is_told_of_every_message_that_it_missed(chat: Chats, elsewhere: Chats) -> None:
+async def test_slow_reader_is_told_of_every_message_that_it_missed(chat: Chats, chat_elsewhere: Chats) -> None:
     """What arrived and what was missed add up to all, and each gap is where it was told."""
     chat_id = await chat.create("ann", ["bob"], "hello", max_messages=20)
     reached = missed = 0
 
     async def fetch() -> None:
         nonlocal reached, missed
-        for batch in await elsewhere.fetch("bob", limit=5):
+        for batch in await chat_elsewhere.fetch("bob", limit=5):
             missed += batch.missed
             assert [message.id for message in batch.messages] == [reached + batch.missed + n + 1 for n in range(5)][
                 : len(batch.messages)
@@ -679,11 +680,13 @@ async def test_fetch_in_a_thousand_chats_is_cheap(concert: Coordinator, chat: Ch
 # Listeners.
 
 
-async def test_thousand_listeners_share_one_connection(concert: Coordinator, chat: Chats, elsewhere: Chats) -> None:
+async def test_thousand_listeners_share_one_connection(
+    concert: Coordinator, chat: Chats, chat_elsewhere: Chats
+) -> None:
     """All of them wait without asking, and hear at once."""
     client: Any = raw(concert)
     users = [f"user-{number}" for number in range(1_000)]
-    chat_id = await elsewhere.create("host", users, "hello")
+    chat_id = await chat_elsewhere.create("host", users, "hello")
     listeners = [chat.listen(user, ack=False) for user in users]
     firsts = await asyncio.gather(*(anext(listener) for listener in listeners))
     assert {batch.last_id for batch in firsts} == {1}
@@ -694,7 +697,7 @@ async def test_thousand_listeners_share_one_connection(concert: Coordinator, cha
     assert (await client.info("stats"))["total_commands_processed"] - commands <= 2
     assert len(await client.client_list()) == connections
 
-    await elsewhere.send(chat_id, "host", "news")
+    await chat_elsewhere.send(chat_id, "host", "news")
 
     assert {batch.last_id for batch in await asyncio.gather(*waiting)} == {2}
     subscribed = [each for each in await client.client_list() if int(each["sub"]) > 1]
@@ -762,7 +765,7 @@ async def test_listener_outlasts_its_server(namespace: str) -> None:
 
 
 async def test_listener_gets_what_is_read_elsewhere_before_it_hears(
-    chat: Chats, elsewhere: Chats, concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+    chat: Chats, chat_elsewhere: Chats, concert: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sent and read by another after it knew of the chat, and before the server let it listen there: it gets it."""
     chat_id = await chat.create("ann", ["bob"], 1, history=100)
@@ -772,8 +775,8 @@ async def test_listener_gets_what_is_read_elsewhere_before_it_hears(
 
     async def listen_late(channel: str, listener: Any) -> None:
         if channel == chat._keys.chat_channel(chat_id):
-            await elsewhere.send(chat_id, "ann", 2)
-            await elsewhere.ack("bob", chat_id, 2)
+            await chat_elsewhere.send(chat_id, "ann", 2)
+            await chat_elsewhere.ack("bob", chat_id, 2)
         await listen(channel, listener)
 
     monkeypatch.setattr(broadcasts, "listen", listen_late)
@@ -802,7 +805,7 @@ async def test_listener_begins_a_chat_where_its_user_got_in(chat: Chats, far: Ch
 
 
 async def test_listener_goes_on_with_ids_that_are_given_again(
-    concert: Coordinator, chat: Chats, elsewhere: Chats
+    concert: Coordinator, chat: Chats, chat_elsewhere: Chats
 ) -> None:
     """A replica that lacks the latest messages takes over: those sent then have their ids, and are heard, too."""
     client: Any = raw(concert)
@@ -813,20 +816,20 @@ async def test_listener_goes_on_with_ids_that_are_given_again(
         kept = (keys.members, keys.state, keys.messages, keys.heads, chats)
         dumps = {key: await client.dump(key) for key in kept}
         for number in (2, 3):
-            await elsewhere.send(chat_id, "ann", number)
+            await chat_elsewhere.send(chat_id, "ann", number)
             assert (await anext(news)).last_id == number
         waiting = asyncio.ensure_future(anext(news))
         await eventually(lambda: _has_read(chat, chat_id, "bob", 3))
 
         for key, dump in dumps.items():
             await client.restore(key, 0, dump, replace=True)
-        await elsewhere.send(chat_id, "ann", "2 again")
+        await chat_elsewhere.send(chat_id, "ann", "2 again")
         await client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
 
         batch = await asyncio.wait_for(waiting, 10)
         assert [message.body for message in batch.messages][-1] == "2 again"
         assert batch.last_id == 2
-        await elsewhere.send(chat_id, "ann", "3 again")
+        await chat_elsewhere.send(chat_id, "ann", "3 again")
         assert [message.body for message in (await anext(news)).messages] == ["3 again"]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -23,13 +23,6 @@ from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_election_faults"
-
-
-@pytest.fixture
-async def there(server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the common server, as another process has it."""
-    async with Coordinator(server.url, namespace=namespace) as opened:
-        yield opened
 
 
 async def in_line(election: Election, number: int) -> None:
@@ -255,11 +248,11 @@ async def test_leading_goes_on_after_a_long_absence_of_the_server(own_server: Re
 
 async def test_leader_stays_while_its_connections_are_killed(own_server: RealServer) -> None:
     """The same term, and nobody notices."""
-    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as elsewhere:
         seen: list[ElectionRecord | None] = []
 
         async def watch() -> None:
-            async for record in there.election("scheduler").watch():
+            async for record in elsewhere.election("scheduler").watch():
                 seen.append(record)  # noqa: PERF401 - it is looked at while this goes on
 
         watching = asyncio.create_task(watch())
@@ -279,11 +272,11 @@ async def test_watcher_sees_what_has_changed_while_it_was_cut_off(
     concert: Coordinator, server: RealServer, namespace: str
 ) -> None:
     """It looks when it is back."""
-    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as there:
+    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as elsewhere:
         seen: list[ElectionRecord | None] = []
 
         async def watch() -> None:
-            async for record in there.election("scheduler").watch():
+            async for record in elsewhere.election("scheduler").watch():
                 seen.append(record)  # noqa: PERF401 - it is looked at while this goes on
 
         watching = asyncio.create_task(watch())
@@ -303,7 +296,7 @@ async def test_body_is_stopped_before_the_next_leads_when_the_server_cannot_be_r
     async with (
         Proxy(own_server.tcp_url) as proxy,
         Coordinator(proxy.url, timeout=0.4) as concert,
-        Coordinator(own_server.url) as there,
+        Coordinator(own_server.url) as elsewhere,
     ):
         stopped_at = 0.0
         entered = asyncio.Event()
@@ -320,7 +313,7 @@ async def test_body_is_stopped_before_the_next_leads_when_the_server_cannot_be_r
         task = asyncio.create_task(body())
         await entered.wait()
         proxy.mute()
-        async with there.election("scheduler"):
+        async with elsewhere.election("scheduler"):
             entered_at = time.monotonic()
             assert stopped_at
             assert stopped_at <= entered_at
@@ -332,7 +325,7 @@ async def test_term_whose_proclamation_was_lost_on_its_way_is_proclaimed_all_the
     server: RealServer, namespace: str, concert: Coordinator
 ) -> None:
     """It is sent again over the next connection, and told to those who watch once."""
-    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as there:
+    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as elsewhere:
         seen: list[ElectionRecord | None] = []
 
         async def watch() -> None:
@@ -342,7 +335,7 @@ async def test_term_whose_proclamation_was_lost_on_its_way_is_proclaimed_all_the
         watching = asyncio.create_task(watch())
         await eventually(lambda: seen)
         proxy.cut_after_replies(1, lose_next=True)  # the first is that of the acquire
-        async with there.election("scheduler", candidate="ann") as term:
+        async with elsewhere.election("scheduler", candidate="ann") as term:
             await eventually(concert.election("scheduler").leader)
         await eventually(lambda: len(seen) == 3)
         assert [record and record.number for record in seen] == [None, term.number, None]
@@ -400,12 +393,12 @@ async def watching_once(election: Election) -> None:
 @pytest.mark.parametrize("story", [with_body, in_terms, not_entered, running, resigning, watching_once])
 async def test_cancellation_at_any_await_leaves_nothing(
     concert: Coordinator,
-    there: Coordinator,
+    elsewhere: Coordinator,
     story: Callable[[Election], Coroutine[Any, Any, None]],
     how: tuple[Moment, Means],
 ) -> None:
     """No leader, no candidate and no record, and who comes next leads at once."""
-    election, other = concert.election("scheduler"), there.election("scheduler")
+    election, other = concert.election("scheduler"), elsewhere.election("scheduler")
     number = 1
     while await cancel_at(number, how[0], story(election), means=how[1]):
         with anyio.fail_after(1.8):  # less than the life of a lease that is handed over

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 
 import anyio
 import pytest
@@ -18,13 +18,6 @@ from tests.support.servers import RealServer
 Flow = Callable[[Coordinator, str], Coroutine[object, object, None]]
 
 HERE = "tests.faults.test_events_faults"
-
-
-@pytest.fixture
-async def there(server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the common server, as another process has it."""
-    async with Coordinator(server.url, namespace=namespace) as opened:
-        yield opened
 
 
 async def waiting(barrier: Barrier, number: int) -> None:
@@ -117,19 +110,19 @@ async def test_participant_that_was_paused_when_its_round_passed_passes(
 
 async def test_participants_learn_that_the_server_forgot_them(own_server: RealServer) -> None:
     """A restart without data breaks the round; a new one can begin at once."""
-    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
-        tasks = [asyncio.create_task(each.barrier("epoch", 3).wait()) for each in (concert, there)]
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as elsewhere:
+        tasks = [asyncio.create_task(each.barrier("epoch", 3).wait()) for each in (concert, elsewhere)]
         await waiting(concert.barrier("epoch", 3), 2)
         own_server.restart(empty=True)
         for task in tasks:
             assert (await broken(task)).holder is not None
-        places = await asyncio.gather(*(each.barrier("epoch", 2).wait() for each in (concert, there)))
+        places = await asyncio.gather(*(each.barrier("epoch", 2).wait() for each in (concert, elsewhere)))
         assert sorted(places) == [0, 1]
 
 
 async def test_waiters_go_on_after_a_restart(own_server: RealServer) -> None:
     """With or without data: an event that is set, and a latch that is counted, later on."""
-    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as elsewhere:
         waiters: list[asyncio.Task[object]] = [
             asyncio.create_task(concert.event("ready").wait()),
             asyncio.create_task(concert.latch("import", 2).wait()),
@@ -142,8 +135,8 @@ async def test_waiters_go_on_after_a_restart(own_server: RealServer) -> None:
         for empty in (False, True):
             own_server.restart(empty=empty)
             await eventually(both_listen)
-        await there.event("ready").set()
-        await there.latch("import", 2).count_down(2)
+        await elsewhere.event("ready").set()
+        await elsewhere.latch("import", 2).count_down(2)
         with anyio.fail_after(10):
             await asyncio.gather(*waiters)
 
@@ -151,7 +144,7 @@ async def test_waiters_go_on_after_a_restart(own_server: RealServer) -> None:
 @pytest.mark.parametrize("kinds", [("NORMAL",), ("PUBSUB",), ("NORMAL", "PUBSUB")], ids="+".join)
 async def test_nobody_is_forgotten_while_connections_are_killed(own_server: RealServer, kinds: tuple[str, ...]) -> None:
     """Four workers of two processes go through many rounds, in step, and every connection is killed ten times."""
-    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as elsewhere:
         rounds: list[list[int]] = [[] for _ in range(40)]
 
         async def work(each: Coordinator) -> None:
@@ -168,7 +161,7 @@ async def test_nobody_is_forgotten_while_connections_are_killed(own_server: Real
                     own_server.command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "YES")
 
         with anyio.fail_after(30):
-            await asyncio.gather(kill(), *(work(each) for each in (concert, concert, there, there)))
+            await asyncio.gather(kill(), *(work(each) for each in (concert, concert, elsewhere, elsewhere)))
         assert [sorted(places) for places in rounds] == [[0, 1, 2, 3]] * 40
         assert await concert.latch("latch 39", 5).remaining() == 1
 
@@ -256,13 +249,13 @@ async def test_full_server_lets_one_leave_renew_and_clear_and_refuses_the_rest_w
 @pytest.mark.parametrize("lose_next", [False, True], ids=["after", "instead of"])
 async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, lose_next: bool) -> None:
     """Nothing is done twice and nothing is left undone, whichever reply is the last one or the one that is lost."""
-    async with Proxy(server.tcp_url) as proxy, Coordinator(server.url, namespace=namespace) as there:
+    async with Proxy(server.tcp_url) as proxy, Coordinator(server.url, namespace=namespace) as elsewhere:
         number = 0 if lose_next else 1
         while True:
             async with Coordinator(proxy.url, namespace=namespace) as concert:
                 proxy.cut_after_replies(number, lose_next=lose_next)
                 with anyio.fail_after(10):
-                    await flow(concert, there, f"{number}")
+                    await flow(concert, elsewhere, f"{number}")
                 is_cut = proxy.opened > 3
                 proxy.opened = 0
                 await proxy.heal()
@@ -272,26 +265,26 @@ async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, l
         assert number > 10
 
 
-async def flow(concert: Coordinator, there: Coordinator, name: str) -> None:
+async def flow(concert: Coordinator, elsewhere: Coordinator, name: str) -> None:
     """Everything once, on this side of a bad link, with another process on a good one."""
     waiter = asyncio.create_task(concert.event(name).wait())
-    await listening(there, concert.event(name)._changes)
-    await there.event(name).set()
+    await listening(elsewhere, concert.event(name)._changes)
+    await elsewhere.event(name).set()
     await waiter
     await concert.event(name).clear()
-    assert not await there.event(name).is_set()
+    assert not await elsewhere.event(name).is_set()
     await concert.event(name).set()
-    assert await there.event(name).is_set()
+    assert await elsewhere.event(name).is_set()
 
     latch = concert.latch(name, 3)
     counts = asyncio.create_task(latch.wait())
     assert await latch.count_down() == 2
-    assert await there.latch(name, 3).count_down() == 1
+    assert await elsewhere.latch(name, 3).count_down() == 1
     assert await latch.count_down() == 0
     await counts
-    assert await there.latch(name, 4).remaining() == 1
+    assert await elsewhere.latch(name, 4).remaining() == 1
 
-    barrier, other = concert.barrier(name, 2), there.barrier(name, 2)
+    barrier, other = concert.barrier(name, 2), elsewhere.barrier(name, 2)
     first = asyncio.create_task(barrier.wait())
     await waiting(other, 1)
     assert (await other.wait(), await first) == (1, 0)
@@ -333,7 +326,7 @@ FLOWS = [(wait_for_event, set_event), (count_and_wait, count_and_wait), (pass_ba
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: str(flow[0].__name__))
 async def test_cancelled_at_any_await_leaves_nothing(
-    concert: Coordinator, there: Coordinator, flow: tuple[Flow, Flow], moment: Moment, means: Means
+    concert: Coordinator, elsewhere: Coordinator, flow: tuple[Flow, Flow], moment: Moment, means: Means
 ) -> None:
     """Nobody listens and nobody takes part any more, and no round is broken."""
     mine, theirs = flow
@@ -346,13 +339,13 @@ async def test_cancelled_at_any_await_leaves_nothing(
     number = 1
     while True:
         name = f"it {number}"
-        other = asyncio.create_task(theirs(there, name))
+        other = asyncio.create_task(theirs(elsewhere, name))
         was_cancelled = await cancel_at(number, moment, mine(concert, name), means=means)
         if was_cancelled:
             other.cancel()
         await asyncio.wait([other])
         assert other.cancelled() or other.exception() is None
-        await waiting(there.barrier(name, 2), 0)
+        await waiting(elsewhere.barrier(name, 2), 0)
         await eventually(is_quiet)
         if not was_cancelled:
             break

@@ -509,9 +509,9 @@ async def test_cancelled_jobs_never_begin_afterwards_whatever_else_happens(names
         async with (
             Coordinator(own.url, namespace=namespace) as concert,
             Coordinator(own.url, namespace=namespace) as here,
-            Coordinator(own.url, namespace=namespace) as there,
+            Coordinator(own.url, namespace=namespace) as elsewhere,
         ):
-            for worker in (here, there):
+            for worker in (here, elsewhere):
 
                 @worker.task(name="t", backoff=lambda failures: 0.01 * failures, max_attempts=3)
                 async def task(seconds: float, fails: bool) -> int:
@@ -543,7 +543,7 @@ async def test_cancelled_jobs_never_begin_afterwards_whatever_else_happens(names
 
             async with (
                 in_background(here.run_worker("default", concurrency=5)),
-                in_background(there.run_worker("default", concurrency=5)),
+                in_background(elsewhere.run_worker("default", concurrency=5)),
             ):
                 await until(concert, lambda ledger: len(ledger.workers) == 2)
                 lives = [asyncio.create_task(live(number)) for number in range(300)]

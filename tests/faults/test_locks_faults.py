@@ -136,14 +136,14 @@ async def test_nobody_waits_in_a_circle_among_many_processes(
 @pytest.mark.parametrize("lose_next", [False, True], ids=["after", "instead of"])
 async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, lose_next: bool) -> None:
     """Taking them at once, and waiting for one, come to their end, whichever reply is the last one or is lost."""
-    async with Proxy(server.tcp_url) as proxy, Coordinator(server.url, namespace=namespace) as there:
+    async with Proxy(server.tcp_url) as proxy, Coordinator(server.url, namespace=namespace) as elsewhere:
         number = 0 if lose_next else 1
         while True:
             async with Coordinator(proxy.url, namespace=namespace) as concert:
                 proxy.cut_after_replies(number, lose_next=lose_next)
                 with anyio.fail_after(5):
-                    await flow(concert, there)
-                assert await is_free(there, "a", "b")
+                    await flow(concert, elsewhere)
+                assert await is_free(elsewhere, "a", "b")
                 is_cut = proxy.opened > 2
                 proxy.opened = 0
                 await proxy.heal()
@@ -153,13 +153,13 @@ async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, l
         assert number > 5
 
 
-async def flow(concert: Coordinator, there: Coordinator) -> None:
+async def flow(concert: Coordinator, elsewhere: Coordinator) -> None:
     """Take them free, and behind another who has one."""
     async with concert.locks("a", "b") as leases:
         await leases.renew()
-    lease = await there.lock("b").acquire()
+    lease = await elsewhere.lock("b").acquire()
     waiter = asyncio.create_task(concert.locks("a", "b").acquire())
-    await in_line(there, "b", 1)
+    await in_line(elsewhere, "b", 1)
     await lease.release()
     await (await waiter).release()
 
@@ -216,7 +216,7 @@ async def test_error_of_a_body_is_raised_though_a_lease_is_lost_as_it_ends(conce
 
 async def test_closing_gives_back_what_is_granted_at_that_moment(own_server: RealServer) -> None:
     """Whoever asks is sent away, and holds nothing that nobody would renew."""
-    async with Coordinator(own_server.url) as there:
+    async with Coordinator(own_server.url) as elsewhere:
         async with anyio.create_task_group() as group, Coordinator(own_server.url) as concert:
             channel = concert._ref.session.channel
 
@@ -232,7 +232,7 @@ async def test_closing_gives_back_what_is_granted_at_that_moment(own_server: Rea
             group.start_soon(acquire)
             group.start_soon(resume)
             await eventually(lambda: channel._unanswered)
-        assert await is_free(there, "a", "b")
+        assert await is_free(elsewhere, "a", "b")
 
 
 async def test_release_that_cannot_be_confirmed_is_no_error_of_the_body(own_server: RealServer) -> None:
@@ -290,12 +290,12 @@ async def test_connection_that_is_cut_for_a_moment_is_no_server_that_is_away(
     """Who waits for another when the time is up is told that."""
     async with (
         Proxy(server.tcp_url) as proxy,
-        Coordinator(server.url, namespace=namespace) as there,
+        Coordinator(server.url, namespace=namespace) as elsewhere,
         Coordinator(proxy.url, namespace=namespace) as concert,
-        there.lock("a"),
+        elsewhere.lock("a"),
     ):
         waiting = asyncio.create_task(concert.lock("a").acquire(timeout=0.4))
-        await in_line(there, "a", 1)
+        await in_line(elsewhere, "a", 1)
         proxy.refuse()
         proxy.cut()
         with pytest.raises(AcquireTimeout, match="holders") as caught:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -21,13 +21,6 @@ from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_mailbox_faults"
-
-
-@pytest.fixture
-async def there(server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the common server, as another process has it."""
-    async with Coordinator(server.url, namespace=namespace) as opened:
-        yield opened
 
 
 def bodies(messages: list[MailboxMessage]) -> list[JSON]:
@@ -143,11 +136,11 @@ async def read_in_child(url: str, namespace: str) -> None:
 
 
 async def test_every_message_is_handled_whoever_is_killed(
-    concert: Coordinator, there: Coordinator, server: RealServer, namespace: str
+    concert: Coordinator, elsewhere: Coordinator, server: RealServer, namespace: str
 ) -> None:
     """Nothing is lost, and nothing was in two hands at once: whatever came twice had lapsed in between."""
     chance = random.Random(7)
-    senders = (concert.mailbox("jack451"), there.mailbox("jack451"))
+    senders = (concert.mailbox("jack451"), elsewhere.mailbox("jack451"))
     children = [spawn(f"{HERE}:read_in_child", server.url, namespace) for _ in range(3)]
 
     def handled() -> Counter[tuple[Any, int]]:
@@ -182,10 +175,10 @@ async def test_every_message_is_handled_whoever_is_killed(
 
 async def test_waiting_survives_a_server_that_comes_back_empty(own_server: RealServer) -> None:
     """Those who waited stand in line again, in their old order."""
-    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as elsewhere:
         tasks: list[asyncio.Task[list[MailboxMessage]]] = []
         for number in range(4):
-            tasks.append(fetching((concert, there)[number % 2], limit=1))
+            tasks.append(fetching((concert, elsewhere)[number % 2], limit=1))
             await in_line(concert, number + 1)
         look = ("ZRANGE", concert.mailbox("jack451")._keys.waiters, 0, -1)
         line = own_server.command(*look)
@@ -195,7 +188,7 @@ async def test_waiting_survives_a_server_that_comes_back_empty(own_server: RealS
         for number in range(4):
             await concert.mailbox("jack451").send(number)
         assert sorted(map(str, [bodies(await task) for task in tasks])) == ["[0]", "[1]", "[2]", "[3]"]
-        await nothing_is_left(concert, there)
+        await nothing_is_left(concert, elsewhere)
 
 
 async def test_messages_and_claims_survive_a_restart(own_server: RealServer) -> None:
@@ -289,8 +282,8 @@ async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, c
     """Each message comes once, in its order, on its first attempt; and nothing is left."""
     number = 0
     while True:
-        async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as there:
-            mailbox = there.mailbox("jack451")
+        async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as elsewhere:
+            mailbox = elsewhere.mailbox("jack451")
             opened = proxy.opened
             proxy.cut_after_replies(number, lose_next=True)
             await mailbox.send(1)
@@ -298,13 +291,13 @@ async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, c
             found = await mailbox.fetch(limit=2, ack=False)
             await mailbox.ack(found)
             found += await mailbox.fetch()
-            waiting = fetching(there)
+            waiting = fetching(elsewhere)
             await in_line(concert, 1)
             await concert.mailbox("jack451").send(4)
             with anyio.fail_after(5):
                 found += await waiting
             assert [(message.body, message.attempt) for message in found] == [(1, 1), (2, 1), (3, 1), (4, 1)]
-            await nothing_is_left(concert, there)
+            await nothing_is_left(concert, elsewhere)
             if proxy.opened == opened:
                 break
             await proxy.heal()
@@ -315,7 +308,7 @@ async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, c
 async def test_each_message_comes_once_while_links_are_cut_and_readers_vanish(own_server: RealServer) -> None:
     """All connections are killed again and again, and fetches cancelled at any moment: none takes a message along."""
     chance = random.Random(7)
-    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as elsewhere:
         found: list[MailboxMessage] = []
         is_over = asyncio.Event()
 
@@ -329,15 +322,15 @@ async def test_each_message_comes_once_while_links_are_cut_and_readers_vanish(ow
                 if not task.cancelled():
                     found.extend(task.result())
 
-        readers = [asyncio.create_task(read(reader)) for reader in (concert, there) * 3]
+        readers = [asyncio.create_task(read(reader)) for reader in (concert, elsewhere) * 3]
         for number in range(300):
-            await there.mailbox("jack451").send(number)
+            await elsewhere.mailbox("jack451").send(number)
             if number % 50 == 25:
                 own_server.command("CLIENT", "KILL", "TYPE", chance.choice(["NORMAL", "PUBSUB"]))
         await eventually(lambda: len(found) >= 300)
         is_over.set()
         await asyncio.gather(*readers)
-        await nothing_is_left(concert, there)
+        await nothing_is_left(concert, elsewhere)
         assert sorted(message.id for message in found) == sorted({message.id for message in found})
         assert {message.attempt for message in found} == {1}
         assert len(found) == 300
@@ -347,8 +340,8 @@ async def test_waiter_that_did_not_hear_of_a_message_looks_when_its_inbox_is_bac
     concert: Coordinator, server: RealServer, namespace: str
 ) -> None:
     """It was not there when the message came, and nobody else was."""
-    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as there:
-        waiting = fetching(there)
+    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as elsewhere:
+        waiting = fetching(elsewhere)
         await in_line(concert, 1)
         proxy.refuse()
         proxy.cut()
@@ -356,7 +349,7 @@ async def test_waiter_that_did_not_hear_of_a_message_looks_when_its_inbox_is_bac
         await proxy.heal()
         with anyio.fail_after(5):
             assert bodies(await waiting) == [7]
-        await nothing_is_left(concert, there)
+        await nothing_is_left(concert, elsewhere)
 
 
 async def in_line_after_sending(concert: Coordinator, number: int) -> None:
@@ -371,16 +364,16 @@ async def in_line_after_sending(concert: Coordinator, number: int) -> None:
 
 
 async def test_one_that_gives_up_when_it_was_told_leaves_it_to_the_next(
-    concert: Coordinator, there: Coordinator, monkeypatch: pytest.MonkeyPatch
+    concert: Coordinator, elsewhere: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once, also in the same process, in which nobody else was told."""
-    first = fetching(there)
+    first = fetching(elsewhere)
     await in_line(concert, 1)
-    second = fetching(there)
+    second = fetching(elsewhere)
     await in_line(concert, 2)
     told: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setattr(there._ref.session.inbox, "dispatch", told.append)
+        patch.setattr(elsewhere._ref.session.inbox, "dispatch", told.append)
         await concert.mailbox("jack451").send(7)
         await eventually(lambda: told)
     assert len(told) == 1
@@ -388,7 +381,7 @@ async def test_one_that_gives_up_when_it_was_told_leaves_it_to_the_next(
     with anyio.fail_after(5):
         assert bodies(await second) == [7]
     await asyncio.wait([first])
-    await nothing_is_left(concert, there)
+    await nothing_is_left(concert, elsewhere)
 
 
 async def test_one_whose_leaving_was_lost_does_not_stand_in_the_way(
@@ -418,12 +411,12 @@ async def test_one_whose_leaving_was_lost_does_not_stand_in_the_way(
         await nothing_is_left(concert, cut_off)
 
 
-async def test_one_in_line_who_has_fetched_keeps_what_it_has(concert: Coordinator, there: Coordinator) -> None:
+async def test_one_in_line_who_has_fetched_keeps_what_it_has(concert: Coordinator, elsewhere: Coordinator) -> None:
     """It is there because the server forgot that it was served: the next in line gets what is new, and at once."""
     name = "a b:{c}\n:d"
     mailbox = concert.mailbox(name)
     await mailbox.send("old")
-    held = await there.mailbox(name).fetch(ack=False)
+    held = await elsewhere.mailbox(name).fetch(ack=False)
     await raw(concert).zadd(mailbox._keys.waiters, {held[0].claim: 1})
     waiting = asyncio.create_task(mailbox.fetch(timeout=None))
     await eventually(lambda: concert._ref.session.lines._lines)
@@ -444,8 +437,8 @@ async def test_messages_that_came_just_when_the_coordinator_closed_are_back(
     concert: Coordinator, server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They were given back, so nobody has them in hand."""
-    async with Coordinator(server.url, namespace=namespace) as there:
-        inbox = there._ref.session.inbox
+    async with Coordinator(server.url, namespace=namespace) as elsewhere:
+        inbox = elsewhere._ref.session.inbox
         register = inbox.register
 
         def close(done: object) -> None:
@@ -459,13 +452,13 @@ async def test_messages_that_came_just_when_the_coordinator_closed_are_back(
         monkeypatch.setattr(inbox, "register", close_when_done)
         await concert.mailbox("jack451").send(1)
         with pytest.raises(NotConnected):
-            await there.mailbox("jack451").fetch(ack=False)
+            await elsewhere.mailbox("jack451").fetch(ack=False)
     assert bodies(await concert.mailbox("jack451").fetch()) == [1]
     await nothing_is_left(concert)
 
 
 async def test_message_that_comes_before_the_reply_to_joining_is_fetched(
-    concert: Coordinator, there: Coordinator, monkeypatch: pytest.MonkeyPatch
+    concert: Coordinator, elsewhere: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hint comes on another connection; one who waits does not know yet that it is in line."""
     answered, hear = Fetch.answered, Fetch.on_message
@@ -481,7 +474,7 @@ async def test_message_that_comes_before_the_reply_to_joining_is_fetched(
 
     monkeypatch.setattr(Fetch, "answered", keep_back)
     monkeypatch.setattr(Fetch, "on_message", take_note)
-    waiting = fetching(there)
+    waiting = fetching(elsewhere)
     await in_line(concert, 1)
     await concert.mailbox("jack451").send(7)
     await eventually(lambda: heard)
@@ -489,7 +482,7 @@ async def test_message_that_comes_before_the_reply_to_joining_is_fetched(
     replies[0]()
     with anyio.fail_after(5):
         assert bodies(await waiting) == [7]
-    await nothing_is_left(concert, there)
+    await nothing_is_left(concert, elsewhere)
 
 
 # Callers that vanish.
@@ -513,7 +506,7 @@ async def fetch_with_patience(mailbox: Mailbox) -> list[MailboxMessage]:
 )
 async def test_fetch_cancelled_at_any_await_loses_nothing(
     concert: Coordinator,
-    there: Coordinator,
+    elsewhere: Coordinator,
     story: Callable[[Mailbox], Coroutine[Any, Any, list[MailboxMessage]]],
     how: tuple[Moment, Means],
     comes_later: bool,
@@ -532,18 +525,18 @@ async def test_fetch_cancelled_at_any_await_loses_nothing(
         victim = asyncio.create_task(cancel_at(number, how[0], take(), means=how[1]))
         if comes_later:
             await eventually(lambda: victim.done() or bool(concert._ref.session.lines._lines))
-            await there.mailbox("jack451").send(number)
+            await elsewhere.mailbox("jack451").send(number)
         came_so_far = await victim
         await mailbox.ack(found)
         if not found:
             with anyio.fail_after(5):
-                found += await fetching(there)
+                found += await fetching(elsewhere)
         assert [(message.body, message.attempt) for message in found] == [(number, 1)]
         return came_so_far
 
     number = 1
     while await cancel_once(number):
-        await nothing_is_left(concert, there)
+        await nothing_is_left(concert, elsewhere)
         number += 1
     assert number > 1
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import anyio
@@ -31,13 +31,6 @@ def own_server() -> Iterator[RealServer]:
     """A server for this test alone, to do it harm."""
     with RealServer() as running:
         yield running
-
-
-@pytest.fixture
-async def there(server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the common server, as another process has it."""
-    async with Coordinator(server.url, namespace=namespace) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -240,8 +233,8 @@ async def test_paused_waiter_holds_up_those_behind_a_dead_one_no_longer(
         waiters = lock._keys.waiters
         [(_, ticket)] = await raw(concert).zrange(waiters, 0, 0, withscores=True)
         await raw(concert).zadd(waiters, {"1:2000:30000 dead.1": ticket + 1})
-        async with Coordinator(server.url, namespace=namespace) as there:
-            waiter = asyncio.create_task(there.lock("door").acquire())
+        async with Coordinator(server.url, namespace=namespace) as elsewhere:
+            waiter = asyncio.create_task(elsewhere.lock("door").acquire())
             await in_line(lock, 3)
             child.pause()
             await wait_long(concert, lock)
@@ -294,7 +287,7 @@ async def test_body_that_blocked_the_loop_for_longer_than_its_lease_has_lost_it(
 
 
 async def test_waiter_whose_loop_was_blocked_after_its_grant_asks_again(
-    concert: Coordinator, there: Coordinator, short_handoff: None, monkeypatch: pytest.MonkeyPatch
+    concert: Coordinator, elsewhere: Coordinator, short_handoff: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it was granted has lapsed meanwhile, so it stands in line again, and others in its line go on, too."""
     hear = permits_module._Attempt.on_message
@@ -307,24 +300,27 @@ async def test_waiter_whose_loop_was_blocked_after_its_grant_asks_again(
             blocked = 1
             time.sleep(0.4)
 
-    lease = await there.lock("door").acquire()
+    lease = await elsewhere.lock("door").acquire()
     first, second = (asyncio.create_task(concert.lock("door").acquire()) for _ in range(2))
-    await in_line(there.lock("door"), 2)
-    third = asyncio.create_task(there.lock("door").acquire())
-    await in_line(there.lock("door"), 3)
+    await in_line(elsewhere.lock("door"), 2)
+    third = asyncio.create_task(elsewhere.lock("door").acquire())
+    await in_line(elsewhere.lock("door"), 3)
     monkeypatch.setattr(permits_module._Attempt, "on_message", hear_and_block)
     await lease.release()
     with anyio.fail_after(5):
         for task in (first, second, third):
             lease = await task
             assert not lease.is_lost
-            assert await there.lock("door").holders() == [lease.holder]
+            assert await elsewhere.lock("door").holders() == [lease.holder]
             await lease.release()
     assert blocked
 
 
 async def test_hint_that_came_before_the_reply_is_followed_once(
-    concert: Coordinator, there: Coordinator, server: RealServer, short_handoff: None, monkeypatch: pytest.MonkeyPatch
+    concert: Coordinator,
+    elsewhere: Coordinator,
+    short_handoff: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A waiter does not ask again and again because of a time that has long passed."""
     answered = permits_module._Attempt.answered
@@ -332,22 +328,21 @@ async def test_hint_that_came_before_the_reply_is_followed_once(
     def late(attempt: Any, reply: Any) -> None:
         asyncio.get_running_loop().call_later(0.1, answered, attempt, reply)
 
-    async with Coordinator(server.url, namespace=concert._ref.keys.namespace) as elsewhere:
-        lock = concert.lock("door")
-        lease = await lock.acquire()
-        first = asyncio.create_task(there.lock("door").acquire())
-        await in_line(lock, 1)
-        monkeypatch.setattr(permits_module._Attempt, "answered", late)
-        second = asyncio.create_task(elsewhere.lock("door").acquire())
-        await in_line(lock, 2)
-        await lease.release()  # the first has it, and the second is told how long that may last
-        lease = await first
-        await anyio.sleep(0.4)
-        before = await commands_processed(concert)
-        await anyio.sleep(0.2)
-        assert await commands_processed(concert) - before < 5
-        await lease.release()
-        await (await second).release()
+    lock = concert.lock("door")
+    lease = await lock.acquire()
+    first = asyncio.create_task(elsewhere.lock("door").acquire())
+    await in_line(lock, 1)
+    monkeypatch.setattr(permits_module._Attempt, "answered", late)
+    second = asyncio.create_task(elsewhere.lock("door").acquire())
+    await in_line(lock, 2)
+    await lease.release()  # the first has it, and the second is told how long that may last
+    lease = await first
+    await anyio.sleep(0.4)
+    before = await commands_processed(concert)
+    await anyio.sleep(0.2)
+    assert await commands_processed(concert) - before < 5
+    await lease.release()
+    await (await second).release()
 
 
 # Servers that forget.
@@ -355,16 +350,16 @@ async def test_hint_that_came_before_the_reply_is_followed_once(
 
 async def test_holder_learns_that_the_server_forgot_it(own_server: RealServer) -> None:
     """Within a third of its ttl; until then two believe that they hold, and the newer one's token is higher."""
-    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as elsewhere:
         old = await concert.lock("door", ttl=3).acquire()
         own_server.restart(empty=True)
-        new = await there.lock("door", ttl=3).acquire()
+        new = await elsewhere.lock("door", ttl=3).acquire()
         assert new.fencing_token > old.fencing_token
         with anyio.fail_after(3 / 3 + 1):
             await old.lost()
         with pytest.raises(LeaseLost):
             await old.release()
-        assert await there.lock("door").holders() == [new.holder]
+        assert await elsewhere.lock("door").holders() == [new.holder]
         await new.release()
 
 
@@ -381,7 +376,7 @@ async def test_holder_keeps_what_an_orderly_restart_has_kept(own_server: RealSer
 
 async def test_waiters_whom_the_server_forgot_get_in(own_server: RealServer) -> None:
     """All of them, of all processes, when the lease that they wait for should have ended."""
-    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as elsewhere:
         lease = await concert.lock("door", ttl=0.6).acquire()
         inside = 0
 
@@ -393,7 +388,9 @@ async def test_waiters_whom_the_server_forgot_get_in(own_server: RealServer) -> 
                 await anyio.sleep(0)
                 inside -= 1
 
-        tasks = [asyncio.create_task(visit(each.lock("door", ttl=5))) for each in (concert, there) for _ in range(5)]
+        tasks = [
+            asyncio.create_task(visit(each.lock("door", ttl=5))) for each in (concert, elsewhere) for _ in range(5)
+        ]
         await in_line(concert.lock("door"), 10)
         own_server.command("FLUSHALL")
         with anyio.fail_after(2):
@@ -409,7 +406,7 @@ async def test_nobody_is_lost_and_never_too_many_are_inside_while_connections_ar
     own_server: RealServer,
 ) -> None:
     """Forty visitors of two processes, three at a time, and every connection is killed ten times."""
-    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as elsewhere:
         inside = most = served = 0
 
         async def visit(each: Coordinator) -> None:
@@ -428,7 +425,7 @@ async def test_nobody_is_lost_and_never_too_many_are_inside_while_connections_ar
                     own_server.command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "YES")
 
         with anyio.fail_after(20):
-            await asyncio.gather(kill(), *(visit(each) for each in (concert, there) for _ in range(20)))
+            await asyncio.gather(kill(), *(visit(each) for each in (concert, elsewhere) for _ in range(20)))
         assert (served, inside) == (40, 0)
         assert most == 3
         assert await is_free(concert.semaphore("door", limit=3))
@@ -437,7 +434,7 @@ async def test_nobody_is_lost_and_never_too_many_are_inside_while_connections_ar
 @pytest.mark.parametrize("lose_next", [False, True], ids=["after", "instead of"])
 async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, lose_next: bool) -> None:
     """Acquire, wait and release all come to their end, whichever reply is the last one or the one that is lost."""
-    async with Proxy(server.tcp_url) as proxy, Coordinator(server.url, namespace=namespace) as there:
+    async with Proxy(server.tcp_url) as proxy, Coordinator(server.url, namespace=namespace) as elsewhere:
         number = 0 if lose_next else 1
         while True:
             async with Coordinator(proxy.url, namespace=namespace) as concert:
@@ -445,7 +442,7 @@ async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, l
                 seen = proxy.replies
                 proxy.cut_after_replies(number, lose_next=lose_next)
                 with anyio.fail_after(5):
-                    tokens = await flow(lock, there.lock("door"))
+                    tokens = await flow(lock, elsewhere.lock("door"))
                 assert tokens == sorted(set(tokens))
                 assert await is_free(lock)
                 is_cut = proxy.opened > 2
@@ -463,17 +460,17 @@ async def test_message_that_is_missed_before_the_reply_is_not_missed_for_good(
     """The process was passed over while it listened to nothing, and hears that it is in line only afterwards."""
     async with (
         Proxy(server.tcp_url) as proxy,
-        Coordinator(server.url, namespace=namespace) as there,
+        Coordinator(server.url, namespace=namespace) as elsewhere,
         Coordinator(proxy.url, namespace=namespace) as concert,
     ):
-        held = await there.lock("door", ttl=30).acquire()
+        held = await elsewhere.lock("door", ttl=30).acquire()
         proxy.hold_replies()
         waiter = asyncio.create_task(concert.lock("door").acquire())
-        await in_line(there.lock("door"), 1)
-        await raw(there).delete(there.lock("door")._keys.waiters)
+        await in_line(elsewhere.lock("door"), 1)
+        await raw(elsewhere).delete(elsewhere.lock("door")._keys.waiters)
         concert._ref.session.inbox.missed()
         proxy.release_replies()
-        await in_line(there.lock("door"), 1)
+        await in_line(elsewhere.lock("door"), 1)
         await held.release()
         with anyio.fail_after(5):
             await (await waiter).release()
@@ -506,10 +503,10 @@ async def test_waiter_that_was_out_of_reach_at_its_turn_has_its_place_back(
     concert: Coordinator, server: RealServer, namespace: str
 ) -> None:
     """It was passed over once, and is the next when it is back."""
-    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as there:
+    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as elsewhere:
         lock = concert.lock("door")
         lease = await lock.acquire()
-        first = asyncio.create_task(there.lock("door").acquire())
+        first = asyncio.create_task(elsewhere.lock("door").acquire())
         await in_line(lock, 1)
         others = [asyncio.create_task(lock.acquire())]
         await in_line(lock, 2)
@@ -552,7 +549,7 @@ async def test_lease_is_lost_before_the_server_gives_it_to_another(own_server: R
     async with (
         Proxy(own_server.tcp_url) as proxy,
         Coordinator(proxy.url, timeout=0.4) as concert,
-        Coordinator(own_server.url) as there,
+        Coordinator(own_server.url) as elsewhere,
     ):
         stopped_at = 0.0
 
@@ -569,7 +566,7 @@ async def test_lease_is_lost_before_the_server_gives_it_to_another(own_server: R
         task = asyncio.create_task(body())
         await entered.wait()
         proxy.mute()
-        lease = await there.lock("door").acquire()
+        lease = await elsewhere.lock("door").acquire()
         entered_at = time.monotonic()
         assert stopped_at
         assert stopped_at <= entered_at
@@ -660,13 +657,13 @@ async def fail_inside(lock: Permits[Lease]) -> None:
 @pytest.mark.parametrize("is_held", [False, True], ids=["free", "held"])
 async def test_cancellation_at_any_await_leaves_nothing(
     concert: Coordinator,
-    there: Coordinator,
+    elsewhere: Coordinator,
     is_held: bool,
     story: Callable[[Permits[Lease]], Coroutine[Any, Any, None]],
     how: tuple[Moment, Means],
 ) -> None:
     """No holder and no waiter, and who comes next is served at once."""
-    lock, other = concert.lock("door"), there.lock("door")
+    lock, other = concert.lock("door"), elsewhere.lock("door")
 
     async def cancel_once(number: int) -> bool:
         lease = await other.acquire(timeout=1) if is_held else None
@@ -674,7 +671,7 @@ async def test_cancellation_at_any_await_leaves_nothing(
         await eventually(lambda: not is_held or victim.done() or _stands_in_line(concert))
         follower = asyncio.create_task(acquire_and_release(other))
         if lease is not None:
-            await eventually(lambda: follower.done() or _stands_in_line(there))
+            await eventually(lambda: follower.done() or _stands_in_line(elsewhere))
             await lease.release()
         with anyio.fail_after(1.8):  # less than the life of a lease that is handed over
             await follower
@@ -693,9 +690,9 @@ def _stands_in_line(concert: Coordinator) -> bool:
 
 async def test_closing_at_any_await_of_an_acquire_leaves_nothing(server: RealServer, namespace: str) -> None:
     """A coordinator that closes around its waiters takes them with it."""
-    async with Coordinator(server.url, namespace=namespace) as there:
+    async with Coordinator(server.url, namespace=namespace) as elsewhere:
         for turns in range(12):
-            lease = await there.lock("door").acquire(timeout=1)
+            lease = await elsewhere.lock("door").acquire(timeout=1)
             async with Coordinator(server.url, namespace=namespace) as concert:
                 waiter = asyncio.create_task(concert.lock("door").acquire())
                 for _ in range(turns):
@@ -705,7 +702,7 @@ async def test_closing_at_any_await_of_an_acquire_leaves_nothing(server: RealSer
                     await anyio.sleep(0)
             assert isinstance((await asyncio.gather(waiter, return_exceptions=True))[0], NotConnected | Lease)
             await release
-            assert await is_free(there.lock("door"))
+            assert await is_free(elsewhere.lock("door"))
 
 
 # Cost.
@@ -732,10 +729,12 @@ async def test_two_thousand_waiters_use_few_connections_and_are_served_in_order(
 
 async def test_those_who_wait_send_nothing(own_server: RealServer) -> None:
     """Fifty in line, and for as long as nothing happens the server is left alone."""
-    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as elsewhere:
         lease = await concert.lock("door").acquire()
         tasks = [
-            asyncio.create_task(each.lock("door").acquire(timeout=60)) for each in (concert, there) for _ in range(25)
+            asyncio.create_task(each.lock("door").acquire(timeout=60))
+            for each in (concert, elsewhere)
+            for _ in range(25)
         ]
         await in_line(concert.lock("door"), 50)
         before = await commands_processed(concert)

@@ -189,7 +189,7 @@ class Bucket:
 @pytest.mark.parametrize("lose_next", [False, True], ids=["after", "instead of"])
 async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, lose_next: bool) -> None:
     """Whichever reply is the last one or the one that is lost: each call takes once."""
-    async with Proxy(server.tcp_url) as proxy, Coordinator(server.url, namespace=namespace) as there:
+    async with Proxy(server.tcp_url) as proxy, Coordinator(server.url, namespace=namespace) as elsewhere:
         number = 0 if lose_next else 1
         while True:
             async with Coordinator(proxy.url, namespace=namespace) as concert:
@@ -202,7 +202,7 @@ async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, l
                 is_cut = proxy.opened > 2
                 proxy.opened = 0
                 await proxy.heal()
-            assert await taken(there, limiter) == 15
+            assert await taken(elsewhere, limiter) == 15
             if not is_cut:
                 break
             number += 1
@@ -350,8 +350,8 @@ async def test_permits_that_may_be_used_just_when_the_coordinator_closes_are_not
     concert: Coordinator, server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their taker is about to use them."""
-    async with Coordinator(server.url, namespace=namespace) as there:
-        inbox = there._ref.session.inbox
+    async with Coordinator(server.url, namespace=namespace) as elsewhere:
+        inbox = elsewhere._ref.session.inbox
         register = inbox.register
 
         def close(done: object) -> None:
@@ -363,7 +363,7 @@ async def test_permits_that_may_be_used_just_when_the_coordinator_closes_are_not
             turn.add_done_callback(close)
 
         monkeypatch.setattr(inbox, "register", close_when_done)
-        await slow(there).acquire(cost=5)
+        await slow(elsewhere).acquire(cost=5)
     assert await taken(concert, slow(concert)) == 5
 
 

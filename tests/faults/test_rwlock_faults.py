@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -19,13 +19,6 @@ from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_rwlock_faults"
-
-
-@pytest.fixture
-async def there(server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the common server, as another process has it."""
-    async with Coordinator(server.url, namespace=namespace) as opened:
-        yield opened
 
 
 async def in_line(doc: RWLock, number: int) -> None:
@@ -173,14 +166,14 @@ async def test_a_writer_is_alone_among_many_processes(concert: Coordinator, serv
 @pytest.mark.parametrize("lose_next", [False, True], ids=["after", "instead of"])
 async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, lose_next: bool) -> None:
     """Read, write, downgrade and wait all come to their end, whichever reply is the last one or is lost."""
-    async with Proxy(server.tcp_url) as proxy, Coordinator(server.url, namespace=namespace) as there:
+    async with Proxy(server.tcp_url) as proxy, Coordinator(server.url, namespace=namespace) as elsewhere:
         number = 0 if lose_next else 1
         while True:
             async with Coordinator(proxy.url, namespace=namespace) as concert:
                 proxy.cut_after_replies(number, lose_next=lose_next)
                 with anyio.fail_after(5):
-                    await flow(concert.rwlock("doc"), there.rwlock("doc"))
-                assert await is_free(there.rwlock("doc"))
+                    await flow(concert.rwlock("doc"), elsewhere.rwlock("doc"))
+                assert await is_free(elsewhere.rwlock("doc"))
                 is_cut = proxy.opened > 2
                 proxy.opened = 0
                 await proxy.heal()
@@ -232,13 +225,13 @@ async def test_downgrade_without_an_answer_is_a_reader_s_or_lost(own_server: Rea
     async with (
         Proxy(own_server.tcp_url) as proxy,
         Coordinator(proxy.url, timeout=1.0) as concert,
-        Coordinator(own_server.url) as there,
+        Coordinator(own_server.url) as elsewhere,
     ):
         lease = await concert.rwlock("doc").write().acquire()
         (proxy.hold_replies if is_run else proxy.mute)()
         with pytest.raises(OutcomeUnknown):
             await lease.downgrade()
-        reader = await there.rwlock("doc").read().try_acquire()
+        reader = await elsewhere.rwlock("doc").read().try_acquire()
         assert (reader is not None) == is_run
         proxy.cut()
         await proxy.heal()
@@ -290,13 +283,13 @@ async def write_and_read(doc: RWLock) -> None:
 @pytest.mark.parametrize("is_held", [False, True], ids=["free", "held"])
 async def test_cancellation_at_any_await_leaves_nothing(
     concert: Coordinator,
-    there: Coordinator,
+    elsewhere: Coordinator,
     is_held: bool,
     story: Callable[[RWLock], Coroutine[Any, Any, None]],
     how: tuple[Moment, Means],
 ) -> None:
     """No holder and no waiter, and those who come next, one of each side, are served at once."""
-    doc, other = concert.rwlock("doc"), there.rwlock("doc")
+    doc, other = concert.rwlock("doc"), elsewhere.rwlock("doc")
 
     async def cancel_once(number: int) -> bool:
         lease = await other.write().acquire(timeout=1) if is_held else None
@@ -304,7 +297,7 @@ async def test_cancellation_at_any_await_leaves_nothing(
         await eventually(lambda: victim.done() or concert._ref.session.lines._lines)
         followers = [asyncio.create_task(follow(other)) for follow in (read, write)]
         if lease is not None:
-            await eventually(lambda: there._ref.session.lines._lines)
+            await eventually(lambda: elsewhere._ref.session.lines._lines)
             await lease.release()
         with anyio.fail_after(1.8):  # less than the life of a lease that is handed over
             await asyncio.gather(*followers)

@@ -1,7 +1,7 @@
 """Signals while waiters die, links break, replies are lost and callers vanish at every await."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -21,13 +21,6 @@ from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_signals_faults"
-
-
-@pytest.fixture
-async def there(server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the common server, as another process has it."""
-    async with Coordinator(server.url, namespace=namespace) as opened:
-        yield opened
 
 
 async def in_line(concert: Coordinator, number: int) -> None:
@@ -119,10 +112,10 @@ async def test_paused_waiter_is_notified_and_hears_it_when_it_goes_on(
 
 async def test_waiters_survive_a_server_that_comes_back_empty(own_server: RealServer) -> None:
     """They stand in line again, in their old order, and a subscriber is told of the gap."""
-    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as elsewhere:
         tasks: list[asyncio.Task[JSON]] = []
         for number in range(6):
-            tasks.append(waiter((concert, there)[number % 2]))
+            tasks.append(waiter((concert, elsewhere)[number % 2]))
             await in_line(concert, number + 1)
         async with concert.signal("deploy").subscribe() as subscription:
             own_server.restart(empty=True)
@@ -245,8 +238,8 @@ async def test_broadcast_that_was_missed_by_one_who_waits_is_heard_later(
     concert: Coordinator, server: RealServer, namespace: str
 ) -> None:
     """Its connections were away, and it was in line: it asks when they are back."""
-    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as there:
-        task = waiter(there)
+    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as elsewhere:
+        task = waiter(elsewhere)
         await in_line(concert, 1)
         proxy.refuse()
         proxy.cut()
@@ -255,15 +248,15 @@ async def test_broadcast_that_was_missed_by_one_who_waits_is_heard_later(
         await concert.signal("deploy").broadcast(8)
         await proxy.heal()
         assert await task == 8
-        await nothing_is_left(concert, there)
+        await nothing_is_left(concert, elsewhere)
 
 
 async def test_waiter_whose_inbox_was_away_has_its_place_back(
     concert: Coordinator, server: RealServer, namespace: str
 ) -> None:
     """It was passed over once, and is the next when it is back."""
-    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as there:
-        first = waiter(there)
+    async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as elsewhere:
+        first = waiter(elsewhere)
         await in_line(concert, 1)
         others = [waiter(concert), waiter(concert)]
         await in_line(concert, 3)
@@ -312,22 +305,22 @@ async def test_one_whose_leaving_was_lost_hands_on_what_it_is_notified_of(
 async def test_notification_passes_all_whom_a_server_with_older_data_has_in_line(own_server: RealServer) -> None:
     """They had left since; it goes from one to the next, as it is, to the first who does wait."""
     name, payload = "a b:{c}\n:d", {"text": "a\nb c"}
-    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as there:
+    async with Coordinator(own_server.url) as concert, Coordinator(own_server.url) as elsewhere:
         signal = concert.signal(name)
         gone: list[asyncio.Task[JSON]] = []
         for number in range(4):
-            gone.append(asyncio.create_task((signal, there.signal(name))[number % 2].wait()))
+            gone.append(asyncio.create_task((signal, elsewhere.signal(name))[number % 2].wait()))
             await eventually(lambda: own_server.command("ZCARD", signal._keys.waiters) == len(gone))
         own_server.command("SAVE")
         for task in gone:
             task.cancel()
         await asyncio.wait(gone)
-        for each in (concert, there):
+        for each in (concert, elsewhere):
             await each.signal("other").notify()  # whoever has this reply has those to all leaving, too
         own_server.kill()
         own_server.start()
         await eventually(lambda: len(own_server.command("PUBSUB", "CHANNELS", "*:inbox:*")) == 2)
-        waits = asyncio.create_task(there.signal(name).wait())
+        waits = asyncio.create_task(elsewhere.signal(name).wait())
         await eventually(lambda: own_server.command("ZCARD", signal._keys.waiters) == 5)
         assert await signal.notify(payload)
         with anyio.fail_after(5):
@@ -338,33 +331,33 @@ async def test_notification_passes_all_whom_a_server_with_older_data_has_in_line
 
 @pytest.mark.parametrize("gives_up", [False, True])
 async def test_notification_whose_message_was_lost_is_not(
-    concert: Coordinator, there: Coordinator, monkeypatch: pytest.MonkeyPatch, gives_up: bool
+    concert: Coordinator, elsewhere: Coordinator, monkeypatch: pytest.MonkeyPatch, gives_up: bool
 ) -> None:
     """The server keeps it until the waiter looks, or goes and leaves it to the next."""
-    first = waiter(there)
+    first = waiter(elsewhere)
     await in_line(concert, 1)
     second = waiter(concert)
     await in_line(concert, 2)
-    monkeypatch.setattr(there._ref.session.inbox, "dispatch", ignore)
+    monkeypatch.setattr(elsewhere._ref.session.inbox, "dispatch", ignore)
     assert await concert.signal("deploy").notify(7)
     if gives_up:
         first.cancel()
         assert await second == 7
     else:
-        there._ref.session.inbox.missed()
+        elsewhere._ref.session.inbox.missed()
         assert await first == 7
         second.cancel()
     await asyncio.wait([first, second])
-    await nothing_is_left(concert, there)
+    await nothing_is_left(concert, elsewhere)
 
 
 async def test_notification_is_handed_on_past_any_number_of_dead(
-    concert: Coordinator, there: Coordinator, monkeypatch: pytest.MonkeyPatch
+    concert: Coordinator, elsewhere: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hundred are dropped in one step, and the step is repeated."""
-    first = waiter(there)
+    first = waiter(elsewhere)
     await in_line(concert, 1)
-    monkeypatch.setattr(there._ref.session.inbox, "dispatch", ignore)
+    monkeypatch.setattr(elsewhere._ref.session.inbox, "dispatch", ignore)
     assert await concert.signal("deploy").notify(7)
     dead = {f"gone.{number}": number for number in range(250)}
     await raw(concert).zadd(concert.signal("deploy")._keys.waiters, dead)
@@ -372,11 +365,11 @@ async def test_notification_is_handed_on_past_any_number_of_dead(
     await in_line(concert, 251)
     first.cancel()
     assert await second == 7
-    await nothing_is_left(concert, there)
+    await nothing_is_left(concert, elsewhere)
 
 
 async def test_broadcast_that_comes_before_the_reply_to_joining_is_heard(
-    concert: Coordinator, there: Coordinator, monkeypatch: pytest.MonkeyPatch
+    concert: Coordinator, elsewhere: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They come on two connections; one who waits does not know yet that it was in line."""
     answered = Waiter.answered
@@ -386,15 +379,15 @@ async def test_broadcast_that_comes_before_the_reply_to_joining_is_heard(
         replies.append(partial(answered, waiter, reply))
 
     monkeypatch.setattr(Waiter, "answered", keep_back)
-    async with there.signal("deploy").subscribe() as subscription:
-        task = waiter(there)
+    async with elsewhere.signal("deploy").subscribe() as subscription:
+        task = waiter(elsewhere)
         await eventually(lambda: replies)
         await concert.signal("deploy").broadcast(7)
         assert await subscription.next() == 7
         assert not task.done()
         replies[0]()
         assert await task == 7
-    await nothing_is_left(concert, there)
+    await nothing_is_left(concert, elsewhere)
 
 
 async def test_broadcast_from_before_the_wait_is_not_heard_however_late_it_comes(concert: Coordinator) -> None:
@@ -410,16 +403,16 @@ async def test_broadcast_from_before_the_wait_is_not_heard_however_late_it_comes
 
 
 async def test_notification_comes_before_a_broadcast_that_came_after_it(
-    concert: Coordinator, there: Coordinator, monkeypatch: pytest.MonkeyPatch
+    concert: Coordinator, elsewhere: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when the broadcast is heard first: who was notified must not be gone with something else."""
-    task = waiter(there)
+    task = waiter(elsewhere)
     await in_line(concert, 1)
-    monkeypatch.setattr(there._ref.session.inbox, "dispatch", ignore)
+    monkeypatch.setattr(elsewhere._ref.session.inbox, "dispatch", ignore)
     assert await concert.signal("deploy").notify("to one")
     assert await concert.signal("deploy").broadcast("to all") == 1
     assert await task == "to one"
-    await nothing_is_left(concert, there)
+    await nothing_is_left(concert, elsewhere)
 
 
 async def test_half_open_connection_of_broadcasts_is_noticed(
@@ -429,11 +422,11 @@ async def test_half_open_connection_of_broadcasts_is_noticed(
     monkeypatch.setattr(pubsub_module, "_PING_EVERY", 0.1)
     async with (
         Proxy(server.tcp_url) as proxy,
-        Coordinator(proxy.url, namespace=namespace, timeout=0.4) as there,
-        there.signal("deploy").subscribe() as subscription,
+        Coordinator(proxy.url, namespace=namespace, timeout=0.4) as elsewhere,
+        elsewhere.signal("deploy").subscribe() as subscription,
     ):
         proxy.drop_replies()
-        await eventually(lambda: there._ref.session.broadcasts._wire is None)
+        await eventually(lambda: elsewhere._ref.session.broadcasts._wire is None)
         await proxy.heal()
         with anyio.fail_after(5):
             assert await subscription.next() == Gap(None)
@@ -490,15 +483,18 @@ async def test_inbox_that_was_refused_for_a_while_hears_again(
     monkeypatch.setattr(pubsub_module, "_PING_EVERY", 0.05)
     own_server.command("ACL", "SETUSER", "shop", "on", ">secret", "~*", "+@all", "allchannels")
     url = own_server.tcp_url.replace("redis://", "redis://shop:secret@")
-    async with Coordinator(own_server.url, namespace="shop") as there, Coordinator(url, namespace="shop") as concert:
+    async with (
+        Coordinator(own_server.url, namespace="shop") as elsewhere,
+        Coordinator(url, namespace="shop") as concert,
+    ):
         own_server.command("ACL", "SETUSER", "shop", "resetchannels")  # this cuts the connection
-        await listens(there, 1)
+        await listens(elsewhere, 1)
         await eventually(lambda: "refused to subscribe" in caplog.text)
         own_server.command("ACL", "SETUSER", "shop", "allchannels")
-        await listens(there, 2)
-        lease = await there.lock("item").acquire()
+        await listens(elsewhere, 2)
+        lease = await elsewhere.lock("item").acquire()
         waiting = asyncio.create_task(concert.lock("item").acquire())
-        await eventually(there.lock("item").waiters)
+        await eventually(elsewhere.lock("item").waiters)
         await lease.release()
         with anyio.fail_after(5):
             await (await waiting).release()
@@ -532,12 +528,12 @@ async def test_signal_whose_reply_was_lost_is_sent_once(
     """The second run answers as the first, and wakes nobody more."""
     async with (
         Proxy(server.tcp_url) as proxy,
-        Coordinator(proxy.url, namespace=namespace) as there,
+        Coordinator(proxy.url, namespace=namespace) as elsewhere,
         concert.signal("deploy").subscribe() as subscription,
     ):
         tasks = [waiter(concert), waiter(concert)]
         await in_line(concert, 2)
-        signal = there.signal("deploy")
+        signal = elsewhere.signal("deploy")
         proxy.cut_after_replies(0, lose_next=True)
         assert await getattr(signal, verb)(1) == 1
         assert proxy.opened > 2
@@ -552,11 +548,11 @@ async def test_one_whose_place_was_confirmed_too_late_misses_no_broadcast(
     """The first reply to its joining was lost, and the broadcast came before the second: it was in line."""
     async with (
         Proxy(server.tcp_url) as proxy,
-        Coordinator(proxy.url, namespace=namespace) as there,
-        there.signal("deploy").subscribe(),
+        Coordinator(proxy.url, namespace=namespace) as elsewhere,
+        elsewhere.signal("deploy").subscribe(),
     ):
         proxy.hold_replies()
-        task = waiter(there)
+        task = waiter(elsewhere)
         await in_line(concert, 1)
         proxy.refuse()
         proxy.cut()
@@ -570,10 +566,10 @@ async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, c
     """Of a wait: it ends with the one payload that there is, and nothing is left."""
     number = 0
     while True:
-        async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as there:
+        async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as elsewhere:
             opened = proxy.opened
             proxy.cut_after_replies(number, lose_next=True)
-            task = waiter(there)
+            task = waiter(elsewhere)
 
             async def sent() -> bool:
                 return await concert.signal("deploy").notify(7)
@@ -581,7 +577,7 @@ async def test_link_may_break_at_any_reply(server: RealServer, namespace: str, c
             await eventually(sent)
             with anyio.fail_after(5):
                 assert await task == 7
-            await nothing_is_left(concert, there)
+            await nothing_is_left(concert, elsewhere)
             if proxy.opened <= opened + 1:  # the connection of broadcasts, and none again
                 break
             await proxy.heal()
@@ -613,7 +609,7 @@ async def wait_for_any(signal: Signal) -> None:
 @pytest.mark.parametrize("story", [wait, wait_for_a_time, wait_for_any])
 async def test_notification_of_one_cancelled_at_any_await_is_not_lost(
     concert: Coordinator,
-    there: Coordinator,
+    elsewhere: Coordinator,
     story: Callable[[Signal], Coroutine[Any, Any, None]],
     how: tuple[Moment, Means],
 ) -> None:
@@ -623,7 +619,7 @@ async def test_notification_of_one_cancelled_at_any_await_is_not_lost(
         heard: list[JSON] = []
 
         async def hear() -> None:
-            heard.append(await there.signal("deploy").wait())
+            heard.append(await elsewhere.signal("deploy").wait())
 
         async def victim_hears() -> None:
             await story(concert.signal("deploy"))
@@ -632,8 +628,8 @@ async def test_notification_of_one_cancelled_at_any_await_is_not_lost(
         victim = asyncio.create_task(cancel_at(number, how[0], victim_hears(), means=how[1]))
         await eventually(lambda: victim.done() or bool(concert._ref.session.lines._lines))
         follower = asyncio.create_task(hear())
-        await eventually(lambda: bool(there._ref.session.lines._lines))
-        assert await there.signal("deploy").notify(7)
+        await eventually(lambda: bool(elsewhere._ref.session.lines._lines))
+        assert await elsewhere.signal("deploy").notify(7)
         came_so_far = await victim
         await eventually(lambda: len(heard) == 1)
         follower.cancel()
@@ -642,7 +638,7 @@ async def test_notification_of_one_cancelled_at_any_await_is_not_lost(
 
     number = 1
     while await cancel_once(number):
-        await nothing_is_left(concert, there)
+        await nothing_is_left(concert, elsewhere)
         number += 1
     assert number > 2
 
@@ -676,12 +672,12 @@ async def test_cancellation_at_any_await_leaves_nothing(
 # Many.
 
 
-async def test_a_thousand_waiters_are_notified_once_each(concert: Coordinator, there: Coordinator) -> None:
+async def test_a_thousand_waiters_are_notified_once_each(concert: Coordinator, elsewhere: Coordinator) -> None:
     """In two processes, by two who notify at the same time."""
-    tasks = [waiter((concert, there)[number % 2]) for number in range(1000)]
+    tasks = [waiter((concert, elsewhere)[number % 2]) for number in range(1000)]
     await in_line(concert, 1000)
-    signals = (concert.signal("deploy"), there.signal("deploy"))
+    signals = (concert.signal("deploy"), elsewhere.signal("deploy"))
     assert all(await asyncio.gather(*(signals[number % 2].notify(number) for number in range(1000))))
     assert sorted(int(str(task)) for task in await asyncio.gather(*tasks)) == list(range(1000))
     assert not await signals[0].notify()
-    await nothing_is_left(concert, there)
+    await nothing_is_left(concert, elsewhere)

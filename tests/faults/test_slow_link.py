@@ -216,10 +216,10 @@ async def test_renewals_pass_what_is_large(
 ) -> None:
     """A lease outlives large puts of its own process, and so does a consumer of the same queue."""
     monkeypatch.setattr(channel_module, "_WINDOW", 100_000)
-    async with Coordinator(slow.url, namespace=namespace, timeout=4) as there:
-        queue = there.queue("big", ttl=1.0)
+    async with Coordinator(slow.url, namespace=namespace, timeout=4) as elsewhere:
+        queue = elsewhere.queue("big", ttl=1.0)
         await queue.put("first")
-        async with there.lock("door", ttl=1.0) as lease:
+        async with elsewhere.lock("door", ttl=1.0) as lease:
             delivery = await queue.get()
             await asyncio.gather(*(queue.put("x" * 150_000) for _ in range(12)))
             assert not lease.is_lost

@@ -41,13 +41,6 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def elsewhere(server: RealServer, concert: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
-    """A second session on the same server, as another process has it."""
-    async with Coordinator(server.url, namespace=namespace) as opened:
-        yield opened
-
-
-@pytest.fixture
 async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
     """A bad network to the common server."""
     async with Proxy(server.tcp_url) as opened:
