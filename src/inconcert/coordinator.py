@@ -1,4 +1,4 @@
-"""What users open: one object that owns the connection pool and the background work, and makes every primitive."""
+"""What users open: one object that owns the connections and the background work, and makes every primitive."""
 
 import asyncio
 import os
@@ -55,11 +55,11 @@ class CoordinatorOptions(TypedDict, total=False):
 
 
 class Coordinator(TaskCoordinator):
-    """The way of a process to one Redis or Valkey server, and the maker of everything that coordinates through it.
+    """One process's connection to a Redis or Valkey server, and the factory for every primitive that uses it.
 
-    Define it at module level, where it does no I/O, and open it once with `async with`; it may be opened in one asyncio
-    task and closed in another, and again later, on another event loop too.  Everything that it makes may be made before
-    it is open.  A process uses a handful of connections for it, whatever the number of coroutines.
+    Define it at module level, where it does no I/O, and open it once with `async with`.  It may be opened in one
+    asyncio task and closed in another, and reopened later, also on another event loop.  Primitives can be made before
+    it is open.  It uses a handful of connections per process, whatever the number of coroutines.
 
     ```python
     concert = Coordinator("redis://localhost:6379/0", namespace="shop")
@@ -73,17 +73,18 @@ class Coordinator(TaskCoordinator):
     not set itself: then `from_client`, `from_env` and `embedded` make the subclass, too.
 
     Args:
-        url: Which server: `redis://`, `rediss://` or `unix://`; `valkey://` and `valkeys://` are the first two.
-        namespace: What all keys begin with, 1 to 64 characters without space, colon or braces. Processes that are to
-            meet use the same one.
+        url: The server: `redis://`, `rediss://` or `unix://`; `valkey://` and `valkeys://` mean the first two.
+        namespace: Prefix of all keys, 1 to 64 characters without space, colon or braces. Processes that coordinate
+            with each other use the same one.
         timeout: How long a call may take, reconnecting included, in seconds. Waiting in line does not count.
-        signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs and items, all verify them, and what is
-            not signed with one of them is set aside, unread. None: nothing is signed, and no signature is looked at.
-        accept_unsigned: Whether what has no signature is taken although there are keys: while signing is introduced.
+        signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs and items, all verify them; a job or item
+            not signed with one of them is dead-lettered, unread. None: nothing is signed or verified.
+        accept_unsigned: Whether unsigned jobs and items are accepted although there are keys: while signing is being
+            introduced.
 
     Raises:
-        ValueError: The URL does not name a server without a doubt, `timeout` is out of range, or a key is no good.
-        InvalidName: The namespace is not one.
+        ValueError: `url` is not a valid server URL, `timeout` is out of range, or a signing key is invalid.
+        InvalidName: `namespace` is invalid.
     """
 
     def __init__(
@@ -108,10 +109,10 @@ class Coordinator(TaskCoordinator):
 
     @classmethod
     def from_client(cls, client: Client, **options: Unpack[CoordinatorOptions]) -> Self:
-        """Share the connection pool of a `redis.asyncio` client that you made, and that you close.
+        """Share the connection pool of a `redis.asyncio` client that you make and close.
 
-        Whatever the client is configured with is used: TLS, users, Sentinel, `fakeredis`.  Its retries are not: no
-        command of ours is sent again by it.
+        The client's configuration is used: TLS, users, Sentinel, `fakeredis`.  Its retries are not: it never resends a
+        command of the coordinator.
 
         Args:
             client: A `redis.asyncio.Redis`.
@@ -121,7 +122,7 @@ class Coordinator(TaskCoordinator):
 
     @classmethod
     def from_env(cls, *, accept_unsigned: bool = False) -> Self:
-        """For the server of `INCONCERT_URL`, or else `REDIS_URL`, in the namespace of `INCONCERT_NAMESPACE`.
+        """For the server of `INCONCERT_URL` or, if unset, `REDIS_URL`, in the namespace of `INCONCERT_NAMESPACE`.
 
         Jobs are signed if `INCONCERT_SIGNING_KEYS` is set, to a JSON object such as `{"2026-11": "secret"}`.
 
@@ -129,8 +130,8 @@ class Coordinator(TaskCoordinator):
             accept_unsigned: As for `Coordinator`.
 
         Raises:
-            ValueError: Neither variable is set, its URL does not name a server without a doubt, or the keys cannot be
-                read: they are no JSON object, or it is empty.
+            ValueError: Neither variable is set, its URL is not a valid server URL, or the signing keys are not a
+                JSON object or an empty one.
         """
         url = os.environ.get("INCONCERT_URL") or os.environ.get("REDIS_URL")
         if not url:
@@ -147,9 +148,9 @@ class Coordinator(TaskCoordinator):
 
     @classmethod
     def embedded(cls, data_dir: str | os.PathLike[str] | None = None, **options: Unpack[CoordinatorOptions]) -> Self:
-        """Start a private Valkey server with the coordinator, and stop it with the coordinator: no server to install.
+        """Start and stop a private Valkey server with the coordinator: no server to install.
 
-        It listens on a unix socket that only this user can reach, and ends with this process, however that ends.
+        It listens on a unix socket that only this user can reach, and ends with this process, even if it is killed.
         Other processes reach it through `url`.  Needs the extra `inconcert[embedded]`.
 
         Args:
@@ -220,7 +221,7 @@ class Coordinator(TaskCoordinator):
 
     @property
     def redis(self) -> Client:
-        """The shared `redis.asyncio` client, for commands of your own.
+        """The shared `redis.asyncio` client, for your own commands.
 
         Raises:
             NotConnected: The coordinator is not open.
@@ -231,7 +232,7 @@ class Coordinator(TaskCoordinator):
 
     @property
     def url(self) -> str | None:
-        """The server's URL without user name and password; None if it is not known, or not started yet."""
+        """The server's URL without user name and password; None if unknown or not started yet."""
         return self._source.url
 
     def lock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> Lock:
@@ -253,7 +254,7 @@ class Coordinator(TaskCoordinator):
         return RateLimiter(self._ref, name, limit, period, burst=burst)
 
     def rwlock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> RWLock:
-        """A lock that readers share and a writer has alone, first come first served. See `RWLock`."""
+        """A lock that readers share and a writer holds alone, first come first served. See `RWLock`."""
         return RWLock(self._ref, name, ttl=ttl, timeout=timeout)
 
     def election(
@@ -264,34 +265,34 @@ class Coordinator(TaskCoordinator):
         timeout: Seconds | None = None,
         candidate: str | None = None,
     ) -> Election:
-        """An election: one leader at a time, which stays until it ends or dies. See `Election`."""
+        """An election: one leader at a time, which leads until it resigns, ends or dies. See `Election`."""
         return Election(self._ref, name, ttl=ttl, timeout=timeout, candidate=candidate)
 
     def every(self, period: Seconds, *, name: str | None = None) -> Callable[[F], F]:
-        """Let one process at a time run a coroutine function at this period: `@concert.every(300)`.
+        """Run a coroutine function periodically, in one process at a time: `@concert.every(300)`.
 
         It runs while the coordinator is open, in one of all processes that have registered it; another takes over when
-        that one ends or dies.  The first run is at once.  From then on runs begin at least a period apart by the
-        server's clock, whoever leads and however often the service restarts.  One that is late, because the run before
-        it was long, begins at once, and those missed are left out.  An exception is logged, and the next run comes when
-        it is due.  The function is cancelled when its process loses the lead, and when the coordinator closes.
+        that one ends or dies.  The first run is immediate.  From then on runs begin at least a period apart by the
+        server's clock, whichever process leads and however often the service restarts.  A run that is late, because the
+        previous one was long, begins at once, and missed runs are skipped.  An exception is logged, and the next run
+        comes when it is due.  The function is cancelled when its process loses the lead or the coordinator closes.
 
-        Use it for what need not happen each time: a run that dies with its process is not repeated.  For work that must
-        be done, let it enqueue a task.
+        Use it for work that need not happen every time: a run that dies with its process is not repeated.  For work
+        that must be done, let it enqueue a task.
 
         Args:
-            period: From the beginning of one run to that of the next, in seconds.
-            name: What all processes know it by; by default its module and qualified name.
+            period: Time from the start of one run to the start of the next, in seconds.
+            name: Its name in all processes; by default its module and qualified name.
 
         Returns:
-            What registers a coroutine function without parameters, and returns it unchanged.
+            A decorator that registers a coroutine function without parameters, and returns it unchanged.
 
         Raises:
-            TypeError: It is not a coroutine function, or needs arguments.
-            ValueError: One of this name is registered already, or `period` is not above 0.
+            TypeError: The function is not a coroutine function, or needs arguments.
+            ValueError: This name is already registered, or `period` is not above 0.
             InvalidName: The name is empty or longer than 512 bytes.
 
-        Cost: 1 round trip for each run, and 1 for each time to wait for; renewals as for an election.
+        Cost: 1 round trip for each run, and 1 for each wait; renewals as for an election.
         """
 
         def register(function: F) -> F:
@@ -301,7 +302,7 @@ class Coordinator(TaskCoordinator):
         return register
 
     def event(self, name: str, *, ttl: Seconds = EVENT_TTL) -> Event:
-        """An event: lets everyone pass while it is set. See `Event`."""
+        """An event: releases every waiter while it is set. See `Event`."""
         return Event(self._ref, name, ttl=ttl)
 
     def latch(self, name: str, count: int, *, ttl: Seconds = LATCH_TTL) -> Latch:
@@ -311,15 +312,15 @@ class Coordinator(TaskCoordinator):
     def barrier(
         self, name: str, parties: int, *, ttl: Seconds = BARRIER_TTL, timeout: Seconds | None = None
     ) -> Barrier:
-        """A barrier: lets its parties pass when all have arrived, round after round. See `Barrier`."""
+        """A barrier: releases its parties when all have arrived, round after round. See `Barrier`."""
         return Barrier(self._ref, name, parties, ttl=ttl, timeout=timeout)
 
     def signal(self, name: str) -> Signal:
-        """A signal: wakes all who wait for it, or the one who has waited longest. See `Signal`."""
+        """A signal: wakes all its waiters, or the one that has waited longest. See `Signal`."""
         return Signal(self._ref, name)
 
     def signals(self, pattern: str) -> Signals:
-        """All signals whose names fit a glob, such as `deploy.*`, to subscribe to. See `Signals`."""
+        """All signals whose names match a glob, such as `deploy.*`, to subscribe to. See `Signals`."""
         return Signals(self._ref, pattern)
 
     def queue(
@@ -332,7 +333,7 @@ class Coordinator(TaskCoordinator):
         maxsize: int | None = None,
         delivery: Guarantee = "at_least_once",
     ) -> Queue:
-        """A queue of items: each goes to one who gets, and comes back unless it is acknowledged. See `Queue`."""
+        """A queue of items: each goes to one consumer, and is requeued unless it is acknowledged. See `Queue`."""
         return Queue(
             self._ref,
             self._getters,
@@ -352,12 +353,12 @@ class Coordinator(TaskCoordinator):
         max_messages: int = MAX_MESSAGES,
         max_age: Seconds | None = None,
     ) -> Mailbox:
-        """A mailbox: messages for one recipient, kept while they are away. See `Mailbox`."""
+        """A mailbox: messages for one recipient, kept while it is away. See `Mailbox`."""
         return Mailbox(self._ref, name, ttl=ttl, max_messages=max_messages, max_age=max_age)
 
     @property
     def chat(self) -> Chats:
-        """Group chats, read by each member at their own pace. See `Chats`."""
+        """Group chats, read by each member at its own pace. See `Chats`."""
         return self._chat
 
     def index(

@@ -1,7 +1,7 @@
-"""A lock that one holder at a time can have, among all processes on one server.
+"""A lock with one holder at a time, among all processes on one server.
 
-`Lock` keeps no state of a holder: acquiring returns a `Lease`, and the lease is what gets renewed, released, or shown
-to the guarded resource.  Many tasks may share one `Lock`.
+A `Lock` keeps no state of a holder: acquiring returns a `Lease`, which is what gets renewed, released, or shown to the
+guarded resource.  Many tasks may share one `Lock`.
 """
 
 from inconcert._core.lease import Grant, Lease
@@ -17,10 +17,10 @@ DEFAULT_TTL = 30.0  # seconds; outlasts a long garbage collection or a slow depl
 class Lock(Permits[Lease]):
     """Mutual exclusion with a lease: a dead holder blocks others only until its lease lapses.
 
-    Those who wait are served in the order in which the server saw them, across all processes, and send nothing while
-    they wait.  The lease is renewed in the background; if it is lost, the body of `async with` is cancelled and
-    `LeaseLost` is raised.  A lease is not a proof against a paused process: pass `Lease.fencing_token` on to what the
-    lock protects.
+    Waiters are served in the order in which the server saw them, across all processes, and send nothing while they
+    wait.  The lease is renewed in the background; if it is lost, the body of `async with` is cancelled and `LeaseLost`
+    is raised.  A lease does not protect against a paused process: pass `Lease.fencing_token` on to the resource that
+    the lock protects.
 
     Use it where work must not be done twice at the same time.  For up to N at a time use `Coordinator.semaphore`.
     The lock is not reentrant: a task that holds it and acquires it again waits for itself.
@@ -33,10 +33,10 @@ class Lock(Permits[Lease]):
     ```
 
     Args:
-        ref: The way to the open session.
+        ref: Refers to the open session.
         name: Which lock. The same name in the same namespace is the same lock, on any machine.
         ttl: Life of a lease between renewals, in seconds.
-        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever, 0 tries once.
+        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
 
     Raises:
         ValueError: `ttl` is not above 0, or `timeout` is below 0.

@@ -1,4 +1,4 @@
-"""Several locks as one: all of them or none, taken in an order in which nobody waits for each other."""
+"""Several locks as one: all of them or none, acquired in an order that cannot deadlock."""
 
 import asyncio
 import time
@@ -26,19 +26,18 @@ __all__ = ["Leases", "Locks"]
 _ACQUIRE = load("locks/acquire").bind()
 _RELEASE = load("permits/release").bind(PermitKeys)
 
-_MOST = 100  # locks at once: one script takes them all, and the server does nothing else meanwhile
+_MOST = 100  # locks at once: one script acquires them all, and the server does nothing else meanwhile
 
 
 class Locks(Acquirable["Leases"]):
-    """Mutual exclusion on several names at once; the same locks as `Coordinator.lock` gives one by one.
+    """Mutual exclusion on several names at once; the same locks that `Coordinator.lock` makes one by one.
 
-    If all are free and nobody waits for any of them, they are taken in one step.  Else they are taken one after the
-    other, in the order of their names, from the lines in which those stand who want a single one.  Everybody takes them
-    in this order, so nobody waits in a circle; and everybody keeps a place in line, so nobody waits for ever.
+    If all are free and have no waiters, they are acquired in one step.  Otherwise they are acquired one by one in name
+    order, each through that lock's own line.  Every caller uses this order, so there is no deadlock, and every waiter
+    keeps its place in line, so none starves.
 
-    Use it where one step touches several things, such as a transfer between two accounts.  A task that holds one of the
-    locks already waits for itself, and one that takes single locks one inside the other, in an order of its own, may
-    wait for another in a circle.
+    Use it where one step touches several things, such as a transfer between two accounts.  A task that already holds
+    one of the locks waits for itself, and a task that nests single locks in another order may deadlock with others.
 
     Made by `Coordinator.locks`:
 
@@ -48,15 +47,14 @@ class Locks(Acquirable["Leases"]):
     ```
 
     Args:
-        ref: The way to the open session.
+        ref: Refers to the open session.
         names: Which locks, 1 to 100; the order does not matter.
         ttl: Life of each lease between renewals, in seconds.
-        timeout: Longest wait of `async with` and `acquire()` for all of them, in seconds; None waits for ever, 0 tries
+        timeout: Longest wait of `async with` and `acquire()` for all of them, in seconds; None waits forever, 0 tries
             once.
 
     Raises:
-        ValueError: There is no name, one that comes twice, or more than 100; `ttl` is not above 0, or `timeout` is
-            below 0.
+        ValueError: There is no name, a name twice, or more than 100; `ttl` is not above 0, or `timeout` is below 0.
         InvalidName: A name is empty or longer than 512 bytes.
     """
 
@@ -82,7 +80,7 @@ class Locks(Acquirable["Leases"]):
         return self._ref.session.channel.trouble(since)
 
     async def _take_at_once(self) -> "Leases | None":
-        """Take all of them in one step, if every one is free; None if not, or if the grant came too late to act on."""
+        """Acquire all of them in one step; None if one is not free, or if the grant came too late to be used."""
         session = self._ref.session
         await session.channel.has_room()
         holders = [session.new_address() for _ in self._keys]
@@ -99,7 +97,7 @@ class Locks(Acquirable["Leases"]):
             attempt.leave()
         if not tokens:
             return None
-        if time.monotonic() >= deadline:  # they were granted while we could not act on it
+        if time.monotonic() >= deadline:  # the grant came while this process could not use it
             attempt.withdraw()
             return None
         grants = [Grant(holder, token, deadline) for holder, token in zip(holders, tokens, strict=True)]
@@ -110,7 +108,7 @@ class Locks(Acquirable["Leases"]):
         return Lease(session, "lock", name, keys=self._keys[name], ttl=self._ttl, grant=grant)
 
     async def _take_in_turn(self) -> "Leases | None":
-        """Take one after the other, waiting for each; None if one was lost while the next was waited for."""
+        """Acquire one after the other, waiting for each; None if one was lost while waiting for the next."""
         taken: dict[str, Lease] = {}
         try:
             for name in sorted(self._keys):
@@ -126,11 +124,11 @@ class Locks(Acquirable["Leases"]):
 
 
 class _Attempt(Call):
-    """One who takes all at once: sent away if the coordinator closes meanwhile, as those are who wait in line.
+    """A request for all locks in one step; it fails if the coordinator closes meanwhile, as a wait in line does.
 
     Args:
         session: The open session.
-        locks: The keys of each lock, by the holder that it is asked for with.
+        locks: The keys of each lock, by the holder that requests it.
         ttl: Life of each lease, in seconds.
     """
 
@@ -145,18 +143,18 @@ class _Attempt(Call):
         self._sent_away: InconcertError | None = None
 
     def ask(self) -> None:
-        """Ask for all of them."""
+        """Request all of them."""
         self._session.inbox.register(self._address, self)
         self._session.channel.submit(self)
 
     def tokens(self) -> Reply:
-        """What the script has answered."""
+        """The script's reply."""
         if self._sent_away is not None:
-            raise self._sent_away.with_traceback(None)  # many raise this one
+            raise self._sent_away.with_traceback(None)  # raised many times
         return self.result()
 
     def withdraw(self) -> None:
-        """Give back what was granted, or may have been."""
+        """Release what was granted, or may have been."""
         session = self._session
         if self.sends and not self._is_withdrawn and not session.channel.is_closed:
             self._is_withdrawn = True
@@ -165,16 +163,16 @@ class _Attempt(Call):
                 session.channel.submit(ReleaseCall(session.lines, command))
 
     def leave(self) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self._session.inbox.unregister(self._address)
 
-    # What it is told.
+    # Called by the inbox.
 
     def on_message(self, text: str) -> None:
-        """Nothing is handed to one who stands in no line."""
+        """Nothing to do: nothing is handed over outside a line."""
 
     def recheck(self) -> None:
-        """Nor has it missed anything: the reply will come."""
+        """Nothing to do: no message is due, only the reply."""
 
     def closed(self, error: InconcertError) -> None:
         self._sent_away = error
@@ -183,7 +181,7 @@ class _Attempt(Call):
 
 
 class Leases(Mapping[str, Lease]):
-    """What `Locks` are acquired as: the `Lease` of each name, `leases["account:1"]`, in the order that was given.
+    """The result of acquiring `Locks`: the `Lease` of each name, `leases["account:1"]`, in the given order.
 
     Each is renewed and fenced on its own.  If one is lost, the body of `async with` is cancelled and `LeaseLost` is
     raised; the others are released.
@@ -206,7 +204,7 @@ class Leases(Mapping[str, Lease]):
 
     @property
     def fencing_tokens(self) -> dict[str, int]:
-        """The `Lease.fencing_token` of each name: give each to the resource that its lock protects."""
+        """The `Lease.fencing_token` of each name: pass each to the resource that its lock protects."""
         return {name: lease.fencing_token for name, lease in self.items()}
 
     @property
@@ -220,7 +218,7 @@ class Leases(Mapping[str, Lease]):
         return any(lease.is_lost for lease in self.values())
 
     async def lost(self) -> None:
-        """Wait until one of them is lost: for leases without a body. Never returns if they are released first."""
+        """Wait until one of them is lost, for leases without a body. Never returns if they are released first."""
         async with anyio.create_task_group() as group:
 
             async def watch(lease: Lease) -> None:
@@ -231,50 +229,50 @@ class Leases(Mapping[str, Lease]):
                 group.start_soon(watch, lease)
 
     async def renew(self) -> None:
-        """Make all of them last a full ttl from now. The background does so by itself.
+        """Make all of them last a full ttl from now. This happens in the background anyway.
 
         Raises:
             LeaseLost: One has lapsed.
-            NotHeld: One was released before.
-            OutcomeUnknown: The server did not answer; the background tries again until the deadline.
+            NotHeld: One was already released.
+            OutcomeUnknown: The server did not answer; background renewal continues until the deadline.
 
         Cost: 1 round trip for all together.
         """
         await _at_once(lease.renew() for lease in self.values())
 
     async def release(self) -> None:
-        """Give all of them back, whatever became of one. Cancelled meanwhile, it ends first.
+        """Release all of them, even if one fails. If cancelled, it completes first.
 
         Raises:
-            LeaseLost: One had lapsed before; another may hold it now.
-            NotHeld: One was released before.
-            OutcomeUnknown: The server did not answer; the leases lapse by themselves.
+            LeaseLost: One had already lapsed; another may hold it now.
+            NotHeld: One was already released.
+            OutcomeUnknown: The server did not answer; the leases lapse automatically.
 
-        Cost: 1 round trip for all together, and 1 message for each that someone waits for.
+        Cost: 1 round trip for all together, and 1 message for each that has waiters.
         """
         await run_shielded(_at_once(lease.release() for lease in self.values()))
 
-    # For what acquires them.
+    # Called by `Acquirable`.
 
     def let_go(self) -> None:
-        """Release all of them without waiting for the replies: their caller has gone."""
+        """Release all of them without waiting for the replies: their caller was cancelled."""
         for lease in self.values():
             lease.let_go()
 
     def enter(self) -> None:
-        """Begin a body, which is cancelled when one of them is lost."""
+        """Begin a body; it is cancelled when one of them is lost."""
         for lease in self.values():
             lease.enter()
 
     async def exit(self, error: BaseException | None) -> None:
-        """End a body: release all, and tell of a loss if the body has nothing worse to tell."""
-        # All bodies first: one that were stopped during the releases would cancel us.
+        """End a body: release all, and report a loss unless the body raised something worse."""
+        # End all bodies first: a body stopped during the releases would cancel us.
         ended = [(lease, lease.end_body(error)) for lease in self.values()]
         await run_shielded(_at_once(lease.conclude(error, was_stopped=was_stopped) for lease, was_stopped in ended))
 
 
 async def _at_once(steps: Iterable[Coroutine[object, object, None]]) -> None:
-    """Take steps at the same time, all to their end, and raise what the first of those that failed has raised."""
+    """Run steps concurrently, all to their end, and raise the error of the first that failed."""
     for outcome in await asyncio.gather(*steps, return_exceptions=True):
         if outcome is not None:
             raise outcome

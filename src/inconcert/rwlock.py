@@ -1,4 +1,4 @@
-"""A lock that many readers may hold at once, or one writer alone, among all processes on one server."""
+"""A lock that many readers can hold at once, or one writer alone, among all processes on one server."""
 
 from inconcert._core.lease import Grant, Lease, PermitKeys
 from inconcert._core.line import ReleaseCall
@@ -15,20 +15,20 @@ DEFAULT_TTL = 30.0  # seconds; as for a lock
 
 _DOWNGRADE = load("permits/downgrade").bind(PermitKeys)
 
-_READERS = 100_000  # at once; a server would spend long on those who died
-_ALONE = "w"  # what a writer's holder ends in
+_READERS = 100_000  # at once; with more, the server would spend long on dead holders
+_ALONE = "w"  # suffix of a writer's holder
 
 
 class RWLock:
     """Readers together, or one writer alone, each under a lease of its own.
 
-    Readers and writers stand in one line and are served in the order in which the server saw them: readers who are next
-    to each other in line enter together, and a writer who waits keeps later readers out, so neither side starves.
+    Readers and writers wait in one line and are served in the order in which the server saw them: readers next to each
+    other in line enter together, and a waiting writer keeps later readers out, so neither side starves.
 
-    Use it for what is read far more often than written, and read for long: entering and leaving cost a round trip each,
-    as with a plain lock, so for short steps little is gained.
+    Use it for things that are read far more often than written, and for long: entering and leaving cost a round trip
+    each, as with a plain lock, so short steps gain little.
 
-    It is not reentrant, and a reader cannot become a writer: two who tried would wait for each other for ever.  A
+    It is not reentrant, and a reader cannot become a writer: two that tried would wait for each other forever.  A
     writer can become a reader, with `WriteLease.downgrade`.
 
     Made by `Coordinator.rwlock`:
@@ -42,10 +42,10 @@ class RWLock:
     ```
 
     Args:
-        ref: The way to the open session.
+        ref: Refers to the open session.
         name: Which lock. The same name in the same namespace is the same lock, on any machine.
         ttl: Life of a lease between renewals, in seconds.
-        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever, 0 tries once.
+        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
 
     Raises:
         ValueError: `ttl` is not above 0, or `timeout` is below 0.
@@ -72,7 +72,7 @@ class RWLock:
 
 
 class _Side(Permits[LeaseT_co]):
-    """One side of a reader-writer lock. Its `holders` are those of this side, its `waiters` those of both."""
+    """One side of a reader-writer lock. `holders` are of this side only, `waiters` of both."""
 
     def __init__(
         self, ref: SessionRef, name: str, *, limit: int, ttl: Seconds, timeout: Seconds | None, mark: str
@@ -80,7 +80,7 @@ class _Side(Permits[LeaseT_co]):
         super().__init__(ref, "rwlock", name, limit=limit, ttl=ttl, timeout=timeout, mark=mark)
 
     async def locked(self) -> bool:
-        """Whether `acquire` would wait: the other side holds, or others wait already.
+        """Whether `acquire` would wait: the other side holds the lock, or others already wait.
 
         Cost: 1 round trip.
         """
@@ -88,7 +88,7 @@ class _Side(Permits[LeaseT_co]):
         return bool(waiting or held >= self._terms.limit or (held and holders[0].endswith(_ALONE.encode())))
 
     async def holders(self) -> list[str]:
-        """Who holds this side now: the `Lease.holder` of each, in the order in which their leases end; at most 1,000.
+        """The `Lease.holder` of each holder of this side, in the order in which their leases end; at most 1,000.
 
         Cost: 1 round trip.
         """
@@ -96,7 +96,7 @@ class _Side(Permits[LeaseT_co]):
 
 
 class ReadLock(_Side[Lease]):
-    """The readers' side of an `RWLock`: any number of readers at once, up to 100,000, and no writer beside them.
+    """The readers' side of an `RWLock`: up to 100,000 readers at once, and no writer beside them.
 
     `holders()` are the readers; `waiters()` counts readers and writers.  Made by `RWLock.read`.
     """
@@ -122,21 +122,21 @@ class WriteLock(_Side["WriteLease"]):
 
 
 class WriteLease(Lease):
-    """A writer's lease, which can become a reader's."""
+    """A writer's lease, which can be downgraded to a reader's."""
 
     __slots__ = ()
 
     async def downgrade(self) -> None:
-        """Go on as a reader, without letting go: no other writer comes in between. Readers next in line enter now.
+        """Continue as a reader, without releasing: no other writer comes in between. Readers next in line enter now.
 
-        The lease stays what it is, with its body and its fencing token, under a new `holder`.  Nothing happens if it is
-        a reader's already.
+        The lease keeps its body and its fencing token, and gets a new `holder`.  Does nothing if it is already a
+        reader's.
 
         Raises:
-            LeaseLost: It had lapsed before.
-            NotHeld: It was released before.
-            Unavailable: The server could not be asked; it is still the writer's.
-            OutcomeUnknown: The server did not answer; if others do not read beside it now, it is lost soon.
+            LeaseLost: It had already lapsed.
+            NotHeld: It was already released.
+            Unavailable: The server could not be reached; the lease is still the writer's.
+            OutcomeUnknown: The server did not answer; either readers may enter beside the lease, or it is lost soon.
 
         Cost: 1 round trip, and 1 message for each process whose readers enter.
         """
@@ -145,31 +145,31 @@ class WriteLease(Lease):
             return
         call = _Downgrade(self, self._session, self._keys, self.holder.removesuffix(_ALONE))
         self._session.channel.submit(call)
-        self.go_on_as(call.reader)  # all that is sent from here on comes after it
+        self.go_on_as(call.reader)  # everything sent from here on comes after it
         await call
         if self.is_lost:
             raise self._loss()
 
-    # For its downgrade.
+    # Called by its downgrade.
 
     def go_on_as(self, holder: str) -> None:
-        """Be renewed and released under this name from now on."""
+        """Renew and release under this holder from now on."""
         if not (self._is_lost or self._is_released):
             self._renewal.remove(self)
             self.holder = holder
             self._keep_until(self.deadline)
 
     def downgraded(self, *, is_held: bool) -> None:
-        """Take note of how a downgrade has ended on the server."""
+        """Record the outcome of a downgrade."""
         if not is_held:
             self.renewed(is_held=False, asked_at=0.0)
         elif self._is_released:
-            # After a SCRIPT FLUSH it is sent again, behind a release that found nothing yet.
+            # After a SCRIPT FLUSH the downgrade is sent again, behind a release that found nothing yet.
             self.let_go()
 
 
 class _Downgrade(ReleaseCall):
-    """A downgrade under way; its outcome counts even if its caller has gone."""
+    """A downgrade under way; its outcome counts even if its caller was cancelled."""
 
     __slots__ = ("_lease", "_writer", "reader")
 

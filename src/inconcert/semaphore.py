@@ -1,4 +1,4 @@
-"""A semaphore: up to so many holders at a time, among all processes on one server."""
+"""A semaphore: up to a limit of holders at a time, among all processes on one server."""
 
 from inconcert._core.lease import Grant, Lease
 from inconcert._core.permits import Permits
@@ -9,18 +9,17 @@ from inconcert._rules.limits import whole
 __all__ = ["Semaphore"]
 
 DEFAULT_TTL = 30.0  # seconds; as for a lock
-_MOST = 100_000  # permits; more is no limit, and a server would spend long on those who died
+_MOST = 100_000  # permits; a higher limit bounds nothing, and the server would spend long on dead holders
 
 
 class Semaphore(Permits[Lease]):
-    """So many permits, each under a lease of its own: a dead holder's permit comes back when its lease lapses.
+    """A limited number of permits, each under its own lease: a dead holder's permit is free when its lease lapses.
 
-    Fair and strict: never more than `limit` holders by the server's clock, and those who wait are served in the order
-    in which the server saw them.  Each caller is judged by its own `limit`, so that a limit can change in a rolling
-    release.
+    Fair and strict: never more than `limit` holders by the server's clock, and waiters are served in the order in which
+    the server saw them.  Each caller is judged by its own `limit`, so that a limit can change in a rolling release.
 
-    Use it to bound how many do a thing at once, such as calls to a payment provider.  To bound how many begin
-    per second, use `Coordinator.rate_limiter`.
+    Use it to bound how many do something at once, such as calls to a payment provider.  To bound how many begin per
+    second, use `Coordinator.rate_limiter`.
 
     Made by `Coordinator.semaphore`:
 
@@ -30,11 +29,11 @@ class Semaphore(Permits[Lease]):
     ```
 
     Args:
-        ref: The way to the open session.
+        ref: Refers to the open session.
         name: Which semaphore. The same name in the same namespace is the same semaphore, on any machine.
         limit: How many holders there may be at once, 1 to 100,000.
         ttl: Life of a lease between renewals, in seconds.
-        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever, 0 tries once.
+        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
 
     Raises:
         ValueError: `limit` or `ttl` is not above 0, or `timeout` is below 0.

@@ -133,7 +133,7 @@ async def test_job_that_ends_the_process_has_crashed_it(concert: Coordinator) ->
     async with start(concert, "worker", SERVICE) as child:
         put = await concert.enqueue("exit")
         assert await child.wait() == 1
-        assert "a job has ended this process with SystemExit(2)" in child.errors()
+        assert "a job ended this process with SystemExit(2)" in child.errors()
     ledger = await ledger_of(concert)
     assert list(ledger.claimed.values()) == [[put.id]]
     assert len(ledger.workers) == 1  # until its heartbeat lapses; then the crash is counted
@@ -203,7 +203,7 @@ async def test_changed_code_is_loaded(concert: Coordinator, tmp_path: Path) -> N
         await concert.enqueue("t")
         await child.wait_for("old")
         module.write_text("import nothing_like_that")
-        await eventually(lambda: "waits for a change" in child.errors())
+        await eventually(lambda: "waiting for a change" in child.errors())
         module.write_text(code.replace("VERSION", "new"))
         await child.wait_for("new")
         assert "to end" not in child.errors()  # what ran went back at once
@@ -332,7 +332,7 @@ def ask(concert: Coordinator | None, *args: str, url: str | None = None) -> subp
         ("tests.support.nowhere:concert", "there is no module 'tests.support.nowhere'"),
         ("nowhere.at.all:concert", "there is no module 'nowhere'"),
         ("tests.support.service:nothing", "module 'tests.support.service' has no 'nothing'"),
-        ("tests.support.service:wait", "'tests.support.service:wait' is 'Task' and no Coordinator"),
+        ("tests.support.service:wait", "'tests.support.service:wait' is 'Task' and not a Coordinator"),
     ],
 )
 def test_bad_target_is_named(target: str, why: str) -> None:

@@ -8,10 +8,10 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command that the arguments of this process ask for."""
     try:
-        from inconcert.cli.commands import app  # noqa: PLC0415 - only here can it be said what is missing
+        from inconcert.cli.commands import app  # noqa: PLC0415 - so that a missing extra can be reported
     except ModuleNotFoundError as error:
         if error.name != "typer":
             raise
         print("inconcert: the command line needs typer; run  pip install 'inconcert[cli]'", file=sys.stderr)  # noqa: T201
-        sys.exit(2)  # as for all that ends the same way each time
+        sys.exit(2)  # as for every error that a restart does not mend
     app()

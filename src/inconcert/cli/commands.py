@@ -1,4 +1,4 @@
-"""What can be typed: the commands, their options, and what is said when they are wrong."""
+"""The commands, their options, and the errors for wrong ones."""
 
 import asyncio
 import json
@@ -32,13 +32,13 @@ __all__ = ["app"]
 _log = logging.getLogger("inconcert.cli")
 
 _LINE = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
-_FAILED = 1  # exit code: it could not do what it was asked to, and may another time
+_FAILED = 1  # exit code: the command failed, and may succeed another time
 _NOBODYS_QUEUE = "inconcert health"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 Target = Annotated[
-    str, typer.Argument(metavar="MODULE:ATTR", help="Where the Coordinator is, for example shop.app:concert.")
+    str, typer.Argument(metavar="MODULE:ATTR", help="Location of the Coordinator, for example shop.app:concert.")
 ]
 
 
@@ -75,16 +75,16 @@ def worker(
     queues: Annotated[str, typer.Option(help="Separated by commas, the most urgent first.")] = DEFAULT_QUEUE,
     weights: Annotated[
         str | None,
-        typer.Option(help="A number for each queue, 6,3,1, so that each gets its share.", show_default="strict"),
+        typer.Option(help="One number per queue, such as 6,3,1, for each queue's share.", show_default="strict"),
     ] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="How many jobs may run at once in each process.")] = 100,
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds that running jobs have to end in after SIGTERM or Ctrl-C.")
+        float, typer.Option(min=0, help="Seconds that running jobs have to end after SIGTERM or Ctrl-C.")
     ] = DEFAULT_GRACE,
     burst: Annotated[bool, typer.Option("--burst", help="End when the queues are empty.")] = False,
     processes: Annotated[int, typer.Option(min=1, help="How many worker processes.")] = 1,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Start again when a .py file here changes. For development.")
+        bool, typer.Option("--reload", help="Restart when a .py file here changes. For development.")
     ] = False,
     uvloop: Annotated[bool, typer.Option("--uvloop", help="Use uvloop's event loop.")] = False,
     log_level: Annotated[
@@ -93,7 +93,7 @@ def worker(
     ] = None,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Run jobs until SIGTERM or Ctrl-C: running ones then have the grace to end, a second signal ends them at once."""
+    """Run jobs until SIGTERM or Ctrl-C: running jobs then have the grace to end; a second signal stops them at once."""
     names = _names(queues)
     if reload and find_spec("watchfiles") is None:
         _refuse("--reload needs watchfiles; run  pip install 'inconcert[reload]'")
@@ -127,11 +127,11 @@ def health(
     target: Target,
     *,
     queues: Annotated[
-        str | None, typer.Option(help="Separated by commas: say how much work these have, too.", show_default="none")
+        str | None, typer.Option(help="Separated by commas: also report how much work these have.", show_default="none")
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until the server must have answered.")] = 5.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that the server may take to answer.")] = 5.0,
 ) -> None:
-    """Exit with 0 if a worker could claim jobs now, else with 1, and say so in a line of JSON."""
+    """Exit with 0 if a worker could claim jobs now, otherwise with 1, and print the state as a line of JSON."""
     concert = _load(target)
     _log_to_stderr(None)
     names = _names(queues) if queues is not None else []
@@ -139,7 +139,7 @@ def health(
         concert.consume(_NOBODYS_QUEUE, *names)
     except ValueError as error:
         _refuse(str(error))
-    logging.getLogger("inconcert").setLevel(logging.CRITICAL)  # the line says it
+    logging.getLogger("inconcert").setLevel(logging.CRITICAL)  # the line of JSON has it
     started_at = time.monotonic()
     state: dict[str, object] = {"status": "ok"}
     try:
@@ -155,7 +155,7 @@ def health(
 
 
 async def _claim_nothing(concert: Coordinator, queues: list[str], timeout: float) -> dict[str, object]:
-    """Live as a worker for a moment: its heartbeat and its claim are what any worker needs. Returns the stats."""
+    """Be a worker for a moment: send a heartbeat and a claim, which any worker needs. Returns the stats."""
     with anyio.fail_after(timeout):
         async with concert:
             async with concert.consume(_NOBODYS_QUEUE) as jobs:
@@ -187,7 +187,7 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _log_to_stderr(level: LogLevel | None) -> None:
-    """Unless the user's module has set up its own logging: then only a level that is given counts, for our loggers."""
+    """Log to stderr. If the user's module has set up logging, only set a given level on inconcert's loggers."""
     logging.basicConfig(level=(level or LogLevel.INFO).upper(), format=_LINE)
     if level is not None:
         logging.getLogger("inconcert").setLevel(level.upper())
@@ -200,9 +200,9 @@ def _run(work: Coroutine[object, object, None], *, uvloop: bool) -> None:
             try:
                 runner.run(work)
             except (SystemExit, KeyboardInterrupt) as error:  # raised by a job, in an asyncio task of its own
-                _log.critical("a job has ended this process with %r; that counts as a crash", error)
+                _log.critical("a job ended this process with %r; this counts as a crash", error)
                 logging.shutdown()
-                os._exit(_FAILED)  # giving it back would not count, so it would end one process after the other
+                os._exit(_FAILED)  # a requeued job does not count as crashed, so it would end one process after another
     except ImportError as error:  # an extra is missing
         _refuse(str(error))
     except InconcertError as error:

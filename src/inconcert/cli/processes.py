@@ -1,4 +1,4 @@
-"""The parent of worker processes: it starts them again when they die, and passes on what it is asked to do."""
+"""The parent of worker processes: it restarts them when they die, and passes signals on as orders."""
 
 import asyncio
 import logging
@@ -17,9 +17,9 @@ __all__ = ["CANNOT_START", "Parent"]
 
 _log = logging.getLogger("inconcert.cli")
 
-CANNOT_START = 2  # exit code of a process that would end the same way each time
+CANNOT_START = 2  # exit code of a process that would fail the same way each time
 
-_LONGEST_PAUSE = 30.0  # seconds before a process that died is started again
+_LONGEST_PAUSE = 30.0  # seconds before a process that died is restarted
 _STEADY = 60.0  # seconds of life after which earlier deaths are forgotten
 
 
@@ -29,8 +29,8 @@ class Parent:
     Args:
         command: What each of them runs; the number of the pipe for its orders is added.
         count: How many.
-        burst: Whether one that has ended by itself is not started again.
-        watch: Start them again when a `.py` file in this folder changes; None for not.
+        burst: Whether a process that ended by itself stays ended.
+        watch: Restart them when a `.py` file in this folder changes; None to watch nothing.
     """
 
     def __init__(self, command: Sequence[str], count: int, *, burst: bool, watch: Path | None) -> None:
@@ -38,13 +38,13 @@ class Parent:
         self._count = count
         self._burst = burst
         self._watch = watch
-        self._children: dict[Process, int] = {}  # and where its orders are written to
-        self._orders = b""  # what the parent itself was asked to do
-        self._news = asyncio.Event()  # of an order, or of a change of the code; another one after each change
+        self._children: dict[Process, int] = {}  # and the pipe for its orders
+        self._orders = b""  # what the parent itself was ordered to do
+        self._news = asyncio.Event()  # an order, or a change of the code; replaced after each change
         self._exit_code = 0
 
     async def run(self) -> int:
-        """Start the processes, and return an exit code when all have ended: 0 if they ended in good order."""
+        """Start the processes, and return an exit code when all have ended: 0 if all ended in good order."""
         loop = asyncio.get_running_loop()
         for signal in SIGNALS:
             loop.add_signal_handler(signal, self._signalled)
@@ -58,7 +58,7 @@ class Parent:
         return self._exit_code
 
     def _signalled(self) -> None:
-        """The first signal drains, the second gives everything back at once, the third kills."""
+        """The first signal drains, the second requeues everything at once, the third kills."""
         if NOW in self._orders:
             for child in self._children:
                 child.kill()
@@ -77,7 +77,7 @@ class Parent:
         while not self._orders:
             news, started_at = self._news, time.monotonic()
             code = await self._run_one(number)
-            if news.is_set():  # it was told to end
+            if news.is_set():  # it was ordered to end
                 deaths = 0
             elif code == 0 and self._burst:
                 break
@@ -91,7 +91,7 @@ class Parent:
     async def _pause(self, number: int, code: int, deaths: int, news: asyncio.Event) -> None:
         if code == CANNOT_START:
             pause = None
-            _log.error("worker process %d cannot start; it waits for a change of the code", number)
+            _log.error("worker process %d cannot start; waiting for a change of the code", number)
         else:
             pause = backoff(deaths, random.random(), first=1.0, most=_LONGEST_PAUSE)
             _log.error("worker process %d ended with %d; another starts in %.1f s", number, code, pause)
@@ -107,7 +107,7 @@ class Parent:
             os.close(orders)
         _log.info("worker process %d started, pid %d", number, child.pid)
         self._children[child] = pipe
-        if self._orders:  # given while it was started
+        if self._orders:  # received while it was starting
             _tell(pipe, self._orders)
         try:
             return await child.wait()
@@ -116,11 +116,11 @@ class Parent:
             os.close(pipe)
 
     async def _reload(self, folder: Path) -> None:
-        # An extra, whose absence was found before; its types are not complete.
+        # An extra; its absence was reported before. Its types are incomplete.
         from watchfiles import PythonFilter, awatch  # noqa: PLC0415  # pyright: ignore[reportUnknownVariableType]
 
         async for changes in awatch(folder, watch_filter=PythonFilter()):
-            _log.info("%s changed: all worker processes start again", ", ".join(sorted({path for _, path in changes})))
+            _log.info("%s changed: restarting all worker processes", ", ".join(sorted({path for _, path in changes})))
             self._news.set()
             self._news = asyncio.Event()
             for pipe in self._children.values():
@@ -128,5 +128,5 @@ class Parent:
 
 
 def _tell(pipe: int, order: bytes) -> None:
-    with suppress(BrokenPipeError):  # it is dead already
+    with suppress(BrokenPipeError):  # it is already dead
         os.write(pipe, order)

@@ -1,4 +1,4 @@
-"""One worker process: what it is asked to do, and its end in good order."""
+"""One worker process: the signals or orders that it obeys, and its orderly end."""
 
 import asyncio
 import os
@@ -11,18 +11,18 @@ from inconcert.coordinator import Coordinator
 __all__ = ["NOW", "SIGNALS", "STOP", "serve"]
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-STOP, NOW = b"s", b"n"  # what a parent writes: drain; give everything back at once
+STOP, NOW = b"s", b"n"  # what a parent writes: drain; requeue everything at once
 
 
 async def serve(
     concert: Coordinator, run_worker: Callable[[asyncio.Event], Awaitable[None]], *, parent: int | None
 ) -> None:
-    """Open the coordinator and run a worker until it is asked to end.
+    """Open the coordinator and run a worker until it is ordered to end.
 
     Args:
         concert: The coordinator, closed.
-        run_worker: Its worker, given what stops it.
-        parent: A pipe that the parent process writes its orders to, and that ends with it; None to obey signals.
+        run_worker: Runs its worker until the event that it is given is set.
+        parent: A pipe that carries the parent process's orders and ends with it; None to obey signals.
     """
     stop = asyncio.Event()
 
@@ -41,7 +41,7 @@ async def serve(
 
 
 def _obey_signals(stop: asyncio.Event, worker: "asyncio.Task[None]") -> None:
-    """The first one drains, the second cancels, and a third ends the process whatever it does."""
+    """The first signal drains, the second cancels, and a third ends the process unconditionally."""
     loop = asyncio.get_running_loop()
 
     def signalled() -> None:
@@ -51,7 +51,7 @@ def _obey_signals(stop: asyncio.Event, worker: "asyncio.Task[None]") -> None:
         worker.cancel()
         for number in SIGNALS:
             loop.remove_signal_handler(number)
-            # By default no signal ends PID 1, as the command of a container is.
+            # By default no signal ends PID 1, which a container's command is.
             signal.signal(number, _exit if os.getpid() == 1 else signal.SIG_DFL)
 
     for number in SIGNALS:
@@ -60,14 +60,14 @@ def _obey_signals(stop: asyncio.Event, worker: "asyncio.Task[None]") -> None:
 
 def _exit(number: int, frame: FrameType | None) -> None:
     del frame
-    os._exit(128 + number)  # as a shell says it of who was killed by this signal
+    os._exit(128 + number)  # as a shell reports a process killed by this signal
 
 
 def _obey_parent(pipe: int, stop: asyncio.Event, worker: "asyncio.Task[None]") -> None:
-    """Do as it says, and drain when it is dead.
+    """Obey the parent's orders, and drain when it is dead.
 
     A signal drains, however often it comes: Ctrl-C and some supervisors signal the parent and its children alike, and
-    then the parent's order follows.
+    the parent's order follows.
     """
     loop = asyncio.get_running_loop()
     for number in SIGNALS:

@@ -1,4 +1,4 @@
-"""Finding the coordinator that a user means by `module:attr`."""
+"""Finds the coordinator that a user means by `module:attr`."""
 
 import importlib
 import sys
@@ -11,7 +11,7 @@ __all__ = ["BadTarget", "load"]
 
 
 class BadTarget(Exception):
-    """There is no coordinator at a target; the message says what there is instead."""
+    """A target is not a coordinator; the message says what was found instead."""
 
 
 def load(target: str) -> Coordinator:
@@ -21,11 +21,11 @@ def load(target: str) -> Coordinator:
         target: "shop.app:concert", or "shop.app:services.concert".
 
     Raises:
-        BadTarget: It names no coordinator, or its module cannot be imported.
+        BadTarget: `target` does not name a coordinator, or its module cannot be imported.
     """
     module, colon, path = target.partition(":")
     if not (module and colon and path):
-        raise BadTarget(f"{target!r} is no coordinator; give module:attr, for example shop.app:concert")
+        raise BadTarget(f"{target!r} is not a coordinator; give module:attr, for example shop.app:concert")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -35,7 +35,7 @@ def load(target: str) -> Coordinator:
             raise BadTarget(f"module {module!r} has no {path!r}; give the name of its Coordinator")
         found = getattr(found, name)
     if not isinstance(found, Coordinator):
-        raise BadTarget(f"{target!r} is {type(found).__name__!r} and no Coordinator; give the name of one")
+        raise BadTarget(f"{target!r} is {type(found).__name__!r} and not a Coordinator; give the name of one")
     return found
 
 
@@ -43,7 +43,7 @@ def _import(module: str) -> object:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # one that it imports is missing
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # a module that it imports is missing
             raise _broken(module, error) from error
         raise BadTarget(f"there is no module {error.name!r} here or among the installed ones") from error
     except Exception as error:
@@ -51,7 +51,7 @@ def _import(module: str) -> object:
 
 
 def _broken(module: str, error: Exception) -> BadTarget:
-    """With the traceback of the user's code, without ours."""
+    """An error with the traceback of the user's code, without ours."""
     frames = traceback.TracebackException.from_exception(error)
     ours = 0
     while ours < len(frames.stack) and (

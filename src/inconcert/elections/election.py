@@ -1,9 +1,9 @@
 """An election: one leader among many candidates, in all processes on one server.
 
-The incumbent renews its term and stays; candidates wait in line, and send nothing while they wait.
+The leader renews its term and stays; candidates wait in line, and send nothing while they wait.
 
     holders, waiters, fence   as for a lock
-    record   string  who leads, for everyone who asks
+    record   string  the current leader
 
 Source: docs/explanation/elections.md
 """
@@ -41,7 +41,7 @@ _log = logging.getLogger("inconcert.elections")
 
 _RECORD = load("elections/record").bind(PermitKeys)
 
-ELECTION_TTL = 10.0  # seconds; how long there is no leader after one has died
+ELECTION_TTL = 10.0  # seconds; longest time without a leader after one has died
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,14 +52,14 @@ class _Keys(NamedTuple):
 
 
 class Election(Permits[Term]):
-    """One leader at a time, for a term that ends when the leader ends it, dies, or loses touch with the server.
+    """One leader at a time, for a term that ends when the leader ends it, dies, or loses contact with the server.
 
-    `async with` waits to lead, and its body runs while this candidate leads.  When the term is lost the body is
+    `async with` waits to lead, and its body runs while this candidate leads.  When the term is lost, the body is
     cancelled before another may lead, by the process's own clock even if the server cannot be reached.  Candidates
-    follow each other in the order in which they came.
+    lead in the order in which they came.
 
-    Use it for what one process does for all, and goes on doing: a scheduler, a consumer of one stream.  Use a lock for
-    a short step that everyone takes in turn, and `Coordinator.every` for a function to run now and then.
+    Use it for continuous work that one process does for all: a scheduler, a consumer of one stream.  Use a lock for a
+    short step that each process takes in turn, and `Coordinator.every` for a function that runs periodically.
 
     Made by `Coordinator.election`:
 
@@ -70,12 +70,12 @@ class Election(Permits[Term]):
     ```
 
     Args:
-        ref: The way to the open session.
+        ref: Refers to the open session.
         name: Which election. The same name in the same namespace is the same election, on any machine.
-        ttl: Life of a lease between renewals, in seconds: how long there may be no leader after one has died.
-        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever, 0 tries once.
-        candidate: What others are told of the leader, 1 to 512 bytes; by default the host's name and the process's id.
-        kind: What it is to its users; part of its keys.
+        ttl: Life of a lease between renewals, in seconds: the longest time without a leader after one has died.
+        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
+        candidate: The leader's name as others see it, 1 to 512 bytes; by default the host name and the process id.
+        kind: What errors call it; part of its keys.
 
     Raises:
         ValueError: `ttl` is not above 0, or `timeout` is below 0.
@@ -100,8 +100,8 @@ class Election(Permits[Term]):
 
     @property
     def candidate(self) -> str:
-        """What others are told when this process leads."""
-        # Looked up late, for a process may have been forked since this was made.
+        """The leader's name as others see it when this object leads."""
+        # Computed late, because the process may have been forked since this was made.
         return self._candidate or f"{socket.gethostname()}:{os.getpid()}"
 
     async def _leave(self, held: Enterable | None, error: BaseException | None) -> bool:
@@ -121,15 +121,15 @@ class Election(Permits[Term]):
         __aexit__ = Exits(_leave)
 
     async def terms(self) -> AsyncGenerator[Term, None]:
-        """Lead again and again, for as long as the loop goes on: each time round, once this candidate leads.
+        """Lead repeatedly, as long as the loop runs: yields a term each time this candidate leads.
 
-        Enter the term: `async with term` runs a body that is cancelled when the term is lost or resigned, and ends
-        quietly then, and the loop stands for election again.  An exception of the body ends the loop, after the term
-        was given back.  A term that was not entered is given back when the loop goes on or is left.  The object's
-        `timeout` does not count here.
+        Enter the term: `async with term` runs a body that is cancelled when the term is lost or resigned; the body then
+        ends quietly, and the loop stands for election again.  An exception in the body ends the loop, after the term is
+        released.  A term that was not entered is released when the loop continues or ends.  The object's `timeout` does
+        not apply here.
 
-        While the server cannot be reached the loop goes on trying, with pauses of up to 2 s and a warning in the log
-        for each try.
+        While the server cannot be reached, the loop keeps retrying, with pauses of up to 2 s and a warning in the log
+        for each attempt.
 
         Raises:
             NotConnected: The coordinator is not open, or was closed meanwhile.
@@ -142,25 +142,26 @@ class Election(Permits[Term]):
                 yield term
             finally:
                 if term.leads:
-                    with suppress(InconcertError):  # it lapses by itself then
+                    with suppress(InconcertError):  # it then lapses automatically
                         await term.release()
 
     async def run(self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Wait to lead, run a coroutine function to its end while leading, and give the office to the next.
+        """Wait to lead, run a coroutine function to its end while leading, and release the term.
 
-        If the term is lost or resigned, the function is cancelled, and run again in this candidate's next term.  Called
-        in each of many processes, it runs in one of them at a time.  The object's `timeout` does not count here.
+        If the term is lost or resigned, the function is cancelled, and run again in this candidate's next term.  When
+        many processes call this, the function runs in one of them at a time.  The object's `timeout` does not apply
+        here.
 
         Args:
-            function: What to run; called anew in each term.
+            function: What to run; called once per term.
             args: Its positional arguments.
-            kwargs: Its named arguments.
+            kwargs: Its keyword arguments.
 
         Returns:
-            What it returned.
+            What the function returned.
 
         Raises:
-            TypeError: It is not a coroutine function.
+            TypeError: `function` is not a coroutine function.
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
         if not inspect.iscoroutinefunction(function):
@@ -170,29 +171,29 @@ class Election(Permits[Term]):
                 return await function(*args, **kwargs)
 
     async def resign(self) -> bool:
-        """Give up the office if this object leads: stop the body, and return when the next in line may lead.
+        """End this object's term if it leads: stop the body, and return when the next in line may lead.
 
-        The body is cancelled, as by a loss, and again every second until it has ended; the office is kept until then.
-        `async with election` ends quietly, and `terms()` and `run()` stand for election again, behind all who wait.
-        Called by the body itself, it ends the body right there.
+        The body is cancelled, as by a loss, and again every second until it has ended; the term is held until then.
+        `async with election` ends quietly, and `terms()` and `run()` stand for election again, behind all waiters.
+        Called by the body itself, it ends the body at that point.
 
         Returns:
-            Whether it led.
+            Whether this object led.
 
         Raises:
-            OutcomeUnknown: It led without a body, and the server did not answer; the term lapses by itself.
+            OutcomeUnknown: It led without a body, and the server did not answer; the term lapses automatically.
 
-        Cost: 1 round trip, and 1 message if someone waits.
+        Cost: 1 round trip, and 1 message if there is a waiter.
         """
         for term in list(self._terms_here):
             if term.leads:
-                with suppress(LeaseLost, NotHeld):  # it ended at that moment by itself
+                with suppress(LeaseLost, NotHeld):  # it ended by itself at that moment
                     await term.resign()
                 return True
         return False
 
     async def leader(self) -> str | None:
-        """Which candidate leads now, or None.
+        """The candidate that leads now, or None.
 
         Cost: 1 round trip.
         """
@@ -200,7 +201,7 @@ class Election(Permits[Term]):
         return None if record is None else record.candidate
 
     async def record(self) -> ElectionRecord | None:
-        """Who leads now, in which term and since when, or None.
+        """The leader, its term and since when it leads, or None.
 
         Cost: 1 round trip.
         """
@@ -208,15 +209,15 @@ class Election(Permits[Term]):
         return sight.record
 
     async def watch(self) -> AsyncGenerator[ElectionRecord | None, None]:
-        """Who leads now, and then each change: a record, or None when nobody leads.
+        """Yield the current leader, and then each change: a record, or None when nobody leads.
 
-        A leader that dies without a successor is noticed when its lease has lapsed, and so is one whose successor gives
-        up before it has begun.  The same is never said twice in a row.  While the server cannot be reached nothing is
-        said; afterwards, what is so then.
+        The death of a leader without a successor is noticed when its lease has lapsed, also when the successor gives up
+        before its term begins.  The same value never comes twice in a row.  Nothing comes while the server cannot be
+        reached; afterwards, the state at that time.
 
         Raises:
             NotConnected: The coordinator is not open, or was closed meanwhile.
-            Unavailable: The server could not be asked at the beginning, or refused us later.
+            Unavailable: The server could not be reached at the beginning, or refused the subscription later.
             OutcomeUnknown: The server did not answer at the beginning.
 
         Cost: 2 round trips, 1 message for each change, and 1 round trip in every ttl.
@@ -229,13 +230,13 @@ class Election(Permits[Term]):
                 while sight.record == seen:
                     sight = await self._next_sight(subscription, sight)
 
-    # Below.
+    # Private.
 
     def _lease(self, session: Session, grant: Grant) -> Term:
         candidacy = Candidacy(self._keys, self._record, self._changes, self.candidate)
         term = Term(session, self._kind, self._name, candidacy=candidacy, ttl=self._ttl, grant=grant)
-        if not grant.is_short:  # one that was handed over is renewed at once anyway
-            # Its renewal proclaims it. Nobody waits for that: a question over the same connection comes behind it.
+        if not grant.is_short:  # a handed-over term is renewed at once anyway
+            # The renewal proclaims the term. No need to wait: later requests on the same connection run after it.
             term.start_renewal()
         self._terms_here.add(term)
         return term
@@ -251,11 +252,11 @@ class Election(Permits[Term]):
     async def _next_sight(self, subscription: ChannelSubscription, latest: LeaderView) -> LeaderView:
         with anyio.move_on_after(latest.lasts):
             message = await subscription.next()
-            with suppress(ValueError):  # it cannot be read, for anyone may publish on a channel
+            with suppress(ValueError):  # invalid: anyone may publish on a channel
                 if (
                     isinstance(message, ChannelMessage)
                     and (sight := LeaderView.read(message.text)).at_us > latest.at_us
                 ):
                     return sight
-        # The record should have lapsed, or something was missed, or said before we looked and may not be so any more.
+        # The record should have lapsed, or a message was missed, or was sent before the last read and may be outdated.
         return await retry_until_answered(_log, f"watching {self._kind} {self._name!r}", self._view)

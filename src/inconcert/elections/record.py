@@ -1,4 +1,4 @@
-"""Who leads, as the server says it to those who ask and to those who watch."""
+"""The current leader, as the server reports it to callers and to watchers."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -8,11 +8,11 @@ __all__ = ["ElectionRecord", "LeaderView"]
 
 @dataclass(frozen=True, slots=True)
 class ElectionRecord:
-    """Who leads, and since when.
+    """The leader, and since when it leads.
 
     Attributes:
-        candidate: Who, by the name that it stands for election under.
-        number: Its term: the `Term.number`, which rises from term to term.
+        candidate: The leader, by its candidate name.
+        number: Its term: the `Term.number`, which grows from term to term.
         since: When the term was proclaimed, in seconds since 1970, by the server's clock.
     """
 
@@ -22,7 +22,7 @@ class ElectionRecord:
 
 
 class LeaderView(NamedTuple):
-    """What was seen of an election at one moment."""
+    """The state of an election at one moment."""
 
     at_us: int  # by the server's clock
     lasts: float | None  # seconds until the record lapses unless it is renewed; None if there is none
@@ -30,7 +30,7 @@ class LeaderView(NamedTuple):
 
     @classmethod
     def read(cls, text: bytes) -> Self:
-        """What a script says: 'NOW_US LEFT_MS HOLDER NUMBER SINCE_MS CANDIDATE', or 'NOW_US 0 ' if nobody leads."""
+        """Parse a script's reply: 'NOW_US LEFT_MS HOLDER NUMBER SINCE_MS CANDIDATE', 'NOW_US 0 ' without a leader."""
         at_us, left_ms, proclaimed = text.decode().split(" ", 2)
         if not proclaimed:
             return cls(int(at_us), None, None)

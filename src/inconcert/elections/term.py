@@ -1,4 +1,4 @@
-"""One reign: the lease on an office, proclaimed to everyone for as long as it is held."""
+"""One term: the lease of a leader, proclaimed as long as it is held."""
 
 import asyncio
 from types import TracebackType
@@ -18,13 +18,13 @@ _VACATE = load("elections/vacate").bind(PermitKeys)
 
 
 class Candidacy(NamedTuple):
-    """What there is to be won, and by whom.
+    """One candidate in one election.
 
     Attributes:
-        keys: Those of the permit.
-        record: Where the record is kept.
-        changes: The channel on which changes of the record are told.
-        candidate: Who stands for it.
+        keys: The keys of the permit.
+        record: The key of the record.
+        changes: The channel on which changes of the record are published.
+        candidate: The candidate's name.
     """
 
     keys: PermitKeys
@@ -34,24 +34,23 @@ class Candidacy(NamedTuple):
 
 
 class Resigned(LeaseLost):
-    """A body was stopped because its term was resigned: nothing that users need to hear of."""
+    """A body was stopped because its term was resigned. Never raised to users."""
 
 
 class Term(Lease):
     """The right to lead until it is released, resigned or lost.
 
-    It is renewed in the background: a leader that lives stays.  `async with term` runs a body that is cancelled when
-    the term is lost or resigned, and then ends quietly: look at `is_lost`.  After the body the office goes to the next
-    in line.
+    It is renewed in the background: a live leader stays.  `async with term` runs a body that is cancelled when the term
+    is lost or resigned, and then ends quietly: check `is_lost`.  After the body the next in line leads.
 
     Made by `Election.terms`, `Election.acquire` and `async with election`.
 
     Attributes:
         kind: What it is a lease on, such as `election`.
-        name: Which one.
+        name: Which election.
         holder: This term's identity, unique every time.
         fencing_token: The same as `number`.
-        candidate: Who leads, as told to others.
+        candidate: The leader's name as others see it.
     """
 
     __slots__ = ("_candidacy", "_is_resigned", "_left", "candidate")
@@ -67,7 +66,7 @@ class Term(Lease):
 
     @property
     def number(self) -> int:
-        """Larger than that of any term before. Give it to what the leader works on, which refuses a lower one."""
+        """Larger than that of any earlier term. Pass it to the resource, which must refuse a lower one."""
         return self.fencing_token
 
     async def __aenter__(self) -> Self:
@@ -85,15 +84,15 @@ class Term(Lease):
             return True
         return False
 
-    # For the election.
+    # Called by the election.
 
     @property
     def leads(self) -> bool:
-        """Whether it is held now."""
+        """Whether the term is held now."""
         return not self._is_over
 
     async def resign(self) -> None:
-        """Stop the body, and wait until it has ended and the office was given back."""
+        """Stop the body, and wait until it has ended and the term is released."""
         was_resigned, self._is_resigned = self._is_resigned, True
         if self._body is None:
             await self.release()
@@ -109,14 +108,14 @@ class Term(Lease):
         finally:
             self._left.set()
 
-    # Below.
+    # Private.
 
     @property
     def _is_over(self) -> bool:
         return self._is_released or self.is_lost
 
     def _stop_body_soon(self) -> None:
-        """Outside of all tasks: a body that has itself stopped is cancelled, too."""
+        """Outside all tasks: a body that stops itself is cancelled too."""
         asyncio.get_running_loop().call_soon(self._stop_body)
 
     def _stop_body(self) -> None:

@@ -1,7 +1,7 @@
 """A lock that several independent servers grant by majority: Redlock.
 
-No server knows of the others.  Whoever gets the lock on more than half of them has it, so it outlives the loss of a
-minority.  What a holder has where is in `rounds.py`; this module adds waiting, and how long a lease lasts.
+The servers do not know of each other.  A caller that gets the lock on more than half of them holds it, so the lock
+survives the loss of a minority.  `rounds.py` tracks each server's grant; this module adds waiting and the lease's life.
 
 Source: docs/explanation/quorum-locks.md
 """
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 __all__ = ["QuorumLease", "QuorumLock"]
 
-DEFAULT_TTL = 10.0  # seconds; shorter than a lock's, for what cannot be given back at a dead server stays taken so long
+DEFAULT_TTL = 10.0  # seconds; shorter than a lock's, because a grant that cannot be released stays that long
 
-_SHORTEST_TTL = 0.05  # seconds; in less, no majority could be asked over a network
-_ONE_SERVER = 0.5  # seconds; a server that works connects and answers within it, with TLS and from another continent
-_OF_A_TTL = 1 / 4  # at most, so that most of a lease is left when a mute server had to be waited for
-_FIRST_DELAY, _LONGEST_DELAY = 0.02, 1.0  # seconds between tries: several round trips, and what one may wait in vain
+_SHORTEST_TTL = 0.05  # seconds; too short for a majority to answer over a network if less
+_ONE_SERVER = 0.5  # seconds; enough to connect and answer, with TLS and from another continent
+_OF_A_TTL = 1 / 4  # at most, so that most of a lease is left after waiting for a silent server
+_FIRST_DELAY, _LONGEST_DELAY = 0.02, 1.0  # seconds between attempts: several round trips, and a tolerable delay
 
 
 class QuorumLease(Held):
     """A lock that a majority of the servers has granted, held until it is released, or lost.
 
-    It is renewed in the background as long as someone keeps it, and it is lost at its deadline unless a majority has
-    renewed it: then the body is cancelled.  It has no fencing token, for no counter is common to the servers.
+    It is renewed in the background as long as it is referenced.  Unless a majority renews it, it is lost at its
+    deadline, and the body is cancelled.  It has no fencing token, because the servers share no counter.
 
     Attributes:
         kind: What it is a lease on: `quorum lock`.
-        name: Which one.
+        name: Which lock.
         holder: This acquisition's identity, unique every time.
     """
 
@@ -56,26 +56,27 @@ class QuorumLease(Held):
         super().__init__("quorum lock", name, holder=holding.holder, ttl=ttl, deadline=deadline, renewal=Renewal())
 
     async def renew(self) -> None:
-        """Make it last a full ttl from now. The background does so by itself; this is for just before a long step.
+        """Make it last a full ttl from now. This happens in the background anyway; call it just before a long step.
 
         Raises:
             LeaseLost: It has lapsed, or a majority has granted it to others.
-            NotHeld: It was released before.
-            QuorumNotReached: No majority still had it and answered; the background tries again until the deadline.
+            NotHeld: It was already released.
+            QuorumNotReached: No majority confirmed that it holds the lease; background renewal continues until the
+                deadline.
 
-        Cost: 1 round trip to all servers, and the majority's answers are waited for.
+        Cost: 1 round trip to all servers; waits for a majority.
         """
         await super().renew()
 
     async def release(self) -> None:
-        """Give it back. Once this has started, cancelling it changes nothing: the releases are on their way.
+        """Release the lease. Once started, cancelling this call does not stop the release.
 
         Raises:
-            LeaseLost: It had lapsed before, or a majority did not have it any more; another may hold it now.
-            NotHeld: It was released before.
-            QuorumNotReached: No majority confirmed it; where it was not given back, it lapses by itself.
+            LeaseLost: It had already lapsed, or a majority no longer had it; another may hold it now.
+            NotHeld: It was already released.
+            QuorumNotReached: No majority confirmed the release; on the other servers the lease lapses automatically.
 
-        Cost: 1 round trip to all servers, and the majority's answers are waited for.
+        Cost: 1 round trip to all servers; waits for a majority.
         """
         await super().release()
 
@@ -92,11 +93,11 @@ class QuorumLock(Acquirable[QuorumLease]):
     """Mutual exclusion by a majority of independent servers: it works while more than half of them do.
 
     Use it where a single server, even one with replicas, must not be able to stop or to forget the lock.  Prefer
-    `Coordinator.lock` everywhere else: that one is fair, waits without asking, costs one server's work, and gives out
-    fencing tokens.  This one assumes clocks that run at nearly the same speed and servers that do not come back empty
-    within a ttl, it polls while it waits, in no order, and it has no token to stop a holder that was paused.
+    `Coordinator.lock` everywhere else: it is fair, waits without polling, costs one server's work, and issues fencing
+    tokens.  This one assumes clocks that run at nearly the same speed and servers that do not come back empty within a
+    ttl.  It polls while it waits, in no order, and has no token to stop a holder that was paused.
 
-    It uses clients that you made and close.  The servers must not be replicas of each other.  It needs no coordinator,
+    It uses clients that you make and close.  The servers must not be replicas of each other.  It needs no coordinator
     and keeps no state of a holder, so many tasks may share one.  It is not reentrant.
 
     ```python
@@ -109,14 +110,14 @@ class QuorumLock(Acquirable[QuorumLease]):
         clients: One `redis.asyncio.Redis` for each server: an odd number, 3 or more.
         name: Which lock. The same name in the same namespace on the same servers is the same lock, on any machine.
         ttl: Life of a lease between renewals, in seconds; at least 0.05.
-        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever, 0 tries once.
-        namespace: What all keys begin with.
+        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
+        namespace: Prefix of all keys.
         server_timeout: Longest that one server may take to answer, in seconds; above 0 and below half of the ttl. By
             default 0.5 s, or a quarter of the ttl if that is less.
 
     Raises:
         ValueError: The number of clients is even or below 3, two lead to one server, or a time is out of its range.
-        TypeError: One of the clients is no `redis.asyncio.Redis`.
+        TypeError: One of the clients is not a `redis.asyncio.Redis`.
         InvalidName: `name` or `namespace` is empty or too long.
     """
 
@@ -142,17 +143,17 @@ class QuorumLock(Acquirable[QuorumLease]):
         _check(self._peers)
 
     async def acquire(self, *, timeout: Seconds | EllipsisType | None = ...) -> QuorumLease:
-        """Ask all servers, again and again at random times, until a majority grants it.
+        """Ask all servers, repeatedly at random intervals, until a majority grants the lock.
 
         Args:
-            timeout: Longest wait in seconds; None for ever, 0 tries once. By default the object's own.
+            timeout: Longest wait in seconds; None waits forever, 0 tries once. Defaults to the object's `timeout`.
 
         Raises:
-            AcquireTimeout: No majority granted it in time; what the others granted is on its way back.
-            QuorumNotReached: A majority could not be asked; what the others granted is on its way back.
+            AcquireTimeout: No majority granted it in time; what a minority granted is being released.
+            QuorumNotReached: A majority could not be reached; what the others granted is being released.
 
-        Cost: 1 round trip to all servers for each try, and the majority's answers are waited for. After a try in vain
-            1 release wherever it was, or may have been granted, and a wait of up to 20 ms, doubled each time up to 1 s.
+        Cost: 1 round trip to all servers per attempt; waits for a majority. After a failed attempt, 1 release on each
+            server that granted it or may have, and a wait of up to 20 ms, doubled each time up to 1 s.
         """
         return await super().acquire(timeout=timeout)
 
@@ -163,34 +164,34 @@ class QuorumLock(Acquirable[QuorumLease]):
             The lease, or None if no majority granted it.
 
         Raises:
-            QuorumNotReached: A majority could not be asked; what the others granted is on its way back.
+            QuorumNotReached: A majority could not be reached; what the others granted is being released.
 
-        Cost: 1 round trip to all servers, and the majority's answers are waited for.
+        Cost: 1 round trip to all servers; waits for a majority.
         """
         return await super().try_acquire()
 
     async def locked(self) -> bool:
-        """Whether someone has it on a majority of the servers.
+        """Whether it is held on a majority of the servers.
 
         Raises:
             QuorumNotReached: Too few servers answered to know.
 
-        Cost: 1 round trip to all servers, and all answers are waited for.
+        Cost: 1 round trip to all servers; waits for all.
         """
         return bool(await self.holders())
 
     async def holders(self) -> list[str]:
-        """The `QuorumLease.holder` of the one who has it on a majority of the servers, or nothing.
+        """The `QuorumLease.holder` that has it on a majority of the servers, or an empty list.
 
         Raises:
             QuorumNotReached: Too few servers answered to know.
 
-        Cost: 1 round trip to all servers, and all answers are waited for.
+        Cost: 1 round trip to all servers; waits for all.
         """
         holder = await inspect(self._name, self._peers, self._keys)
         return [] if holder is None else [holder]
 
-    # Below.
+    # Private.
 
     async def _take(self, *, waits: bool) -> QuorumLease | None:
         failures = 0

@@ -1,7 +1,7 @@
-"""One holder at several servers: what it has at each of them, and what a majority says.
+"""One holder on several servers: what it has on each of them, and the verdict of a majority.
 
-Each server is asked in an asyncio task of its own, and answers within its deadline or not at all.  Nobody waits for the
-slowest: a round is decided as soon as enough of them have spoken, and what is under way then ends by itself.
+Each server is asked in its own asyncio task, and either answers within its deadline or counts as failed.  A round does
+not wait for the slowest server: it is decided as soon as enough have voted, and the other requests end on their own.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from inconcert.errors import InconcertError, QuorumNotReached, Unavailable
 __all__ = ["QuorumHolding", "QuorumRound", "inspect"]
 
 
-_GRAIN = 0.002  # seconds; a server ends a lease by its clock's whole milliseconds, and ours has a grain, too
+_GRAIN = 0.002  # seconds; the server ends leases at whole milliseconds, and the local clock has a resolution too
 
 
 class QuorumKeys(NamedTuple):
-    """Where a quorum lock is kept at each server."""
+    """The keys of a quorum lock, the same on each server."""
 
     holder: str
 
@@ -35,21 +35,21 @@ _INSPECT = load("quorum/inspect").bind(QuorumKeys)
 
 
 class Vote(Enum):
-    """What one server says to a question."""
+    """One server's vote in a round."""
 
     YES = auto()
     NO = auto()
-    NOTHING = auto()  # it failed, or what it says does not count
+    NOTHING = auto()  # it failed, or its answer does not count
 
 
 class QuorumRound(asyncio.Future[bool]):
-    """One question to all servers, and the future of what a majority says to it; whoever awaits it may be cancelled.
+    """One request to all servers, and the future of the majority's verdict; its caller may be cancelled.
 
     Args:
         name: Which lock it is about.
-        servers: How many are asked.
+        servers: How many servers are asked.
         decisive: A majority of either of these decides.
-        otherwise: What comes out when neither can have a majority any more.
+        otherwise: The verdict when neither can have a majority any more.
 
     Attributes:
         asked_at: A moment before the first server was asked, by the local monotonic clock.
@@ -69,7 +69,7 @@ class QuorumRound(asyncio.Future[bool]):
         self._is_decided = False
 
     def count(self, server: str, vote: Vote, why: str = "") -> None:
-        """Count what a server says, and why it says nothing."""
+        """Count a server's vote, and the reason if it has none."""
         if self._is_decided:
             return
         self._counts[vote] += 1
@@ -89,10 +89,10 @@ class QuorumRound(asyncio.Future[bool]):
             self.set_result(is_yes)
 
     def failed(self, error: InconcertError) -> None:
-        """Take the error that stands for a verdict."""
+        """Take the error that replaces a verdict."""
         if not self.done():
             self.set_exception(error)
-            self.exception()  # asyncio is not to warn of it when nobody awaits this round
+            self.exception()  # so that asyncio does not warn when no caller awaits this round
 
     def _decide(self, vote: Vote) -> None:
         self._is_decided = True
@@ -103,32 +103,32 @@ class QuorumRound(asyncio.Future[bool]):
 
 
 class QuorumHolding:
-    """What one holder has at each of the servers.
+    """What one holder has on each of the servers.
 
     Args:
-        name: Which lock, as errors have it.
+        name: Which lock, as errors name it.
         peers: The servers.
-        keys: Where it is kept, the same at each server.
-        ttl_ms: Life of what is taken, in milliseconds.
+        keys: The lock's keys, the same on each server.
+        ttl_ms: Life of each grant, in milliseconds.
     """
 
     __slots__ = ("_name", "_shares", "_ttl_ms", "holder")
 
     def __init__(self, name: str, peers: Sequence[Peer], keys: QuorumKeys, ttl_ms: int) -> None:
-        self.holder = secrets.token_hex(12)  # new with each attempt: a late release of one must not undo the next
+        self.holder = secrets.token_hex(12)  # new for each attempt: a late release of one must not undo the next
         self._name = name
         self._ttl_ms = ttl_ms
         self._shares = [_Share(peer, keys, self.holder) for peer in peers]
 
     def take(self) -> QuorumRound:
-        """Ask for it everywhere: yes if a majority granted it, no if too many have granted it to others."""
+        """Request it on every server: yes if a majority granted it, no if too many have granted it to others."""
         taking = QuorumRound(self._name, len(self._shares), decisive=(Vote.YES, Vote.NOTHING), otherwise=Vote.NO)
         for share in self._shares:
             share.take(self._ttl_ms, taking, is_first=True)
         return taking
 
     def renew(self, held: Held) -> QuorumRound:
-        """Make it last a full ttl from now everywhere, and tell `held` what comes of it.
+        """Make it last a full ttl from now on every server, and report the outcome to `held`.
 
         Yes if a majority still had it, no if a majority has granted it to others.
         """
@@ -138,7 +138,7 @@ class QuorumHolding:
         return renewing
 
     def release(self) -> QuorumRound:
-        """Give back whatever was, or may have been granted: yes if a majority still had it, no if it did not."""
+        """Release everything that was or may have been granted: yes if a majority still had it, no if it did not."""
         releasing = QuorumRound(self._name, len(self._shares), decisive=(Vote.YES, Vote.NO), otherwise=Vote.NOTHING)
         for share in self._shares:
             share.release(releasing)
@@ -164,7 +164,7 @@ class _RenewCall(QuorumRound):
 
 
 class _Share:
-    """What one holder has at one server."""
+    """What one holder has on one server."""
 
     __slots__ = ("_asking", "_holder", "_is_over", "_keys", "_may_be_ours", "_peer")
 
@@ -174,16 +174,16 @@ class _Share:
         self._holder = holder
         self._may_be_ours = False
         self._is_over = False
-        self._asking: set[asyncio.Task[None]] = set()  # what may still be granted
+        self._asking: set[asyncio.Task[None]] = set()  # requests that may still be granted
 
     def take(self, ttl_ms: int, asking: QuorumRound, *, is_first: bool) -> None:
-        """Take it, or make it last longer: then a server counts only if it was held there all the time."""
+        """Take it, or renew it: a renewal counts only if the server has held the lease all the time."""
         task = _start(self._take(ttl_ms, asking, is_first=is_first), self._peer)
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
     def release(self, releasing: QuorumRound) -> None:
-        """Give it back, once all that was asked before is over: a release must not overtake a renewal."""
+        """Release it, once all earlier requests are over: a release must not overtake a renewal."""
         self._is_over = True
         _start(self._release(releasing), self._peer)
 
@@ -199,11 +199,11 @@ class _Share:
                 asking.count(self._peer.title, Vote.NO)
             elif is_first or answer == (2, 1):
                 asking.count(self._peer.title, Vote.YES)
-            else:  # another may have had it meanwhile, so it counts from the next renewal on
+            else:  # another may have held it meanwhile, so it counts from the next renewal on
                 asking.count(self._peer.title, Vote.NOTHING, "did not have the lease, and has it now")
 
     def _undo(self) -> bytes | None:
-        """What to send behind a question that is given up: nothing as long as what it may be granted is of use."""
+        """What to send after an abandoned request: nothing while its grant would still be useful."""
         return _RELEASE(self._keys, me=self._holder).pack_with_source() if self._is_over else None
 
     async def _release(self, releasing: QuorumRound) -> None:
@@ -217,15 +217,15 @@ class _Share:
         except InconcertError as error:
             releasing.count(self._peer.title, Vote.NOTHING, str(error))
         else:
-            # Sent twice, it finds nothing the second time.
+            # If sent twice, it finds nothing the second time.
             releasing.count(self._peer.title, Vote.YES if answer.reply or answer.sends > 1 else Vote.NO)
 
 
 async def inspect(name: str, peers: Sequence[Peer], keys: QuorumKeys) -> str | None:
-    """Who has a majority of the servers; None if nobody has.
+    """The holder that has a majority of the servers; None if there is none.
 
     Raises:
-        QuorumNotReached: Too few could be asked to know.
+        QuorumNotReached: Too few servers answered to know.
     """
     answers = await asyncio.gather(*(peer.run(_INSPECT(keys)) for peer in peers), return_exceptions=True)
     reasons: dict[str, str] = {}
@@ -244,7 +244,7 @@ async def inspect(name: str, peers: Sequence[Peer], keys: QuorumKeys) -> str | N
     return holder if holder and count >= majority else None
 
 
-_under_way: set[asyncio.Task[None]] = set()  # the event loop itself keeps no task alive
+_under_way: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references to tasks
 
 
 def _start(work: Coroutine[object, object, None], peer: Peer) -> asyncio.Task[None]:
