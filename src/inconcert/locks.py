@@ -14,6 +14,7 @@ from inconcert._core.line import ReleaseCall
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.call import Call
+from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
@@ -123,7 +124,7 @@ class Locks(Acquirable["Leases"]):
         return None
 
 
-class _Attempt(Call):
+class _Attempt(Call, InboxReceiver):
     """A request for all locks in one step; it fails if the coordinator closes meanwhile, as a wait in line does.
 
     Args:
@@ -132,7 +133,7 @@ class _Attempt(Call):
         ttl: Life of each lease, in seconds.
     """
 
-    __slots__ = ("_address", "_is_withdrawn", "_locks", "_sent_away", "_session")
+    __slots__ = ("_address", "_is_withdrawn", "_locks", "_session")
 
     def __init__(self, session: Session, locks: Mapping[str, PermitKeys], ttl: float) -> None:
         super().__init__(_ACQUIRE(locks=chain(*locks.values()), ttl_ms=milliseconds(ttl), holders=locks))
@@ -140,7 +141,6 @@ class _Attempt(Call):
         self._locks = locks
         self._address = next(iter(locks))
         self._is_withdrawn = False
-        self._sent_away: InconcertError | None = None
 
     def ask(self) -> None:
         """Request all of them."""
@@ -149,8 +149,7 @@ class _Attempt(Call):
 
     def tokens(self) -> Reply:
         """The script's reply."""
-        if self._sent_away is not None:
-            raise self._sent_away.with_traceback(None)  # raised many times
+        self.raise_if_closed()
         return self.result()
 
     def withdraw(self) -> None:
@@ -168,14 +167,8 @@ class _Attempt(Call):
 
     # Called by the inbox.
 
-    def on_message(self, text: str) -> None:
-        """Nothing to do: nothing is handed over outside a line."""
-
-    def recheck(self) -> None:
-        """Nothing to do: no message is due, only the reply."""
-
     def closed(self, error: InconcertError) -> None:
-        self._sent_away = error
+        super().closed(error)
         self.withdraw()
         self.failed(error)
 

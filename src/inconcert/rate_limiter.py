@@ -17,6 +17,7 @@ from typing import NamedTuple
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
+from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
@@ -177,7 +178,7 @@ class _Terms(NamedTuple):
     longest: int
 
 
-class _Turn(Call):
+class _Turn(Call, InboxReceiver):
     """A call for permits; its result is there when they may be used, or were refused."""
 
     __slots__ = ("_is_granted", "_keys", "_must_recheck", "_request", "_session", "_terms", "_ticket", "_timer")
@@ -225,10 +226,10 @@ class _Turn(Call):
             self._must_recheck = False
             self.recheck()
 
-    def on_message(self, text: str) -> None:
-        """The line has moved: 'limiter GRANTED WAIT_US COST_US BURST_US', and the key of the line."""
+    def on_message(self, rest: str) -> None:
+        """The line has moved: 'GRANTED WAIT_US COST_US BURST_US', and the key of the line."""
         if not self.done() and not self._is_granted:
-            _, is_granted, wait_us, *_ = text.split(" ", 3)
+            is_granted, wait_us, *_ = rest.split(" ", 2)
             if is_granted == "1":
                 self._use((_GRANTED, int(wait_us), 0))
             else:
@@ -310,7 +311,7 @@ def _give_back(session: Session, keys: _Keys, request: str, cost_us: Argument, b
         session.channel.submit(Call(command, must_run=True))
 
 
-def _leave(session: Session, address: str, text: str) -> None:
+def _leave(session: Session, address: str, rest: str) -> None:
     """Give back for a caller that waits no more, and is in line all the same."""
-    _, _, _, cost_us, burst_us, line = text.split(" ", 5)
+    _, _, cost_us, burst_us, line = rest.split(" ", 4)
     _give_back(session, Keyspace.beside(_Keys, line), address, cost_us, burst_us)

@@ -13,6 +13,7 @@ from inconcert._claims.reaper import Reaper
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.session import Session
 from inconcert._core.shield import run_shielded
+from inconcert._redis.inbox import InboxReceiver
 from inconcert.errors import InconcertError, NotConnected
 
 __all__ = ["AFTER_A_FAILURE", "ClaimConsumer", "Guarantee", "settle"]
@@ -26,7 +27,7 @@ _SHORTEST_SLEEP, _LONGEST_SLEEP = 2.0, 5.0  # seconds; apart, so that consumers 
 AFTER_A_FAILURE = 0.5  # seconds
 
 
-class ClaimConsumer(ABC, Generic[C]):
+class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     """Claims from some queues, in one life as a worker after the other.
 
     While it is open it also moves what is due in these queues, and gives back what other workers held that died.
@@ -48,7 +49,6 @@ class ClaimConsumer(ABC, Generic[C]):
         self._reaper = Reaper(session, keys, self._on_news)
         self._claims: WorkerLease[C] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._sent_away: InconcertError | None = None
 
     def open(self) -> None:
         """Begin; the life as a worker begins with the first claim."""
@@ -91,15 +91,7 @@ class ClaimConsumer(ABC, Generic[C]):
         """Let whoever sleeps look again."""
         self._sleeper.interrupt()
 
-    def check_open(self) -> None:
-        """Raise NotConnected if it was closed."""
-        if self._sent_away is not None:
-            raise self._sent_away.with_traceback(None)  # many raise this one
-
     # What it is told as one who waits.
-
-    def on_message(self, text: str) -> None:
-        """Nobody writes to a consumer: bells wake it."""
 
     def recheck(self) -> None:
         """What was missed is at most a bell."""
@@ -107,7 +99,7 @@ class ClaimConsumer(ABC, Generic[C]):
 
     def closed(self, error: InconcertError) -> None:
         """Claim no more, with this error."""
-        self._sent_away = error
+        super().closed(error)
         self.interrupt()
 
     # Below.
@@ -140,10 +132,10 @@ class ClaimConsumer(ABC, Generic[C]):
     async def _alive(self) -> WorkerLease[C]:
         if self._claims is not None and not self._claims.is_lost:
             return self._claims
-        self.check_open()
+        self.raise_if_closed()
         claims = self._claims = await self._new_life().begin()
         try:
-            self.check_open()
+            self.raise_if_closed()
         except InconcertError:  # closed while it began, and then nobody else ends it
             if not self._session.channel.is_closed:
                 claims.retire()

@@ -22,6 +22,7 @@ from inconcert._core.held import local_deadline
 from inconcert._core.session import Session
 from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.call import Call
+from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.replies import Reply, rows
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotConnected, NotHeld
@@ -52,7 +53,7 @@ class Row(NamedTuple):
     queue: bytes
 
 
-class WorkerLease(ABC, Generic[C]):
+class WorkerLease(InboxReceiver, ABC, Generic[C]):
     """One life of a worker.
 
     Args:
@@ -203,17 +204,6 @@ class WorkerLease(ABC, Generic[C]):
     def was_first_time(self, call: Call) -> bool:
         """Whether an end that found nothing to end was a success before, and only its reply was lost."""
         return call.sends > 1 and not self.is_lost and time.monotonic() < self.deadline
-
-    # What it is told.
-
-    def on_message(self, text: str) -> None:
-        """Nothing, unless there is something to be told of what it holds."""
-
-    def recheck(self) -> None:
-        """Nothing, likewise."""
-
-    def closed(self, error: InconcertError) -> None:
-        """Nothing: whoever keeps its heartbeat lets it give up."""
 
     # For what renews it.
 

@@ -21,6 +21,7 @@ from inconcert._core.lease import Grant, Lease, PermitKeys
 from inconcert._core.line import ReleaseCall
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
+from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
@@ -152,7 +153,7 @@ class _Terms:
         return f"{self.limit}:{self.handoff_ms}:{self.ttl_ms} {holder}"
 
 
-class _Attempt(Call):
+class _Attempt(Call, InboxReceiver):
     """One who acquires: its call for a permit, and its place in line until it is granted one."""
 
     __slots__ = (
@@ -163,7 +164,6 @@ class _Attempt(Call):
         "_is_withdrawn",
         "_keys",
         "_must_recheck",
-        "_sent_away",
         "_server_ms",
         "_session",
         "_terms",
@@ -185,7 +185,6 @@ class _Attempt(Call):
         self._is_in_line = False
         self._must_recheck = False
         self._is_withdrawn = False
-        self._sent_away: InconcertError | None = None
 
     def ask(self) -> None:
         """Ask for a permit; this is done when one is granted, or refused to one who does not wait."""
@@ -198,8 +197,7 @@ class _Attempt(Call):
 
     def grant(self) -> Grant | None:
         """What was granted; None if nothing was free."""
-        if self._sent_away is not None:
-            raise self._sent_away.with_traceback(None)  # many raise this one
+        self.raise_if_closed()
         return self._grant
 
     def withdraw(self) -> None:
@@ -245,13 +243,13 @@ class _Attempt(Call):
             self._must_recheck = False
             self.recheck()
 
-    def on_message(self, text: str) -> None:
+    def on_message(self, rest: str) -> None:
         if self.done():
             return
         # First of all, for a stranger may have said it.
-        token, end_ms, lease_ms = (int(part) for part in text.split(" ", 4)[1:4])
+        token, end_ms, lease_ms = (int(part) for part in rest.split(" ", 3)[:3])
         if self._server_ms is None:
-            self._early = text
+            self._early = rest
             return
         now = time.monotonic()
         life = (end_ms - self._server_ms) / 1000
@@ -276,7 +274,7 @@ class _Attempt(Call):
         return True
 
     def closed(self, error: InconcertError) -> None:
-        self._sent_away = error
+        super().closed(error)
         self.withdraw()
         self.failed(error)
 
@@ -307,11 +305,11 @@ class _Recheck(Call):
         """Whoever waits goes on waiting, and looks again later."""
 
 
-def _decline(session: Session, holder: str, text: str) -> None:
+def _decline(session: Session, holder: str, rest: str) -> None:
     """Give a permit back, or leave the line, for a holder that nobody here waits for any more."""
     if session.channel.is_closed or session.renewal.keeps(holder):  # held: its acquirer heard of it in another way
         return
-    _, _, _, _, terms, key = text.split(" ", 5)
+    _, _, _, terms, key = rest.split(" ", 4)
     _release(session, Keyspace.beside(PermitKeys, key), holder, f"{terms} {holder}")
 
 

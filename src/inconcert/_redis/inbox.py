@@ -1,18 +1,29 @@
 """One inbox per process: a subscribed connection on which scripts tell its waiters to look.
 
-A script publishes `ADDRESS TEXT` to the inbox of the process in which the receiver waits.  It asks first whether
-anyone listens there, so it knows at once whether that process is still there.  A message is a hint: what it says is
-also in the server's keys, and after a lost connection everyone who waits looks again.
+A script publishes `ADDRESS KIND REST` to the inbox of the process in which the receiver waits:
+
+| KIND | REST | said by | heard by |
+| --- | --- | --- | --- |
+| `permit` | `TOKEN END_MS LEASE_MS TERMS HOLDERS`; TOKEN 0 to look then | `serve_line` | `_core/permits.py` |
+| `mailbox` | `MS WAITERS`, when to look | `notify_line` | `mailboxes/fetch.py` |
+| `signal` | the payload, and in the next line WAITERS | `notify_first` | `signals/waiter.py` |
+| `limiter` | `GRANTED WAIT_US COST_US BURST_US LINE` | `serve_limiter` | `rate_limiter.py` |
+| `room` | `LINE`, in which there may be room | `wake_first_putter` | `queues/put.py` |
+| `ended` | nothing: the job that it watches has ended | `notify_watchers` | `tasks/watch.py` |
+| `cancelled` | `JOB-ID`, a job that it holds | `tasks/cancel` | `tasks/worker_lease.py` |
+
+HOLDERS, WAITERS and LINE are keys.  The script asks first whether anyone listens where a place in a line depends on it,
+so it knows at once whether that process is still there.  A message is a hint: what it says is also in the server's
+keys, and after a lost connection everyone who waits looks again.
 
 The server may know an address of someone who waits no more: what took it out of the line was lost, or the server came
-back with older data.  Where such a stray would stand in the way of others, the text begins with the kind of its line,
-and `on_unclaimed` says how it leaves.
+back with older data.  Where such a stray would stand in the way of others, the message names the key of its line, and
+`on_unclaimed` says how it leaves.
 
 The inbox has a connection of its own, so that no flood of other messages delays a wake-up.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from inconcert._redis.pubsub import PubSub
 from inconcert._redis.wire import Pool
@@ -21,17 +32,25 @@ from inconcert.errors import InconcertError
 __all__ = ["Inbox", "InboxReceiver"]
 
 
-class InboxReceiver(Protocol):
-    """Someone who waits for a message."""
+class InboxReceiver:
+    """The base of what waits for messages, or is to know when the coordinator closes."""
 
-    def on_message(self, text: str) -> None:
-        """A message came."""
+    _closed_by: InconcertError | None = None
+
+    def on_message(self, rest: str) -> None:
+        """Act on a message, which is given without its address and kind."""
 
     def recheck(self) -> object:
-        """Messages may have been missed: look at the server whether what one waits for has come."""
+        """Ask the server for what was waited for: messages may have been missed."""
 
     def closed(self, error: InconcertError) -> None:
         """Stop waiting, with this error, and leave nothing behind on the server."""
+        self._closed_by = error
+
+    def raise_if_closed(self) -> None:
+        """Raise the error with which `closed` was called, if it was."""
+        if self._closed_by is not None:
+            raise self._closed_by.with_traceback(None)  # many raise this one
 
 
 class Inbox:
@@ -75,17 +94,18 @@ class Inbox:
         self._receivers.pop(address, None)
 
     def on_unclaimed(self, kind: str, leave: Callable[[str, str], None]) -> None:
-        """Call `leave(address, text)` when a text that begins with this kind comes for someone who waits no more."""
+        """Call `leave(address, rest)` when a message of this kind comes for someone who waits no more."""
         self._unclaimed[kind] = leave
 
     def dispatch(self, message: str) -> None:
-        """Pass on a message, `ADDRESS TEXT`, as if it had come through the inbox."""
+        """Pass on a message, `ADDRESS KIND REST`, as if it had come through the inbox."""
         address, _, text = message.partition(" ")
+        kind, _, rest = text.partition(" ")
         receiver = self._receivers.get(address)
         if receiver is not None:
-            receiver.on_message(text)
-        elif leave := self._unclaimed.get(text.partition(" ")[0]):
-            leave(address, text)
+            receiver.on_message(rest)
+        elif leave := self._unclaimed.get(kind):
+            leave(address, rest)
 
     def server_was_lost(self, at: float) -> None:
         """Leave a connection from before: the server may have moved. Replies that told of grants may be lost, too."""

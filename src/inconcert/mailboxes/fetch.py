@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
+from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
@@ -69,7 +70,7 @@ class MailboxMessage:
     claim: str = field(repr=False)
 
 
-class Fetch(Call):
+class Fetch(Call, InboxReceiver):
     """The call of one fetch, which is done when it has messages, or at once if it does not wait and there are none.
 
     Args:
@@ -86,7 +87,6 @@ class Fetch(Call):
         "_is_rechecking",
         "_keys",
         "_must_recheck",
-        "_sent_away",
         "_session",
         "_terms",
         "_ticket",
@@ -103,7 +103,6 @@ class Fetch(Call):
         self._is_rechecking = True  # a question is under way
         self._must_recheck = False  # something was said since it was asked
         self._is_over = False
-        self._sent_away: InconcertError | None = None
 
     def ask(self) -> None:
         """Ask for messages."""
@@ -126,8 +125,7 @@ class Fetch(Call):
         if not self.done():
             return [], []
         dropped, *flat = self.result()
-        if self._sent_away is not None:  # just when they had come; they are back in the mailbox
-            raise self._sent_away.with_traceback(None)  # many raise this one
+        self.raise_if_closed()  # just when they had come; they are back in the mailbox
         self._end()
         found: list[MailboxMessage] = []
         unreadable: list[int] = []
@@ -176,9 +174,9 @@ class Fetch(Call):
         else:
             self._wait(reply, asked_at)
 
-    def on_message(self, text: str) -> None:
-        """Look in so many milliseconds, or at once: 'mailbox MS KEY'."""
-        ms = int(text.split(" ", 2)[1])
+    def on_message(self, rest: str) -> None:
+        """Look in so many milliseconds, or at once: 'MS WAITERS'."""
+        ms = int(rest.partition(" ")[0])
         if not ms or not self._ticket:
             self.recheck()
         else:
@@ -202,7 +200,7 @@ class Fetch(Call):
 
     def closed(self, error: InconcertError) -> None:
         """Leave, with this error."""
-        self._sent_away = error
+        super().closed(error)
         self.failed(error)
         self.withdraw()
 
@@ -260,10 +258,10 @@ class _Recheck(Call):
         self._fetching.recheck_failed()
 
 
-def _leave(session: Session, address: str, text: str) -> None:
+def _leave(session: Session, address: str, rest: str) -> None:
     """Take one out of a line who waits no more. What it claimed stays: whoever fetched that may have it in hand."""
     if not session.channel.is_closed:
-        _withdraw(session, Keyspace.beside(MailboxKeys, text.split(" ", 2)[2]), address, puts_back=False)
+        _withdraw(session, Keyspace.beside(MailboxKeys, rest.partition(" ")[2]), address, puts_back=False)
 
 
 def _withdraw(session: Session, keys: MailboxKeys, address: str, *, puts_back: bool) -> None:

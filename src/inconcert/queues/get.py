@@ -66,7 +66,7 @@ class _OpenGetters(ClaimConsumer[ItemState]):
         self._serving: asyncio.Task[None] | None = None
 
     async def get(self, timeout: float | None) -> ItemState:
-        self.check_open()
+        self.raise_if_closed()
         getter = _Getter(self._session.loop.create_future(), waits=timeout != 0)
         self._getters.append(getter)
         self._serve()

@@ -9,6 +9,7 @@ from functools import partial
 
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
+from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.payloads import JSON, encode
@@ -25,7 +26,7 @@ _ROOM = "room"  # what a script says to the first in line
 _SHORTEST_WAIT, _LONGEST_WAIT = 2.0, 5.0  # seconds after which one in line looks again, whether it was told or not
 
 
-class Put:
+class Put(InboxReceiver):
     """Some items on their way, all of them or none.
 
     Args:
@@ -73,7 +74,6 @@ class Put:
         ]
         self._address = ids[0]
         self._told = session.loop.create_future()
-        self._sent_away: InconcertError | None = None
 
     async def at_once(self) -> None:
         """Put them in.
@@ -101,8 +101,7 @@ class Put:
                     raise QueueFull(self._name, self._maxsize or 0, timeout)
                 longest_wait = _SHORTEST_WAIT if answer == _BEHIND_OTHERS else _LONGEST_WAIT
                 await asyncio.wait([self._told], timeout=min(left, random.uniform(_SHORTEST_WAIT, longest_wait)))
-                if self._sent_away is not None:
-                    raise self._sent_away.with_traceback(None)  # many raise this one
+                self.raise_if_closed()
                 self._told = self._session.loop.create_future()
         finally:
             self._session.inbox.unregister(self._address)
@@ -111,9 +110,9 @@ class Put:
 
     # What it is told.
 
-    def on_message(self, text: str) -> None:
+    def on_message(self, rest: str) -> None:
         """There may be room."""
-        del text
+        del rest
         self.recheck()
 
     def recheck(self) -> None:
@@ -123,7 +122,7 @@ class Put:
 
     def closed(self, error: InconcertError) -> None:
         """Wait no more, with this error."""
-        self._sent_away = error
+        super().closed(error)
         self.recheck()
 
     # Below.
@@ -143,9 +142,9 @@ class Put:
         return answer
 
 
-def _leave_as_told(session: Session, address: str, text: str) -> None:
-    """A script has let in someone who waits no more: `room LINE`."""
-    _leave(session, text.partition(" ")[2], address)
+def _leave_as_told(session: Session, address: str, line: str) -> None:
+    """A script has let in someone who waits no more."""
+    _leave(session, line, address)
 
 
 def _leave(session: Session, line: str, address: str) -> None:

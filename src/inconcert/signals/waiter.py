@@ -18,6 +18,7 @@ from typing import NamedTuple
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
+from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
@@ -48,7 +49,7 @@ _LEAVE = load("signals/leave").bind(SignalKeys)
 _NOTIFY = load("signals/notify").bind(SignalKeys)
 
 
-class Waiter(Call):
+class Waiter(Call, InboxReceiver):
     """One who waits: the call for a place in line, which is done when there is a payload for it.
 
     Args:
@@ -136,10 +137,10 @@ class Waiter(Call):
             self._must_recheck = False
             self.recheck()
 
-    def on_message(self, text: str) -> None:
-        """It was notified: 'signal PAYLOAD', and in the next line the key of the line."""
+    def on_message(self, rest: str) -> None:
+        """It was notified: of a payload, and in the next line comes the key of the line."""
         if not self.done():
-            self.set_result(text.removeprefix("signal ").partition("\n")[0])
+            self.set_result(rest.partition("\n")[0])
 
     def on_broadcast(self, text: bytes) -> None:
         """Something was said to all who were in line: to this one, too, if its ticket is from before."""
@@ -198,10 +199,10 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
             waiter.leave(hands_on=waiter not in kept)
 
 
-def _hand_on(session: Session, address: str, text: str) -> None:
+def _hand_on(session: Session, address: str, rest: str) -> None:
     """Leave for one who waits no more, as it would itself: the server knows what it was notified of."""
     if not session.channel.is_closed:
-        keys = Keyspace.beside(SignalKeys, text.partition("\n")[2])
+        keys = Keyspace.beside(SignalKeys, rest.partition("\n")[2])
         session.channel.submit(_LeaveCall(session, keys, address, hands_on=True))
 
 

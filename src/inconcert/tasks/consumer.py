@@ -220,7 +220,7 @@ class _Opened(ClaimConsumer[JobState]):
 
     async def _claim(self, count: int, *, wait: bool = True) -> list[JobState]:
         while not self._is_stopped:
-            self.check_open()
+            self.raise_if_closed()
             try:
                 jobs, due_in = await self.try_claim(count)
                 if not jobs and not wait:
@@ -240,7 +240,7 @@ class _Opened(ClaimConsumer[JobState]):
 
     @property
     def _wants_more(self) -> bool:
-        return not self._is_stopped and self._sent_away is None
+        return not self._is_stopped and self._closed_by is None
 
     def _new_life(self) -> JobWorkerLease:
         return JobWorkerLease(

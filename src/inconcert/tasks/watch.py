@@ -6,6 +6,7 @@ import anyio
 
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
+from inconcert._redis.inbox import InboxReceiver
 from inconcert.errors import InconcertError
 from inconcert.tasks.store import UNWATCH
 
@@ -50,7 +51,7 @@ class Watches:
             session.channel.submit(Call(command, must_run=True))
 
 
-class Watch:
+class Watch(InboxReceiver):
     """Those in this process who wait for one job.
 
     Args:
@@ -71,7 +72,6 @@ class Watch:
         self.count = 0
         self.changed = anyio.Event()
         self.is_noted = False
-        self._sent_away: InconcertError | None = None
 
     async def woken(self, changed: anyio.Event) -> None:
         """Return when it is time to look.
@@ -81,14 +81,13 @@ class Watch:
         """
         with anyio.move_on_after(_RECHECK_AFTER):
             await changed.wait()
-        if self._sent_away is not None:
-            raise self._sent_away.with_traceback(None)  # many raise this one
+        self.raise_if_closed()
 
     # What it is told.
 
-    def on_message(self, text: str) -> None:
+    def on_message(self, rest: str) -> None:
         """What became of it is for the look to find out."""
-        del text
+        del rest
         self.recheck()
 
     def recheck(self) -> None:
@@ -98,5 +97,5 @@ class Watch:
 
     def closed(self, error: InconcertError) -> None:
         """Wait no more, with this error."""
-        self._sent_away = error
+        super().closed(error)
         self.changed.set()

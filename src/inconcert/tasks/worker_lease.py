@@ -45,13 +45,13 @@ class JobWorkerLease(WorkerLease[JobState]):
             found += await self._session.run(OUTCOMES(self._keys, ids=ids[len(found) :]))
         return found
 
-    def on_message(self, text: str) -> None:
+    def on_message(self, rest: str) -> None:
         """Somebody has cancelled the job of this id."""
-        job = self._held.get(text)
+        job = self._held.get(rest)
         if job is not None:
             job.cancel_nowait()
         else:
-            self._heard |= {text}
+            self._heard |= {rest}
 
     def recheck(self) -> None:
         """Ask which jobs have been cancelled: it may not have been heard."""

@@ -1,4 +1,4 @@
--- Tells those who wait for a job to end to look at it: 'ADDRESS look', to the inbox of each process in which somebody does.
+-- Tells those who wait for a job to end to look at it: 'ADDRESS ended', to the inbox of each process in which somebody does.
 -- Returns whether there are any.
 local function notify_watchers(watchers, inboxes, id)
   local is_watched = false
@@ -7,7 +7,7 @@ local function notify_watchers(watchers, inboxes, id)
     for _, pair in ipairs(pairs_told) do
       local address = string.sub(pair, #id + 2)
       redis.call('ZREM', watchers, pair)
-      redis.call('PUBLISH', inboxes .. string.match(address, '^[^.]*'), address .. ' look')
+      redis.call('PUBLISH', inboxes .. string.match(address, '^[^.]*'), address .. ' ended')
       is_watched = true
     end
   until #pairs_told < 1000

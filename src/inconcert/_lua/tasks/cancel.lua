@@ -44,7 +44,7 @@ local function cancel()
   local state, about = string.match(redis.call('HGET', states, id) or '', '^(%S+) (.*)$')
   if (state == 'running' or state == 'cancelling') and about ~= '' then
     redis.call('HSET', states, id, 'cancelling ' .. about)
-    redis.call('PUBLISH', inboxes .. string.match(about, '^(.*)%.'), about .. ' ' .. id)
+    redis.call('PUBLISH', inboxes .. string.match(about, '^(.*)%.'), about .. ' cancelled ' .. id)
     return 0
   end
   if state == 'waiting' then
