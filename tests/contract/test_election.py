@@ -15,6 +15,7 @@ from inconcert import AcquireTimeout, Coordinator, Election, ElectionRecord, Inv
 from inconcert._core import body as body_module
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.lines import in_line
 from tests.support.raw import raw
 
 
@@ -28,15 +29,6 @@ def election(any_concert: Coordinator) -> Election:
 def election_elsewhere(elsewhere: Coordinator) -> Election:
     """The same election, as another process sees it."""
     return elsewhere.election("scheduler", candidate="bob")
-
-
-async def in_line(election: Election, number: int) -> None:
-    """Return when so many candidates stand in line."""
-
-    async def so_many() -> bool:
-        return await election.waiters() == number
-
-    await eventually(so_many)
 
 
 async def nobody_leads(election: Election) -> None:

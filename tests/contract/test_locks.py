@@ -12,23 +12,14 @@ from inconcert import (
     InvalidName,
     LeaseLost,
     Leases,
-    Lock,
     Locks,
     NotConnected,
     NotHeld,
 )
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.lines import in_line
 from tests.support.raw import raw
-
-
-async def in_line(lock: Lock, number: int) -> None:
-    """Return when so many stand in line."""
-
-    async def so_many() -> bool:
-        return await lock.waiters() == number
-
-    await eventually(so_many)
 
 
 async def held(concert: Coordinator, names: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from inconcert import Coordinator, InvalidName, InvalidPayload, Mailbox, MailboxMessage, NotConnected
 from inconcert._redis.call import Call
 from inconcert._rules.payloads import JSON
-from tests.support.eventually import eventually
+from tests.support.lines import in_line_at
 from tests.support.raw import raw
 
 
@@ -36,16 +36,6 @@ async def let_claims_lapse(concert: Coordinator, mailbox: Mailbox) -> None:
     """All of them, now."""
     claims = await raw(concert).zrange(mailbox._keys.claims, 0, -1)
     await raw(concert).zadd(mailbox._keys.claims, dict.fromkeys(claims, 1))
-
-
-async def in_line(concert: Coordinator, mailbox: Mailbox, number: int) -> None:
-    """Return when so many wait."""
-
-    async def so_many() -> bool:
-        count: int = await raw(concert).zcard(mailbox._keys.waiters)
-        return count == number
-
-    await eventually(so_many)
 
 
 # Sending and fetching.
@@ -155,7 +145,7 @@ async def test_message_that_cannot_be_read_is_dropped_and_told(
     assert "is dropped, because it cannot be read" in caplog.text
     await raw(any_concert).hset(mailbox._keys.messages, max(ids, key=int), body)
     waiting = asyncio.create_task(mailbox.fetch(limit=1, timeout=None))
-    await in_line(any_concert, mailbox, 1)
+    await in_line_at(any_concert, mailbox._keys.waiters, 1)
     await mailbox.send(4)
     assert bodies(await waiting) == [4]
     assert await stored(any_concert, mailbox) == []
@@ -280,7 +270,7 @@ async def test_waiting_fetch_is_woken_by_a_message(elsewhere: Coordinator, mailb
     """Sent from anywhere; and it sends nothing while it waits."""
     mailbox_elsewhere = elsewhere.mailbox("jack451")
     waiting = asyncio.create_task(mailbox_elsewhere.fetch(timeout=None))
-    await in_line(elsewhere, mailbox, 1)
+    await in_line_at(elsewhere, mailbox._keys.waiters, 1)
     sent: list[Call] = []
     submit = elsewhere._ref.session.channel.submit
 
@@ -304,13 +294,13 @@ async def test_longest_waiting_is_woken_and_nobody_else(
     for number in range(6):
         either = (any_concert, elsewhere)[number % 2].mailbox("jack451")
         tasks.append(asyncio.create_task(either.fetch(limit=1, timeout=None)))
-        await in_line(any_concert, mailbox, number + 1)
+        await in_line_at(any_concert, mailbox._keys.waiters, number + 1)
     tasks.pop(1).cancel()
-    await in_line(any_concert, mailbox, 5)
+    await in_line_at(any_concert, mailbox._keys.waiters, 5)
     for number, task in enumerate(tasks):
         await mailbox.send(number)
         assert bodies(await task) == [number]
-        await in_line(any_concert, mailbox, 4 - number)
+        await in_line_at(any_concert, mailbox._keys.waiters, 4 - number)
 
 
 async def test_one_step_with_many_messages_wakes_as_many_as_are_needed(
@@ -321,7 +311,7 @@ async def test_one_step_with_many_messages_wakes_as_many_as_are_needed(
     for number in range(6):
         either = (any_concert, elsewhere)[number % 2].mailbox("jack451")
         tasks.append(asyncio.create_task(either.fetch(limit=2, timeout=None)))
-        await in_line(any_concert, mailbox, number + 1)
+        await in_line_at(any_concert, mailbox._keys.waiters, number + 1)
     await mailbox.send_many(range(9))
     done = await asyncio.gather(*tasks[:5])
     assert sorted(map(str, (body for messages in done for body in bodies(messages)))) == sorted(map(str, range(9)))
@@ -341,9 +331,9 @@ async def test_waiting_fetch_gets_what_another_did_not_acknowledge(
     assert (message.body, message.attempt) == ("before", 2)
 
     tasks = [asyncio.create_task(mailbox.fetch(timeout=None, ack=False))]
-    await in_line(any_concert, mailbox, 1)
+    await in_line_at(any_concert, mailbox._keys.waiters, 1)
     tasks.append(asyncio.create_task(mailbox_elsewhere.fetch(timeout=5)))
-    await in_line(any_concert, mailbox, 2)
+    await in_line_at(any_concert, mailbox._keys.waiters, 2)
     await mailbox.send("during")
     first, second = await asyncio.gather(*tasks)
     assert [(message.body, message.attempt) for message in first + second] == [("during", 1), ("during", 2)]
@@ -354,7 +344,7 @@ async def test_wait_ends_in_time_with_nothing(any_concert: Coordinator, mailbox:
     started = time.monotonic()
     assert await mailbox.fetch(timeout=timedelta(seconds=0.1)) == []
     assert 0.09 < time.monotonic() - started < 2
-    await in_line(any_concert, mailbox, 0)
+    await in_line_at(any_concert, mailbox._keys.waiters, 0)
     session = any_concert._ref.session
     assert not session.inbox._receivers
     assert not session.lines._lines
@@ -363,11 +353,11 @@ async def test_wait_ends_in_time_with_nothing(any_concert: Coordinator, mailbox:
 async def test_closing_ends_the_wait(elsewhere: Coordinator, any_concert: Coordinator, mailbox: Mailbox) -> None:
     """With NotConnected, and leaves nothing in line."""
     waiting = asyncio.create_task(elsewhere.mailbox("jack451").fetch(timeout=None))
-    await in_line(any_concert, mailbox, 1)
+    await in_line_at(any_concert, mailbox._keys.waiters, 1)
     await elsewhere.__aexit__(None, None, None)
     with pytest.raises(NotConnected, match="was closed"):
         await waiting
-    await in_line(any_concert, mailbox, 0)
+    await in_line_at(any_concert, mailbox._keys.waiters, 0)
     await elsewhere.__aenter__()
 
 

@@ -24,6 +24,7 @@ from inconcert._core.permits import Permits
 from inconcert._rules.durations import Seconds
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.lines import in_line
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer
@@ -120,15 +121,6 @@ def permits_elsewhere(elsewhere: Coordinator, member: Member) -> Permits[Lease]:
 async def fill(permits: Permits[Lease], member: Member) -> list[Lease]:
     """Take all of them."""
     return [await permits.acquire(timeout=0) for _ in range(member.limit)]
-
-
-async def in_line(permits: Permits[Lease], number: int) -> None:
-    """Return when so many stand in line."""
-
-    async def so_many() -> bool:
-        return await permits.waiters() == number
-
-    await eventually(so_many)
 
 
 async def lapse(concert: Coordinator, permits: Permits[Lease], lease: Lease) -> None:

@@ -22,6 +22,7 @@ from inconcert import (
 from inconcert._claims.promoter import Promoter
 from inconcert.queues.store import ItemKeys
 from tests.support.eventually import eventually
+from tests.support.lines import in_line_at
 from tests.support.queues import Places, read_places
 from tests.support.raw import raw
 
@@ -442,12 +443,7 @@ async def test_waiting_put_is_let_in_when_there_is_room(any_concert: Coordinator
 
 async def in_line(concert: Coordinator, count: int) -> None:
     """Until so many wait for room."""
-    line = ItemKeys(concert._ref.keys, "q").line
-
-    async def stand() -> bool:
-        return bool(await raw(concert).zcard(line) == count)
-
-    await eventually(stand)
+    await in_line_at(concert, ItemKeys(concert._ref.keys, "q").line, count)
 
 
 async def test_waiting_puts_are_let_in_in_their_order(any_concert: Coordinator) -> None:

@@ -11,6 +11,7 @@ from inconcert import AcquireTimeout, Coordinator, InvalidName, Lease, LeaseLost
 from inconcert._core.permits import Permits
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.lines import in_line
 from tests.support.raw import raw
 
 
@@ -26,22 +27,13 @@ def doc_elsewhere(elsewhere: Coordinator) -> RWLock:
     return elsewhere.rwlock("doc")
 
 
-async def in_line(doc: RWLock, number: int) -> None:
-    """Return when so many stand in line."""
-
-    async def so_many() -> bool:
-        return await doc.read().waiters() == number
-
-    await eventually(so_many)
-
-
 async def join(doc: RWLock, *sides: Permits[Any]) -> "list[asyncio.Task[Any]]":
     """Stand in line with each of these, one after the other."""
     before = await doc.read().waiters()
     tasks: list[asyncio.Task[Any]] = []
     for side in sides:
         tasks.append(asyncio.create_task(side.acquire()))
-        await in_line(doc, before + len(tasks))
+        await in_line(doc.read(), before + len(tasks))
     return tasks
 
 
@@ -139,7 +131,7 @@ async def test_neighbours_in_line_read_together_and_a_writer_in_line_closes_the_
         """Wait until these are in, and look whether those after them still wait."""
         leases = [await asyncio.wait_for(task, 1) for task in expected]
         rest = line[line.index(expected[-1]) + 1 :]
-        await in_line(doc, len(rest))
+        await in_line(doc.read(), len(rest))
         assert not any(task.done() for task in rest)
         return leases
 
@@ -161,7 +153,7 @@ async def test_more_readers_than_one_script_serves_enter_together(doc: RWLock, d
     """Those of a process that did not release are told to look for the rest."""
     writer = await doc.write().acquire()
     readers = [asyncio.create_task(doc_elsewhere.read().acquire()) for _ in range(230)]
-    await in_line(doc, 230)
+    await in_line(doc.read(), 230)
     await writer.release()
     with anyio.fail_after(1.5):  # less than a lease that is handed over lasts
         leases = await asyncio.gather(*readers)
@@ -283,7 +275,7 @@ async def test_downgrade_lets_neighbouring_readers_in_and_keeps_writers_out(doc:
     readers = [await r1, await r2]
     assert (lease.fencing_token, lease.is_lost) == (token, False)
     assert set(await doc.read().holders()) == {lease.holder, *(reader.holder for reader in readers)}
-    await in_line(doc, 2)
+    await in_line(doc.read(), 2)
     assert not writer.done()
     assert not r3.done()
     await let_go(*readers)

@@ -23,7 +23,7 @@ from inconcert import (
     wait_any,
 )
 from inconcert._rules.payloads import JSON
-from tests.support.eventually import eventually
+from tests.support.lines import in_line_at
 from tests.support.raw import let_hear, raw
 
 PAYLOADS: list[JSON] = [None, True, 0, -1.5, "", "two words", "ä\n\0", [], [1, [2]], {}, {"version": 7, "a b": None}]
@@ -43,13 +43,7 @@ def signal_elsewhere(elsewhere: Coordinator) -> Signal:
 
 async def in_line(concert: Coordinator, number: int, name: str = "deploy") -> None:
     """Return when so many wait to be notified."""
-    waiters = concert.signal(name)._keys.waiters
-
-    async def so_many() -> bool:
-        count: int = await raw(concert).zcard(waiters)
-        return count == number
-
-    await eventually(so_many)
+    await in_line_at(concert, concert.signal(name)._keys.waiters, number)
 
 
 async def waiting(concert: Coordinator, *signals: Signal) -> "list[asyncio.Task[JSON]]":

@@ -17,21 +17,13 @@ from inconcert._redis.scripts import load
 from inconcert.periodic import _Keys as PeriodicKeys
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.lines import in_line
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_election_faults"
-
-
-async def in_line(election: Election, number: int) -> None:
-    """Return when so many candidates stand in line."""
-
-    async def so_many() -> bool:
-        return await election.waiters() == number
-
-    await eventually(so_many)
 
 
 async def is_free(election: Election) -> bool:

@@ -18,6 +18,7 @@ from inconcert import (
     Unavailable,
 )
 from tests.support.eventually import eventually
+from tests.support.lines import in_line
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -29,15 +30,6 @@ HERE = "tests.faults.test_locks_faults"
 async def is_free(concert: Coordinator, *names: str) -> bool:
     """Whether nobody holds any of these locks and nobody waits."""
     return not any([await concert.lock(name).locked() for name in names])
-
-
-async def in_line(concert: Coordinator, name: str, number: int) -> None:
-    """Return when so many stand in line for a lock."""
-
-    async def so_many() -> bool:
-        return await concert.lock(name).waiters() == number
-
-    await eventually(so_many)
 
 
 # What children do.
@@ -92,9 +84,9 @@ async def test_killed_holder_blocks_each_lock_for_its_lease_only(
     async with spawn(f"{HERE}:hold", server.url, namespace, 0.8) as child:
         await child.wait_for("held")
         single = asyncio.create_task(concert.lock("b").acquire())
-        await in_line(concert, "b", 1)
+        await in_line(concert.lock("b"), 1)
         both = asyncio.create_task(concert.locks("b", "a").acquire())
-        await in_line(concert, "a", 1)
+        await in_line(concert.lock("a"), 1)
         child.kill()
         with anyio.fail_after(0.8 + 1.0):
             await (await single).release()
@@ -105,7 +97,7 @@ async def test_killed_waiter_frees_what_it_had(concert: Coordinator, server: Rea
     """When the lease of that has lapsed."""
     lease = await concert.lock("b").acquire()
     async with spawn(f"{HERE}:wait_with_one", server.url, namespace, 0.8) as child:
-        await in_line(concert, "b", 1)
+        await in_line(concert.lock("b"), 1)
         child.kill()
         with anyio.fail_after(0.8 + 1.0):
             await (await concert.lock("a").acquire()).release()
@@ -159,7 +151,7 @@ async def flow(concert: Coordinator, elsewhere: Coordinator) -> None:
         await leases.renew()
     lease = await elsewhere.lock("b").acquire()
     waiter = asyncio.create_task(concert.locks("a", "b").acquire())
-    await in_line(elsewhere, "b", 1)
+    await in_line(elsewhere.lock("b"), 1)
     await lease.release()
     await (await waiter).release()
 
@@ -295,7 +287,7 @@ async def test_connection_that_is_cut_for_a_moment_is_no_server_that_is_away(
         elsewhere.lock("a"),
     ):
         waiting = asyncio.create_task(concert.lock("a").acquire(timeout=0.4))
-        await in_line(elsewhere, "a", 1)
+        await in_line(elsewhere.lock("a"), 1)
         proxy.refuse()
         proxy.cut()
         with pytest.raises(AcquireTimeout, match="holders") as caught:

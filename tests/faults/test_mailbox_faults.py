@@ -15,6 +15,7 @@ from inconcert._rules.payloads import JSON
 from inconcert.mailboxes.fetch import Fetch
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.lines import in_line_at
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -30,12 +31,7 @@ def bodies(messages: list[MailboxMessage]) -> list[JSON]:
 
 async def in_line(concert: Coordinator, number: int) -> None:
     """Return when so many wait for messages."""
-
-    async def so_many() -> bool:
-        count: int = await raw(concert).zcard(concert.mailbox("jack451")._keys.waiters)
-        return count == number
-
-    await eventually(so_many)
+    await in_line_at(concert, concert.mailbox("jack451")._keys.waiters, number)
 
 
 def kept(mailbox: Mailbox) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from inconcert._core.permits import Permits
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.fenced import FencedRegister
+from tests.support.lines import in_line
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -37,15 +38,6 @@ def own_server() -> Iterator[RealServer]:
 def short_handoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease that is handed over begins with 0.3 s instead of 2 s."""
     monkeypatch.setattr(permits_module, "_HANDOFF", 0.3)
-
-
-async def in_line(permits: Permits[Lease], number: int) -> None:
-    """Return when so many stand in line."""
-
-    async def so_many() -> bool:
-        return await permits.waiters() == number
-
-    await eventually(so_many)
 
 
 async def wait_long(concert: Coordinator, permits: Permits[Lease]) -> None:

@@ -13,21 +13,13 @@ from inconcert import Coordinator, LeaseLost, OutcomeUnknown, RWLock, Unavailabl
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.fenced import FencedRegister
+from tests.support.lines import in_line
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_rwlock_faults"
-
-
-async def in_line(doc: RWLock, number: int) -> None:
-    """Return when so many stand in line."""
-
-    async def so_many() -> bool:
-        return await doc.read().waiters() == number
-
-    await eventually(so_many)
 
 
 async def is_free(doc: RWLock) -> bool:
@@ -117,7 +109,7 @@ async def test_killed_holder_blocks_the_other_side_for_its_lease_only(
         await child.wait_for("held")
         others = [doc.write()] if side == "read" else [doc.read(), doc.read()]
         waiters: list[asyncio.Task[Any]] = [asyncio.create_task(other.acquire()) for other in others]
-        await in_line(doc, len(others))
+        await in_line(doc.read(), len(others))
         child.kill()
         with anyio.fail_after(0.8 + 1.0):
             for lease in await asyncio.gather(*waiters):
@@ -187,14 +179,14 @@ async def flow(doc: RWLock, other: RWLock) -> None:
     """Write while others wait, go on as a reader beside one of them, and wait behind the other."""
     async with doc.write() as lease:
         reader = asyncio.create_task(other.read().acquire())
-        await in_line(other, 1)
+        await in_line(other.read(), 1)
         writer = asyncio.create_task(other.write().acquire())
-        await in_line(other, 2)
+        await in_line(other.read(), 2)
         await lease.downgrade()
         await (await reader).release()
         assert not writer.done()
         behind = asyncio.create_task(doc.read().acquire())
-        await in_line(other, 2)
+        await in_line(other.read(), 2)
     await (await writer).release()
     await (await behind).release()
 

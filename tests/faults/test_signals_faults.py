@@ -15,6 +15,7 @@ from inconcert._rules.payloads import JSON
 from inconcert.signals.waiter import Waiter
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.lines import in_line_at
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -25,13 +26,7 @@ HERE = "tests.faults.test_signals_faults"
 
 async def in_line(concert: Coordinator, number: int) -> None:
     """Return when so many wait to be notified of the signal."""
-    waiters = concert.signal("deploy")._keys.waiters
-
-    async def so_many() -> bool:
-        count: int = await raw(concert).zcard(waiters)
-        return count == number
-
-    await eventually(so_many)
+    await in_line_at(concert, concert.signal("deploy")._keys.waiters, number)
 
 
 async def nothing_is_left(*concerts: Coordinator) -> None:
