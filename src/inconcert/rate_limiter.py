@@ -70,8 +70,8 @@ class RateLimiter:
     """Lets `limit` permits be used per `period`, and up to `burst` at once after a quiet time.
 
     A permit that was used comes back by itself, one each `period / limit`.  So in no time span t are more used than
-    `burst + t * limit / period`.  The server's clock alone says when; whoever waits is served in the order in which the
-    server saw them, across all processes, and sends nothing while it waits.
+    `burst + t * limit / period`.  The server's clock alone decides when.  Waiters are served in the order in which the
+    server saw them, across all processes, and send nothing while they wait.
 
     Use it to bound how often something begins, such as requests of one client or calls to a service that counts them.
     To bound how many run at the same time, use `Coordinator.semaphore`.
@@ -117,7 +117,7 @@ class RateLimiter:
             cost: How many, 1 to `burst`.
 
         Returns:
-            What is so; it is true if they were taken.
+            The decision; it is true if the permits were taken.
 
         Raises:
             ValueError: `cost` is out of range.
@@ -137,7 +137,7 @@ class RateLimiter:
         A caller that is cancelled while it waits leaves the line, and all behind it move up.
 
         Args:
-            timeout: Longest wait for them in seconds; None for ever, 0 for not at all.
+            timeout: Longest wait for them in seconds; None waits forever, 0 does not wait.
             cost: How many, 1 to `burst`.
 
         Raises:

@@ -22,13 +22,20 @@ CLEAN = [
     "cli",
     "elections",
     "event.py",
+    "index",
     "latch.py",
     "lock.py",
     "locks.py",
+    "mailboxes/mailbox.py",
     "periodic.py",
     "quorum",
+    "rate_limiter.py",
     "rwlock.py",
     "semaphore.py",
+    "signals/broadcast.py",
+    "signals/patterns.py",
+    "signals/signal.py",
+    "signals/subscription.py",
 ]
 PLACES = [*PAGES, ROOT / "examples", *(SOURCE / name for name in CLEAN)]
 

@@ -36,8 +36,8 @@ def facts_of(title: str, text: str, scores: Mapping[str, float], reader: Reader)
         reader: How a text becomes words.
 
     Raises:
-        ValueError: A score is no number from -1e150 to 1e150, or there are too many.
-        InvalidName: The name of a score is none.
+        ValueError: A score is not a number from -1e150 to 1e150, or there are too many.
+        InvalidName: The name of a score is invalid.
         InvalidPayload: The text is too long, or has too many words.
     """
     if is_longer(text, _LONGEST_TEXT):

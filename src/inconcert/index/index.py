@@ -16,8 +16,10 @@ Source: docs/explanation/ranked-index.md
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from inconcert._core.session import SessionRef
+from inconcert._redis.replies import rows
 from inconcert._redis.scripts import load
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
@@ -33,16 +35,21 @@ _ADD = load("index/add").bind(IndexKeys)
 _REMOVE = load("index/remove").bind(IndexKeys)
 _CLEAR = load("index/clear").bind(IndexKeys)
 _SIZE = load("index/size").bind(IndexKeys)
-_LIST = load("index/words").bind(IndexKeys)
+_WORDS = load("index/words").bind(IndexKeys)
 
-_MOST_HITS = 10_000  # up to the end of a page; who looks at more wants a better query
+_MOST_HITS = 10_000  # up to the end of a page; a search that needs more needs a better query
 _LONGEST_WORD = 100  # characters, as the reader cuts them
 _PAGE = 1000  # words in one reply, as index/words has it
 
 
+class _WordRow(NamedTuple):
+    word: bytes
+    documents: int
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A document that was found.
+    """A document that matches a query.
 
     Attributes:
         id: Which document.
@@ -56,7 +63,7 @@ class Hit:
 class Index:
     """Finds documents by their words: the most relevant first, or those with the highest scores.
 
-    It keeps the words of a document and its scores, and not the document: keep that where it is, under the same id.
+    It keeps the words and scores of a document, not the document itself: store that elsewhere, under the same id.
 
     Made by `Coordinator.index`:
 
@@ -70,8 +77,8 @@ class Index:
     Args:
         ref: The way to the open session.
         name: Which index. The same name in the same namespace is the same index, on any machine.
-        tokenizer: Text -> its words, without spaces in them. All who use an index use the same one.
-        stop_words: Words that are neither indexed nor looked for, as the tokenizer gives them.
+        tokenizer: Text -> its words, without spaces in them. Every process that uses an index must use the same one.
+        stop_words: Words that are neither indexed nor searched for, as the tokenizer returns them.
 
     Raises:
         ValueError: `stop_words` is a string.
@@ -95,7 +102,7 @@ class Index:
         return f"<Index {self._name!r}>"
 
     async def add(self, document_id: str, text: str, *, scores: Mapping[str, float] | None = None) -> None:
-        """Add a document, or put it in the place of its former version: wholly, or not at all.
+        """Add a document or replace its former version: completely, or not at all.
 
         Args:
             document_id: Which document: a name of your choice.
@@ -104,8 +111,8 @@ class Index:
             scores: What it can be ranked by: name -> a number from -1e150 to 1e150, at most 50. A name has no spaces.
 
         Raises:
-            ValueError: A score is no number from -1e150 to 1e150, or there are too many.
-            InvalidName: The id, or the name of a score, is none.
+            ValueError: A score is not a number from -1e150 to 1e150, or there are too many.
+            InvalidName: The id, or the name of a score, is invalid.
             InvalidPayload: The text is too long.
             Unavailable: The server could not be asked, or is full; nothing was changed.
             OutcomeUnknown: The server did not answer; add it again.
@@ -130,7 +137,7 @@ class Index:
         """Remove a document.
 
         Returns:
-            Whether it was there.
+            Whether the document was in the index.
 
         Raises:
             OutcomeUnknown: The server did not answer; remove it again.
@@ -166,12 +173,12 @@ class Index:
         offset: int = 0,
         limit: int = 10,
     ) -> list[Hit]:
-        """The documents that match all terms of a query, those that rank highest first.
+        """The documents that match all terms of a query, the highest ranking first.
 
-        A term is a word, a `"phrase"`, or the beginning of a word with `*` after it.  With `-` before it, a document
-        must not match it; one term at least must be without.  The beginning of a word ranks nothing, unless there is no
-        word or phrase beside it: then a document ranks by that word of it which says most, and fewer than 1,000 words
-        may begin so.
+        A term is a word, a `"phrase"`, or the beginning of a word with `*` after it.  A document must not match a term
+        with `-` before it; at least one term must be without.  The beginning of a word does not affect the rank, unless
+        the query has no word or phrase: then a document ranks by its most significant word with that beginning, and the
+        index must have fewer than 1,000 such words.
 
         Args:
             query: Such as `redis locks -java "hand over" pre*`.
@@ -181,12 +188,12 @@ class Index:
             limit: How many to return, 1 or more; `offset` and `limit` together are at most 10,000.
 
         Returns:
-            The hits. Those of one rank are in the order of their ids, so that each page follows the one before it.
+            The hits. Those of the same rank are in the order of their ids, so that each page follows the one before it.
 
         Raises:
-            ValueError: The query cannot be read, has nothing to look for, or is only the beginning of 1,000 words or
+            ValueError: The query is invalid, has nothing to search for, or is only the beginning of 1,000 words or
                 more; or a number is out of range.
-            InvalidName: The name of a score is none.
+            InvalidName: The name of a score is invalid.
 
         Cost: 2 round trips, and 1 for each further 1,000 documents that must be read: some hundred where one word is
             common, and at most as many as have the rarest of several; see docs/explanation/ranked-index.md.
@@ -208,7 +215,7 @@ class Index:
         return [Hit(*item) for item in highest(ranks, wanted)[offset:]]
 
     async def suggest(self, prefix: str, *, limit: int = 10) -> list[str]:
-        """Words of the documents that begin like this, those first that most documents have.
+        """Words of the documents that begin with `prefix`, the most common first.
 
         Args:
             prefix: The beginning of a word, in upper or lower case.
@@ -229,12 +236,12 @@ class Index:
     # Below.
 
     async def _some_with(self, prefix: str) -> dict[str, int]:
-        """The first words by the alphabet that begin so, with how many documents have each."""
-        flat = await self._ref.session.run(_LIST(self._keys, prefix=prefix))
-        return {word.decode(): count for word, count in zip(flat[::2], flat[1::2], strict=True)}
+        """The alphabetically first words with this prefix, and how many documents have each."""
+        flat = await self._ref.session.run(_WORDS(self._keys, prefix=prefix))
+        return {row.word.decode(): row.documents for row in rows(flat, _WordRow)}
 
     async def _all_with(self, prefix: str) -> list[str]:
-        """All words that begin so; each is a search of its own."""
+        """All words with this prefix; each is a search of its own."""
         found = [*await self._some_with(prefix)]
         if len(found) == _PAGE:
             raise ValueError(
@@ -244,15 +251,11 @@ class Index:
         return found
 
     async def _run(self, searches: list[Search]) -> Ranks:
-        """Run these to their ends, side by side; a document that several have found has the highest of its ranks."""
-        channel = self._ref.session.channel
+        """Run searches to their ends, side by side; a document that several find gets the highest of its ranks."""
         unfinished = searches
         while unfinished:
-            calls = [search.ask() for search in unfinished]
-            for call in calls:
-                await channel.has_room()
-                channel.submit(call)
-            unfinished = [search for search, call in zip(unfinished, calls, strict=True) if search.take(await call)]
+            replies = await self._ref.session.gather([search.ask() for search in unfinished])
+            unfinished = [search for search, reply in zip(unfinished, replies, strict=True) if search.take(reply)]
         ranks: Ranks = {}
         for search in searches:
             for document, rank in search.ranks.items():
@@ -261,6 +264,6 @@ class Index:
 
 
 def _end_of_page(offset: int, limit: int) -> int:
-    """How many hits must be known."""
+    """How many hits a search must find for this page."""
     whole("offset", offset, least=0, most=_MOST_HITS - 1)
     return offset + whole(f"limit at offset {offset}", limit, most=_MOST_HITS - offset)

@@ -46,11 +46,11 @@ def parse(text: str, reader: Reader) -> Query:
 
     Terms stand between spaces, and a document must match them all: a word, a "phrase", or the beginning of a word with
     `*`.  With `-` before it, it must not match.  What is several words to the reader, such as `hand-over`, is a phrase;
-    what is none, such as `&` or a stop word, says nothing.
+    what has no word, such as `&` or a stop word, is ignored.
 
     Raises:
         ValueError: A quotation mark is left open, a `*` is not after one word, there are more than 50 words or 10,000
-            characters, or nothing to look for.
+            characters, or nothing to search for.
     """
     if len(text) > _LONGEST:
         raise ValueError(f"the query has {len(text):,} characters; give at most {_LONGEST:,}")
@@ -63,7 +63,7 @@ def parse(text: str, reader: Reader) -> Query:
         else:
             _add_words(query, term, reader)
     if not query.words and not query.prefixes:
-        raise ValueError(f"the query {text!r} has nothing to look for; give a word without '-' that is no stop word")
+        raise ValueError(f"the query {text!r} has nothing to look for; give a word without '-' that is not a stop word")
     if sum(map(len, astuple(query))) > _MOST:
         raise ValueError(f"the query {text[:40]!r}... has too many words; give at most {_MOST}")
     return query

@@ -20,7 +20,7 @@ def sort_key(score: float) -> str:
 
 
 def score_at(place: str | bytes) -> float:
-    """The score that is at this place."""
+    """The score that has this sort key."""
     bits = int(place, 16)
     score: float = struct.unpack(">d", struct.pack(">Q", bits if bits & _SIGN else bits ^ _ALL_BITS ^ _SIGN))[0]
     return score
@@ -30,7 +30,7 @@ def scores_as_text(scores: Mapping[str, float]) -> str:
     """The scores of a document as the server keeps them: a line each, a name and a place.
 
     Raises:
-        ValueError: A score is no number from -1e150 to 1e150, or there are more than 50.
+        ValueError: A score is not a number from -1e150 to 1e150, or there are more than 50.
         InvalidName: A name is empty, too long, or has a space or a line break.
     """
     places = {name: sort_key(score) for name, score in _checked("score", scores).items()}
@@ -41,7 +41,7 @@ def weights_of(weights: Mapping[str, float]) -> dict[str, float]:
     """The weights that matter: those that are not 0.
 
     Raises:
-        ValueError: A weight is no number from -1e150 to 1e150, or there are more than 50.
+        ValueError: A weight is not a number from -1e150 to 1e150, or there are more than 50.
         InvalidName: A name is empty, too long, or has a space or a line break.
     """
     return {name: weight for name, weight in _checked("weight", weights).items() if weight}
@@ -51,7 +51,7 @@ def number_of(what: str, value: float) -> float:
     """A number as a float.
 
     Raises:
-        ValueError: It is none, or farther from 0 than 1e150.
+        ValueError: It is not a number, or is farther from 0 than 1e150.
     """
     is_number = isinstance(value, int | float)  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
     if not is_number or not abs(value) <= _FARTHEST:

@@ -81,7 +81,7 @@ class Reader:
         """The same with stop words.
 
         Raises:
-            ValueError: The tokenizer has given what is no word.
+            ValueError: The tokenizer returned something that is not a word.
         """
         words = [word[:_LONGEST_WORD] for word in self._tokenizer(text)]
         for word in words:

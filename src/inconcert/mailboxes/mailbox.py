@@ -4,7 +4,7 @@
     unread    zset    id -> id, which is the server's time when it was sent
     claims    zset    claim -> lease end: one for each fetch whose messages are not all acknowledged
     claimed   hash    claim -> the ids of its messages, and how many were missed before them
-    dropped   string  how many were dropped unread that nobody was told of
+    dropped   string  how many were dropped unread and not yet reported
 
 Source: docs/explanation/mailboxes.md
 """
@@ -37,13 +37,13 @@ _MOST_BYTES = 8 * 2**20  # likewise
 
 
 class Mailbox:
-    """What is for one recipient, kept while they are away: a message stays until it is acknowledged, or a cap drops it.
+    """Messages for one recipient, kept while they are away: each until it is acknowledged, or a cap drops it.
 
-    Anyone may send who knows the name.  The recipient fetches in any number of processes at once; a message is in one
-    hand only, as long as the claim on it is alive.  What was dropped unread is told: see `MailboxMessage.missed`.
+    Any process that knows the name can send.  The recipient can fetch in any number of processes at once; each message
+    is claimed by one fetch at a time.  Messages dropped unread are reported: see `MailboxMessage.missed`.
 
-    Use it for what one reader is to get, whenever they come.  For groups use `Coordinator.chat`, for work that workers
-    share `Coordinator.task`, and for what need not be kept `Coordinator.signal`.
+    Use it for messages that one reader gets whenever they come.  For groups use `Coordinator.chat`, for work that
+    workers share `Coordinator.task`, and for news that need not be kept `Coordinator.signal`.
 
     Made by `Coordinator.mailbox`:
 
@@ -57,9 +57,9 @@ class Mailbox:
     Args:
         ref: The way to the open session.
         name: Whose mailbox. The same name in the same namespace is the same mailbox, on any machine.
-        ttl: How long a fetch may keep messages without acknowledging them, in seconds; then they come back.
+        ttl: How long a fetch may hold messages without acknowledging them, in seconds; then they come back.
         max_messages: How many may be unread, 1 to 1,000,000; one more drops the oldest.
-        max_age: How long messages are kept unread, in seconds; None for any time.
+        max_age: How long messages are kept unread, in seconds; None sets no limit.
 
     Raises:
         ValueError: `ttl` or `max_age` is not above 0, or `max_messages` is out of range.
@@ -88,7 +88,7 @@ class Mailbox:
     async def send(self, message: JSON) -> None:
         """Add a message, and wake the fetch that has waited longest.
 
-        Those that one process sends one after the other keep their order.
+        Messages that one process sends one after the other keep their order.
 
         Args:
             message: A JSON value of at most 1 MiB.
@@ -127,7 +127,7 @@ class Mailbox:
             await self._send(bodies)
 
     async def fetch(self, *, limit: int = 10, timeout: Seconds | None = 0, ack: bool = True) -> list[MailboxMessage]:
-        """The oldest messages that nobody else has in hand, oldest first.
+        """The oldest messages that no other fetch has claimed, oldest first.
 
         With `ack=True` they are acknowledged at the moment in which this returns, never before: a fetch that fails or
         is cancelled loses none.  What it returned is gone if the process then dies, unless it dies before that is
@@ -136,11 +136,11 @@ class Mailbox:
 
         Args:
             limit: The most messages, 1 to 1,000; fewer come if they have more than 1 MiB together.
-            timeout: Longest wait in seconds when there are none; None for ever, 0 looks once.
+            timeout: Longest wait in seconds when there are none; None waits forever, 0 checks once.
             ack: Whether they count as handled.
 
         Returns:
-            The messages; none if nothing came in time.
+            The messages; empty if nothing came in time.
 
         Raises:
             ValueError: `limit` is out of range.
@@ -148,7 +148,7 @@ class Mailbox:
             Unavailable: The server could not be asked.
             OutcomeUnknown: The server did not answer; what was claimed comes back.
 
-        Cost: 1 round trip, and a script that nobody waits for to acknowledge. 0 while waiting, 1 to look when woken.
+        Cost: 1 round trip, and a script that nobody waits for to acknowledge. 0 while waiting, 1 when woken.
         """
         terms = (whole("limit", limit, most=_MOST_AT_ONCE), self._ttl_ms, self._max_age_ms)
         seconds = durations.timeout(timeout)
@@ -165,9 +165,9 @@ class Mailbox:
         return messages
 
     async def ack(self, messages: Iterable[MailboxMessage]) -> None:
-        """Say that these have been handled, so that they do not come back.
+        """Mark messages as handled, so that they do not come back.
 
-        It counts at any time, also when the claim has lapsed and another fetch has them in hand.
+        This works at any time, even if the claim has lapsed and another fetch has claimed them.
 
         Raises:
             Unavailable: The server could not be asked.
@@ -179,7 +179,7 @@ class Mailbox:
             await call
 
     async def unread(self) -> int:
-        """How many messages a fetch would find. Those that others have in hand do not count.
+        """How many messages a fetch would find. Those claimed by other fetches do not count.
 
         Cost: 1 round trip.
         """
@@ -187,7 +187,7 @@ class Mailbox:
         return count
 
     async def purge(self) -> int:
-        """Drop all messages, those in hand too: when the recipient is gone for good.
+        """Drop all messages, the claimed ones too: for a recipient that is gone for good.
 
         Returns:
             How many there were.

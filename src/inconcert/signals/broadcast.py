@@ -1,4 +1,4 @@
-"""What is said on the channel of a signal: `AT_US OPEN PAYLOAD`, as the script that broadcasts writes it."""
+"""The message on the channel of a signal: `AT_US OPEN PAYLOAD`, as the script that broadcasts writes it."""
 
 import logging
 import re
@@ -18,16 +18,16 @@ class Broadcast(NamedTuple):
     """One broadcast."""
 
     at: int  # the server's clock, in microseconds
-    is_all: bool  # whether nobody had been notified before and may not have heard of it yet
+    is_all: bool  # whether no waiter has an unconfirmed notification, so that this is for every waiter
     payload: bytes
-    value: JSON  # what the payload is
+    value: JSON  # the payload, decoded
 
 
 def read(text: bytes) -> Broadcast | None:
-    """Read a message; None if it is not one of ours, for anyone may publish on a channel."""
+    """Read a message; None if no `broadcast` sent it, because anyone may publish on a channel."""
     found = _FORM.fullmatch(text)
     if found is not None:
         with suppress(ValueError):
             return Broadcast(int(found[1]), found[2] == b"0", found[3], decode(found[3]))
-    _log.warning("a message on the channel of a signal is ignored, for no broadcast() sent it: %r", text[:80])
+    _log.warning("a message on the channel of a signal is ignored, because no broadcast() sent it: %r", text[:80])
     return None

@@ -1,4 +1,4 @@
-"""All signals whose names fit a pattern, heard through one subscription."""
+"""All signals whose names match a pattern, received through one subscription."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class Signalled:
     """One broadcast.
 
     Attributes:
-        name: Of which signal.
+        name: Which signal.
         payload: The JSON value.
     """
 
@@ -23,7 +23,7 @@ class Signalled:
 
 
 class Signals:
-    """All signals whose names fit a glob, those too that come into being later.
+    """All signals whose names match a glob, including those used for the first time later.
 
     Made by `Coordinator.signals`:
 
@@ -35,8 +35,8 @@ class Signals:
 
     Args:
         ref: The way to the open session.
-        pattern: A glob as Redis has them: `*` for any characters, `?` for one byte, `[ab]` for one of these, and a
-            backslash before what is meant as it stands.
+        pattern: A glob as in Redis: `*` for any characters, `?` for one byte, `[ab]` for one of these, and a backslash
+            before a character that stands for itself.
 
     Raises:
         InvalidName: `pattern` is empty or longer than 512 bytes.
@@ -51,7 +51,7 @@ class Signals:
         return f"<Signals {self._pattern!r}>"
 
     def subscribe(self, *, buffer: int = 1000) -> Subscription[Signalled]:
-        """Hear every broadcast of these signals, as `Signalled`, from `async with` on.
+        """Receive every broadcast of these signals, as `Signalled`, from `async with` on.
 
         Args:
             buffer: How many may wait to be read; one more drops the oldest, and a `Gap` says how many were dropped.

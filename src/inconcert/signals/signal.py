@@ -1,6 +1,6 @@
-"""A signal by which processes wake each other: all who wait, or the one who has waited longest.
+"""A signal by which processes wake each other: every waiter, or the one that has waited longest.
 
-The server keeps a line of those who wait, and nothing else for long: a signal that nobody hears is gone.
+The server keeps a line of waiters, and nothing else for long: a signal without a waiter or subscriber is lost.
 """
 
 import anyio
@@ -24,10 +24,10 @@ _CALL_AGAIN = -1
 class Signal:
     """A name on which processes wake each other, with any JSON value as payload.
 
-    `broadcast` reaches all who wait at that moment, and all who have subscribed; `notify` reaches exactly one of those
-    who wait.  Nothing is kept for those who come later: to hand out work that must not be lost use a task.
+    `broadcast` reaches every current waiter and every subscriber; `notify` reaches exactly one waiter.  Nothing is kept
+    for later: for work that must not be lost use a task.
 
-    Between two calls of `wait` one hears nothing.  Who needs every broadcast subscribes.
+    Broadcasts between two calls to `wait` are missed; subscribe to receive them all.
 
     Made by `Coordinator.signal`:
 
@@ -57,13 +57,13 @@ class Signal:
         return f"<Signal {self.name!r}>"
 
     async def wait(self, *, timeout: Seconds | None = None) -> JSON:
-        """Wait until this is broadcast, or until it is one's turn to be notified.
+        """Wait for a broadcast of this signal, or for a notification of this waiter.
 
-        Those who wait are notified in the order in which the server saw them, across all processes.  When it is
-        cancelled, what it was just notified of goes to the next in line.
+        Waiters are notified in the order in which the server saw them, across all processes.  If the call is cancelled,
+        a notification that it has just been given goes to the next in line.
 
         Args:
-            timeout: Longest wait in seconds; None for ever.
+            timeout: Longest wait in seconds; None waits forever.
 
         Returns:
             The payload.
@@ -74,13 +74,13 @@ class Signal:
             Unavailable: The server could not be asked.
             OutcomeUnknown: The server did not answer.
 
-        Cost: 2 round trips to begin with, 1 if this process listens to the signal already; 0 while waiting.
+        Cost: 2 round trips to begin with, or 1 if this process already listens to the signal; 0 while waiting.
         """
         [payload] = await wait_all(self, timeout=timeout)
         return payload
 
     def subscribe(self, *, buffer: int = 1000) -> Subscription[JSON]:
-        """Hear every broadcast from `async with` on.
+        """Receive every broadcast from `async with` on.
 
         Args:
             buffer: How many may wait to be read; one more drops the oldest, and a `Gap` says how many were dropped.
@@ -92,13 +92,13 @@ class Signal:
         return Subscription(self._ref, title, self._channel, _payload, is_pattern=False, buffer=buffer)
 
     async def broadcast(self, payload: JSON = None) -> int:
-        """Wake all who wait, and tell all who have subscribed.
+        """Wake every waiter, and reach every subscriber.
 
         Args:
             payload: A JSON value of at most 1 MiB.
 
         Returns:
-            How many processes it went to. One that also subscribes to patterns counts once more for each that fits.
+            How many processes it reached. One that also subscribes to patterns counts once more for each that matches.
 
         Raises:
             InvalidPayload: The payload is not JSON, or too large.
@@ -114,20 +114,20 @@ class Signal:
         return reached
 
     async def notify(self, payload: JSON = None) -> bool:
-        """Wake exactly one: the one who has waited longest. Those who only subscribe hear nothing.
+        """Wake exactly one waiter: the one that has waited longest. Subscribers get nothing.
 
         Args:
             payload: A JSON value of at most 1 MiB.
 
         Returns:
-            Whether there was one; if not, the payload is gone.
+            Whether there was a waiter; if not, the payload is lost.
 
         Raises:
             InvalidPayload: The payload is not JSON, or too large.
             Unavailable: The server could not be asked; nobody was woken.
-            OutcomeUnknown: The server did not answer; one was woken, or nobody.
+            OutcomeUnknown: The server did not answer; one waiter was woken, or none.
 
-        Cost: 1 round trip, and 1 message. Those in line whose process is gone are dropped, 100 in a round trip.
+        Cost: 1 round trip, and 1 message. Waiters whose process is gone are dropped, 100 in a round trip.
         """
         text = encode(f"a notification of signal {self.name!r}", payload)
         session = self._ref.session
@@ -141,11 +141,11 @@ class Signal:
 
 
 async def wait_any(*signals: Signal, timeout: Seconds | None = None) -> tuple[Signal, JSON]:
-    """Wait until one of these comes. What another was notified of at the same moment goes to the next in its line.
+    """Wait until one of these signals comes. A notification of another at the same moment goes to the next in its line.
 
     Args:
         signals: At least one; they may belong to several coordinators.
-        timeout: Longest wait in seconds; None for ever.
+        timeout: Longest wait in seconds; None waits forever.
 
     Returns:
         The signal that came first, and its payload.
@@ -164,11 +164,11 @@ async def wait_any(*signals: Signal, timeout: Seconds | None = None) -> tuple[Si
 
 
 async def wait_all(*signals: Signal, timeout: Seconds | None = None) -> list[JSON]:
-    """Wait until each of these has come. If one does not, what the others were notified of goes to the next in line.
+    """Wait until each of these signals has come. If one does not, notifications of the others go to the next in line.
 
     Args:
         signals: At least one; they may belong to several coordinators.
-        timeout: Longest wait for all of them in seconds; None for ever.
+        timeout: Longest wait for all of them in seconds; None waits forever.
 
     Returns:
         Their payloads, in the order of the arguments.
@@ -186,7 +186,7 @@ async def wait_all(*signals: Signal, timeout: Seconds | None = None) -> list[JSO
 
 
 async def _wait(signals: tuple[Signal, ...], number: int, timeout: Seconds | None) -> list[tuple[Signal, JSON]]:
-    """Wait until so many have come."""
+    """Wait until `number` of them have come."""
     if not signals:
         raise ValueError("there is no signal to wait for; name at least one")
     seconds = durations.timeout(timeout)

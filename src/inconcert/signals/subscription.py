@@ -1,4 +1,4 @@
-"""A subscriber: hears every broadcast from the moment of subscribing, or is told that some were missed."""
+"""A subscriber: receives every broadcast from the moment of subscribing, or a `Gap` where some were missed."""
 
 from collections.abc import Callable
 from typing import Generic, Self, TypeVar
@@ -19,10 +19,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Subscription(Generic[T_co]):
-    """An `async for` over what is broadcast, from `async with` on. It hears no notifications.
+    """An `async for` over all broadcasts from `async with` on. It gets no notifications.
 
-    Instead of what it missed it gets a `Gap`, in its place: it fell behind by more than the buffer, or the connection
-    was away.  A slow subscriber costs the others nothing.
+    A `Gap` stands in the place of missed broadcasts: the subscriber fell behind by more than its buffer, or the
+    connection was lost for a time.  A slow subscriber does not slow others down.
 
     Made by `Signal.subscribe` and `Signals.subscribe`:
 
@@ -65,7 +65,7 @@ class Subscription(Generic[T_co]):
             NotConnected: The coordinator is not open.
             Unavailable: The server did not confirm in time, or refused.
 
-        Cost: 1 round trip; 0 if this process listens already.
+        Cost: 1 round trip; 0 if this process already listens.
         """
         if self._subscription is not None:
             raise RuntimeError(f"{self!r} is entered already; make another with subscribe()")
@@ -92,10 +92,10 @@ class Subscription(Generic[T_co]):
         return await self.next()
 
     async def next(self, *, timeout: Seconds | None = None) -> T_co | Gap:
-        """Wait for what comes next. Cancelling it loses nothing.
+        """Wait for the next broadcast. Cancelling it loses nothing.
 
         Args:
-            timeout: Longest wait in seconds; None for ever, 0 for what has come already.
+            timeout: Longest wait in seconds; None waits forever, 0 returns only what has come already.
 
         Raises:
             TimeoutError: Nothing came in time.
@@ -112,7 +112,7 @@ class Subscription(Generic[T_co]):
                 message = await self._subscription.next()
                 if isinstance(message, Gap):
                     return message
-                said = read(message.text)
-                if said is not None:
-                    return self._item(message.channel, said.value)
+                broadcast = read(message.text)
+                if broadcast is not None:
+                    return self._item(message.channel, broadcast.value)
         raise TimeoutError(f"{self._title} was not broadcast within {seconds:g} s; wait longer with timeout=")

@@ -24,7 +24,7 @@ local read = math.min(id, last)
 if read <= position then
   return {1, position}
 end
--- Dropping comes first, for a full server allows that: up to the lower of this new position and the lowest other one.
+-- Dropping comes first, because a full server allows it: up to the lower of this new position and the lowest other one.
 local read_by_all = read
 local lowest = redis.call('ZRANGE', members, 0, 1, 'WITHSCORES')
 for i = 1, #lowest, 2 do

@@ -11,7 +11,7 @@
 -- ARGV[2]  max_messages  integer > 0
 -- ARGV[3]  max_age_ms    integer > 0, or 0 to keep messages of any age
 -- ARGV[4]  history       integer >= 0, how many messages are kept when all have read them
--- ARGV[5]  body          JSON, in which there is no raw newline
+-- ARGV[5]  body          JSON, without a raw newline
 -- ARGV[6]  listeners     what the channel of a user begins with; the name follows
 -- ARGV[7..]  users       the sender, then the other members
 -- RETURNS  1
@@ -32,7 +32,7 @@ end
 redis.call('SADD', heads, chat .. ' 1')  -- a full server refuses here, before anything is changed
 for i = 7, #KEYS do
   local done = redis.pcall('SADD', KEYS[i], chat .. ' 0')
-  if done ~= 1 then  -- it is no list: nothing is to be half made
+  if done ~= 1 then  -- the key is not a set: nothing must be half created
     for j = 7, i - 1 do
       redis.call('SREM', KEYS[j], chat .. ' 0')
     end

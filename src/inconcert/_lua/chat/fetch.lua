@@ -4,10 +4,10 @@
 -- KEYS[2]  state     hash  last: id of the latest message; max_age_ms; ^USER: id of the latest message when a user joined
 -- KEYS[3]  messages  list  'AT_MS\nBODY\nSENDER', the latest has the id `last`
 -- ARGV[1]  user      string
--- ARGV[2]  after     id after which to begin; -1, or one that there is not yet, for the read position
+-- ARGV[2]  after     id after which to begin; -1, or one that does not exist yet, means the read position
 -- ARGV[3]  count     integer 1 to 1000, the most messages to answer; fewer if they have 1 MiB
 -- RETURNS  {1, missed, first, last, message, ...}: how many were dropped before the user read them, the id of the first
---          message here, and the latest there is | {0, user} not a member | {-1, user} no such chat
+--          message here, and the latest id | {0, user} not a member | {-1, user} no such chat
 -- TWICE    the same; nothing is changed but that messages over age are dropped
 -- COST     O(log N + M), N members and messages, M messages answered
 -- @include server_time
@@ -25,7 +25,7 @@ last = tonumber(last)
 if after < 0 or after > last then  -- beyond the latest if the server has lost some, and gives their ids again
   after = position
 else
-  after = math.max(after, tonumber(joined) or 0)  -- whoever listens may have left, and joined again
+  after = math.max(after, tonumber(joined) or 0)  -- a listener may have left and joined again
 end
 if after >= last then
   return {1, 0, last + 1, last}

@@ -1,4 +1,4 @@
--- chat/join: become a member who has read all that was sent so far, alone or by the hand of a member.
+-- chat/join: become a member who has read all that was sent so far, by oneself or added by a member.
 --
 -- KEYS[1]  members   zset  user -> id of the last message read
 -- KEYS[2]  state     hash  last: id of the latest message; ^USER: id of the latest message when a user joined
@@ -9,7 +9,7 @@
 -- ARGV[2]  user      string
 -- ARGV[3]  request   string, unique to this call
 -- ARGV[4]  by        string, the member who adds the user; empty if they join by themselves
--- ARGV[5]  channel   where those listen who wait for news of the user
+-- ARGV[5]  channel   channel that announces changes of the user's list
 -- RETURNS  {1} a member, now or before | {0, by} not a member | {-1, user} no such chat
 -- TWICE    the same, and nothing is changed, even if the user has left in between
 -- COST     O(log N), N members
@@ -28,7 +28,7 @@ end
 if by ~= '' and not redis.call('ZSCORE', members, by) then
   return not_a_member(members, by)
 end
-redis.call('SISMEMBER', chats, chat)  -- a list that is none fails here, before anything is changed
+redis.call('SISMEMBER', chats, chat)  -- a key that is not a set fails here, before anything is changed
 if not redis.call('ZSCORE', members, user) then
   -- First what may be refused, before anything is changed: by a user's rights, and by a full server.
   redis.call('PUBLISH', channel, chat)  -- a hint, which does no harm if nothing comes of it

@@ -1,4 +1,4 @@
--- chat/leave: be a member no more, by oneself or by the hand of a member; the last one takes the chat along.
+-- chat/leave: stop being a member, by oneself or removed by a member; with the last one the chat is deleted.
 --
 -- KEYS[1]  members   zset  user -> id of the last message read
 -- KEYS[2]  state     hash  last: id of the latest message; history; ^USER and @USER: what is kept of a user
@@ -11,7 +11,7 @@
 -- ARGV[2]  user      string
 -- ARGV[3]  request   string, unique to this call
 -- ARGV[4]  by        string, the member who removes the user; empty if they leave by themselves
--- ARGV[5]  channel   where those listen who wait for news of the user
+-- ARGV[5]  channel   channel that announces changes of the user's list
 -- RETURNS  {1} left | {0, user} one of the two is not a member | {-1, ...} no such chat
 -- TWICE    the same, and nothing is changed, even if the user has joined in between, or the chat has gone
 -- COST     O(log N + M), N members, M messages dropped
@@ -32,7 +32,7 @@ local position = redis.call('ZSCORE', members, user)
 if not position then
   return not_a_member(members, user)
 end
-redis.call('PUBLISH', channel, chat)  -- before anything is changed, for a user's rights may not allow it
+redis.call('PUBLISH', channel, chat)  -- before anything is changed: a user's rights may not allow it
 -- First what frees memory: after it a full server lets the rest pass.
 redis.call('ZREM', members, user)
 redis.call('SREM', chats, chat .. ' ' .. position)

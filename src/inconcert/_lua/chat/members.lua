@@ -1,7 +1,7 @@
 -- chat/members: who is in the chat, and how far each has read.
 --
 -- KEYS[1]  members  zset  user -> id of the last message read
--- ARGV[1]  cursor   0 to begin, else what the last call answered
+-- ARGV[1]  cursor   0 to begin, then what the last call returned
 -- RETURNS  {next cursor or 0, {user, id, ...}}: no users at all if there is no such chat
 -- TWICE    the same; nothing is changed
 -- COST     O(N), N members, at most about 1,000 of them

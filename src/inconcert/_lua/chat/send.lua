@@ -9,9 +9,9 @@
 -- ARGV[1]  chat      string, its id
 -- ARGV[2]  sender    string, who must be a member
 -- ARGV[3]  request   string, unique to this message
--- ARGV[4]  body      JSON, in which there is no raw newline
--- ARGV[5]  channel   where those listen who wait for news of the chat
--- RETURNS  {1, 'ID AT_MS'} | {0, sender} the sender is not a member | {-1, sender} there is no such chat
+-- ARGV[4]  body      JSON, without a raw newline
+-- ARGV[5]  channel   channel that announces new messages of the chat
+-- RETURNS  {1, 'ID AT_MS'} | {0, sender} the sender is not a member | {-1, sender} no such chat
 -- TWICE    the same id and time, and nothing is added
 -- COST     O(L), L processes that listen; and O(log N) with max_age_ms, N messages
 -- @include server_time

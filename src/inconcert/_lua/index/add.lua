@@ -1,4 +1,4 @@
--- index/add: add a document, or put it in the place of its former version.
+-- index/add: add a document, or replace its former version.
 --
 -- KEYS[1]    documents  hash  document -> its words in their order: ' red apples '
 -- KEYS[2]    words      hash  word -> its number; '' -> the last number that was given

@@ -1,4 +1,4 @@
--- index/remove: remove a document; the last one takes the index along.
+-- index/remove: remove a document; with the last one the index is deleted.
 --
 -- KEYS[1]  documents  hash  document -> its words in their order: ' red apples '
 -- KEYS[2]  words      hash  word -> its number; '' -> the last number that was given

@@ -1,4 +1,4 @@
--- mailboxes/ack: drop messages that have been handled, whoever has claimed them by now.
+-- mailboxes/ack: drop messages that have been handled, even if another fetch has claimed them by now.
 --
 -- KEYS[1]  messages  hash  id -> 'LAPSES BODY'
 -- KEYS[2]  unread    zset  id -> id

@@ -4,7 +4,7 @@
 -- KEYS[2]  unread    zset    id -> id, which is the server's time in us; permanent
 -- KEYS[3]  claims    zset    claim -> lease end, server ms; permanent
 -- KEYS[4]  claimed   hash    claim -> 'MISSED ID ID ...'; permanent
--- KEYS[5]  dropped   string  how many were dropped unread that nobody was told of; permanent
+-- KEYS[5]  dropped   string  how many were dropped unread and not yet reported; permanent
 -- KEYS[6]  waiters   zset    address -> ticket, server us; 1 h
 -- KEYS[7]  recent    hash    fetch that is over -> 1, 120 s
 -- KEYS[8]  older     hash    the same, from before; at most 120 s

@@ -1,9 +1,9 @@
--- mailboxes/send: add messages, all of them or none, and let the one who has waited longest look.
+-- mailboxes/send: add messages, all of them or none, and wake the fetch that has waited longest.
 --
 -- KEYS[1]  messages  hash    id -> 'LAPSES BODY'; permanent
 -- KEYS[2]  unread    zset    id -> id, which is the server's time in us; permanent
 -- KEYS[3]  claims    zset    claim -> lease end, server ms; permanent
--- KEYS[4]  dropped   string  how many were dropped unread that nobody was told of; permanent
+-- KEYS[4]  dropped   string  how many were dropped unread and not yet reported; permanent
 -- KEYS[5]  waiters   zset    address -> ticket
 -- KEYS[6]  recent    hash    request -> its answer, 120 s
 -- KEYS[7]  older     hash    the same, from before; at most 120 s

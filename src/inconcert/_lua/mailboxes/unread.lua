@@ -4,7 +4,7 @@
 -- KEYS[2]  unread      zset    id -> id, which is the server's time in us
 -- KEYS[3]  claims      zset    claim -> lease end, server ms
 -- KEYS[4]  claimed     hash    claim -> 'MISSED ID ID ...'
--- KEYS[5]  dropped     string  how many were dropped unread that nobody was told of
+-- KEYS[5]  dropped     string  how many were dropped unread and not yet reported
 -- ARGV[1]  max_age_ms  integer > 0, or 0 for messages of any age
 -- RETURNS  how many
 -- TWICE    the same; what lapsed claims hold has been put back

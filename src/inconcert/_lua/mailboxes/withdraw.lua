@@ -4,7 +4,7 @@
 -- KEYS[2]  unread     zset    id -> id
 -- KEYS[3]  claims     zset    claim -> lease end, server ms
 -- KEYS[4]  claimed    hash    claim -> 'MISSED ID ID ...'
--- KEYS[5]  dropped    string  how many were dropped unread that nobody was told of
+-- KEYS[5]  dropped    string  how many were dropped unread and not yet reported
 -- KEYS[6]  waiters    zset    address -> ticket
 -- KEYS[7]  recent     hash    fetch that is over -> 1, 120 s
 -- KEYS[8]  older      hash    the same, from before; at most 120 s

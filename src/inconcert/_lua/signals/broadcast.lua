@@ -1,4 +1,4 @@
--- signals/broadcast: wake all who wait, and tell all who have subscribed.
+-- signals/broadcast: wake every waiter, and reach every subscriber.
 --
 -- KEYS[1]  waiters  zset    address -> ticket, server us
 -- KEYS[2]  handed   hash    address -> the payload that it was notified of
@@ -8,10 +8,10 @@
 -- KEYS[6]  last     string  'AT_US PAYLOAD' of the last broadcast; 60 s
 -- ARGV[1]  request  string, unique to this call
 -- ARGV[2]  payload  JSON
--- ARGV[3]  channel  on which it is said as 'AT_US OPEN PAYLOAD'; OPEN is how many have not yet said that they have what
---          they were notified of: unless it is 0, one who waits may be one of them
--- RETURNS  how many connections it went to
--- TWICE    the same, and it is not said again
+-- ARGV[3]  channel  the message is 'AT_US OPEN PAYLOAD'; OPEN is how many waiters have not yet confirmed their
+--          notification: unless it is 0, a waiter may be one of them
+-- RETURNS  how many connections it reached
+-- TWICE    the same, and it is not published again
 -- COST     O(L), L connections that listen
 -- @include server_time
 -- @include recall

@@ -1,4 +1,4 @@
--- signals/notify: wake the one who has waited longest.
+-- signals/notify: wake the waiter that has waited longest.
 --
 -- KEYS[1]  waiters  zset  address -> ticket, server us
 -- KEYS[2]  handed   hash  address -> the payload that it was notified of; 120 s
