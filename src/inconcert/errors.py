@@ -11,6 +11,7 @@
     ├── AcquireTimeout        not executed: also a TimeoutError
     ├── LeaseLost             executed, and no longer held
     ├── NotHeld               not executed: released before
+    │   └── NotClaimed            a job or item that was ended before, or is claimed by another
     ├── UnknownTask           not executed
     ├── NotAMember            not executed
     ├── BarrierBroken         executed, and not passed: also an asyncio.BrokenBarrierError
@@ -43,6 +44,7 @@ __all__ = [
     "JobNotFound",
     "LeaseLost",
     "NotAMember",
+    "NotClaimed",
     "NotConnected",
     "NotHeld",
     "OutcomeUnknown",
@@ -137,11 +139,17 @@ class WrongState(_OfCall):
 
 
 class InvalidName(InconcertError, ValueError):
-    """A name is empty, too long, or no string; nothing was sent."""
+    """A name is empty, too long, or not a string; nothing was sent."""
 
 
 class InvalidPayload(InconcertError, ValueError):
-    """A value has no way through JSON, would arrive as another, or is too large or too deep; nothing was sent."""
+    """A value cannot be sent as JSON, would arrive changed, or is too large or too deep; nothing was sent."""
+
+
+_WHO_HAS_IT = {
+    "locks": "see who has each of them with lock(name).holders()",
+    "quorum lock": "see who has it with holder()",
+}
 
 
 class AcquireTimeout(InconcertError, TimeoutError):
@@ -159,12 +167,12 @@ class AcquireTimeout(InconcertError, TimeoutError):
     def __init__(
         self, kind: str, name: str, timeout: float, *, retry_after: float | None = None, why: str = ""
     ) -> None:
-        or_else = "look at holders() to see who has it" if retry_after is None else f"come back in {retry_after:g} s"
+        what, or_else = "was not granted", _WHO_HAS_IT.get(kind, "see who has it with holders()")
+        if retry_after is not None:
+            what, or_else = "had no permit", f"try again in {retry_after:g} s"
         if why:
-            or_else = f"look at the server: {why}"
-        super().__init__(
-            f"{kind} {name!r} was not granted within {timeout:g} s; wait longer with timeout=, or {or_else}"
-        )
+            or_else = f"check the server: {why}"
+        super().__init__(f"{kind} {name!r} {what} within {timeout:g} s; wait longer with timeout=, or {or_else}")
         self.kind = kind
         self.name = name
         self.timeout = timeout
@@ -189,9 +197,29 @@ class NotHeld(InconcertError):
     """A lease was released before, by the same holder."""
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"the lease on {kind} {name!r} was released before; acquire it again")
+        super().__init__(self._message(kind, name))
         self.kind = kind
         self.name = name
+
+    @staticmethod
+    def _message(kind: str, name: str) -> str:
+        return f"the lease on {kind} {name!r} was released before; acquire it again"
+
+
+class NotClaimed(NotHeld):
+    """A job or item was acknowledged or requeued before, or its worker was presumed dead.
+
+    Attributes:
+        kind: `job` or `item`.
+        name: Its id.
+    """
+
+    @staticmethod
+    def _message(kind: str, name: str) -> str:
+        return (
+            f"{kind} {name!r} is no longer claimed here: it was acknowledged or requeued before, or its worker was "
+            "presumed dead and another gets it; leave it, and make the work safe to repeat"
+        )
 
 
 class UnknownTask(InconcertError):
@@ -206,12 +234,12 @@ class UnknownTask(InconcertError):
 
 
 class JobFailed(InconcertError):
-    """A job was set aside: its attempts failed, or it cannot run."""
+    """A job was dead-lettered: its attempts failed, or it cannot run."""
 
     def __init__(self, job_id: str, reason: str, traceback: str, attempts: int) -> None:
         super().__init__(
-            f"job {job_id} was set aside at attempt {attempts}: {reason}; "
-            "see its traceback, and replay it when the cause is gone"
+            f"job {job_id} was dead-lettered at attempt {attempts}: {reason}; "
+            "see its traceback, and replay it once the cause is fixed"
         )
         self.job_id = job_id
         self.reason = reason
@@ -228,7 +256,7 @@ class JobCancelled(InconcertError):
 
 
 class JobExpired(InconcertError):
-    """A job was not started in time, and so is not run any more: the reason for which it was set aside."""
+    """A job was not started in time, and so it was dead-lettered."""
 
     def __init__(self, job_id: str, expires: float) -> None:
         super().__init__(f"job {job_id} was not started within {expires:g} s; replay it if it is still wanted")
@@ -241,9 +269,9 @@ class JobNotFound(InconcertError):
 
     def __init__(self, job_id: str, *, among_the_dead: bool = False) -> None:
         super().__init__(
-            f"there is no job {job_id} among the dead; look at tasks.dead() for those that are"
+            f"job {job_id} is not in the dead-letter list; tasks.dead() shows what is"
             if among_the_dead
-            else f"there is no job {job_id}, or its result is not kept any more; use a longer result_ttl"
+            else f"job {job_id} does not exist, or its result is no longer kept; use a longer result_ttl"
         )
         self.job_id = job_id
 
@@ -261,7 +289,7 @@ class ChatNotFound(InconcertError):
     """There is no chat of this id: it was never created, or its last member left."""
 
     def __init__(self, chat_id: str) -> None:
-        super().__init__(f"there is no chat {chat_id!r}; create it first, or use the id that create() returned")
+        super().__init__(f"chat {chat_id!r} does not exist; create it first, or use the id that create() returned")
         self.chat_id = chat_id
 
 
@@ -269,10 +297,10 @@ class QueueFull(InconcertError, asyncio.QueueFull):
     """A queue had no room; nothing was put in."""
 
     def __init__(self, name: str, maxsize: int, timeout: float | None = None) -> None:
-        in_time = f" within {timeout:g} s" if timeout else ""
+        in_time = f" and had no room within {timeout:g} s" if timeout else ""
         super().__init__(
-            f"queue {name!r}, of which maxsize is {maxsize}, had no room{in_time}; "
-            "wait for some with timeout=, or get and acknowledge more"
+            f"queue {name!r} is full (maxsize={maxsize}){in_time}; "
+            "wait longer with timeout=, or get and acknowledge more"
         )
         self.name = name
         self.maxsize = maxsize
@@ -280,10 +308,10 @@ class QueueFull(InconcertError, asyncio.QueueFull):
 
 
 class ItemNotFound(InconcertError):
-    """There is no item of this id among those that a queue has set aside."""
+    """No dead-lettered item of a queue has this id."""
 
     def __init__(self, name: str, item_id: str) -> None:
-        super().__init__(f"queue {name!r} has no dead item {item_id!r}; look at dead() for those that it has")
+        super().__init__(f"item {item_id!r} is not in the dead-letter list of queue {name!r}; dead() shows what is")
         self.name = name
         self.item_id = item_id
 
@@ -299,10 +327,12 @@ class BarrierBroken(InconcertError, asyncio.BrokenBarrierError):
     def __init__(self, name: str, holder: str | None) -> None:
         if holder is None:
             why = "it was aborted, or reset while others waited"
-            remedy = "wait() again after somebody has called reset()"
+            remedy = "call wait() again after reset()"
         else:
-            why = f"the lease of participant {holder} lapsed, because its process died, stood still or was cut off"
-            remedy = "wait() again, which begins a new round"
+            why = (
+                f"the lease of participant {holder} lapsed, because its process died, was suspended or lost the server"
+            )
+            remedy = "call wait() again, which begins a new round"
         super().__init__(f"a round of barrier {name!r} was broken: {why}; undo or repeat the work, and {remedy}")
         self.name = name
         self.holder = holder

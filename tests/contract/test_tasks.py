@@ -13,7 +13,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from inconcert import Coordinator, InvalidName, InvalidPayload, NotConnected, NotHeld
+from inconcert import Coordinator, InvalidName, InvalidPayload, NotClaimed, NotConnected
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from tests.support.eventually import eventually
@@ -369,7 +369,7 @@ async def test_job_may_be_ended_by_hand(any_concert: Coordinator) -> None:
         async with await anext(jobs) as job:
             await job.ack()
             for end in (job.ack, job.nack):
-                with pytest.raises(NotHeld, match=job.id):
+                with pytest.raises(NotClaimed, match=f"job '{job.id}' is no longer claimed"):
                     await end()
         async with await anext(jobs) as job:
             await job.nack(delay=timedelta(hours=1))

@@ -44,6 +44,7 @@ from inconcert import (
     Mailbox,
     MailboxMessage,
     Message,
+    NotClaimed,
     NotConnected,
     NotHeld,
     OutcomeUnknown,
@@ -310,6 +311,8 @@ async def catch() -> None:
         raise as_timeout from None
     except LeaseLost as error:
         assert_type(error.fencing_token, int | None)
+        assert_type(error.name, str)
+    except NotClaimed as error:
         assert_type(error.name, str)
     except NotHeld as error:
         assert_type(error.kind, str)

@@ -25,6 +25,7 @@ ALL = [
     errors.AcquireTimeout("lock", "n", 1.0, retry_after=2.0),
     errors.LeaseLost("lock", "n", 7),
     errors.NotHeld("lock", "n"),
+    errors.NotClaimed("job", "n"),
     errors.UnknownTask("n"),
     errors.NotAMember("c", "u"),
     errors.BarrierBroken("n", "h"),
@@ -112,3 +113,21 @@ def test_only_scripts_that_exist_have_verbs_of_their_own() -> None:
     """One that is renamed would lose its verb."""
     for name in _VERBS | _VERBS_OF_QUEUES:
         assert (LUA / f"{name}.lua").is_file()
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [("lock", "with holders()"), ("locks", "lock(name).holders()"), ("quorum lock", "with holder()")],
+)
+def test_timeout_names_the_method_that_tells_who_has_it(kind: str, hint: str) -> None:
+    """Only one that there is on such an object."""
+    assert str(errors.AcquireTimeout(kind, "n", 1.0)).endswith(hint)
+
+
+def test_claim_that_is_over_is_a_lease_that_is_not_held() -> None:
+    """A handler of `NotHeld` catches both, and nobody is told to acquire a job."""
+    error = errors.NotClaimed("job", "1.2")
+    assert isinstance(error, errors.NotHeld)
+    assert (error.kind, error.name) == ("job", "1.2")
+    assert "presumed dead" in str(error)
+    assert "acquire" not in str(error)

@@ -13,7 +13,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 from inconcert._claims.dead_letters import Reason
 from inconcert._core.body import Body
-from inconcert.errors import InconcertError, NotHeld
+from inconcert.errors import InconcertError, NotClaimed
 
 __all__ = ["MAX_CRASHES", "ClaimState", "Claimed", "Claimer", "Outcome", "Verdict"]
 
@@ -116,7 +116,7 @@ class ClaimState(ABC):
     def enter(self) -> None:
         """Begin the body, which is cancelled when it is lost."""
         if self.is_over:
-            raise NotHeld(self._kind, self.id)
+            raise NotClaimed(self._kind, self.id)
         self._body = Body()
 
     async def exit(self, error: BaseException | None) -> bool:
@@ -221,16 +221,16 @@ class ClaimState(ABC):
     async def _done(self, result: bytes, ttl: float, *, outcome: Outcome = "done") -> None:
         self._end_once(outcome)
         if not self.is_settled and not await self._claimer.done(self, result, ttl):
-            raise NotHeld(self._kind, self.id)
+            raise NotClaimed(self._kind, self.id)
 
     async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
         self._end_once(verdict)
         if not self.is_settled and not await self._claimer.not_done(self, verdict, delay=delay, reason=reason):
-            raise NotHeld(self._kind, self.id)
+            raise NotClaimed(self._kind, self.id)
 
     def _end_once(self, outcome: Outcome) -> None:
         if self.is_over:
-            raise NotHeld(self._kind, self.id)
+            raise NotClaimed(self._kind, self.id)
         self.is_over = True
         self.outcome = outcome
 
@@ -259,7 +259,7 @@ class Claimed(Generic[S]):
         """Set it aside at once, because another attempt cannot go better.
 
         Raises:
-            NotHeld: It has ended before, or this worker was taken for dead.
+            NotClaimed: It has ended before, or this worker was presumed dead.
             OutcomeUnknown: The server did not answer; it may come again.
 
         Cost: 1 round trip.
@@ -270,7 +270,7 @@ class Claimed(Generic[S]):
         """Put it back to the front of its queue; that does not count as an attempt.
 
         Raises:
-            NotHeld: It has ended before, or this worker was taken for dead.
+            NotClaimed: It has ended before, or this worker was presumed dead.
             OutcomeUnknown: The server did not answer; it comes back with this worker's end at the latest.
 
         Cost: 1 round trip.

@@ -25,7 +25,7 @@ from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.replies import Reply, rows
 from inconcert._rules.durations import milliseconds
-from inconcert.errors import InconcertError, NotConnected, NotHeld
+from inconcert.errors import InconcertError, NotClaimed, NotConnected
 
 __all__ = ["Ending", "Row", "WorkerLease"]
 
@@ -347,5 +347,5 @@ def _how_many(ended: list[Ended]) -> int:
 
 
 async def _if_held(ending: Ending) -> None:
-    with suppress(NotHeld):  # it was lost meanwhile: the next worker ends it
+    with suppress(NotClaimed):  # it was lost meanwhile: the next worker ends it
         await ending()

@@ -109,7 +109,7 @@ class Delivery(Claimed[ItemState]):
         """Say that the item is done: it is gone then. Once this has started, cancelling it changes nothing.
 
         Raises:
-            NotHeld: It has ended before, or this process was taken for dead.
+            NotClaimed: It has ended before, or this process was presumed dead.
             OutcomeUnknown: The server did not answer; the item may come again.
 
         Cost: 1 round trip, shared by all that end in the same turn of the event loop.
@@ -124,7 +124,7 @@ class Delivery(Claimed[ItemState]):
 
         Raises:
             ValueError: `delay` is negative, or no number.
-            NotHeld: It has ended before, or this process was taken for dead.
+            NotClaimed: It has ended before, or this process was presumed dead.
             OutcomeUnknown: The server did not answer; the item may come again.
 
         Cost: 1 round trip.

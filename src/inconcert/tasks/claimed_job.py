@@ -100,7 +100,7 @@ class ClaimedJob(Claimed[JobState]):
 
         Raises:
             InvalidPayload: JSON cannot hold `result`, or it is larger than 1 MiB; the job has not ended.
-            NotHeld: It has ended before, or this worker was taken for dead.
+            NotClaimed: It has ended before, or this worker was presumed dead.
             OutcomeUnknown: The server did not answer; the job may run again.
 
         Cost: 1 round trip, shared by all jobs that end in the same turn of the event loop.
@@ -112,7 +112,7 @@ class ClaimedJob(Claimed[JobState]):
 
         Raises:
             ValueError: `delay` is negative, or no number.
-            NotHeld: It has ended before, or this worker was taken for dead.
+            NotClaimed: It has ended before, or this worker was presumed dead.
             OutcomeUnknown: The server did not answer; the job may run again.
 
         Cost: 1 round trip.
@@ -129,7 +129,7 @@ class ClaimedJob(Claimed[JobState]):
         Raises:
             ValueError: `fraction` is not from 0 to 1.
             TypeError: `text` is not a string.
-            NotHeld: It has ended, or this worker was taken for dead.
+            NotClaimed: It has ended, or this worker was presumed dead.
 
         Cost: 1 round trip.
         """

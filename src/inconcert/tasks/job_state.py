@@ -7,7 +7,7 @@ from typing import Protocol
 
 from inconcert._claims.claimed import Claimer, ClaimState
 from inconcert._rules.payloads import encode
-from inconcert.errors import InvalidPayload, NotHeld
+from inconcert.errors import InvalidPayload, NotClaimed
 from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.retry import RetryPolicy
@@ -128,7 +128,7 @@ class JobState(ClaimState):
             raise TypeError(f"the text of the progress of job {self.id} is {text!r}; give a string")
         how_far = encode(f"the progress of job {self.id}", [float(fraction), text])
         if self.is_over or not (self.is_settled or await self._claimer.progressed(self, how_far)):
-            raise NotHeld("job", self.id)
+            raise NotClaimed("job", self.id)
 
     async def outcomes(self) -> list[bytes]:
         """What became of the jobs that it runs after, as it is stored."""
