@@ -1,4 +1,4 @@
--- bells/ring: put a token on a bell: back, or to end the sleep of one's own process.
+-- bells/ring: put a token on a bell: to return it, or to end the caller's own sleep.
 --
 -- KEYS[1]  bell  list  at most one token, for a minute
 -- RETURNS  1

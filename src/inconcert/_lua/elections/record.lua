@@ -1,8 +1,8 @@
--- elections/record: who leads.
+-- elections/record: the current leader.
 --
 -- KEYS[1]  holders  zset    holder -> lease end, server ms
 -- KEYS[2]  record   string  'HOLDER NUMBER SINCE_MS CANDIDATE' of the term proclaimed last; until its lease ends
--- RETURNS  'NOW_US LEFT_MS RECORD': how long the lease lasts yet, and the record | 'NOW_US 0 ' nobody leads
+-- RETURNS  'NOW_US LEFT_MS RECORD': the rest of the lease, and the record | 'NOW_US 0 ' no leader
 -- TWICE    the same; nothing is changed
 -- COST     O(1)
 -- @include server_time

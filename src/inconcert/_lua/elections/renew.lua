@@ -1,4 +1,4 @@
--- elections/renew: make a term last longer, if its lease has not lapsed, and proclaim it if that was not done yet.
+-- elections/renew: make a term last longer, if its lease has not lapsed, and proclaim it if not yet done.
 --
 -- KEYS[1]  holders    zset    holder -> lease end, server ms
 -- KEYS[2]  record     string  'HOLDER NUMBER SINCE_MS CANDIDATE' of the term proclaimed last; until its lease ends
@@ -6,7 +6,7 @@
 -- ARGV[2]  ttl_ms     integer > 0
 -- ARGV[3]  number     integer, the term's
 -- ARGV[4]  candidate  string
--- ARGV[5]  changes    the channel on which those who watch listen; they hear what elections/record answers
+-- ARGV[5]  changes    channel of the watchers, which receive what elections/record answers
 -- RETURNS  1 renewed | 0 not held, or lapsed
 -- TWICE    the same, counted from the second run; it is proclaimed once
 -- COST     O(log N + W), N holders, W processes that watch

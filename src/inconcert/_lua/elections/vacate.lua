@@ -1,10 +1,10 @@
--- elections/vacate: strike out a term that has been given back, and say so unless another leads already.
+-- elections/vacate: remove the record of a released term, and notify watchers unless another already leads.
 --
 -- KEYS[1]  holders  zset    holder -> lease end, server ms
 -- KEYS[2]  record   string  'HOLDER NUMBER SINCE_MS CANDIDATE' of the term proclaimed last; until its lease ends
 -- ARGV[1]  holder   string  'session.number', whose lease has been released
--- ARGV[2]  changes  the channel on which those who watch listen; they hear what elections/record answers
--- RETURNS  1 struck out | 0 another's is there, or none
+-- ARGV[2]  changes  channel of the watchers, which receive what elections/record answers
+-- RETURNS  1 removed | 0 another's record is there, or none
 -- TWICE    0, and nothing is changed
 -- COST     O(log N + W), N holders, W processes that watch
 -- @include server_time

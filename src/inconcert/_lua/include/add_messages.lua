@@ -1,4 +1,4 @@
--- Adds messages to an answer: `count` of them from the place `from` on, or fewer: no more once they have 1 MiB.
+-- Adds messages to an answer: `count` of them from position `from` on, but none after they exceed 1 MiB.
 local function add_messages(answer, messages, from, count)
   local stop, step, bytes = from + count, 1, 0
   while from < stop and bytes < 1048576 do

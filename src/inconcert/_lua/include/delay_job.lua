@@ -1,4 +1,4 @@
--- Lets a job wait until it is due.  If nothing is due before it, a consumer is woken, so that one knows when to look.
+-- Delays a job until it is due.  If nothing is due before it, wakes a consumer, so that one knows when to check.
 -- @include ring
 local function delay_job(delayed, bell, states, id, due_ms, queue_name)
   redis.call('ZADD', delayed, due_ms, id)

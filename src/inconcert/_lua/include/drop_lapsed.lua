@@ -1,5 +1,5 @@
 -- Removes holders whose lease has lapsed, at most 100 of them.
--- Returns the sessions that stand still, as keys: a lease that was handed over ends at half a millisecond until its holder
+-- Returns the stopped sessions, as keys: a lease that was handed over ends at half a millisecond until its holder
 -- extends it, so one that has lapsed there was never extended.
 local function drop_lapsed(holders, now_ms)
   local lapsed = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, 100)

@@ -1,5 +1,5 @@
 -- Drops what is older than this instant from a list of 'AT_MS...', oldest first.
--- Instants do not fall along the list, so halving finds the first that stays; the first look is at the oldest.
+-- Instants never decrease along the list, so bisection finds the first to keep; the oldest is checked first.
 local function drop_old(list, oldest_ms)
   local low, middle, high = 0, 0, redis.call('LLEN', list)
   while low < high do

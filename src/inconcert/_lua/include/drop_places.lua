@@ -1,6 +1,6 @@
--- Takes sessions that stand still out of the line, as far as their places are among the first 1,000: each place would hold up
--- the line as long as the first did.  A process that goes on asks again, and has its places back.  The caller's own session
--- (`home`) does not stand still.
+-- Removes stopped sessions from the line, as far as their places are among the first 1,000: each place would delay
+-- the line as long as the first did.  A process that resumes asks again and regains its places.  The caller's own session
+-- (`home`) is not stopped.
 local function drop_places(waiters, still, home)
   still[home] = nil
   if next(still) then

@@ -1,4 +1,4 @@
--- Drops these messages, which nobody has read, and counts them, so that the reader is told.
+-- Drops these unread messages and counts them, so that the reader is notified.
 local function drop_unread(messages, unread, dropped, ids)
   if #ids > 0 then
     redis.call('ZREM', unread, unpack(ids))

@@ -2,7 +2,7 @@
 -- the message.  The last 100 outcomes are kept, for an hour.
 -- @include extend_ttl
 local function end_round(participants, order, rounds, round, verdict, changes)
-  redis.call('UNLINK', participants, order)  -- first: it frees memory, so a full server lets the rest pass
+  redis.call('UNLINK', participants, order)  -- first: it frees memory, so a full server accepts the rest
   local outcome = round .. ' ' .. verdict
   redis.call('HSET', rounds, round, outcome, 'open', string.format('%.0f', round + 1))
   redis.call('HDEL', rounds, string.format('%.0f', round - 100))

@@ -1,4 +1,4 @@
--- Makes a key live for at least this many milliseconds more, and never shorter than it would.
+-- Extends a key's TTL to at least this many milliseconds, and never shortens it.
 local function extend_ttl(key, ms)
   if redis.call('PTTL', key) < ms then
     redis.call('PEXPIRE', key, ms)

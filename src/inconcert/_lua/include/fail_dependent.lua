@@ -1,4 +1,4 @@
--- Sets a job aside because one that it was to run after did not succeed: `outcome` is what became of that one, or false.
+-- Dead-letters a job because a parent did not succeed: `outcome` is the parent's, or false.
 -- Returns the reason.
 -- @include dead_letter
 local function fail_dependent(dead, reasons, id, now_ms, parent, outcome, queue_name)

@@ -1,4 +1,4 @@
--- Notes that a worker may hold nothing any more: then it is among the idle, of whom nothing stays that has no TTL.
+-- Notes that a worker may hold nothing any more: then it is among the idle, for which no key without a TTL remains.
 local function fall_idle(workers, idle, claimed, worker)
   if redis.call('HLEN', claimed) > redis.call('HEXISTS', claimed, '#') then
     return

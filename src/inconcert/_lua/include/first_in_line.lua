@@ -1,4 +1,4 @@
--- The first of those who wait for room, or nil.  Those whose process is gone, or is one of `still`, are dropped, at most 100
+-- The first put that waits for room, or nil.  Puts whose process is gone, or is one of `still`, are dropped, at most 100
 -- of them.
 local function first_in_line(line, inboxes, still)
   for _ = 1, 100 do

@@ -1,5 +1,5 @@
--- Forgets that a job, which is there no more, waited for others: what became of these is dropped when no other job needs it.
--- Returns how many they were.
+-- Forgets which parents a removed job waited for: a parent's outcome is dropped when no other job needs it.
+-- Returns the number of parents.
 local function forget_parents(parents, children, followers, outcomes, id)
   local count = 0
   for parent in string.gmatch(redis.call('HGET', parents, id) or '', '%S+') do

@@ -1,4 +1,4 @@
--- Takes a document from the lists of the scores in `values`.
+-- Removes a document from the lists of the scores in `values`.
 local function forget_ranks(ranks, document, values)
   for place in string.gmatch(values, '[^\n]+') do
     redis.call('ZREM', ranks, place .. ' ' .. document)

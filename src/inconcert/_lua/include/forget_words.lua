@@ -1,4 +1,4 @@
--- Takes a document from the lists of the words in `text`, but for those in `is_kept`, and drops words that no document has.
+-- Removes a document from the lists of the words in `text`, except those in `is_kept`, and drops words without documents.
 local function forget_words(words, postings, sorted, document, text, is_kept)
   for word in string.gmatch(text, '[^ ]+') do
     if not is_kept[word] then

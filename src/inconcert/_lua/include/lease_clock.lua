@@ -1,12 +1,12 @@
--- The clock by which the leases of workers are counted, in ms, moved on to now.  It goes with the server's clock, but stands
--- still while that is set back, and takes at most two fifths of a lease from one look to the next: a worker that renews its
--- lease each third of it outlives any step of the server's clock.
+-- The clock of workers' leases, in ms, advanced to now.  It follows the server's clock, but stands
+-- still while that is set back, and advances at most two fifths of a lease per reading: a worker that renews its
+-- lease every third of it survives any step of the server's clock.
 local function lease_clock(clock, workers, ttl_ms, now_ms)
-  redis.call('PEXPIRE', clock, 3600000)  -- first: it needs no memory, so a full server lets the rest pass
+  redis.call('PEXPIRE', clock, 3600000)  -- first: needs no memory, so a full server accepts the rest
   local at_ms, seen_ms = string.match(redis.call('GET', clock) or '', '^(%S+) (%S+)$')
   if at_ms then
     at_ms = at_ms + math.max(0, math.min(now_ms - seen_ms, math.floor(ttl_ms * 0.4)))
-  else  -- nobody has looked for an hour, or the server's clock says so: each worker has a lease from now
+  else  -- not read for an hour, at least by the server's clock: each worker has a full lease from now
     local nearest = redis.call('ZRANGE', workers, 0, 0, 'WITHSCORES')[2]
     at_ms = nearest and nearest - ttl_ms or now_ms
   end

@@ -1,4 +1,4 @@
--- Lets a job that waited for others run: now, or when its delay is over.
+-- Makes a job that waited for others ready: now, or when its delay is over.
 -- @include ring
 -- @include delay_job
 local function make_ready(queue, bell, delayed, states, id, delay_ms, now_ms, queue_name)

@@ -1,4 +1,4 @@
--- Draws a fencing token: larger than the last one, and than any that a server which lost its data gave out before.
+-- Issues a fencing token: larger than the last one, and than any that the server issued before it lost its data.
 -- A token is a time in microseconds, so that it keeps rising when the counter is gone; it fits a double until 2255.  The
 -- counter lives for an hour, and until its own time has come if the clock was set back.
 local function next_token(fence, now_us)

@@ -1,4 +1,4 @@
--- Notes that a job has ended which others wait for, or which had waited for others; `pass_on` sees to them.
+-- Notes the end of a job that others wait for, or that waited for others; `resolve_dependents` processes it.
 -- Returns whether it is such a job.
 local function note_end(parents, children, outcomes, news, id, outcome)
   local is_parent = redis.call('HEXISTS', children, id) == 1

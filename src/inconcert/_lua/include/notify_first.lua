@@ -1,8 +1,8 @@
--- Hands a payload to the first in line whose process listens; those whose process is gone are dropped.
--- It says 'ADDRESS signal PAYLOAD', and in a line of its own the key of the line, so that a process in which nobody has that
--- address any more can hand it on; a payload is JSON, which has no newline of its own.
--- Deals with at most 100 of the dead.
--- Returns 1 if someone has it, 0 if nobody is in line, -1 for "call again".
+-- Hands a payload to the first in line whose process listens; waiters whose process is gone are dropped.
+-- Publishes 'ADDRESS signal PAYLOAD', and the key of the line on a second line, so that a process without that
+-- address can pass it on; a payload is JSON, which has no newline of its own.
+-- Drops at most 100 dead waiters.
+-- Returns 1 if it was handed over, 0 if the line is empty, -1 for "call again".
 -- @include remember
 local function notify_first(waiters, handed, earlier, inboxes, payload)
   for _ = 1, 100 do

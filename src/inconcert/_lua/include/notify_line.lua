@@ -1,8 +1,8 @@
--- Tells one waiter of each process in how many milliseconds to look: 0 to the first in line if there are messages, and 2 s to
--- the others, should that one stand still; if there are none, when the next claim may lapse.
--- It says 'ADDRESS mailbox MS KEY', with the key of the line, so that a process in which nobody has that address any more
--- can take it out.  Those whose process is gone are dropped.
--- Deals with the first 100 in line, and with up to 900 more while these are all of one process, which may stand still, or gone;
+-- Tells one waiter of each process in how many milliseconds to re-check: 0 for the first in line if there are messages, 2 s
+-- for the others, in case that one is stopped; without messages, when the next claim may lapse.
+-- Publishes 'ADDRESS mailbox MS KEY', with the key of the line, so that a process without that address
+-- can remove it.  Waiters whose process is gone are dropped.
+-- Handles the first 100 in line, and up to 900 more while all are of one process, which may be stopped, or gone;
 -- returns 1, for "call again", if all were dropped.
 -- @include next_recheck
 local function notify_line(unread, claims, waiters, inboxes, now_ms)

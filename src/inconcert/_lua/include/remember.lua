@@ -1,5 +1,5 @@
 -- Keeps the answer to a request, so that a second run gives the same: for at least 60 s, if fewer than 10,000 come after it.
--- `recent` lives for 120 s; half-way, or when it is full, it takes the place of `older`, and a new one is begun.
+-- `recent` lives for 120 s; half-way, or when full, it replaces `older`, and a new one begins.
 local function remember(recent, older, request, answer)
   local life = redis.call('PTTL', recent)
   if life >= 0 and (life < 60000 or redis.call('HLEN', recent) >= 10000) then

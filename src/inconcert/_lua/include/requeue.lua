@@ -1,5 +1,5 @@
--- Puts a job to the front of its queue.  One that is to be cancelled stays marked, without a worker: those who wait for its
--- end are told, so that whoever cancels it can end it now; else whoever claims it next does.
+-- Requeues a job at the front of its queue.  One that is to be cancelled stays marked, without a worker: waiters for its
+-- end are notified, so that the canceller can end it now; otherwise its next claimer does.
 -- @include ring
 -- @include notify_watchers
 local function requeue(queue, bell, states, watchers, inboxes, id)

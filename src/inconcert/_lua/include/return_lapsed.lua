@@ -1,4 +1,4 @@
--- Puts back what lapsed claims hold: those of at most 100, and no more once 1,000 messages or 16 MiB are back.
+-- Returns the messages of lapsed claims to unread: of at most 100 claims, and none after 1,000 messages or 16 MiB.
 -- @include return_unread
 local function return_lapsed(messages, unread, claims, claimed, dropped, now_ms)
   local count, bytes = 0, 0

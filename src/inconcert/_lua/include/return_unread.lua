@@ -1,8 +1,8 @@
--- Ends a claim and puts its messages back to their place, each with one more lapse if the claim has lapsed.  Those that were
--- acknowledged meanwhile stay gone.  What the claimer was told of as missed is to be told again.
+-- Ends a claim and returns its messages to their positions, each with one more lapse if the claim has lapsed.  Those
+-- acknowledged meanwhile stay gone.  Messages reported to the claimer as missed will be reported again.
 local function return_unread(messages, unread, claims, claimed, dropped, claim, has_lapsed)
   local content = redis.call('HGET', claimed, claim)
-  -- First what frees memory: after it a full server lets the rest pass.
+  -- First what frees memory: after it a full server accepts the rest.
   redis.call('ZREM', claims, claim)
   redis.call('HDEL', claimed, claim)
   local missed, ids = string.match(content or '0 ', '^(%d+) (.*)$')

@@ -1,6 +1,6 @@
--- Grants permits to those in a limiter's line whose time is at most 5 ms away, 100 of them at most, and tells each; drops those
--- whose session is gone; and tells the one that is the first then, and was not (`led` was), when to ask. `asker` hears it by the
--- reply. Answers the limiter's end, what those in line want, and who is the first.
+-- Grants permits to waiters of a limiter whose time is at most 5 ms away, 100 at most, and notifies each; drops waiters
+-- whose session is gone; and tells the new first waiter (`led` was first before) when to ask. `asker` learns it from the
+-- reply. Returns the limiter's end, what the line wants in total, and its first waiter.
 -- @include remember
 local function serve_limiter(line, recent, older, inboxes, asker, led, end_us, queued_us, now_us)
   local listens = {[string.match(asker, '^(.*)%.')] = true}

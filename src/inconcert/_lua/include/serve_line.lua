@@ -1,14 +1,14 @@
 -- Hands free permits to those at the head of the line, in its order, each judged by its own limit.
 --
--- Whoever sits in the process of the caller (`home`) is told by the script's reply, and the others through the inbox of
--- their process, if it listens: one whose process is gone is skipped.  A process that has just spoken, as the caller's has
--- and that of a waiter who joined within the last 0.1 s, gets a full lease.  Any other may stand still by now, so it gets a
--- short one, which it extends: one that cannot act holds up the line for a moment only.  The next in line is told when to
--- look again.  A lease ends half a millisecond late until its holder extends it, which shows who never did: see drop_lapsed.
--- Deals with at most 100 places; if more may enter, retry_ms is 1, for "call again", and the next in line is told so.
+-- Waiters in the caller's process (`home`) are notified by the script's reply, and the others through the inbox of
+-- their process, if it listens: one whose process is gone is skipped.  A process known to run, such as the caller's
+-- or that of a waiter that joined within the last 0.1 s, gets a full lease.  Any other may be stopped, so it gets a
+-- short one, which it extends: one that cannot act delays the line only briefly.  The next in line is told when to
+-- re-check.  A lease ends half a millisecond late until its holder extends it, which marks it until then: see drop_lapsed.
+-- Handles at most 100 places; if more may enter, retry_ms is 1, for "call again", and the next in line is told so.
 -- Returns {retry_ms, grant, ...}: milliseconds until the next lease may lapse, and grants as 'HOLDER permit TOKEN END_MS
--- LEASE_MS TERMS HOLDERS': with the terms of the place and the key, so that a process in which nobody has that address any
--- more can give the permit back.  With TOKEN 0 it says when to look.
+-- LEASE_MS TERMS HOLDERS': with the terms of the place and the key, so that a process that no longer has that address
+-- can release the permit.  With TOKEN 0 it says when to re-check.
 -- @include has_room
 -- @include next_token
 -- @include extend_ttl
@@ -20,7 +20,7 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
     local terms, limit, lease_ms, ttl_ms, holder, session, listens
     if place then
       terms, limit, lease_ms, ttl_ms, holder, session = string.match(place, '^((%d+):(%d+):(%d+)) ((.*)%.[^.]*)$')
-      -- Asked before it is told: a message reaches those on a replica, too, who do not count.
+      -- Checked before publishing: a message also reaches listeners on a replica, which do not count.
       listens = session == home or redis.call('PUBSUB', 'NUMSUB', inboxes .. session)[2] > 0
     end
     local may_enter = listens and has_room(holders, tonumber(limit))
@@ -36,7 +36,7 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
       local told = ' ' .. ends .. ' ' .. lease_ms .. ' ' .. terms .. ' ' .. holders
       local grant = holder .. ' permit ' .. next_token(fence, now_us) .. told
       redis.call('ZADD', holders, ends .. '.5', holder)
-      extend_ttl(holders, lease_ms + 60000)  -- longer than the lease, so that one that lapsed unextended is seen
+      extend_ttl(holders, lease_ms + 60000)  -- longer than the lease, so that one that lapsed unextended is noticed
       is_news = true
       if session == home then
         answer[#answer + 1] = grant

@@ -1,4 +1,4 @@
--- The sessions that stand still: they were told 2 s ago or more that there is room, and have not come since; without that
+-- The stopped sessions: they were notified of room at least 2 s ago, and have not come since; without that
 -- of the caller (`home`).
 local function still_ones(told, home, now_ms)
   local still, entries = {}, redis.call('HGETALL', told)

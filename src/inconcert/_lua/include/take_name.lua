@@ -1,5 +1,5 @@
--- Lets a job have a unique name: until its window ends, or while it is live if that is '0'.  As long as all names have had
--- windows, the keys end with the last of these.
+-- Gives a job a unique name: until its window ends, or while it is live if that is '0'.  As long as all names had
+-- windows, the keys expire with the last of these.
 local function take_name(unique, checks, id, name, window_ms, now_ms)
   local left_ms = redis.call('PTTL', unique)  -- -1 if it has no end, -2 if it is new
   local ends = window_ms == '0' and '0' or string.format('%.0f', now_ms + window_ms)

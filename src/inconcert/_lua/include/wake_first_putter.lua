@@ -1,5 +1,5 @@
--- Tells the first of those who wait for room that there may be some: 'ADDRESS room LINE', to the inbox of its process, so
--- that a process in which nobody has that address any more can take it out of the line.
+-- Notifies the first put that waits for room that there may be some: 'ADDRESS room LINE', to the inbox of its process, so
+-- that a process that no longer has that address can remove it from the line.
 -- @include first_in_line
 local function wake_first_putter(line, inboxes)
   local address = first_in_line(line, inboxes, {})

@@ -1,10 +1,10 @@
 -- locks/acquire: take several locks, or none of them.
 --
--- KEYS[1..]  locks   holders (zset), waiters (zset) and fence (string) of each, as permits has them
+-- KEYS[1..]  locks   holders (zset), waiters (zset) and fence (string) of each, as in permits
 -- ARGV[1]    ttl_ms  integer > 0
 -- ARGV[2..]  holders 'session.number' for each, in the same order
--- RETURNS    {token, ...} all are taken, one token for each | {} none is: one is held, or someone waits for it
--- TWICE      what they hold they go on holding, with full leases and new, larger tokens
+-- RETURNS    {token, ...} all are taken, one token for each | {} none: one is held or has waiters
+-- TWICE      the holders keep what they hold, with full leases and new, larger tokens
 -- COST       O(M log N), M locks with N holders and waiters
 -- @include server_time
 -- @include next_token
@@ -14,7 +14,7 @@ local ttl_ms = tonumber(ARGV[1])
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
 
--- All are looked at before one is changed.
+-- All are checked before one is changed.
 for i = 1, #KEYS, 3 do
   local holders, waiters, holder = KEYS[i], KEYS[i + 1], ARGV[1 + (i + 2) / 3]
   local ends = redis.call('ZSCORE', holders, holder)

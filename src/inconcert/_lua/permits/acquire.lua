@@ -1,17 +1,17 @@
--- permits/acquire: take a permit, or join the line, or look again from one's place in it.
+-- permits/acquire: take a permit, or join the line, or re-check from a place in it.
 --
--- KEYS[1]  holders     zset    holder -> lease end, server ms; at .5 until one that was handed over is extended
+-- KEYS[1]  holders     zset    holder -> lease end, server ms; at .5 if handed over and not yet extended
 -- KEYS[2]  waiters     zset    'limit:handoff_ms:ttl_ms holder' -> ticket
 -- KEYS[3]  fence       string  last fencing token
 -- ARGV[1]  holder      string  'session.number', unique to this attempt
 -- ARGV[2]  limit       integer > 0
 -- ARGV[3]  ttl_ms      integer > 0
--- ARGV[4]  handoff_ms  integer > 0, life of a lease that is handed to a process that may stand still, until it extends it
--- ARGV[5]  ticket      -1 not to wait, 0 to join the line, else the place to have back
--- ARGV[6]  inboxes     what the channel of each session's inbox begins with
+-- ARGV[4]  handoff_ms  integer > 0, life of a lease handed to a process that may be stopped, until extended
+-- ARGV[5]  ticket      -1 not to wait, 0 to join the line, otherwise the place to return to
+-- ARGV[6]  inboxes     prefix of each session's inbox channel
 -- RETURNS  {token} granted at once | {token or 0, retry_ms, now_ms, ticket, joined, grant, ...}: in line with that ticket
---          (joined is 1 if it was not before), and what was granted to others of this session, as serve_line says it
--- TWICE    a holder stays one, with a full lease and a new, larger token; a waiter keeps its place
+--          (joined is 1 if it was not before), and the grants to others of this session, in serve_line's form
+-- TWICE    a holder remains one, with a full lease and a new, larger token; a waiter keeps its place
 -- COST     O(log N), N holders and waiters
 -- @include server_time
 -- @include next_token

@@ -1,12 +1,12 @@
--- permits/downgrade: let others hold beside one who had to be alone.
+-- permits/downgrade: turn an exclusive holder into a shared one.
 --
--- KEYS[1]  holders  zset    holder -> lease end, server ms; at .5 until one that was handed over is extended
+-- KEYS[1]  holders  zset    holder -> lease end, server ms; at .5 if handed over and not yet extended
 -- KEYS[2]  waiters  zset    'limit:handoff_ms:ttl_ms holder' -> ticket
 -- KEYS[3]  fence    string  last fencing token
 -- ARGV[1]  holder   string  'session.number', its mark included
--- ARGV[2]  inboxes  what the channel of each session's inbox begins with
--- ARGV[3]  heir     string  'session.number', under which it goes on, for as long as its lease had left
--- RETURNS  {held} nobody waits | {held, retry_ms, now_ms, 0, 0, grant, ...}: 1 if the heir holds now, and as in acquire
+-- ARGV[2]  inboxes  prefix of each session's inbox channel
+-- ARGV[3]  heir     string  'session.number', its new name, for the rest of its lease
+-- RETURNS  {held} no waiters | {held, retry_ms, now_ms, 0, 0, grant, ...}: 1 if the heir holds now; the rest as in acquire
 -- TWICE    the same; the line is served as far as permits are free
 -- COST     O(log N), N holders and waiters
 -- @include server_time

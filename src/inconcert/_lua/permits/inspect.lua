@@ -1,8 +1,8 @@
--- permits/inspect: who holds, and how many wait.
+-- permits/inspect: the holders, and how many wait.
 --
 -- KEYS[1]  holders  zset    holder -> lease end, server ms
 -- KEYS[2]  waiters  zset    'limit:handoff_ms:ttl_ms holder' -> ticket
--- RETURNS  {waiting, held, holder, ...}: how many are in line, how many leases have not lapsed, and the first 1,000 of their holders
+-- RETURNS  {waiting, held, holder, ...}: how many are in line, how many leases are live, and the first 1,000 of their holders
 -- TWICE    the same; nothing is changed
 -- COST     O(log N + M), N holders, M of them answered
 -- @include server_time

@@ -1,10 +1,10 @@
--- queues/inspect: how much there is in a queue, and what comes next.
+-- queues/inspect: counts of a queue's items, and the next ones.
 --
 -- KEYS[1]  bodies   hash  id -> 'put_ms item'
 -- KEYS[2]  queue    list  ids, the next one first
 -- KEYS[3]  delayed  zset  id -> due time, server ms
--- KEYS[4]  dead     zset  id -> when it was set aside, server ms
--- ARGV[1]  skip     integer >= 0: how many of the items that come next to pass over
+-- KEYS[4]  dead     zset  id -> when it was dead-lettered, server ms
+-- ARGV[1]  skip     integer >= 0: how many of the next items to skip
 -- ARGV[2]  limit    integer from 0 to 1,000: how many items to show; fewer are shown if they have 1 MiB
 -- RETURNS  {ready, delayed, claimed, dead, oldest_ms, id, body, ...}: oldest_ms since the oldest of those that are ready
 --          was put in, as far as the two ends of the queue tell, -1 if none is; then the items that come next

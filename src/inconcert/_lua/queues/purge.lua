@@ -1,15 +1,15 @@
--- queues/purge: drop items that nobody has claimed, at most 500.
+-- queues/purge: drop unclaimed items, at most 500.
 --
 -- KEYS[1]  bodies    hash  id -> 'put_ms item'
 -- KEYS[2]  queue     list  ids, the next one first
 -- KEYS[3]  delayed   zset  id -> due time, server ms
--- KEYS[4]  states    hash  id -> where it is, if not in its queue
+-- KEYS[4]  states    hash  id -> where it is, unless in its queue
 -- KEYS[5]  failures  hash  id -> attempts that failed
 -- KEYS[6]  crashes   hash  id -> workers that died with it
--- KEYS[7]  line      zset  address -> ticket: those who wait for room
+-- KEYS[7]  line      zset  address -> ticket: puts that wait for room
 -- KEYS[8]  recent    hash  request -> its answer, 120 s
--- KEYS[9]  older     hash  the same, from before; at most 120 s
--- ARGV[1]  inboxes   what the channel of each session's inbox begins with
+-- KEYS[9]  older     hash  earlier entries of the same; at most 120 s
+-- ARGV[1]  inboxes   prefix of each session's inbox channel
 -- ARGV[2]  request   string, unique to this call
 -- RETURNS  how many were dropped; 500 if there may be more
 -- TWICE    the same, and nothing is dropped, even if items were put in between
@@ -23,7 +23,7 @@ local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)
 end
-redis.call('ZCARD', delayed)  -- a key that is not ours stops the script before it has changed anything
+redis.call('ZCARD', delayed)  -- a foreign key stops the script before it changes anything
 redis.call('ZCARD', line)
 local ids = redis.call('LRANGE', queue, 0, 499)
 redis.call('LTRIM', queue, 500, -1)

@@ -1,23 +1,23 @@
--- queues/put: add items to a queue, now or later, all of them or none; or stand in line until there is room.
+-- queues/put: add items to a queue, now or later, all of them or none; or wait in line for room.
 --
 -- KEYS[1]    bodies    hash    id -> 'put_ms item'; permanent until acknowledged
 -- KEYS[2]    queue     list    ids, the next one first; permanent until claimed
 -- KEYS[3]    delayed   zset    id -> due time, server ms; permanent until due
--- KEYS[4]    dead      zset    id -> when it was set aside, server ms
--- KEYS[5]    line      zset    address -> ticket: those who wait for room
--- KEYS[6]    states    hash    id -> where it is, if not in its queue; permanent until acknowledged
+-- KEYS[4]    dead      zset    id -> when it was dead-lettered, server ms
+-- KEYS[5]    line      zset    address -> ticket: puts that wait for room
+-- KEYS[6]    states    hash    id -> where it is, unless in its queue; permanent until acknowledged
 -- KEYS[7]    bell      list    at most one token
 -- KEYS[8]    recent    hash    id of the first item -> its answer, 120 s
--- KEYS[9]    older     hash    the same, from before; at most 120 s
--- KEYS[10]   told      hash    session -> when it was told that there is room, if it has not come since, server ms; 60 s
+-- KEYS[9]    older     hash    earlier entries of the same; at most 120 s
+-- KEYS[10]   told      hash    session -> when it was notified of room and has not come since, server ms; 60 s
 -- ARGV[1]    front     1 to the front of the queue, one after the other | 0 to its back
 -- ARGV[2]    delay_ms  integer >= 0
--- ARGV[3]    maxsize   how many may be there that are not acknowledged; -1 for any number
--- ARGV[4]    waits     1 to stand in line for room, as the id of the first item | 0
--- ARGV[5]    inboxes   what the channel of each session's inbox begins with
+-- ARGV[3]    maxsize   limit on unacknowledged items; -1 for no limit
+-- ARGV[4]    waits     1 to wait in line for room, under the id of the first item | 0
+-- ARGV[5]    inboxes   prefix of each session's inbox channel
 -- ARGV[6..]  items     id, item: for each, at most 500
--- RETURNS   1 added | 0 no room | -1 there is room, but others are before it in line; it stands in line if it waits
--- TWICE     the same, and adds nothing, even if there is room by then; if it waits, it looks again from its place
+-- RETURNS   1 added | 0 no room | -1 there is room, but others are ahead in line; it joins the line if it waits
+-- TWICE     the same, and adds nothing, even if there is room by then; if it waits, it re-checks from its place
 -- COST      O(N log D), N items, D delayed items
 -- @include server_time
 -- @include recall
@@ -39,7 +39,7 @@ local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)
 end
-redis.call('LLEN', queue)  -- a key that is not ours stops the script before it has changed anything
+redis.call('LLEN', queue)  -- a foreign key stops the script before it changes anything
 redis.call('LLEN', bell)
 redis.call('ZCARD', delayed)
 local room
@@ -57,7 +57,7 @@ if maxsize >= 0 then
     end
     redis.call('HDEL', told, home)  -- it has come
     if answer == -1 then
-      wake_first_putter(line, inboxes)  -- it may not have heard
+      wake_first_putter(line, inboxes)  -- the notification may have been lost
       redis.call('HSETNX', told, string.match(first, '^(.*)%.'), string.format('%.0f', now_ms))
       extend_ttl(told, 60000)
     end

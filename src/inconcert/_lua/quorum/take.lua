@@ -1,10 +1,10 @@
--- quorum/take: take the lock on this server, or make one's lease on it last longer.
+-- quorum/take: take the lock on this server, or renew the lease on it.
 --
--- KEYS[1]  holder  string  who has it here; it ends with the lease
+-- KEYS[1]  holder  string  its holder here; the key ends with the lease
 -- ARGV[1]  me      string, unique to this attempt
 -- ARGV[2]  ttl_ms  integer > 0
--- RETURNS  2 it was mine, and lasts a full ttl from now | 1 it was free, and is mine now | 0 another has it
--- TWICE    2 if the first run took it; else the same
+-- RETURNS  2 it was mine, and lasts a full ttl from now | 1 it was free and is now mine | 0 another has it
+-- TWICE    2 if the first run took it; otherwise the same
 -- COST     O(1)
 local holder = KEYS[1]
 local me, ttl_ms = ARGV[1], ARGV[2]
@@ -13,7 +13,7 @@ if not has then
   redis.call('SET', holder, me, 'PX', ttl_ms)
   return 1
 elseif has == me then
-  redis.call('PEXPIRE', holder, ttl_ms)  -- it needs no memory, so a full server lets it pass
+  redis.call('PEXPIRE', holder, ttl_ms)  -- needs no memory, so a full server lets it pass
   return 2
 end
 return 0

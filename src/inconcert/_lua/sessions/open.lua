@@ -1,8 +1,8 @@
--- sessions/open: see whether this user may run scripts, and use the keys and the channels of the namespace.
+-- sessions/open: check that this user may run scripts and use the namespace's keys and channels.
 --
 -- KEYS[1]  bell     list    the session's own
--- ARGV[1]  channel  string  where nobody listens
--- RETURNS  '' it may | why the server does not let it publish there
+-- ARGV[1]  channel  string  a channel without listeners
+-- RETURNS  '' it may | the server's reason for refusing to publish
 -- TWICE    the same; nothing is changed
 -- COST     O(1)
 redis.call('EXISTS', KEYS[1])

@@ -1,25 +1,25 @@
--- tasks/cancel: let a job not run, or stop it.
+-- tasks/cancel: cancel a job: it will not run, or is stopped.
 --
 -- KEYS[1]  bodies    hash    id -> 'enqueued_ms envelope'
--- KEYS[2]  states    hash    id -> where it is, if not in its queue
--- KEYS[3]  dead      zset    id -> when it was set aside, server ms
+-- KEYS[2]  states    hash    id -> where it is, unless in its queue
+-- KEYS[3]  dead      zset    id -> when it was dead-lettered, server ms
 -- KEYS[4]  failures  hash    id -> attempts that failed
 -- KEYS[5]  crashes   hash    id -> workers that died with it
--- KEYS[6]  watchers  zset    'id address': which processes wait for its end
+-- KEYS[6]  watchers  zset    'id address': processes that wait for its end
 -- KEYS[7]  delayed   zset    id -> due time, server ms; of its queue
 -- KEYS[8]  result    string  'succeeded JSON' | 'cancelled '
--- KEYS[9]  parents   hash    id -> ids of the jobs that it runs after
--- KEYS[10] children  hash    id -> how many jobs that run after it have not ended
--- KEYS[11] outcomes  hash    id -> what became of a job that has children
--- KEYS[12] news      list    ids of jobs that have ended, or may run now, which nobody has seen to yet
--- KEYS[13] waiting   hash    queue name -> jobs of it that wait for others
+-- KEYS[9]  parents   hash    id -> ids of the jobs it runs after
+-- KEYS[10] children  hash    id -> number of jobs that run after it and have not ended
+-- KEYS[11] outcomes  hash    id -> outcome of a job that has children
+-- KEYS[12] news      list    ids of jobs that have ended or may run now, not processed yet
+-- KEYS[13] waiting   hash    queue name -> its jobs that wait for others
 -- KEYS[14] recent    hash    request -> its answer, 120 s
--- KEYS[15] older     hash    the same, from before; at most 120 s
+-- KEYS[15] older     hash    earlier entries of the same; at most 120 s
 -- ARGV[1]  id        string
--- ARGV[2]  ttl_ms    integer > 0, for how long to keep that it was cancelled
--- ARGV[3]  inboxes   what the channel of each session's inbox begins with
+-- ARGV[2]  ttl_ms    integer > 0, how long the fact that it was cancelled is kept
+-- ARGV[3]  inboxes   prefix of each session's inbox channel
 -- ARGV[4]  request   string, unique to this call
--- RETURNS  1 it can no longer run | 2 nor can it, and others are to be told | 0 it runs: its worker is told to stop it
+-- RETURNS  1 it can no longer run | 2 the same, and dependents must be notified | 0 it runs: its worker is to stop it
 -- TWICE    the same, and nothing is changed, even if it was replayed in between
 -- COST     O(log N), N delayed jobs of the queue
 -- @include recall
@@ -50,7 +50,7 @@ local function cancel()
   if state == 'waiting' then
     count_waiting(waiting, string.match(about, '^%d+ %d+ (.*)$'), -1)
   end
-  -- Its id stays behind in its queue: without a body, nobody runs it.
+  -- Its id stays in its queue: without a body, it is not run.
   for _, key in ipairs({bodies, states, failures, crashes}) do
     redis.call('HDEL', key, id)
   end
@@ -59,7 +59,7 @@ local function cancel()
   return note_end(parents, children, outcomes, news, id, 'cancelled ') and 2 or 1
 end
 
-redis.call('ZREM', delayed, id)  -- first: it needs no memory, so a full server lets the rest pass
+redis.call('ZREM', delayed, id)  -- first: needs no memory, so a full server accepts the rest
 answer = cancel()
 remember(recent, older, request, answer)
 return answer

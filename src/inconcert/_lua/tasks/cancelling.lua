@@ -1,6 +1,6 @@
--- tasks/cancelling: which of a worker's jobs are to be stopped.
+-- tasks/cancelling: which of a worker's jobs must be stopped.
 --
--- KEYS[1]    states  hash    id -> where it is, if not in its queue
+-- KEYS[1]    states  hash    id -> where it is, unless in its queue
 -- ARGV[1..]  ids     of jobs that the worker holds
 -- RETURNS    {id, ...}
 -- TWICE      the same; nothing is changed

@@ -1,4 +1,4 @@
--- tasks/count_claimed: of each queue, how many jobs some workers hold.
+-- tasks/count_claimed: how many jobs of each queue some workers hold.
 --
 -- KEYS[1..]  claimed  hash    id -> 'place attempt queue-name'; of each worker
 -- RETURNS    {queue-name, count, ...}

@@ -4,17 +4,17 @@
 -- KEYS[2]     queue    list    ids, the next one first; permanent until claimed
 -- KEYS[3]     bell     list    at most one token
 -- KEYS[4]     delayed  zset    id -> due time, server ms; permanent until due
--- KEYS[5]     states   hash    id -> where it is, if not in its queue; permanent until the job has ended
--- KEYS[6]     unique   hash    unique name -> id of the job that has it, and when its window ends, server ms, or 0
--- KEYS[7]     checks   zset    unique name -> when to look whether it is still taken, server ms
--- KEYS[8]     dead     zset    id -> when it was set aside, server ms
+-- KEYS[5]     states   hash    id -> where it is, unless in its queue; permanent until the job has ended
+-- KEYS[6]     unique   hash    unique name -> id of the job that has it, and end of its window, server ms, or 0
+-- KEYS[7]     checks   zset    unique name -> when to check whether it is still taken, server ms
+-- KEYS[8]     dead     zset    id -> when it was dead-lettered, server ms
 -- KEYS[9]     recent   hash    id of the first job -> its answer, 120 s
--- KEYS[10]    older    hash    the same, from before; at most 120 s
+-- KEYS[10]    older    hash    earlier entries of the same; at most 120 s
 -- KEYS[11..]  results  string  of each job, in the same order
 -- ARGV[1]     name     of the queue
 -- ARGV[2..]   jobs     id, envelope, delay_ms, unique name or '', window_ms: for each job, at most 500; window_ms is 0 if the name
 --           is taken until the job has ended
--- RETURNS   {'', other id, ...}: for each job '' if it was added, else the live job that has its unique name
+-- RETURNS   {'', other id, ...}: for each job '' if it was added, otherwise the live job that has its unique name
 -- TWICE     the same, and adds nothing; after the first minute, as long as the job or its result is there
 -- COST      O(N log D), N jobs given, D delayed jobs of the queue
 -- @include server_time
@@ -37,7 +37,7 @@ if others then
 end
 local now_ms = math.floor(server_time() / 1000)
 local enqueued = string.format('%.0f ', now_ms)
--- Where they go is read before anything is changed: a key that is not ours stops the script here.
+-- All destination keys are read before anything is changed: a foreign key stops the script here.
 redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 redis.call('ZCARD', delayed)
@@ -46,7 +46,7 @@ local ready, names = {}, 0
 local some_have_ended = redis.call('EXISTS', unpack(KEYS, 11)) > 0
 for i = 2, #ARGV, 5 do
   local id, envelope, delay_ms, name, window_ms = unpack(ARGV, i, i + 4)
-  -- Its name may be another's by now, so this comes first.
+  -- First, because its name may belong to another job by now.
   local was_added = (name ~= '' and redis.call('HEXISTS', bodies, id) == 1)
     or (some_have_ended and redis.call('EXISTS', KEYS[11 + (i - 2) / 5]) == 1)
   local other = not was_added and name ~= '' and live_job_of_name(unique, bodies, dead, name, now_ms) or nil
@@ -69,5 +69,5 @@ if #ready > 0 then
 end
 
 remember(recent, older, request, table.concat(answer, ' ') .. ' ')
-drop_names(unique, checks, bodies, dead, now_ms, names + 10)  -- more than were added, so that they do not pile up
+drop_names(unique, checks, bodies, dead, now_ms, names + 10)  -- more than were added, so that they do not accumulate
 return answer

@@ -1,21 +1,21 @@
--- tasks/enqueue_after: add a job that is to run after others have succeeded.
+-- tasks/enqueue_after: add a job that runs after others have succeeded.
 --
 -- KEYS[1]     bodies      hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
 -- KEYS[2]     queue       list    ids, the next one first; permanent until claimed
 -- KEYS[3]     bell        list    at most one token
 -- KEYS[4]     delayed     zset    id -> due time, server ms; permanent until due
--- KEYS[5]     states      hash    id -> where it is, if not in its queue; permanent until the job has ended
--- KEYS[6]     unique      hash    unique name -> id of the job that has it, and when its window ends, server ms, or 0
--- KEYS[7]     checks      zset    unique name -> when to look whether it is still taken, server ms
--- KEYS[8]     dead        zset    id -> when it was set aside, server ms
--- KEYS[9]     reasons     hash    id -> why it was set aside, JSON, newline, name of its queue
--- KEYS[10]    parents     hash    id -> ids of the jobs that it runs after; permanent until the job has ended
--- KEYS[11]    children    hash    id -> how many jobs that run after it have not ended; permanent until they have
--- KEYS[12]    followers   zset    'id child', all of score 0: who is to be told when the job of this id has ended
--- KEYS[13]    outcomes    hash    id -> what became of a job that has children: 'succeeded JSON' | 'failed REASON' | 'cancelled '
--- KEYS[14]    waiting     hash    queue name -> jobs of it that wait for others
+-- KEYS[5]     states      hash    id -> where it is, unless in its queue; permanent until the job has ended
+-- KEYS[6]     unique      hash    unique name -> id of the job that has it, and end of its window, server ms, or 0
+-- KEYS[7]     checks      zset    unique name -> when to check whether it is still taken, server ms
+-- KEYS[8]     dead        zset    id -> when it was dead-lettered, server ms
+-- KEYS[9]     reasons     hash    id -> why it was dead-lettered, JSON, newline, name of its queue
+-- KEYS[10]    parents     hash    id -> ids of the jobs it runs after; permanent until the job has ended
+-- KEYS[11]    children    hash    id -> number of jobs that run after it and have not ended; permanent until they have
+-- KEYS[12]    followers   zset    'id child', all of score 0: a child to resolve when the job of this id has ended
+-- KEYS[13]    outcomes    hash    id -> outcome of a job that has children: 'succeeded JSON' | 'failed REASON' | 'cancelled '
+-- KEYS[14]    waiting     hash    queue name -> its jobs that wait for others
 -- KEYS[15]    recent      hash    id of the new job -> its answer, 120 s
--- KEYS[16]    older       hash    the same, from before; at most 120 s
+-- KEYS[16]    older       hash    earlier entries of the same; at most 120 s
 -- KEYS[17]    result      string  of the new job
 -- KEYS[18..]  results     string  of each parent, in the same order
 -- ARGV[1]     queue_name  string
@@ -25,7 +25,7 @@
 -- ARGV[5]     name        unique name, or ''
 -- ARGV[6]     window_ms   integer > 0, for which the name is taken | 0: until the job has ended
 -- ARGV[7..]   after       ids, each once, 1 to 100
--- RETURNS   {''} it was added, or set aside as a parent has not succeeded | {the live job that has its unique name}
+-- RETURNS   {''} it was added, or dead-lettered because a parent did not succeed | {the live job that has its unique name}
 -- TWICE     the same, and adds nothing; after the first minute, as long as the job or its result is there
 -- COST      O(P log F), P parents, F pairs of followers
 -- @include server_time
@@ -56,7 +56,7 @@ if other then
   return {other}
 end
 
--- Where it may go is read before anything is changed: a key that is not ours stops the script here.
+-- All destination keys are read before anything is changed: a foreign key stops the script here.
 redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 redis.call('ZCARD', delayed)

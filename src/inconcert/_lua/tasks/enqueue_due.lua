@@ -1,12 +1,12 @@
--- tasks/enqueue_due: enqueue the jobs of those instants of a schedule that have come, unless somebody has; and tell the time.
+-- tasks/enqueue_due: enqueue the jobs of a schedule's due instants, unless already done; and report the time.
 --
 -- KEYS[1]   bodies    hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
 -- KEYS[2]   queue     list    ids, the next one first; permanent until claimed
 -- KEYS[3]   bell      list    at most one token
--- KEYS[4]   schedule  string  its last instant for which somebody was there, server ms
--- KEYS[5..] results   string  of the job of each instant: another schedule of its task may have enqueued it
--- ARGV[1]   ttl_ms    integer > 0, for how long a schedule is remembered that nobody looks at
--- ARGV[2]   void_ms   a last instant that counts no more, for the clock was set back by more than a period since; or ''
+-- KEYS[4]   schedule  string  its last instant that was handled, server ms
+-- KEYS[5..] results   string  of each instant's job: another schedule of its task may have enqueued it
+-- ARGV[1]   ttl_ms    integer > 0, how long an unused schedule is remembered
+-- ARGV[2]   void_ms   a last instant that is void, because the clock was set back by more than a period since; or ''
 -- ARGV[3..] instants  instant_ms, id, envelope: for each instant, in their order, at most 100
 -- RETURNS   {now_ms, last_ms, added}: the server's clock; the last instant, or now if the schedule is new; how many jobs
 --           were added
@@ -17,12 +17,12 @@
 local bodies, queue, bell, schedule = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local now_ms = math.floor(server_time() / 1000)
 local last_ms = tonumber(redis.call('GET', schedule) or '')
-if not last_ms then  -- new; or forgotten by the server, and then whoever gives an instant has seen it before
+if not last_ms then  -- new; or forgotten by the server, and then the given instants are known to follow it
   last_ms = ARGV[3] and 0 or now_ms
 elseif last_ms == tonumber(ARGV[2]) then
   last_ms = math.min(last_ms, now_ms)
 end
--- Both are read before anything is changed: a key that is not ours stops the script here.
+-- Both are read before anything is changed: a foreign key stops the script here.
 redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 local ready = {}

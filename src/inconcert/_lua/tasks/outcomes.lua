@@ -1,8 +1,8 @@
--- tasks/outcomes: what became of the jobs that one runs after.
+-- tasks/outcomes: the outcomes of a job's parents.
 --
--- KEYS[1]    outcomes  hash  id -> what became of a job that has children: 'succeeded JSON' | 'failed REASON' | 'cancelled '
+-- KEYS[1]    outcomes  hash  id -> outcome of a job that has children: 'succeeded JSON' | 'failed REASON' | 'cancelled '
 -- ARGV[1..]  ids       1 to 100
--- RETURNS    {outcome or '', ...}, in the order of the ids; only of the first of them if these have 1 MiB
+-- RETURNS    {outcome or '', ...}, in the order of the ids; only of the first ones if these exceed 1 MiB
 -- TWICE      the same; nothing is changed
 -- COST       O(N), N ids
 local outcomes = KEYS[1]

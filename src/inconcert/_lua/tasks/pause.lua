@@ -1,14 +1,14 @@
--- tasks/pause: let nothing be claimed from a queue, or again.
+-- tasks/pause: pause or resume claims from a queue.
 --
--- KEYS[1]  paused     set     names of queues from which nothing is claimed
+-- KEYS[1]  paused     set     names of paused queues
 -- KEYS[2]  bell       list    at most one token; of the queue
 -- KEYS[3]  recent     hash    request -> its answer, 120 s
--- KEYS[4]  older      hash    the same, from before; at most 120 s
+-- KEYS[4]  older      hash    earlier entries of the same; at most 120 s
 -- ARGV[1]  name       of the queue
 -- ARGV[2]  is_paused  1 | 0
 -- ARGV[3]  request    string, unique to this call
--- RETURNS  1 that is new | 0 it was so before
--- TWICE    the same, and nothing is changed, even if the opposite was asked for in between
+-- RETURNS  1 changed | 0 it was already so
+-- TWICE    the same, and nothing is changed, even if the opposite was requested in between
 -- COST     O(1)
 -- @include ring
 -- @include recall

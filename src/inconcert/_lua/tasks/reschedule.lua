@@ -1,18 +1,18 @@
--- tasks/reschedule: let a job that is not due yet be due at another time.
+-- tasks/reschedule: change when a delayed job is due.
 --
 -- KEYS[1]  bodies    hash    id -> 'enqueued_ms envelope'
--- KEYS[2]  states    hash    id -> where it is, if not in its queue
--- KEYS[3]  dead      zset    id -> when it was set aside, server ms
+-- KEYS[2]  states    hash    id -> where it is, unless in its queue
+-- KEYS[3]  dead      zset    id -> when it was dead-lettered, server ms
 -- KEYS[4]  queue     list    ids, the next one first
 -- KEYS[5]  bell      list    at most one token
 -- KEYS[6]  delayed   zset    id -> due time, server ms
 -- KEYS[7]  recent    hash    request -> its answer, 120 s
--- KEYS[8]  older     hash    the same, from before; at most 120 s
+-- KEYS[8]  older     hash    earlier entries of the same; at most 120 s
 -- ARGV[1]  id        string
--- ARGV[2]  delay_ms  integer >= 0; from now, or of one that waits for others from when they have succeeded
+-- ARGV[2]  delay_ms  integer >= 0; from now, or, if it waits for others, from their success
 -- ARGV[3]  name      of its queue
 -- ARGV[4]  request   string, unique to this call
--- RETURNS  1 it is due then | 0 it is too late: it is in its queue already, runs or has ended
+-- RETURNS  1 it is due then | 0 too late: it is already in its queue, runs or has ended
 -- TWICE    the same, and nothing is changed, even if it was rescheduled in between
 -- COST     O(log N), N delayed jobs of the queue
 -- @include server_time
@@ -29,11 +29,11 @@ end
 local state = redis.call('HGET', states, id)
 local pending = string.match(state or '', '^waiting (%d+) ')
 if state == 'delayed ' .. name then
-  -- All are read before one is changed: a key that is not ours stops the script here.
+  -- All are read before one is changed: a foreign key stops the script here.
   redis.call('LLEN', queue)
   redis.call('LLEN', bell)
 end
-redis.call('ZREM', delayed, id)  -- first: it needs no memory, so a full server lets the rest pass
+redis.call('ZREM', delayed, id)  -- first: needs no memory, so a full server accepts the rest
 answer = 1
 if state == 'delayed ' .. name then
   make_ready(queue, bell, delayed, states, id, delay_ms, math.floor(server_time() / 1000), name)

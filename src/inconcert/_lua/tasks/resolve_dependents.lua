@@ -1,23 +1,23 @@
--- tasks/resolve_dependents: tell those who wait for a job that it has ended, and let those run who wait for nothing any more.
+-- tasks/resolve_dependents: notify waiters of a job's end, and make dependents without open parents ready.
 --
--- KEYS[1]    news       list    ids of jobs that have ended, or may run now, which nobody has seen to yet
+-- KEYS[1]    news       list    ids of jobs that have ended or may run now, not processed yet
 -- KEYS[2]    bodies     hash    id -> 'enqueued_ms envelope'
--- KEYS[3]    states     hash    id -> where it is, if not in its queue
--- KEYS[4]    dead       zset    id -> when it was set aside, server ms
--- KEYS[5]    reasons    hash    id -> why it was set aside, JSON, newline, name of its queue
--- KEYS[6]    watchers   zset    'id address': which processes wait for its end
--- KEYS[7]    parents    hash    id -> ids of the jobs that it runs after
--- KEYS[8]    children   hash    id -> how many jobs that run after it have not ended
--- KEYS[9]    followers  zset    'id child', all of score 0: who is to be told when the job of this id has ended
--- KEYS[10]   outcomes   hash    id -> what became of a job that has children
--- KEYS[11]   waiting    hash    queue name -> jobs of it that wait for others
+-- KEYS[3]    states     hash    id -> where it is, unless in its queue
+-- KEYS[4]    dead       zset    id -> when it was dead-lettered, server ms
+-- KEYS[5]    reasons    hash    id -> why it was dead-lettered, JSON, newline, name of its queue
+-- KEYS[6]    watchers   zset    'id address': processes that wait for its end
+-- KEYS[7]    parents    hash    id -> ids of the jobs it runs after
+-- KEYS[8]    children   hash    id -> number of jobs that run after it and have not ended
+-- KEYS[9]    followers  zset    'id child', all of score 0: a child to resolve when the job of this id has ended
+-- KEYS[10]   outcomes   hash    id -> outcome of a job that has children
+-- KEYS[11]   waiting    hash    queue name -> its jobs that wait for others
 -- KEYS[12..] queues     list, then its bell (list) and delayed (zset), for each queue
--- ARGV[1]    inboxes    what the channel of each session's inbox begins with
+-- ARGV[1]    inboxes    prefix of each session's inbox channel
 -- ARGV[2..]  names      of each queue, in the same order
--- RETURNS    {left, stuck, queue-name, ...}: how many news there are now; how many of those looked at are put at their end, for
---            a key of their queue is not ours; and the queues whose keys are needed to go on
--- TWICE      goes on with what is left: each job is told of each parent once
--- COST       O(M log F), F pairs of followers; M, of those told and let go, is 200 at most
+-- RETURNS    {left, stuck, queue-name, ...}: how many news there are now; how many of those checked went to the end, because
+--            a key of their queue is foreign; and the queues whose keys are needed to continue
+-- TWICE      continues with what is left: each job is notified of each parent once
+-- COST       O(M log F), F pairs of followers; M of them resolved, at most 200
 -- @include server_time
 -- @include notify_watchers
 -- @include note_end
@@ -30,7 +30,7 @@ local watchers, parents, children, followers, outcomes = KEYS[6], KEYS[7], KEYS[
 local waiting, inboxes = KEYS[11], ARGV[1]
 local now_ms = math.floor(server_time() / 1000)
 
--- All queues are read before one is changed.  One of which a key is not ours holds up its own jobs, and no others.
+-- All queues are read before one is changed.  A queue with a foreign key delays its own jobs, and no others.
 local place = {}
 for i = 2, #ARGV do
   local first = 12 + (i - 2) * 3
@@ -63,7 +63,7 @@ end
 local function tell(child, parent, outcome)
   local pending, delay_ms, name = string.match(redis.call('HGET', states, child) or '', '^waiting (%d+) (%d+) (.*)$')
   if not pending then
-    return  -- it was cancelled, or set aside for another parent
+    return  -- it was cancelled, or dead-lettered for another parent
   end
   if string.sub(outcome, 1, 10) == 'succeeded ' then
     redis.call('HSET', states, child, 'waiting ' .. (pending - 1) .. ' ' .. delay_ms .. ' ' .. name)

@@ -1,18 +1,18 @@
--- tasks/stats: how much work there is, and where.
+-- tasks/stats: how much work there is in each queue.
 --
 -- KEYS[1]    bodies    hash  id -> 'enqueued_ms envelope'
--- KEYS[2]    workers   zset  worker -> when it is taken for dead, ms by the lease clock; of those that hold something
--- KEYS[3]    dead      zset  id -> when it was set aside, server ms
--- KEYS[4]    paused    set   names of queues from which nothing is claimed
+-- KEYS[2]    workers   zset  worker -> when it is presumed dead, ms by the lease clock; if it holds something
+-- KEYS[3]    dead      zset  id -> when it was dead-lettered, server ms
+-- KEYS[4]    paused    set   names of paused queues
 -- KEYS[5]    finished  hash  queue name -> jobs that have succeeded or were cancelled
--- KEYS[6]    waiting   hash  queue name -> jobs of it that wait for others
--- KEYS[7]    clock     string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
--- KEYS[8]    idle      zset  worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing
+-- KEYS[6]    waiting   hash  queue name -> its jobs that wait for others
+-- KEYS[7]    clock     string  'AT SEEN': the lease clock, ms, and the server's at the last reading, ms
+-- KEYS[8]    idle      zset  worker -> when it is presumed dead, ms by the lease clock; if it holds nothing
 -- KEYS[9..]  queues    list, then its delayed (zset), for each queue
 -- ARGV[1..]  names     of each queue, in the same order
--- RETURNS    {workers, dead, ready, delayed, waiting, oldest_ms, is_paused, finished, ...}: how many workers live
+-- RETURNS    {workers, dead, ready, delayed, waiting, oldest_ms, is_paused, finished, ...}: how many workers are alive
 --            and how many jobs are dead; then for each queue the jobs in it, how long the first has been there since it
---            was enqueued, -1 if there is none among the first 100, and how many have ended well since ever
+--            was enqueued, -1 if there is none among the first 100, and how many succeeded or were cancelled since it began
 -- TWICE      the same; nothing is changed
 -- COST       O(Q), Q queues
 -- @include server_time
@@ -20,7 +20,7 @@ local bodies, workers, dead, paused, finished, waiting = KEYS[1], KEYS[2], KEYS[
 local clock, idle = KEYS[7], KEYS[8]
 local now_ms = math.floor(server_time() / 1000)
 local at_ms, seen_ms = string.match(redis.call('GET', clock) or '0 0', '^(%S+) (%S+)$')
-at_ms = at_ms + math.max(0, now_ms - seen_ms)  -- nobody may be left to look
+at_ms = at_ms + math.max(0, now_ms - seen_ms)  -- no worker may be left to advance it
 local alive = 0
 for _, key in ipairs({workers, idle}) do
   alive = alive + redis.call('ZCOUNT', key, string.format('(%.0f', at_ms), '+inf')
@@ -29,7 +29,7 @@ local answer = {alive, redis.call('ZCARD', dead)}
 for i = 1, #ARGV do
   local queue, delayed = KEYS[7 + 2 * i], KEYS[8 + 2 * i]
   local enqueued_ms
-  for _, id in ipairs(redis.call('LRANGE', queue, 0, 99)) do  -- those without a body were cancelled
+  for _, id in ipairs(redis.call('LRANGE', queue, 0, 99)) do  -- ids without a body were cancelled
     enqueued_ms = enqueued_ms or string.match(redis.call('HGET', bodies, id) or '', '^%d+')
   end
   for _, part in ipairs({

@@ -1,11 +1,11 @@
--- tasks/watch: how a job is, and to be told when it has ended.
+-- tasks/watch: a job's state, and a subscription to its end.
 --
 -- KEYS[1]  bodies    hash    id -> 'enqueued_ms envelope'
--- KEYS[2]  states    hash    id -> where it is, if not in its queue
--- KEYS[3]  dead      zset    id -> when it was set aside, server ms
--- KEYS[4]  reasons   hash    id -> why it was set aside, JSON, newline, name of its queue
--- KEYS[5]  progress  hash    id -> 'NUMBER JSON': how far it is
--- KEYS[6]  watchers  zset    'id address': which processes wait for its end
+-- KEYS[2]  states    hash    id -> where it is, unless in its queue
+-- KEYS[3]  dead      zset    id -> when it was dead-lettered, server ms
+-- KEYS[4]  reasons   hash    id -> why it was dead-lettered, JSON, newline, name of its queue
+-- KEYS[5]  progress  hash    id -> 'NUMBER JSON': its progress
+-- KEYS[6]  watchers  zset    'id address': processes that wait for its end
 -- KEYS[7]  result    string  'succeeded JSON' | 'cancelled '
 -- ARGV[1]  id        string
 -- ARGV[2]  address   'session.number' at which a process waits for its end, or ''
@@ -25,9 +25,9 @@ elseif redis.call('HEXISTS', bodies, id) == 0 then
   return {'unknown', ''}
 end
 if address ~= '' then
-  redis.call('PEXPIRE', watchers, 180000)  -- first: it needs no memory, so a full server lets the rest pass
+  redis.call('PEXPIRE', watchers, 180000)  -- first: needs no memory, so a full server accepts the rest
   redis.call('ZADD', watchers, 0, id .. ' ' .. address)
-  redis.call('PEXPIRE', watchers, 180000)  -- again, if it is new; whoever waits looks again before
+  redis.call('PEXPIRE', watchers, 180000)  -- again, if it is new; waiters re-check before that
 end
 local state, about = string.match(redis.call('HGET', states, id) or 'queued ', '^(%S+) (.*)$')
 if state == 'delayed' then
