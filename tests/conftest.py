@@ -15,6 +15,7 @@ from fakeredis.aioredis import FakeRedis
 from inconcert import Coordinator
 from inconcert._redis.scripts import Command
 from tests.support.eventually import eventually
+from tests.support.proxy import Proxy
 from tests.support.raw import close_raw, new_client
 from tests.support.servers import RealServer
 from tests.support.twice import commands, names, not_repeated
@@ -42,6 +43,13 @@ def own_server() -> Iterator[RealServer]:
     """A real server for this test alone, which may pause, fill or kill it."""
     with RealServer() as running:
         yield running
+
+
+@pytest.fixture
+async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
+    """A bad network to the common server."""
+    async with Proxy(server.tcp_url) as opened:
+        yield opened
 
 
 @pytest.fixture

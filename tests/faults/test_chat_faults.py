@@ -189,13 +189,6 @@ async def test_memory_of_requests_is_bounded(chat: Chats, concert: Coordinator) 
 
 
 @pytest.fixture
-async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
-    """A network between us and the server."""
-    async with Proxy(server.tcp_url) as between:
-        yield between
-
-
-@pytest.fixture
 async def far(proxy: Proxy, concert: Coordinator, namespace: str) -> AsyncIterator[Chats]:
     """The chats as seen through it."""
     async with Coordinator(proxy.url, namespace=namespace) as opened:

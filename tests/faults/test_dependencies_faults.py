@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import patch
 
@@ -27,13 +26,6 @@ SOON = 3.0  # seconds
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers of this process are taken for dead after a second."""
     monkeypatch.setattr(claims_module, "HEARTBEAT_LEASE", LEASE)
-
-
-@pytest.fixture
-async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
-    """A bad network to the common server."""
-    async with Proxy(server.tcp_url) as opened:
-        yield opened
 
 
 async def nothing_is_kept(concert: Coordinator) -> None:

@@ -115,13 +115,6 @@ async def test_late_twin_of_a_removal_that_found_nothing_removes_nothing(concert
 
 
 @pytest.fixture
-async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
-    """A network between us and the server."""
-    async with Proxy(server.tcp_url) as between:
-        yield between
-
-
-@pytest.fixture
 async def far(proxy: Proxy, concert: Coordinator, namespace: str) -> AsyncIterator[Index]:
     """The index as seen through it."""
     async with Coordinator(proxy.url, namespace=namespace) as opened:

@@ -40,13 +40,6 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims_module, "HEARTBEAT_LEASE", LEASE)
 
 
-@pytest.fixture
-async def proxy(server: RealServer) -> Any:
-    """A bad network to the common server."""
-    async with Proxy(server.tcp_url) as opened:
-        yield opened
-
-
 async def watched(concert: Coordinator, *, count: int = 1) -> None:
     """Wait until so many jobs are waited for."""
 

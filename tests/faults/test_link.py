@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -17,13 +16,6 @@ from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer
-
-
-@pytest.fixture
-async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
-    """A bad network to the common server."""
-    async with Proxy(server.tcp_url) as opened:
-        yield opened
 
 
 class _HungUp:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -25,13 +25,6 @@ from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_permits_faults"
-
-
-@pytest.fixture
-def own_server() -> Iterator[RealServer]:
-    """A server for this test alone, to do it harm."""
-    with RealServer() as running:
-        yield running
 
 
 @pytest.fixture

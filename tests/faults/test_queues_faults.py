@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
@@ -24,13 +24,6 @@ from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_queues_faults"
 TTL = 1.0  # seconds, where a process is to be found dead
-
-
-@pytest.fixture
-async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
-    """A bad network to the common server."""
-    async with Proxy(server.tcp_url) as opened:
-        yield opened
 
 
 async def places(concert: Coordinator, name: str = "q") -> Places:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, cast
@@ -40,13 +40,6 @@ async def in_background(coroutine: Coroutine[Any, Any, object]) -> "AsyncGenerat
         await asyncio.wait([task])
         if not task.cancelled():
             task.result()
-
-
-@pytest.fixture
-async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
-    """A bad network to the common server."""
-    async with Proxy(server.tcp_url) as opened:
-        yield opened
 
 
 def add_schedule(concert: Coordinator) -> None:

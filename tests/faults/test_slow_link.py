@@ -28,13 +28,6 @@ class _Urgent(Call):
     overtakes = True
 
 
-@pytest.fixture
-async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
-    """A bad network to the common server."""
-    async with Proxy(server.tcp_url) as opened:
-        yield opened
-
-
 @pytest.fixture(autouse=True)
 def _scripts(server: RealServer) -> None:
     """The server knows them, or they would be sent twice."""

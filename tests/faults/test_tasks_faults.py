@@ -40,13 +40,6 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims_module, "HEARTBEAT_LEASE", LEASE)
 
 
-@pytest.fixture
-async def proxy(server: RealServer) -> AsyncIterator[Proxy]:
-    """A bad network to the common server."""
-    async with Proxy(server.tcp_url) as opened:
-        yield opened
-
-
 @pytest.fixture(params=["valkey", _REDIS6])
 async def own_server(request: pytest.FixtureRequest) -> AsyncIterator[RealServer]:
     """A server of each kind for this test alone, to do it harm."""
