@@ -1,4 +1,4 @@
-"""A queue that processes share: what one puts in, one other gets, and has until it is acknowledged."""
+"""A queue that processes share: each item put in goes to one consumer, which holds it until it acknowledges it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ class QueueCounts:
     Attributes:
         ready: Items that may be taken now.
         delayed: Items that may be taken later.
-        claimed: Items that somebody has, and has not acknowledged.
-        dead: Items that were set aside.
+        claimed: Items that were claimed and not yet acknowledged.
+        dead: Items that were dead-lettered.
     """
 
     ready: int
@@ -46,14 +46,14 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True)
 class DeadItem:
-    """An item that was set aside.
+    """A dead-lettered item.
 
     Attributes:
         id: Which item.
-        item: What was put in; None, too, if that cannot be read.
-        reason: Why it was set aside, in one line.
+        item: What was put in; also None if it cannot be read.
+        reason: Why it was dead-lettered, in one line.
         attempts: How many attempts there were.
-        died_at: When it was set aside, in seconds since 1970 by the server's clock.
+        died_at: When it was dead-lettered, in seconds since 1970 by the server's clock.
         traceback: Where its last error was raised, as text; empty if none was.
     """
 
@@ -66,11 +66,11 @@ class DeadItem:
 
 
 class Queue:
-    """A queue of items between processes: each item goes to one who gets, and comes back unless it is acknowledged.
+    """A queue of items between processes: each item goes to one consumer, and is requeued unless acknowledged.
 
-    An item leaves Redis only when it is acknowledged.  If the process that has it dies, it is back at the front of the
-    queue within `ttl`, counted; a handler may take as long as it likes.  What fails too often is set aside, and never
-    dropped.  Use tasks instead for functions to be called, with priorities, results and schedules.
+    An item leaves Redis only when it is acknowledged.  If the process that holds it dies, it is back at the front of
+    the queue within `ttl`, and the crash is counted; a handler may take as long as it likes.  An item that fails too
+    often is dead-lettered, never dropped.  To call functions, with priorities, results and schedules, use tasks.
 
     Made by `Coordinator.queue`; it keeps nothing itself, and many tasks may share one:
 
@@ -84,13 +84,13 @@ class Queue:
     ```
 
     Args:
-        ref: The way to the open session.
-        getters: All in this process who take items.
+        ref: Refers to the open session.
+        getters: All consumers of items in this process.
         name: Which queue.
-        order: `fifo`: what is put in joins the back. `lifo`: the front. Items are always taken from the front.
-        ttl: After how many seconds of silence the items of a process are given to others.
-        max_attempts: How many attempts may fail before an item is set aside.
-        maxsize: How many items may be there that are not acknowledged: ready, delayed or claimed; None for any number.
+        order: `fifo`: new items join the back. `lifo`: the front. Items are always taken from the front.
+        ttl: After how many seconds of silence a process is presumed dead and its items are requeued.
+        max_attempts: How many attempts may fail before an item is dead-lettered.
+        maxsize: Limit on unacknowledged items: ready, delayed or claimed; None for no limit.
         delivery: `at_least_once`, or `at_most_once`: an item counts as done when it is handed out.
 
     Raises:
@@ -131,17 +131,17 @@ class Queue:
     async def put(self, item: JSON, *, delay: Seconds = 0.0, timeout: Seconds | None = 0.0) -> None:
         """Put an item in.
 
-        If its reply is lost it is sent again, and the item is there once.
+        If the reply is lost, the call is sent again, and the item is added once.
 
         Args:
             item: None, booleans, numbers, strings, and lists and dictionaries of these; at most 1 MiB as JSON.
             delay: After how many seconds it may be taken.
-            timeout: How long to wait for room, in seconds, in line with others; None for ever, 0 not at all.
+            timeout: Longest wait in line for room, in seconds; None waits forever, 0 does not wait.
 
         Raises:
-            QueueFull: There is no room, or others wait for it; it was not put in.
+            QueueFull: There is no room, or others are waiting for it; the item was not put in.
             InvalidPayload: JSON cannot hold the item, or it is larger than 1 MiB.
-            ValueError: `delay` or `timeout` is negative, or no number.
+            ValueError: `delay` or `timeout` is negative, or not a number.
             NotConnected: The coordinator is not open, or was closed meanwhile.
             OutcomeUnknown: The server did not answer; it may have been put in.
 
@@ -150,7 +150,7 @@ class Queue:
         await self.put_many([item], delay=delay, timeout=timeout)
 
     async def put_many(self, items: Sequence[JSON], *, delay: Seconds = 0.0, timeout: Seconds | None = 0.0) -> None:
-        """Put items in, all of them or none, one behind the other; in a `lifo` queue the last is taken first.
+        """Put items in, all of them or none, one after the other; in a `lifo` queue the last is taken first.
 
         Args:
             items: At most 500, and no more than `maxsize`; 8 MiB together.
@@ -158,9 +158,9 @@ class Queue:
             timeout: As for `put`.
 
         Raises:
-            QueueFull: There is no room for all, or others wait for it; none was put in.
+            QueueFull: There is no room for all, or others are waiting for it; none was put in.
             InvalidPayload: JSON cannot hold one of them, or they are too large.
-            ValueError: They are too many; or as for `put`.
+            ValueError: There are too many; or as for `put`.
             NotConnected: As for `put`.
             OutcomeUnknown: As for `put`.
 
@@ -179,23 +179,23 @@ class Queue:
             await putting.within(patience)
 
     async def get(self, *, timeout: Seconds | None = None) -> Delivery:
-        """Wait for an item and claim it: it is ours until the delivery ends.
+        """Wait for an item and claim it: this process holds it until the delivery ends.
 
-        May be cancelled: what was claimed by then goes to the next who waits in this process, or back to the front.
-        A server that cannot be reached is waited for, unless `timeout` is 0.
+        If cancelled, an item claimed by then goes to the next waiter in this process, or back to the front.  Waits for
+        a server that cannot be reached, unless `timeout` is 0.
 
         Args:
-            timeout: Longest wait, in seconds; None for ever, 0 for what is there now.
+            timeout: Longest wait, in seconds; None waits forever, 0 does not wait.
 
         Raises:
             TimeoutError: No item came in time.
-            ValueError: `timeout` is negative, or no number.
+            ValueError: `timeout` is negative, or not a number.
             NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: `timeout` is 0, and the server cannot be reached.
-            OutcomeUnknown: `timeout` is 0, and the server did not answer; what was claimed is for the next who gets.
+            OutcomeUnknown: `timeout` is 0, and the server did not answer; the next `get` receives what was claimed.
 
-        Cost: 1 round trip when there is an item, shared by all who wait in this process. While none is there 1 command
-            every 2 to 5 s, however many wait, and 1 every 5 s for all queues together. The first one also begins the
+        Cost: 1 round trip when there is an item, shared by all waiters in this process. While there is none, 1 command
+            every 2 to 5 s, however many wait, and 1 every 5 s for all queues together. The first call also starts the
             heartbeat: 1 command every third of `ttl`.
         """
         return await self._getters.get(self._keys, self._terms, durations.timeout(timeout))
@@ -222,9 +222,9 @@ class Queue:
         return QueueCounts(state.ready, state.delayed, state.claimed, state.dead)
 
     async def oldest_age(self) -> float | None:
-        """For how many seconds the oldest item that is ready has been there since it was put in; None if none is.
+        """Age of the oldest ready item, in seconds since it was put in; None if the queue is empty.
 
-        Only the two ends of the queue are looked at, which is where the oldest is unless `fifo` and `lifo` were mixed.
+        Only the two ends of the queue are checked, where the oldest item is unless `fifo` and `lifo` were mixed.
 
         Cost: 1 round trip.
         """
@@ -232,7 +232,7 @@ class Queue:
         return state.oldest_ms / 1000 if state.oldest_ms >= 0 else None
 
     async def peek(self, *, limit: int = 10) -> list[JSON]:
-        """The items that come next, without taking them; None stands for one that cannot be read, too.
+        """The next items, without taking them; None also stands for an item that cannot be read.
 
         Args:
             limit: How many at most, 1 to 1,000.
@@ -252,7 +252,7 @@ class Queue:
         return [self._read(row.id.decode(), row.body) for row in shown]
 
     async def purge(self) -> int:
-        """Drop all items that nobody has claimed, delayed ones too; returns how many.
+        """Drop all unclaimed items, delayed ones too; returns how many.
 
         Cost: 1 round trip for 500 items.
         """
@@ -266,7 +266,7 @@ class Queue:
                 return total
 
     async def dead(self, *, limit: int = 100) -> list[DeadItem]:
-        """Items that were set aside, the latest first.
+        """Dead-lettered items, the latest first.
 
         Args:
             limit: How many at most, 1 to 1,000.
@@ -279,12 +279,12 @@ class Queue:
         return [self._dead_item(letter) for letter in await self._dead_letters.latest(limit=limit)]
 
     async def replay(self, item_id: str) -> None:
-        """Put an item that was set aside at the back of the queue, as if it were new, under its old id.
+        """Put a dead-lettered item at the back of the queue, as if it were new, under its old id.
 
-        It takes room, and does not wait for it.
+        It counts towards `maxsize`, but does not wait for room.
 
         Raises:
-            ItemNotFound: It is not among the dead.
+            ItemNotFound: The item is not in the dead-letter list.
             OutcomeUnknown: The server did not answer; it may be in the queue.
 
         Cost: 1 round trip.
@@ -293,11 +293,11 @@ class Queue:
             raise ItemNotFound(self.name, item_id)
 
     async def purge_dead(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:
-        """Drop items that were set aside, the oldest first.
+        """Drop dead-lettered items, the oldest first.
 
         Args:
-            older_than: Only those that were set aside longer ago than this, in seconds.
-            keep: How many stay whatever their age, the latest; 0 for none.
+            older_than: Only items that were dead-lettered longer ago than this, in seconds.
+            keep: How many of the latest stay whatever their age; 0 for none.
 
         Returns:
             How many were dropped.
@@ -309,7 +309,7 @@ class Queue:
         """
         return await self._dead_letters.purge_all(older_than=older_than, keep=keep)
 
-    # Below.
+    # Private.
 
     async def _inspect(self, passed_over: int = 0, limit: int = 0) -> tuple[QueueState, list[ItemRow]]:
         command = INSPECT(self._keys, self._keys.only, skip=passed_over, limit=limit)

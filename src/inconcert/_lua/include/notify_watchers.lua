@@ -1,4 +1,4 @@
--- Tells those who wait for a job to end to look at it: 'ADDRESS ended', to the inbox of each process in which somebody does.
+-- Notifies waiters for the end of a job: publishes 'ADDRESS ended' to the inbox of each process that has one.
 -- Returns whether there are any.
 local function notify_watchers(watchers, inboxes, id)
   local is_watched = false
