@@ -64,19 +64,19 @@ async def worker(concert: Coordinator, *queues: str) -> AsyncGenerator[None]:
         yield
 
 
-async def one(concert: Coordinator, number: int, **options: Any) -> Job:
+async def one(concert: Coordinator, number: int, **options: Any) -> Job[Any]:
     """Enqueue a job that returns a number."""
     options.setdefault("queue", "q")
     return await concert.enqueue("one", [number], **options)
 
 
-async def total(concert: Coordinator, *after: Job | str, **options: Any) -> Job:
+async def total(concert: Coordinator, *after: Job[Any] | str, **options: Any) -> Job[Any]:
     """Enqueue a job that adds up the results of others."""
     options.setdefault("queue", "q")
     return await concert.enqueue("total", after=after, **options)
 
 
-async def reason(job: Job) -> str:
+async def reason(job: Job[Any]) -> str:
     """Why it was set aside."""
     with pytest.raises(JobFailed) as failed:
         await job.result(timeout=SOON)

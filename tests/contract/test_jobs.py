@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from decimal import Decimal
+from typing import Any, TypedDict
 
 import anyio
 import anyio.from_thread
+import msgspec
 import pytest
 
 from inconcert import (
@@ -30,6 +32,7 @@ from inconcert import (
     TaskStats,
     current_job,
 )
+from inconcert._rules.payloads import JSON
 from inconcert.tasks import worker_lease as claims_module
 from inconcert.tasks.job_state import JobState
 from tests.contract.test_tasks import asleep, in_background, ledger_of, make_due
@@ -39,7 +42,7 @@ from tests.support.raw import raw
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
 
 
-async def waiting(concert: Coordinator, job: Job, *, count: int = 1) -> None:
+async def waiting(concert: Coordinator, job: Job[Any], *, count: int = 1) -> None:
     """Wait until so many processes wait for a job to end."""
     client: Any = raw(concert)
 
@@ -50,7 +53,7 @@ async def waiting(concert: Coordinator, job: Job, *, count: int = 1) -> None:
     await eventually(found)
 
 
-async def status(concert: Coordinator, job: Job, expected: JobStatus) -> None:
+async def status(concert: Coordinator, job: Job[Any], expected: JobStatus) -> None:
     """Wait until a job is so."""
 
     async def is_so() -> bool:
@@ -125,7 +128,7 @@ class Report:
 
 
 async def test_result_is_read_as_the_type_that_is_asked_for(any_concert: Coordinator) -> None:
-    """Or as JSON; what does not fit the type is refused."""
+    """Or as what the function returns, or as JSON by id; what does not fit the type is refused."""
     made = Report(3, datetime(2026, 11, 21, tzinfo=UTC))
 
     @any_concert.task()
@@ -134,10 +137,84 @@ async def test_result_is_read_as_the_type_that_is_asked_for(any_concert: Coordin
 
     job = await make.enqueue()
     async with in_background(any_concert.run_worker("default")):
-        assert await job.result(Report, timeout=SOON) == made
-    assert await job.result(timeout=0) == {"pages": 3, "made_at": "2026-11-21T00:00:00Z"}
+        assert await job.result(timeout=SOON) == made
+    plain: JSON = {"pages": 3, "made_at": "2026-11-21T00:00:00Z"}
+    by_id = any_concert.tasks.job(job.id)
+    assert await by_id.result(Report, timeout=0) == made
+    assert await by_id.result(timeout=0) == plain
+    assert await job.result(object, timeout=0) == plain
     with pytest.raises(InvalidPayload, match=job.id):
         await job.result(int, timeout=0)
+
+
+class Size(TypedDict):
+    """What some function returns."""
+
+    width: int
+
+
+class Point(msgspec.Struct):
+    """What some function returns."""
+
+    at: datetime
+
+
+class Opaque:
+    """What JSON has no way to."""
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (None, None),
+        (int, 7),
+        (Decimal, Decimal("1.50")),
+        (set[int], {1, 2}),
+        (Report, Report(3, datetime(2026, 11, 21, tzinfo=UTC))),
+        (Point, Point(datetime(2026, 11, 21, tzinfo=UTC))),
+        (Size, {"width": 3}),
+        (Report | None, Report(3, datetime(2026, 11, 21, tzinfo=UTC))),
+        (dict[str, list[int]], {"a": [1]}),
+    ],
+)
+async def test_result_is_what_the_function_is_annotated_to_return(
+    any_concert: Coordinator, annotation: object, value: object
+) -> None:
+    """Also with options, and of drafts."""
+
+    async def make() -> object:
+        return value
+
+    make.__annotations__["return"] = annotation
+    task = any_concert.task(name="make")(make)
+    jobs = [
+        await task.enqueue(),
+        await task.options(queue="default").enqueue(),
+        *await any_concert.enqueue_many([task.call()]),
+    ]
+    async with in_background(any_concert.run_worker("default")):
+        results = [await job.result(timeout=SOON) for job in jobs]
+
+    assert results == [value] * 3
+    assert {type(result) for result in results} == {type(value)}
+
+
+@pytest.mark.parametrize("annotation", [Any, object, JSON, Opaque, Callable[[], int], None])
+async def test_result_is_json_where_the_annotation_has_no_type_for_it(
+    any_concert: Coordinator, annotation: object
+) -> None:
+    """And where there is no annotation."""
+
+    async def make() -> object:
+        return {"made_at": datetime(2026, 11, 21, tzinfo=UTC)}
+
+    if annotation is None:
+        del make.__annotations__["return"]
+    else:
+        make.__annotations__["return"] = annotation
+    job = await any_concert.task(name="make")(make).enqueue()
+    async with in_background(any_concert.run_worker("default")):
+        assert await job.result(timeout=SOON) == {"made_at": "2026-11-21T00:00:00Z"}
 
 
 async def test_waiting_for_a_result_sends_nothing(concert: Coordinator, namespace: str) -> None:
@@ -262,7 +339,7 @@ async def test_result_that_is_not_kept_reaches_whoever_waits(any_concert: Coordi
         assert (await ledger_of(any_concert)).bodies == []
 
 
-async def _outcome(job: Job) -> object:
+async def _outcome(job: Job[Any]) -> object:
     try:
         return await job.result()
     except Exception as error:  # noqa: BLE001 - it is looked at
@@ -712,7 +789,7 @@ async def test_many_names_do_not_pile_up(any_concert: Coordinator) -> None:
 async def test_two_processes_at_once_get_one_job(any_concert: Coordinator, elsewhere: Coordinator) -> None:
     """A hundred times each, together and in one batch."""
 
-    async def enqueue(concert: Coordinator) -> list[Job]:
+    async def enqueue(concert: Coordinator) -> list[Job[Any]]:
         return list(await asyncio.gather(*(concert.enqueue("t", unique="name") for _ in range(100))))
 
     here, there = await asyncio.gather(enqueue(any_concert), enqueue(elsewhere))
@@ -887,7 +964,7 @@ async def test_many_large_jobs_go_in_portions(any_concert: Coordinator) -> None:
 # Dead letters.
 
 
-async def bury(concert: Coordinator, *, count: int = 1, queue: str = "default", **options: Any) -> list[Job]:
+async def bury(concert: Coordinator, *, count: int = 1, queue: str = "default", **options: Any) -> list[Job[Any]]:
     """Jobs that were set aside, with ValueError."""
     jobs = [
         await concert.enqueue("t", [number], {"a": 1}, queue=queue, max_attempts=1, **options)

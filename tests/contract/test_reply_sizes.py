@@ -54,7 +54,7 @@ async def test_worker_runs_all_large_jobs_before_its_burst_ends(measured: Coordi
     jobs = [await large.enqueue(number, LARGE) for number in range(NUMBER)]
     await measured.run_worker("default", concurrency=100, burst=True)
     assert sorted(ran) == [*range(NUMBER)]
-    assert [len(await job.result()) for job in jobs] == [len(LARGE)] * NUMBER  # type: ignore[arg-type]
+    assert [len(await job.result()) for job in jobs] == [len(LARGE)] * NUMBER
 
 
 async def test_items_are_claimed_in_portions(measured: Coordinator) -> None:

@@ -559,7 +559,7 @@ async def test_middleware_may_replace_the_result(any_concert: Coordinator) -> No
     any_concert.add_middleware(wrap)
     job = await count.enqueue()
     await any_concert.run_worker("default", burst=True)
-    assert await job.result(timeout=5) == {"wrapped": 7}
+    assert await job.result(object, timeout=5) == {"wrapped": 7}
 
 
 @pytest.mark.parametrize(

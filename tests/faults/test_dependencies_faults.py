@@ -88,7 +88,7 @@ async def test_graph_runs_to_its_end_while_workers_are_killed(
 ) -> None:
     """Each job once in effect: the numbers are those of the graph, whoever was killed when."""
     chance = random.Random(7)
-    layers: list[list[Job]] = [[await concert.enqueue("add", queue="a")]]
+    layers: list[list[Job[Any]]] = [[await concert.enqueue("add", queue="a")]]
     for number in range(4):
         queue = "ab"[number % 2]
         layers.append([await concert.enqueue("add", queue=queue, after=layers[-1]) for _ in range(20)])

@@ -415,7 +415,7 @@ async def test_enqueue_many_that_is_cancelled_adds_all_or_nothing_of_a_portion(
     @concert.task(name="t", queue="q")
     async def task(number: int) -> None: ...
 
-    def drafts() -> list[Draft]:
+    def drafts() -> list[Draft[Any]]:
         return [task.call(number) for number in range(25)]
 
     number, found = 1, set[int]()

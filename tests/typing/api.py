@@ -364,10 +364,10 @@ async def enqueue_typed() -> None:
     await book.enqueue(UUID(int=7), Decimal("9.50"), at=datetime.now(UTC))
     await book_plainly.enqueue(UUID(int=7))
     assert_type(await book_plainly(UUID(int=7)), int)
-    await book_plainly.enqueue("7")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await book_plainly.enqueue("7")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     concert.task("high")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
-    await book.enqueue("7", Decimal("9.50"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    await book.enqueue(UUID(int=7), price="9.50")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await book.enqueue("7", Decimal("9.50"))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await book.enqueue(UUID(int=7), price="9.50")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     keys = {"2026-11": "a secret of 16 bytes or more"}
     assert_type(Coordinator(signing_keys=keys), Coordinator)
     assert_type(Coordinator(signing_keys={"2026-11": os.urandom(32)}, accept_unsigned=True), Coordinator)
@@ -378,7 +378,7 @@ async def enqueue_typed() -> None:
 
 
 async def follow_jobs() -> None:
-    """A job says how it is, and its result is JSON; drafts keep the types of their tasks."""
+    """A job says how it is, and its result is of its task's type; drafts keep the types of their tasks."""
     job = await book.options(unique="7", unique_until="started", expires=60, result_ttl=0).enqueue(
         UUID(int=7), Decimal(1)
     )
@@ -386,25 +386,29 @@ async def follow_jobs() -> None:
     assert_type(job.created, bool)
     assert_type(await job.status(), JobStatus)
     assert_type(await job.progress(), Progress | None)
-    result = await job.result(timeout=timedelta(seconds=5))
+    assert_type(job, Job[None])
     assert_type(await job.result(int, timeout=None), int)
-    assert isinstance(result, str)
+    counted = await book_plainly.enqueue(UUID(int=7))
+    assert_type(counted, Job[int])
+    assert_type(await counted.result(timeout=timedelta(seconds=5)), int)
+    assert_type(await book_plainly.options(delay=1).enqueue(UUID(int=7)), Job[int])
+    assert_type(await (await concert.enqueue("count")).result(), JSON)
     assert_type(await job.cancel(timeout=0), bool)
     assert_type(await job.reschedule(delay=timedelta(minutes=5)), bool)
     await job.reschedule(60)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    assert_type(book.call(UUID(int=7), Decimal(1)), Draft)
-    assert_type(await concert.enqueue_many([book.call(UUID(int=7), Decimal(1))]), list[Job])
-    assert_type(concert.tasks.job(job.id), Job)
-    book.call("7", Decimal(1))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    book.options(unique_until="ended")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(book.call(UUID(int=7), Decimal(1)), Draft[None])
+    assert_type(await concert.enqueue_many([book.call(UUID(int=7), Decimal(1))]), list[Job[None]])
+    assert_type(concert.tasks.job(job.id), Job[JSON])
+    book.call("7", Decimal(1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    book.options(unique_until="ended")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     after = await book.options(after=[job, "id"], delay=60).enqueue(UUID(int=7), Decimal(1))
-    assert_type(await concert.enqueue("count", after=[job, after]), Job)
-    book.options(after=job)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    book.options(delay=None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await concert.enqueue("count", after=[job, after]), Job[JSON])
+    book.options(after=job)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    book.options(delay=None)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     urgent: JobOptions = {"queue": "high", "expires": timedelta(minutes=1), "time_limit": None}
     await book.options(**urgent).enqueue(UUID(int=7), Decimal(1))
     await concert.enqueue("count", [3], {"to": 5}, **urgent)
-    book.options(dealy=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    book.options(dealy=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     await concert.enqueue("count", dealy=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await concert.enqueue("count", max_attempts="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
@@ -450,7 +454,7 @@ async def clean_up(limit: int = 100) -> int:
 async def schedule_and_share() -> None:
     """A scheduled task can be called and enqueued; weights are whole numbers."""
     assert_type(await clean_up(5), int)
-    assert_type(await clean_up.enqueue(limit=5), Job)
+    assert_type(await clean_up.enqueue(limit=5), Job[int])
     await concert.run_worker("high", "low", weights={"high": 6, "low": 1})
     async with concert.consume("sms", delivery="at_most_once") as jobs:
         assert_type(await anext(jobs), ClaimedJob)

@@ -57,7 +57,7 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         lambda: Coordinator.embedded(namespace=":"),
         lambda: Coordinator.embedded(signing_keys={}),
     ],
-    "Draft": [lambda: task.call("no number"), lambda: task.options(delay=-1).call(1)],  # type: ignore[arg-type]
+    "Draft": [lambda: task.call("no number"), lambda: task.options(delay=-1).call(1)],  # type: ignore[call-overload]
     "Election": [
         lambda: concert.election("", ttl=1),
         lambda: concert.election("e", ttl=0),

@@ -106,7 +106,7 @@ class Tasks:
         self._watches = watches
         self._dead_letters = DeadLetters(ref, keys)
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str) -> Job[JSON]:
         """The job of this id, to ask for its status or result; no I/O, so it may not exist.
 
         Raises:

@@ -41,6 +41,9 @@ class Arguments:
         task: Name of the task, for errors.
         function: Whose signature it is.
 
+    Attributes:
+        returns: What its results are read as; None for JSON values as they are.
+
 
     Raises:
         TypeError: An annotation cannot be resolved, two types in it look the same in JSON, or JSON has no way to the
@@ -51,6 +54,7 @@ class Arguments:
         self._task = task
         self._signature = inspect.signature(function)
         hints = _annotations(task, function)
+        self.returns = _result_type(hints.get("return", Any))
         self._positional: list[_Converter] = []
         self._named: dict[str, _Converter] = {}
         self._other_positional = self._other_named = _Converter("", Any)  # never used: bind() refuses what has no place
@@ -190,6 +194,16 @@ class _Converter:
             return self._decoder.decode(msgspec.json.encode(value))
         except _REFUSALS as error:
             raise InvalidPayload(f"{self._what} does not fit its annotation: {error}") from error
+
+
+def _result_type(hint: Any) -> Any:  # noqa: ANN401 - whatever was annotated
+    """The type, if results can be read as it, and otherwise None."""
+    try:
+        converter = _Converter("the result", hint)
+        converter.check()
+    except Exception:  # noqa: BLE001 - resolving the fields of a class may raise anything; then it is as without a type
+        return None
+    return None if hint is Any or hint is object else hint
 
 
 def _annotations(task: str, function: Callable[..., object]) -> dict[str, Any]:

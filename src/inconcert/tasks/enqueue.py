@@ -6,7 +6,7 @@ runs after others.
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
@@ -24,13 +24,16 @@ from inconcert.tasks.watch import Watches
 
 __all__ = ["Draft", "EnqueueBatcher"]
 
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
 _MOST = 500  # jobs in one script
 _MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
 _MOST_AT_ONCE = 10 * _MOST  # jobs of one call that are under way, and the rest waits for them
 _MOST_BYTES_AT_ONCE = 8 * _MOST_BYTES
 
 
-class Draft:
+class Draft(Generic[R_co]):
     """A job that is not enqueued yet: a task, its arguments, and its options.
 
     Made by `Task.call`, for `Coordinator.enqueue_many`.
@@ -40,7 +43,7 @@ class Draft:
         InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
     """
 
-    __slots__ = ("name", "options", "text")
+    __slots__ = ("name", "options", "returns", "text")
 
     def __init__(
         self,
@@ -50,10 +53,12 @@ class Draft:
         options: Options,
         *,
         scheduled_at: float | None = None,
+        returns: type[R_co] | None = None,
     ) -> None:
         self.name = name
         check_name("task", name)
         self.options = options
+        self.returns = returns
         self.text = seal(
             Envelope(
                 name,
@@ -89,17 +94,17 @@ class EnqueueBatcher:
         self._watches = watches
         self._waiting: dict[tuple[Session, str], list[_Entry]] = {}
 
-    async def add(self, drafts: Sequence[Draft]) -> list[Job]:
+    async def add(self, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
         """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""
         session = self._ref.session
-        jobs: list[Job] = []
+        jobs: list[Job[R]] = []
         for portion in _portions(drafts):
             if session.channel.is_full:
                 await session.channel.has_room()
             jobs += await self._add(session, portion)
         return jobs
 
-    async def _add(self, session: Session, drafts: Sequence[Draft]) -> list[Job]:
+    async def _add(self, session: Session, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
         entries = [_Entry.of(draft, session) for draft in drafts]
         for entry in entries:
             queue = entry.draft.options.queue
@@ -115,8 +120,9 @@ class EnqueueBatcher:
                     self._watches,
                     await entry.other or entry.id,
                     is_new=not entry.other.result(),
+                    returns=draft.returns,
                 )
-                for entry in entries
+                for entry, draft in zip(entries, drafts, strict=True)
             ]
         finally:
             for entry in entries:
@@ -147,7 +153,7 @@ class EnqueueBatcher:
             call.failed(error)
 
 
-def _portions(drafts: Sequence[Draft]) -> Iterator[Sequence[Draft]]:
+def _portions(drafts: Sequence[Draft[R]]) -> Iterator[Sequence[Draft[R]]]:
     """As they are, in parts that may be under way at once."""
     first = size = 0
     for last, draft in enumerate(drafts):
@@ -163,12 +169,12 @@ class _Entry(NamedTuple):
     """One job on its way."""
 
     id: str
-    draft: Draft
+    draft: Draft[Any]
     text: bytes  # signed, if there are keys
     other: asyncio.Future[str]  # the live job that has its unique name already; '' if it was added
 
     @classmethod
-    def of(cls, draft: Draft, session: Session) -> Self:
+    def of(cls, draft: Draft[Any], session: Session) -> Self:
         id_ = session.new_address()
         return cls(id_, draft, session.key_ring.sign(JOB, id_, draft.text), session.loop.create_future())
 

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar, overload
+from typing import Generic, TypeVar, overload
 
 import anyio
 import msgspec
@@ -24,6 +24,7 @@ __all__ = ["Job", "JobStatus", "Progress", "check_id", "read_outcome"]
 
 _log = logging.getLogger("inconcert.tasks")
 
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 
@@ -68,22 +69,34 @@ class Progress:
     text: str = ""
 
 
-class Job:
-    """A job that was enqueued.
+class Job(Generic[R_co]):
+    """A job that was enqueued, whose function returns an `R`.
+
+    A job that was enqueued or looked up by name or id is a `Job[JSON]`.
 
     Attributes:
         id: Which job; unique, and so a good idempotency key for what the job does.
         created: False if a live job had the unique name already: then this is that job.
     """
 
-    __slots__ = ("_keys", "_ref", "_watches", "created", "id")
+    __slots__ = ("_keys", "_ref", "_returns", "_watches", "created", "id")
 
-    def __init__(self, ref: SessionRef, keys: JobKeys, watches: Watches, job_id: str, *, is_new: bool) -> None:
+    def __init__(
+        self,
+        ref: SessionRef,
+        keys: JobKeys,
+        watches: Watches,
+        job_id: str,
+        *,
+        is_new: bool,
+        returns: type[R_co] | None = None,
+    ) -> None:
         self.id = job_id
         self.created = is_new
         self._ref = ref
         self._keys = keys
         self._watches = watches
+        self._returns = returns
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
@@ -110,16 +123,17 @@ class Job:
         return None
 
     @overload
-    async def result(self, *, timeout: Seconds | None = None) -> JSON: ...
+    async def result(self, *, timeout: Seconds | None = None) -> R_co: ...
 
     @overload
     async def result(self, as_type: type[T], *, timeout: Seconds | None = None) -> T: ...
 
-    async def result(self, as_type: type[T] | None = None, *, timeout: Seconds | None = None) -> JSON | T:
+    async def result(self, as_type: type[T] | None = None, *, timeout: Seconds | None = None) -> object:
         """Wait until it has ended, and return what its function returned.
 
         Args:
-            as_type: What to read it as, such as the dataclass that the function returned; None for the JSON value.
+            as_type: What to read it as; None for what the function is annotated to return. It is the JSON value if
+                there is no annotation, if JSON has no way to its type, and for a job by name or id.
             timeout: Longest wait in seconds; None for ever, 0 to look once.
 
         Raises:
@@ -134,7 +148,7 @@ class Job:
         Cost: 1 round trip if it has ended. Else 1 to say that one waits, 0 while waiting, 1 when it has ended.
         """
         status, about = await self._ended(durations.timeout(timeout))
-        return read_outcome(self.id, status, about, as_type)
+        return read_outcome(self.id, status, about, self._returns if as_type is None else as_type)
 
     async def cancel(self, *, timeout: Seconds | None = None) -> bool:
         """Let it not run, or stop it, and wait until that is sure.

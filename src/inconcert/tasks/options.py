@@ -65,7 +65,7 @@ class JobOptions(TypedDict, total=False):
     By default 0: as `unique_until` says.
     """
 
-    after: Sequence[Job | str]
+    after: Sequence[Job[object] | str]
     """Jobs, or ids of jobs, at most 100, that must have succeeded before it may run; a `delay` counts from then.
 
     Their results are there for it: see `ClaimedJob.parent_results`.  If one of them does not succeed, or is not known,
@@ -123,7 +123,7 @@ def _unique_until(value: object) -> object:
 def _after(value: object) -> tuple[str, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise TypeError(f"after is {value!r}; give a list of jobs, or of their ids")
-    jobs = cast("Sequence[Job | str]", value)
+    jobs = cast("Sequence[Job[object] | str]", value)
     if len(jobs) > _MOST_PARENTS:
         raise ValueError(
             f"after has {len(jobs)} jobs; give at most {_MOST_PARENTS}, and let jobs in between gather more"

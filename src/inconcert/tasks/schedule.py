@@ -207,7 +207,7 @@ class Schedule:
         """The next instant."""
         return next(self.timetable.after(now_ms))
 
-    def draft(self, instant_ms: int) -> tuple[str, Draft]:
+    def draft(self, instant_ms: int) -> tuple[str, Draft[object]]:
         """The job of an instant, and its id: the same in every process."""
         at = datetime.fromtimestamp(instant_ms / 1000, UTC)
         # Nowhere may an id have a space in it; a name may.

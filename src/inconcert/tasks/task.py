@@ -1,8 +1,8 @@
 """A task: a function that can be called later, in another process."""
 
 import inspect
-from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from inconcert._rules.functions import name_of
 from inconcert._rules.names import check_name
@@ -15,10 +15,11 @@ from inconcert.tasks.retry import RetryPolicy
 __all__ = ["Bound", "Task"]
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 
-class Task(Generic[P, R]):
+class Task(Generic[P, R_co]):
     """A function registered under a name, which workers know it by.
 
     Calling it runs the function here and now; `enqueue` lets a worker run it.  Arguments arrive as what the function's
@@ -46,7 +47,7 @@ class Task(Generic[P, R]):
     def __init__(
         self,
         enqueuing: EnqueueBatcher,
-        function: Callable[P, R],
+        function: Callable[P, R_co],
         *,
         name: str | None,
         defaults: Options,
@@ -62,16 +63,22 @@ class Task(Generic[P, R]):
         self.__doc__ = function.__doc__
         self.arguments = Arguments(self.name, function)
         self._enqueuing = enqueuing
-        self._bound = Bound(self, enqueuing, defaults)
+        self._bound: Bound[P, Any] = Bound(self, enqueuing, defaults)
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 
-    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the function here and now."""
         return self.function(*args, **kwargs)
 
-    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
+    @overload
+    async def enqueue(self: "Task[P, Coroutine[Any, Any, T]]", /, *args: P.args, **kwargs: P.kwargs) -> Job[T]: ...
+
+    @overload
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]: ...
+
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
         """Let a worker call the function with these arguments, at least once.
 
         Raises:
@@ -84,7 +91,13 @@ class Task(Generic[P, R]):
         """
         return await self._bound.enqueue(*args, **kwargs)
 
-    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft:
+    @overload
+    def call(self: "Task[P, Coroutine[Any, Any, T]]", /, *args: P.args, **kwargs: P.kwargs) -> Draft[T]: ...
+
+    @overload
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft[R_co]: ...
+
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft[Any]:
         """A job with these arguments that is not enqueued yet, for `Coordinator.enqueue_many`.
 
         Raises:
@@ -93,7 +106,13 @@ class Task(Generic[P, R]):
         """
         return self._bound.call(*args, **kwargs)
 
-    def options(self, **options: Unpack[JobOptions]) -> "Bound[P]":
+    @overload
+    def options(self: "Task[P, Coroutine[Any, Any, T]]", **options: Unpack[JobOptions]) -> "Bound[P, T]": ...
+
+    @overload
+    def options(self, **options: Unpack[JobOptions]) -> "Bound[P, R_co]": ...
+
+    def options(self, **options: Unpack[JobOptions]) -> "Bound[P, Any]":
         """The same task, with other options for the jobs that are enqueued through what is returned.
 
         Args:
@@ -108,23 +127,23 @@ class Task(Generic[P, R]):
         return Bound(self, self._enqueuing, self.defaults.changed(**options))
 
 
-class Bound(Generic[P]):
-    """A task with options for its next jobs."""
+class Bound(Generic[P, T]):
+    """A task with options for its next jobs, whose results are of type `T`."""
 
     def __init__(self, task: "Task[P, Any]", enqueuing: EnqueueBatcher, options: Options) -> None:
         self._task = task
         self._enqueuing = enqueuing
         self._options = options
 
-    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """As `Task.enqueue`, with the options given."""
         [job] = await self._enqueuing.add([self.call(*args, **kwargs)])
         return job
 
-    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft:
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft[T]:
         """As `Task.call`, with the options given."""
         values, named = self._task.arguments.to_json(args, kwargs)
-        return Draft(self._task.name, values, named, self._options)
+        return Draft(self._task.name, values, named, self._options, returns=self._task.arguments.returns)
 
 
 def _check(function: object) -> None:

@@ -160,7 +160,7 @@ class TaskCoordinator:
         args: Sequence[JSON] = (),
         kwargs: Mapping[str, JSON] | None = None,
         **options: Unpack[JobOptions],
-    ) -> Job:
+    ) -> Job[JSON]:
         """Enqueue a job by the name of its task, which need not be known in this process.
 
         Args:
@@ -179,10 +179,11 @@ class TaskCoordinator:
 
         Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
         """
-        [job] = await self._enqueuing.add([Draft(name, args, kwargs or {}, Options().changed(**options))])
+        draft: Draft[JSON] = Draft(name, args, kwargs or {}, Options().changed(**options))
+        [job] = await self._enqueuing.add([draft])
         return job
 
-    async def enqueue_many(self, drafts: Iterable[Draft]) -> list[Job]:
+    async def enqueue_many(self, drafts: Iterable[Draft[R]]) -> list[Job[R]]:
         """Enqueue many jobs: `await concert.enqueue_many([send.call(1), send.call(2)])`.
 
         They go in parts of at most 5,000, one after the other, so that any number of them can be given.
