@@ -564,7 +564,7 @@ async def test_cancel_that_overtakes_the_reply_of_the_claim_is_heard(any_concert
     job = await any_concert.enqueue("t", queue="q")
     async with any_concert.consume("q") as consumer:
         assert consumer._opened is not None
-        claims = await consumer._opened._alive()
+        claims = await consumer._opened._living_worker()
         claiming = asyncio.create_task(consumer.try_claim(1))
         await asyncio.sleep(0)
         await asyncio.sleep(0)

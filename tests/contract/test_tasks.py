@@ -529,8 +529,8 @@ async def test_job_that_ended_as_its_consumer_closes_is_done(any_concert: Coordi
         acknowledging = asyncio.create_task(job.ack())
         await asyncio.sleep(0)
         assert jobs._opened is not None
-        assert jobs._opened._claims is not None
-        jobs._opened._claims.retire()
+        assert jobs._opened._worker is not None
+        jobs._opened._worker.retire()
         await acknowledging
     ledger = await until(any_concert, lambda ledger: not ledger.claimed)
     assert ledger.ready == {"default": [other.id]}

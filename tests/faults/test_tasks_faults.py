@@ -240,7 +240,7 @@ async def test_jobs_that_arrive_after_the_deadline_are_not_run(
     put = await concert.enqueue("t", queue="q")
     async with Coordinator(proxy.url, namespace=namespace) as slow, slow.consume("q") as jobs:
         assert jobs._opened is not None
-        claims = await jobs._opened._alive()
+        claims = await jobs._opened._living_worker()
         proxy.hold_replies()
         claiming = asyncio.create_task(jobs.claim(1))
         await until(concert, lambda ledger: ledger.claimed)
@@ -694,8 +694,8 @@ async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str)
             [worker] = (await ledger_of(concert)).workers
             ended = await client.zscore(keys_of(concert).workers, worker)
             assert jobs._opened is not None
-            assert jobs._opened._claims is not None
-            jobs._opened._claims.start_renewal()
+            assert jobs._opened._worker is not None
+            jobs._opened._worker.start_renewal()
             await until(concert, lambda ledger: ledger.workers)
             session = concert._ref.session
             heartbeat = HEARTBEAT(keys_of(concert), worker=worker, ttl_ms=10_000, is_new=0, skip=0)

@@ -64,8 +64,8 @@ def threads() -> list[threading.Thread]:
 def life_of(consumer: Consumer) -> WorkerLease[JobState]:
     """What it has claimed with."""
     assert consumer._opened is not None
-    assert consumer._opened._claims is not None
-    return consumer._opened._claims
+    assert consumer._opened._worker is not None
+    return consumer._opened._worker
 
 
 async def ledger_of(concert: Coordinator) -> Ledger:

@@ -9,13 +9,13 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from types import TracebackType
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from inconcert._claims.dead_letters import Reason
 from inconcert._core.body import Body
 from inconcert.errors import InconcertError, NotClaimed
 
-__all__ = ["MAX_CRASHES", "ClaimState", "Claimed", "Claimer", "Outcome", "Verdict"]
+__all__ = ["MAX_CRASHES", "ClaimState", "Claimed", "Claimer", "Outcome", "Row", "Verdict"]
 
 _log = logging.getLogger("inconcert.claims")
 
@@ -26,6 +26,18 @@ Verdict = Literal["retry", "again", "back", "crash", "dead"]
 Outcome = Literal["running", "done", "cancelled", "lost"] | Verdict
 
 S = TypeVar("S", bound="ClaimState")
+
+
+class Row(NamedTuple):
+    """What was claimed, as the script answers it."""
+
+    id: bytes
+    body: bytes
+    place: int
+    attempt: int
+    failures: int
+    is_cancelled: int
+    queue: bytes
 
 
 class Claimer(Protocol):
@@ -52,12 +64,8 @@ class ClaimState(ABC):
     Args:
         kind: What it is, such as `job`.
         claimer: The worker that holds it.
-        claimed_id: Which one; the same at each attempt.
+        row: What the server says of it.
         queue: The queue that it was claimed from, as users name it.
-        source: The same, as the worker names it.
-        place: Where it stands among all that this worker has claimed.
-        attempt: Which try this is, from 1; tries that ended with their worker count, too.
-        failures: How many attempts of it have failed.
         max_attempts: How many may fail before it is set aside.
         unique: The name that it has while it is live; empty for none.
 
@@ -88,28 +96,24 @@ class ClaimState(ABC):
         self,
         kind: str,
         claimer: Claimer,
-        claimed_id: str,
+        row: Row,
         *,
         queue: str,
-        source: str,
-        place: int,
-        attempt: int,
-        failures: int,
         max_attempts: int,
         unique: str = "",
     ) -> None:
-        self.id = claimed_id
+        self.id = row.id.decode()
         self.queue = queue
-        self.source = source
-        self.place = place
-        self.attempt = attempt
+        self.source = row.queue.decode()
+        self.place = row.place
+        self.attempt = row.attempt
         self.unique = unique
         self.is_over = False
         self.is_settled = False
         self.outcome: Outcome = "running"
         self._kind = kind
         self._claimer = claimer
-        self._failures = failures
+        self._failures = row.failures
         self._max_attempts = max_attempts
         self._body: Body | None = None
 

@@ -1,4 +1,4 @@
-"""What whoever claims has while it is open: a life as a worker, a way to sleep, and background tasks."""
+"""What a consumer has while it is open: a worker, a way to sleep, and background tasks."""
 
 import asyncio
 import random
@@ -28,7 +28,7 @@ AFTER_A_FAILURE = 0.5  # seconds
 
 
 class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
-    """Claims from some queues, in one life as a worker after the other.
+    """Claims from some queues, by one worker after the other: a new one when the last was taken for dead.
 
     While it is open it also moves what is due in these queues, and gives back what other workers held that died.
 
@@ -46,12 +46,12 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         self._address = session.new_address()
         self._sleeper = session.bells.sleeper(tuple(queue.bell for queue in queues))
         self._promoter = promoter or Promoter(session, keys, queues)
-        self._reaper = Reaper(session, keys, self._on_news)
-        self._claims: WorkerLease[C] | None = None
+        self._reaper = Reaper(session, keys, self.on_news)
+        self._worker: WorkerLease[C] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def open(self) -> None:
-        """Begin; the life as a worker begins with the first claim."""
+        """Begin; the worker begins with the first claim."""
         self._session.inbox.register(self._address, self)
         self._tasks = [asyncio.create_task(work) for work in self._background()]
 
@@ -59,8 +59,8 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         """Give back what is claimed and not done, and end."""
         self._session.inbox.unregister(self._address)
         self.closed(NotConnected("the consumer was closed while this call waited"))
-        if self._claims is not None and not self._session.channel.is_closed:
-            self._claims.retire()
+        if self._worker is not None and not self._session.channel.is_closed:
+            self._worker.retire()
         await run_shielded(self._end())
 
     async def try_claim(self, count: int) -> tuple[list[C], float | None]:
@@ -73,10 +73,10 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
             Unavailable: The server cannot be reached.
             OutcomeUnknown: It did not answer.
         """
-        claims = await self._alive()
-        claimed, due_in = await claims.claim(count)
-        if claims.is_lost:  # taken for dead: everything is there for a new life, now and not after a sleep
-            claimed, due_in = await (await self._alive()).claim(count)
+        worker = await self._living_worker()
+        claimed, due_in = await worker.claim(count)
+        if worker.is_lost:  # taken for dead: everything is there for a new worker, now and not after a sleep
+            claimed, due_in = await (await self._living_worker()).claim(count)
         if due_in is not None:
             self._promoter.recheck_in(due_in)
         return claimed, due_in
@@ -102,6 +102,19 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         super().closed(error)
         self.interrupt()
 
+    # What its worker tells.
+
+    def on_dead_workers(self, workers: list[str]) -> None:
+        """Give back what these other workers hold."""
+        self._reaper.found(workers)
+
+    def on_news(self) -> None:
+        """Something has ended that others wait for: nobody waits for it, unless a subclass says so."""
+
+    def on_room(self) -> None:
+        """There is something to claim that its worker could not take before."""
+        self.interrupt()
+
     # Below.
 
     @property
@@ -110,14 +123,11 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         """Whether anybody here is there for what may be claimed next."""
 
     @abstractmethod
-    def _new_life(self) -> WorkerLease[C]:
+    def _new_worker(self) -> WorkerLease[C]:
         """A worker that has not begun."""
 
-    def _began(self, claims: WorkerLease[C]) -> None:
-        """Take note of a new life."""
-
-    def _on_news(self) -> None:
-        """Something has ended that others wait for."""
+    def _began(self, worker: WorkerLease[C]) -> None:
+        """Take note of a new worker."""
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         """What runs while it is open."""
@@ -129,19 +139,19 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _alive(self) -> WorkerLease[C]:
-        if self._claims is not None and not self._claims.is_lost:
-            return self._claims
+    async def _living_worker(self) -> WorkerLease[C]:
+        if self._worker is not None and not self._worker.is_lost:
+            return self._worker
         self.raise_if_closed()
-        claims = self._claims = await self._new_life().begin()
+        worker = self._worker = await self._new_worker().begin()
         try:
             self.raise_if_closed()
         except InconcertError:  # closed while it began, and then nobody else ends it
             if not self._session.channel.is_closed:
-                claims.retire()
+                worker.retire()
             raise
-        self._began(claims)
-        return claims
+        self._began(worker)
+        return worker
 
 
 async def settle(claimed: Sequence[ClaimState]) -> None:

@@ -14,12 +14,25 @@ from inconcert._redis.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
 
-__all__ = ["ENDED_WITH_DEPENDENTS", "Ack", "Ended", "Heartbeat", "Life", "Nack", "heartbeat"]
+__all__ = ["ENDED_WITH_DEPENDENTS", "Ack", "Ended", "Heartbeat", "LeasedWorker", "Nack", "WorkerOwner", "heartbeat"]
 
 ENDED_WITH_DEPENDENTS = 2  # what a script answers that has ended a job for which others wait
 
 
-class Life(Protocol):
+class WorkerOwner(Protocol):
+    """What a worker tells about what it learns: to the consumer that claims by it."""
+
+    def on_dead_workers(self, workers: list[str]) -> None:
+        """These other workers were found dead."""
+
+    def on_news(self) -> None:
+        """Something has ended that others wait for."""
+
+    def on_room(self) -> None:
+        """There is something to claim that it could not take before."""
+
+
+class LeasedWorker(Protocol):
     """The worker, as its calls see it."""
 
     @property
@@ -45,34 +58,38 @@ class Life(Protocol):
         """Whether an end that found nothing to end was a success before, and only its reply was lost."""
         ...
 
-    def on_news(self) -> None:
-        """Something has ended that others wait for."""
+    @property
+    def owner(self) -> WorkerOwner:
+        """Is told what the worker learns."""
+        ...
 
 
 class Heartbeat(Call):
     """A heartbeat under way."""
 
-    __slots__ = ("_asked_at", "_life")
+    __slots__ = ("_asked_at", "_worker")
 
     overtakes = True
 
-    def __init__(self, life: Life, keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> None:
-        super().__init__(heartbeat(life, keys, is_new=is_new, passed_over=passed_over))
-        self._life = life
+    def __init__(self, worker: LeasedWorker, keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> None:
+        super().__init__(heartbeat(worker, keys, is_new=is_new, passed_over=passed_over))
+        self._worker = worker
         self._asked_at = time.monotonic()
 
     def answered(self, reply: Reply) -> None:
-        self._life.beaten(reply, self._asked_at)
+        self._worker.beaten(reply, self._asked_at)
         super().answered(reply)
 
     def failed(self, error: InconcertError) -> None:
-        self._life.missed(error)
+        self._worker.missed(error)
         super().failed(error)
 
 
-def heartbeat(life: Life, keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> Command:
+def heartbeat(worker: LeasedWorker, keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> Command:
     """The command that lets a worker live on."""
-    return HEARTBEAT(keys, worker=life.holder, ttl_ms=milliseconds(life.lease), is_new=int(is_new), skip=passed_over)
+    return HEARTBEAT(
+        keys, worker=worker.holder, ttl_ms=milliseconds(worker.lease), is_new=int(is_new), skip=passed_over
+    )
 
 
 class Ended(NamedTuple):
@@ -88,34 +105,34 @@ class Ended(NamedTuple):
 class Ack(Call):
     """The ends of several, under way."""
 
-    __slots__ = ("_batch", "_life")
+    __slots__ = ("_batch", "_worker")
 
-    def __init__(self, life: Life, inboxes: str, keys: ClaimKeys, batch: list[Ended]) -> None:
+    def __init__(self, worker: LeasedWorker, inboxes: str, keys: ClaimKeys, batch: list[Ended]) -> None:
         jobs: list[Argument] = []
         for claimed, result, ttl_ms, _, _ in batch:
             jobs += (claimed.id, claimed.place, result, ttl_ms, claimed.unique)
         command = ACK(
             keys,
-            claimed=keys.claimed(life.holder),
+            claimed=keys.claimed(worker.holder),
             results=keys.results(ended.claimed.id for ended in batch),
             inboxes=inboxes,
-            worker=life.holder,
+            worker=worker.holder,
             jobs=jobs,
         )
         super().__init__(command, must_run=True)
-        self._life = life
+        self._worker = worker
         self._batch = batch
 
     def answered(self, reply: Reply) -> None:
         if ENDED_WITH_DEPENDENTS in reply:
-            self._life.on_news()
+            self._worker.owner.on_news()
         for ended, was_held in zip(self._batch, reply, strict=True):
             if not ended.was_held.done():
-                ended.was_held.set_result(bool(was_held) or self._life.was_first_time(self))
+                ended.was_held.set_result(bool(was_held) or self._worker.was_first_time(self))
         super().answered(reply)
 
     def failed(self, error: InconcertError) -> None:
-        self._life.unconfirmed(ended for ended in self._batch if ended.is_run)
+        self._worker.unconfirmed(ended for ended in self._batch if ended.is_run)
         for ended in self._batch:
             if not ended.was_held.done():
                 ended.was_held.set_exception(error)
@@ -126,17 +143,17 @@ class Ack(Call):
 class Nack(Call):
     """Something that was not done, under way back."""
 
-    __slots__ = ("_life",)
+    __slots__ = ("_worker",)
 
-    def __init__(self, life: Life, command: Command) -> None:
+    def __init__(self, worker: LeasedWorker, command: Command) -> None:
         super().__init__(command, must_run=True)
-        self._life = life
+        self._worker = worker
 
     def answered(self, reply: Reply) -> None:
         if reply == ENDED_WITH_DEPENDENTS:
-            self._life.on_news()
+            self._worker.owner.on_news()
         super().answered(reply)
 
     def failed(self, error: InconcertError) -> None:
-        self._life.unconfirmed([self])
+        self._worker.unconfirmed([self])
         super().failed(error)

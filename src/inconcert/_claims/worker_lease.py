@@ -11,10 +11,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
-from inconcert._claims.claimed import ClaimState, Verdict
-from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, heartbeat
+from inconcert._claims.claimed import ClaimState, Row, Verdict
+from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, heartbeat
 from inconcert._claims.keys import CLAIM, NACK, ClaimKeys, QueueKeys
 from inconcert._claims.policy import Policy
 from inconcert._claims.reaper import put_all_back
@@ -27,7 +27,7 @@ from inconcert._redis.replies import Reply, rows
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotClaimed, NotConnected
 
-__all__ = ["Ending", "Row", "WorkerLease"]
+__all__ = ["Ending", "WorkerLease"]
 
 _log = logging.getLogger("inconcert.claims")
 
@@ -41,30 +41,16 @@ _MOST_DEAD = 10  # workers that one heartbeat is told of
 _MOST_BYTES = 2**20  # of results in one acknowledgement, likewise; a claim stops there, too
 
 
-class Row(NamedTuple):
-    """What was claimed, as the script answers it."""
-
-    id: bytes
-    body: bytes
-    place: int
-    attempt: int
-    failures: int
-    is_cancelled: int
-    queue: bytes
-
-
 class WorkerLease(InboxReceiver, ABC, Generic[C]):
-    """One life of a worker.
+    """One worker: it lives as long as its lease is renewed, and holds what it has claimed.
 
     Args:
         session: The open session.
         keys: Of all that is claimed under one tag.
         queues: Where to claim from.
         policy: Chooses the order of the queues for each claim.
+        owner: Is told what the worker learns.
         lease: Seconds after which the worker is taken for dead if it is silent, and others have what it holds.
-        on_dead: Called with the workers that were found dead.
-        on_news: Called when something has ended that others wait for.
-        on_room: Called when there is something to claim that it could not take before.
     """
 
     def __init__(
@@ -73,23 +59,19 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         keys: ClaimKeys,
         queues: list[QueueKeys],
         policy: Policy,
+        owner: WorkerOwner,
         *,
         lease: float,
-        on_dead: Callable[[list[str]], None],
-        on_news: Callable[[], None],
-        on_room: Callable[[], None],
     ) -> None:
         self.holder = session.new_address()
         self.lease = lease
         self.renew_at = 0.0
         self.is_lost = False
-        self.on_news = on_news
+        self.owner = owner
         self._deadline = self._deadline_aside = 0.0
         self._session = session
         self._keys = keys
         self._policy = policy
-        self._on_dead = on_dead
-        self._on_room = on_room
         self._claimed = keys.claimed(self.holder)
         self._by_name = {queue.name: queue for queue in queues}
         self._passed_over = 0  # of the dead, with the next heartbeat
@@ -117,7 +99,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         try:
             self._session.channel.submit(call)
             await call
-        except BaseException:  # then nobody has this life, which may have begun on the server
+        except BaseException:  # then nobody has this worker, which may have begun on the server
             with suppress(NotConnected):
                 self.retire()
             raise
@@ -168,7 +150,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         return opened, next_ms / 1000 if next_ms >= 0 else None
 
     def retire(self) -> None:
-        """Give everything back and end this life, without waiting for it."""
+        """Give everything back and end, without waiting for it."""
         self._end_again()
         self._acknowledge()  # what has ended in this turn is done: it must not be given back before that is said
         self._session.renewal.remove(self)
@@ -240,9 +222,9 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             self.lose()
         # Those that cannot be recovered, for a key in their way is not ours, are not to hide the others.
         self._passed_over = self._passed_over + len(dead) if len(dead) == _MOST_DEAD else 0
-        self._on_dead([worker.decode() for worker in dead])
+        self.owner.on_dead_workers([worker.decode() for worker in dead])
         if has_news:
-            self.on_news()
+            self.owner.on_news()
 
     def missed(self, error: InconcertError) -> None:
         """Take note that a heartbeat was not answered, and try again."""
@@ -302,7 +284,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._held.pop(claimed.id, None)
         if claimed.id in self._suspects:
             self._suspects.remove(claimed.id)
-            self._on_room()
+            self.owner.on_room()
 
     def _nack(self, claimed: ClaimState, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> Nack:
         self._let_go(claimed)

@@ -1,6 +1,6 @@
 """An item that this process has claimed, and is to handle."""
 
-from inconcert._claims.claimed import Claimed, Claimer, ClaimState
+from inconcert._claims.claimed import Claimed, Claimer, ClaimState, Row
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
@@ -13,13 +13,10 @@ class ItemState(ClaimState):
 
     Args:
         claimer: The worker that holds it.
-        item_id: Which item.
+        row: What the server says of it.
         item: What was put in.
         queue: The name of the queue.
-        place: As for `ClaimState`.
-        attempt: As for `ClaimState`.
-        failures: As for `ClaimState`.
-        max_attempts: As for `ClaimState`.
+        max_attempts: How many attempts may fail before it is set aside.
         put_at: When it was put in, in seconds since 1970 by the server's clock.
     """
 
@@ -28,27 +25,14 @@ class ItemState(ClaimState):
     def __init__(
         self,
         claimer: Claimer,
-        item_id: str,
+        row: Row,
         item: JSON,
         *,
         queue: str,
-        place: int,
-        attempt: int,
-        failures: int,
         max_attempts: int,
         put_at: float,
     ) -> None:
-        super().__init__(
-            "item",
-            claimer,
-            item_id,
-            queue=queue,
-            source="",
-            place=place,
-            attempt=attempt,
-            failures=failures,
-            max_attempts=max_attempts,
-        )
+        super().__init__("item", claimer, row, queue=queue, max_attempts=max_attempts)
         self.item = item
         self.put_at = put_at
 

@@ -1,4 +1,4 @@
-"""Taking items out of a queue: all who wait in a process are served by one life as a worker."""
+"""Taking items out of a queue: all who wait in a process are served by one worker."""
 
 import asyncio
 import logging
@@ -165,21 +165,14 @@ class _OpenGetters(ClaimConsumer[ItemState]):
     @property
     def _may_hold_unseen(self) -> bool:
         """Whether the server may have given us items of which we do not know: the next claim is answered with them."""
-        return self._is_unsure and self._claims is not None and not self._claims.is_lost
+        return self._is_unsure and self._worker is not None and not self._worker.is_lost
 
     @property
     def _wants_more(self) -> bool:
         return bool(self._getters)
 
-    def _new_life(self) -> ItemWorkerLease:
-        return ItemWorkerLease(
-            self._session,
-            self._keys,
-            self._terms,
-            on_dead=self._reaper.found,
-            on_news=self._on_news,
-            on_room=self.interrupt,
-        )
+    def _new_worker(self) -> ItemWorkerLease:
+        return ItemWorkerLease(self._session, self._keys, self._terms, self)
 
     async def _end(self) -> None:
         if self._serving is not None:

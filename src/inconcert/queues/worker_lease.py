@@ -1,14 +1,15 @@
 """What one worker holds of a queue's items."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from inconcert._claims.claimed import Row
 from inconcert._claims.consumer import Guarantee
+from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.keys import split_body
 from inconcert._claims.policy import Strict
-from inconcert._claims.worker_lease import Ending, Row, WorkerLease
+from inconcert._claims.worker_lease import Ending, WorkerLease
 from inconcert._core.session import Session
 from inconcert._rules.payloads import JSON, decode
 from inconcert._rules.signing import KeyRing
@@ -24,7 +25,7 @@ QueueOrder = Literal["fifo", "lifo"]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How items of a queue are taken; those who agree in it share a life as a worker.
+    """How items of a queue are taken; those who agree in it share a worker.
 
     Attributes:
         name: Which queue.
@@ -42,15 +43,13 @@ class Terms:
 
 
 class ItemWorkerLease(WorkerLease[ItemState]):
-    """One life of a worker that takes items.
+    """A worker that takes items.
 
     Args:
         session: The open session.
         keys: Of the queue.
         terms: On which it takes them.
-        on_dead: As for `WorkerLease`.
-        on_news: As for `WorkerLease`.
-        on_room: As for `WorkerLease`.
+        owner: As for `WorkerLease`.
     """
 
     def __init__(
@@ -58,15 +57,10 @@ class ItemWorkerLease(WorkerLease[ItemState]):
         session: Session,
         keys: ItemKeys,
         terms: Terms,
-        *,
-        on_dead: Callable[[list[str]], None],
-        on_news: Callable[[], None],
-        on_room: Callable[[], None],
+        owner: WorkerOwner,
     ) -> None:
         only = Strict([keys.only.name])
-        super().__init__(
-            session, keys, [keys.only], only, lease=terms.ttl, on_dead=on_dead, on_news=on_news, on_room=on_room
-        )
+        super().__init__(session, keys, [keys.only], only, owner, lease=terms.ttl)
         self._terms = terms
 
     def _read(self, row: Row, now_ms: int) -> tuple[ItemState, Ending | None]:
@@ -80,12 +74,9 @@ class ItemWorkerLease(WorkerLease[ItemState]):
             obstacle = unreadable
         state = ItemState(
             self,
-            id_,
+            row,
             item,
             queue=self._terms.name,
-            place=row.place,
-            attempt=row.attempt,
-            failures=row.failures,
             max_attempts=self._terms.max_attempts,
             put_at=split_body(row.body)[0] / 1000,
         )

@@ -242,23 +242,14 @@ class _Opened(ClaimConsumer[JobState]):
     def _wants_more(self) -> bool:
         return not self._is_stopped and self._closed_by is None
 
-    def _new_life(self) -> JobWorkerLease:
-        return JobWorkerLease(
-            self._session,
-            self._keys,
-            self._queues,
-            self._policy,
-            lease=lives.HEARTBEAT_LEASE,
-            on_dead=self._reaper.found,
-            on_news=self._on_news,
-            on_room=self.interrupt,
-        )
-
-    def _began(self, claims: WorkerLease[JobState]) -> None:
-        self._watchdog.watch(claims)
-
-    def _on_news(self) -> None:
+    def on_news(self) -> None:
         self._relay.found()
+
+    def _new_worker(self) -> JobWorkerLease:
+        return JobWorkerLease(self._session, self._keys, self._queues, self._policy, self, lease=lives.HEARTBEAT_LEASE)
+
+    def _began(self, worker: WorkerLease[JobState]) -> None:
+        self._watchdog.watch(worker)
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         sweeper = Sweeper(self._session, self._keys)

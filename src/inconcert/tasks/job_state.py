@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
-from inconcert._claims.claimed import Claimer, ClaimState
+from inconcert._claims.claimed import Claimer, ClaimState, Row
 from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload, NotClaimed
 from inconcert.tasks.arguments import encode_result
@@ -37,12 +37,8 @@ class JobState(ClaimState):
 
     Args:
         claimer: The worker that holds it.
-        job_id: Which job.
+        row: What the server says of it.
         envelope: The call that it is.
-        queue: The queue that it was claimed from.
-        place: As for `ClaimState`.
-        attempt: As for `ClaimState`.
-        failures: As for `ClaimState`.
         enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock.
 
     Attributes:
@@ -67,24 +63,16 @@ class JobState(ClaimState):
     def __init__(
         self,
         claimer: JobClaimer,
-        job_id: str,
+        row: Row,
         envelope: Envelope,
         *,
-        queue: str,
-        place: int,
-        attempt: int,
-        failures: int,
         enqueued_at: float,
     ) -> None:
         super().__init__(
             "job",
             claimer,
-            job_id,
-            queue=queue,
-            source=queue,
-            place=place,
-            attempt=attempt,
-            failures=failures,
+            row,
+            queue=row.queue.decode(),
             max_attempts=envelope.max_attempts,
             unique=envelope.unique,
         )

@@ -50,16 +50,16 @@ class Watchdog:
         self._pool = pool
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._claims: WorkerLease[Any] | None = None
+        self._worker: WorkerLease[Any] | None = None
         self._thread: threading.Thread | None = None
         self._is_closing = threading.Event()
         self._has_ended = asyncio.Event()
 
-    def watch(self, claims: WorkerLease[Any]) -> None:
-        """Keep this life of the worker from now on; the thread is started with the first."""
-        self._claims = claims
+    def watch(self, worker: WorkerLease[Any]) -> None:
+        """Keep this worker from now on; the thread is started with the first."""
+        self._worker = worker
         if self._thread is None:
-            thread = threading.Thread(target=self._run, args=(claims.lease,), name="inconcert watchdog", daemon=True)
+            thread = threading.Thread(target=self._run, args=(worker.lease,), name="inconcert watchdog", daemon=True)
             thread.start()
             self._thread = thread
 
@@ -112,20 +112,20 @@ class Watchdog:
 
     def _stand_in(self, turned: threading.Event, lease: float) -> None:
         """Renew the heartbeat until the loop turns, the worker is taken for dead, or it takes too long."""
-        claims = self._claims
-        if claims is None or not BlockingConnection.is_possible(self._pool):
+        worker = self._worker
+        if worker is None or not BlockingConnection.is_possible(self._pool):
             return
         give_up_at = time.monotonic() + _LONGEST
         pause = 0.0
         with BlockingConnection(self._pool, timeout=lease * _ANSWER_WITHIN) as connection:
-            while not turned.wait(pause) and not claims.is_lost and time.monotonic() < claims.deadline:
+            while not turned.wait(pause) and not worker.is_lost and time.monotonic() < worker.deadline:
                 if time.monotonic() >= give_up_at:
-                    _log.error("the event loop stands still: worker %s is left to be taken for dead", claims.holder)
+                    _log.error("the event loop stands still: worker %s is left to be taken for dead", worker.holder)
                     return
                 try:
-                    if not claims.beat_aside(connection):
+                    if not worker.beat_aside(connection):
                         return
                     pause = lease * _RENEW_AFTER
                 except InconcertError as error:
-                    _log.warning("worker %s could not renew its heartbeat yet: %s", claims.holder, error)
+                    _log.warning("worker %s could not renew its heartbeat yet: %s", worker.holder, error)
                     pause = lease * _TRY_AGAIN

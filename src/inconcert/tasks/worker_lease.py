@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
+from inconcert._claims.claimed import Row
 from inconcert._claims.keys import split_body
-from inconcert._claims.worker_lease import Ending, Row, WorkerLease
+from inconcert._claims.worker_lease import Ending, WorkerLease
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
@@ -19,7 +20,7 @@ HEARTBEAT_LEASE = 10.0  # seconds after which a silent worker is taken for dead,
 
 
 class JobWorkerLease(WorkerLease[JobState]):
-    """One life of a worker that runs jobs."""
+    """A worker that runs jobs."""
 
     _keys: JobKeys
     _said = 0  # how often it has said how far a job is
@@ -78,16 +79,7 @@ class JobWorkerLease(WorkerLease[JobState]):
                 obstacle = JobExpired(id_, envelope.expires)
         except InvalidPayload as unreadable:
             obstacle = unreadable
-        job = JobState(
-            self,
-            id_,
-            envelope,
-            queue=row.queue.decode(),
-            place=row.place,
-            attempt=row.attempt,
-            failures=row.failures,
-            enqueued_at=enqueued_ms / 1000,
-        )
+        job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000)
         if obstacle is not None:
             return job, partial(job.bury, obstacle)
         return job, job.end_cancelled if row.is_cancelled or id_ in self._heard else None
@@ -96,13 +88,13 @@ class JobWorkerLease(WorkerLease[JobState]):
 class _CancellingCall(Call):
     """The question which jobs have been cancelled, under way."""
 
-    __slots__ = ("_claims",)
+    __slots__ = ("_worker",)
 
-    def __init__(self, claims: JobWorkerLease, command: Command) -> None:
+    def __init__(self, worker: JobWorkerLease, command: Command) -> None:
         super().__init__(command)
-        self._claims = claims
+        self._worker = worker
 
     def answered(self, reply: Reply) -> None:
         for id_ in reply:
-            self._claims.on_message(id_.decode())
+            self._worker.on_message(id_.decode())
         super().answered(reply)
