@@ -48,8 +48,18 @@ def promised(header: str, array: str) -> Uses:
     return Uses(frozenset(int(entry["index"]) for entry in entries if not entry["tail"]), min(tails, default=None))
 
 
+def constants(body: str) -> dict[str, str]:
+    """The numbers that the code names: `local FIRST_QUEUE, PARTS = 9, 2`."""
+    found: dict[str, str] = {}
+    for names, numbers in re.findall(r"^local ([A-Z][A-Z_, ]*) = (\d+(?:, \d+)*)\b", body, re.MULTILINE):
+        found |= dict(zip(names.split(", "), numbers.split(", "), strict=True))
+    return found
+
+
 def used(body: str, array: str) -> Uses:
-    """The elements of KEYS or ARGV that the code uses."""
+    """The elements of KEYS or ARGV that the code uses, by their numbers or by constants such as FIRST_QUEUE."""
+    for name, number in constants(body).items():
+        body = re.sub(rf"\b{name}\b", number, body)
     fixed = frozenset(map(int, re.findall(rf"\b{array}\[(\d+)\]", body)))
     starts = [
         *re.findall(rf"\bfor \w+ = (\d+), #{array}\b", body),
@@ -197,6 +207,7 @@ _HEADER = """\
     [
         "f(KEYS[1], ARGV[1]) for i = 2, #ARGV do g(ARGV[i]) end",
         "f(KEYS[1], ARGV[1], unpack(ARGV, 2))",
+        "local FIRST, PARTS = 2, 3\nf(KEYS[1], ARGV[1]) for i = FIRST, #ARGV, PARTS do g(ARGV[i]) end",
         "f(KEYS[1], ARGV[1], ARGV[2], ARGV[1 + n])",
         "f(KEYS[1], ARGV[1], ARGV[2]) -- and not KEYS[2]",
     ],
@@ -214,6 +225,10 @@ def test_true_header_passes(body: str) -> None:
         ("f(KEYS[1], ARGV[1])", "ARGV[n..] is named and not used"),
         ("f(KEYS[i], KEYS[1], ARGV[1], ARGV[2])", "KEYS[n..] is used and not named"),
         ("f(KEYS[1], ARGV[1]) for i = 3, #ARGV do end", "ARGV[2..] is named, and the loop begins at 3"),
+        (
+            "local FIRST = 3  -- of the names\nf(KEYS[1], ARGV[1]) for i = FIRST, #ARGV do end",
+            "ARGV[2..] is named, and the loop begins at 3",
+        ),
         ("f(KEYS[1], 'ARGV[1]', ARGV[2]) --[[ ARGV[1] ]]", "ARGV[1] is named and not used"),
     ],
 )

@@ -29,16 +29,20 @@
 -- @include notify_watchers
 -- @include note_end
 -- @include wake_first_putter
+local FIRST_RESULT, FIRST_JOB, FIELDS = 18, 3, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
+local SHORTEST_TTL_MS = 60000  -- of a result for which somebody waits
+local ENDED_WITH_DEPENDENTS = 2
+
 local bodies, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local states, progress, watchers, unique, checks, finished = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local parents, children, outcomes, news, line = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
 local workers, idle, inboxes, worker = KEYS[16], KEYS[17], ARGV[1], ARGV[2]
 local given, done, ids, answer, counts = {}, {}, {}, {}, {}
-for i = 3, #ARGV, 5 do
+for i = FIRST_JOB, #ARGV, FIELDS do
   given[#given + 1] = ARGV[i]
 end
 for n, claim in ipairs(redis.call('HMGET', claimed, unpack(given))) do
-  local i = 5 * n - 2
+  local i = FIRST_JOB + FIELDS * (n - 1)
   local place, queue_name = string.match(claim or '', '^(%d+) %d+ (.*)$')
   local is_held = place == ARGV[i + 1]
   answer[n] = is_held and 1 or 0
@@ -68,18 +72,18 @@ local some_are_related = redis.call('EXISTS', parents, children) > 0
 for _, i in ipairs(done) do
   local id, result, ttl_ms, name = ARGV[i], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]
   local is_watched = some_are_watched and notify_watchers(watchers, inboxes, id)
-  if is_watched and ttl_ms < 60000 then
-    ttl_ms = 60000
+  if is_watched and ttl_ms < SHORTEST_TTL_MS then
+    ttl_ms = SHORTEST_TTL_MS
   end
   if ttl_ms > 0 and result ~= '' then
-    redis.call('SET', KEYS[18 + (i - 3) / 5], result, 'PX', ttl_ms)
+    redis.call('SET', KEYS[FIRST_RESULT + (i - FIRST_JOB) / FIELDS], result, 'PX', ttl_ms)
   end
   if name ~= '' and redis.call('HGET', unique, name) == id .. ' 0' then
     redis.call('HDEL', unique, name)
     redis.call('ZREM', checks, name)
   end
   if some_are_related and note_end(parents, children, outcomes, news, id, result ~= '' and result or 'succeeded null') then
-    answer[1 + (i - 3) / 5] = 2
+    answer[1 + (i - FIRST_JOB) / FIELDS] = ENDED_WITH_DEPENDENTS
   end
 end
 return answer

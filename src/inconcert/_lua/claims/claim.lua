@@ -25,9 +25,15 @@
 --            about 1,000 at most, and up to 499 more in each queue
 -- @include server_time
 -- @include ring
+local FIRST_QUEUE, PARTS, FIRST_NAME = 10, 3, 5  -- KEYS of the queues, and how many each has; ARGV of their names
+local HEAD, FIELDS = 3, 7  -- parts of the answer before the jobs, and of each job
+local MOST_BYTES = 1048576  -- of all that is claimed
+
 local bodies, workers, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local states, paused, clock, idle = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local worker, number, count, suspects = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+
+-- Is this worker alive, and which claim is this?
 local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker)
 local is_idle = not ends
@@ -42,14 +48,14 @@ if last_number > number then
   return {1, -1, now_ms}  -- it was sent again long ago; this is the first sending, come late, and nobody listens
 end
 
--- All queues are read before one is changed: a key that is not ours stops the script here.
+-- What is there? All queues are read before one is changed: a key that is not ours stops the script here.
 local ready, next_ms = {}, -1
 local some_are_paused = redis.call('EXISTS', paused) == 1
 local some_failed, some_crashed = redis.call('EXISTS', failures) == 1, redis.call('EXISTS', crashes) == 1
-for i = 10, #KEYS, 3 do
+for i = FIRST_QUEUE, #KEYS, PARTS do
   ready[i] = redis.call('LLEN', KEYS[i])
   redis.call('LLEN', KEYS[i + 1])
-  if some_are_paused and redis.call('SISMEMBER', paused, ARGV[5 + (i - 10) / 3]) == 1 then
+  if some_are_paused and redis.call('SISMEMBER', paused, ARGV[FIRST_NAME + (i - FIRST_QUEUE) / PARTS]) == 1 then
     ready[i] = 0
   end
   local due = redis.call('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')[2]
@@ -58,6 +64,7 @@ for i = 10, #KEYS, 3 do
   end
 end
 
+-- Take: what the last claim took if this is the same again, otherwise from the queues.
 local ids, texts, places, names = {}, {}, {}, {}
 if last_number == number then
   for id in string.gmatch(last, ' (%S+)') do
@@ -68,32 +75,32 @@ if last_number == number then
     end
   end
 else
-  local most = math.ceil(3000 / (#KEYS - 9))  -- ids to look at in each queue: about 1,000 in all of them together
+  local most = math.ceil(3000 / (#KEYS - FIRST_QUEUE + 1))  -- ids to look at in each queue: about 1,000 in all of them together
   local bytes, step = 0, 1  -- of all that is claimed; ids to look at in one go, each of which may have 1 MiB
-  for i = 10, #KEYS, 3 do
+  for i = FIRST_QUEUE, #KEYS, PARTS do
     local left, popped, too_much = {}, 0, 0
-    while #ids < count and bytes < 1048576 and ready[i] > 0 and popped < most do
+    while #ids < count and bytes < MOST_BYTES and ready[i] > 0 and popped < most do
       local found = redis.call('LPOP', KEYS[i], math.min(step, count - #ids))
       step = math.min(step * 2, 16)
       for n, text in ipairs(redis.call('HMGET', bodies, unpack(found))) do
         local is_suspect = some_crashed and tonumber(redis.call('HGET', crashes, found[n]) or 0) >= 2
-        if text and bytes >= 1048576 then
+        if text and bytes >= MOST_BYTES then
           left[#left + 1], too_much = found[n], too_much + 1  -- for the next claim
         elseif text and is_suspect and suspects == 0 then
           left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
         elseif text then  -- else it was cancelled
           suspects, bytes = suspects - (is_suspect and 1 or 0), bytes + #text
           ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
-            found[n], text, number * 1000 + #ids + 1, ARGV[5 + (i - 10) / 3]
+            found[n], text, number * 1000 + #ids + 1, ARGV[FIRST_NAME + (i - FIRST_QUEUE) / PARTS]
         end
       end
       ready[i], popped = ready[i] - #found, popped + #found
     end
     ready[i] = ready[i] + too_much
-    if #ids < count and ready[i] > 0 and (#left == 0 or bytes >= 1048576) then
+    if #ids < count and ready[i] > 0 and (#left == 0 or bytes >= MOST_BYTES) then
       next_ms = 0  -- so many were cancelled, or they are so large, that the rest is for the next claim
     end
-    if #ids < count and ready[i] > 0 and #left > 0 and bytes < 1048576 then
+    if #ids < count and ready[i] > 0 and #left > 0 and bytes < MOST_BYTES then
       redis.call('RPUSH', KEYS[i], unpack(left))  -- so many that others hide behind them, and nobody is woken for these
       ready[i] = 0
     else
@@ -104,6 +111,7 @@ else
   end
 end
 
+-- Answer, and note what was taken.
 local answer = {1, next_ms, now_ms}
 local claims = {'#', ARGV[2] .. ' ' .. table.concat(ids, ' ')}
 local running = {}
@@ -117,11 +125,12 @@ if #ids > 0 then
     local is_cancelled = state[i] and string.sub(state[i], 1, 10) == 'cancelling'
     claims[2 * i + 1], claims[2 * i + 2] = id, places[i] .. ' ' .. attempt .. ' ' .. names[i]
     running[2 * i - 1], running[2 * i] = id, (is_cancelled and 'cancelling ' or 'running ') .. worker
-    local at = 7 * i - 4  -- each part by itself: a table of them would take 0.5 us more
+    local at = HEAD + FIELDS * (i - 1)  -- each part by itself: a table of them would take 0.5 us more
     answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], tonumber(places[i]), attempt
     answer[at + 5], answer[at + 6], answer[at + 7] = errors, is_cancelled and 1 or 0, names[i]
   end
 end
+
 if last_number < number then
   redis.call('HSET', claimed, unpack(claims))
   if #running > 0 then
@@ -134,7 +143,7 @@ if last_number < number then
   elseif is_idle then
     redis.call('PEXPIRE', claimed, 3600000)
   end
-  for i = 10, #KEYS, 3 do
+  for i = FIRST_QUEUE, #KEYS, PARTS do
     if ready[i] > 0 then
       ring(KEYS[i + 1])  -- work is left behind: the next idle consumer wakes, one after the other
     end

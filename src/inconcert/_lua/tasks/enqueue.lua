@@ -25,6 +25,8 @@
 -- @include live_job_of_name
 -- @include take_name
 -- @include drop_names
+local FIRST_RESULT, FIRST_JOB, FIELDS = 11, 2, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
+
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, checks, dead, recent, older = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local answer, request = {}, ARGV[2]
@@ -43,12 +45,12 @@ redis.call('LLEN', bell)
 redis.call('ZCARD', delayed)
 
 local ready, names = {}, 0
-local some_have_ended = redis.call('EXISTS', unpack(KEYS, 11)) > 0
-for i = 2, #ARGV, 5 do
-  local id, envelope, delay_ms, name, window_ms = unpack(ARGV, i, i + 4)
+local some_have_ended = redis.call('EXISTS', unpack(KEYS, FIRST_RESULT)) > 0
+for i = FIRST_JOB, #ARGV, FIELDS do
+  local id, envelope, delay_ms, name, window_ms = unpack(ARGV, i, i + FIELDS - 1)
   -- First, because its name may belong to another job by now.
   local was_added = (name ~= '' and redis.call('HEXISTS', bodies, id) == 1)
-    or (some_have_ended and redis.call('EXISTS', KEYS[11 + (i - 2) / 5]) == 1)
+    or (some_have_ended and redis.call('EXISTS', KEYS[FIRST_RESULT + (i - FIRST_JOB) / FIELDS]) == 1)
   local other = not was_added and name ~= '' and live_job_of_name(unique, bodies, dead, name, now_ms) or nil
   answer[#answer + 1] = other or ''
   if not other and not was_added and redis.call('HSETNX', bodies, id, enqueued .. envelope) == 1 then

@@ -14,6 +14,8 @@
 -- COST      O(N), N instants given
 -- @include server_time
 -- @include ring
+local FIRST_RESULT, FIRST_INSTANT, FIELDS = 5, 3, 3  -- KEYS of the results; ARGV of the instants, and how many each has
+
 local bodies, queue, bell, schedule = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local now_ms = math.floor(server_time() / 1000)
 local last_ms = tonumber(redis.call('GET', schedule) or '')
@@ -26,11 +28,11 @@ end
 redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 local ready = {}
-for i = 3, #ARGV, 3 do
+for i = FIRST_INSTANT, #ARGV, FIELDS do
   local instant_ms, id, envelope = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
   if last_ms < instant_ms and instant_ms <= now_ms then
     last_ms = instant_ms
-    local has_ended = redis.call('EXISTS', KEYS[5 + (i - 3) / 3]) == 1
+    local has_ended = redis.call('EXISTS', KEYS[FIRST_RESULT + (i - FIRST_INSTANT) / FIELDS]) == 1
     if not has_ended and redis.call('HSETNX', bodies, id, string.format('%.0f ', now_ms) .. envelope) == 1 then
       ready[#ready + 1] = id
     end

@@ -16,6 +16,8 @@
 -- TWICE      the same; nothing is changed
 -- COST       O(Q), Q queues
 -- @include server_time
+local FIRST_QUEUE, PARTS = 9, 2  -- KEYS of the queues, and how many each has
+
 local bodies, workers, dead, paused, finished, waiting = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local clock, idle = KEYS[7], KEYS[8]
 local now_ms = math.floor(server_time() / 1000)
@@ -27,7 +29,8 @@ for _, key in ipairs({workers, idle}) do
 end
 local answer = {alive, redis.call('ZCARD', dead)}
 for i = 1, #ARGV do
-  local queue, delayed = KEYS[7 + 2 * i], KEYS[8 + 2 * i]
+  local at = FIRST_QUEUE + PARTS * (i - 1)
+  local queue, delayed = KEYS[at], KEYS[at + 1]
   local enqueued_ms
   for _, id in ipairs(redis.call('LRANGE', queue, 0, 99)) do  -- ids without a body were cancelled
     enqueued_ms = enqueued_ms or string.match(redis.call('HGET', bodies, id) or '', '^%d+')
