@@ -24,13 +24,13 @@ from fakeredis.aioredis import FakeRedis
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from inconcert import Coordinator, NotHeld
+from inconcert._claims import watchdog as watchdog_module
+from inconcert._claims.watchdog import Watchdog
 from inconcert._claims.worker_lease import WorkerLease
-from inconcert.tasks import watchdog as watchdog_module
 from inconcert.tasks import worker_lease as claims_module
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import JobKeys
-from inconcert.tasks.watchdog import Watchdog
 from tests.support.cancelling import MOMENTS, cancel_at
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger
@@ -94,6 +94,22 @@ async def block(url: str, namespace: str, way: dict[str, Any]) -> None:
         await anyio.sleep_forever()
 
 
+async def block_with_item(url: str, namespace: str, way: dict[str, Any]) -> None:
+    """In a child: take an item, block the loop, and tell whether it was still held at its end."""
+    watchdog_module._LONGEST = way["longest"]
+    logging.basicConfig()
+    async with Coordinator(url, namespace=namespace) as concert:
+        delivery = await concert.queue("q", ttl=LEASE).get()
+        tell("blocked")
+        sleep_for(way["seconds"])
+        try:
+            await delivery.ack()
+            tell("ended", was_held=True)
+        except NotHeld:
+            tell("ended", was_held=False)
+        await anyio.sleep_forever()
+
+
 def sleep_for(seconds: float) -> None:
     """Block, and let other threads run."""
     time.sleep(seconds)  # here it blocks
@@ -112,6 +128,23 @@ def blocked(
     """A child that blocks its loop for so long."""
     way = {"seconds": seconds, "longest": longest, "lease": lease, "how": how}
     return spawn(f"{HERE}:block", url, namespace, way)
+
+
+@pytest.mark.parametrize(("longest", "is_kept"), [(60.0, True), (0.0, False)])
+async def test_item_whose_handler_blocks_the_loop_is_kept(
+    server: RealServer, concert: Coordinator, namespace: str, *, longest: float, is_kept: bool
+) -> None:
+    """Another process, which waits for items, is given it only when the thread stands in no longer."""
+    queue = concert.queue("q", ttl=LEASE)
+    await queue.put("item")
+    way = {"seconds": 2 * LEASE, "longest": longest}
+    async with spawn(f"{HERE}:block_with_item", server.url, namespace, way) as child:
+        await child.wait_for("blocked")
+        waiting = asyncio.ensure_future(queue.get())
+        assert (await child.wait_for("ended"))["was_held"] is is_kept
+        assert waiting.done() is not is_kept
+        waiting.cancel()
+        await asyncio.wait([waiting])
 
 
 @pytest.mark.parametrize("how", ["sleeping", "computing"])

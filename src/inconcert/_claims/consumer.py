@@ -10,6 +10,7 @@ from inconcert._claims.claimed import ClaimState
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._claims.promoter import Promoter
 from inconcert._claims.reaper import Reaper
+from inconcert._claims.watchdog import Watchdog
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.session import Session
 from inconcert._core.shield import run_shielded
@@ -46,6 +47,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         self._address = session.new_address()
         self._sleeper = session.bells.sleeper(tuple(queue.bell for queue in queues))
         self._promoter = promoter or Promoter(session, keys, queues)
+        self._watchdog = Watchdog(session.pool)
         self._reaper = Reaper(session, keys, self.on_news)
         self._worker: WorkerLease[C] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -126,9 +128,6 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     def _new_worker(self) -> WorkerLease[C]:
         """A worker that has not begun."""
 
-    def _began(self, worker: WorkerLease[C]) -> None:
-        """Take note of a new worker."""
-
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         """What runs while it is open."""
         return [self._promoter.run(), self._reaper.run()]
@@ -138,6 +137,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._watchdog.close()
 
     async def _living_worker(self) -> WorkerLease[C]:
         if self._worker is not None and not self._worker.is_lost:
@@ -150,7 +150,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
             if not self._session.channel.is_closed:
                 worker.retire()
             raise
-        self._began(worker)
+        self._watchdog.watch(worker)
         return worker
 
 

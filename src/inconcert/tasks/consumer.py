@@ -12,7 +12,6 @@ import anyio
 from inconcert._claims.consumer import AFTER_A_FAILURE, ClaimConsumer, Guarantee, settle
 from inconcert._claims.keys import QueueKeys
 from inconcert._claims.policy import Policy, Strict, Weighted, check_weights
-from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._rules.limits import whole
@@ -25,7 +24,6 @@ from inconcert.tasks.registry import Registry
 from inconcert.tasks.served_queues import ServedQueues
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.sweeper import Sweeper
-from inconcert.tasks.watchdog import Watchdog
 from inconcert.tasks.worker_lease import JobWorkerLease
 
 __all__ = ["Consumer"]
@@ -181,7 +179,6 @@ class _Opened(ClaimConsumer[JobState]):
         self._delivery = delivery
         self._served = served
         self._relay = Relay(session, keys)
-        self._watchdog = Watchdog(session.pool)
         self._is_stopped = False
         self._ahead: deque[JobState] = deque()
         self._turn = anyio.Lock(fast_acquire=True)  # of those who share the consumer: claims go one after the other
@@ -248,13 +245,6 @@ class _Opened(ClaimConsumer[JobState]):
     def _new_worker(self) -> JobWorkerLease:
         return JobWorkerLease(self._session, self._keys, self._queues, self._policy, self, lease=lives.HEARTBEAT_LEASE)
 
-    def _began(self, worker: WorkerLease[JobState]) -> None:
-        self._watchdog.watch(worker)
-
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         sweeper = Sweeper(self._session, self._keys)
         return [*super()._background(), self._relay.run(), sweeper.run(), self._served.run()]
-
-    async def _end(self) -> None:
-        await super()._end()
-        await self._watchdog.close()

@@ -1,8 +1,8 @@
 """Keeps a worker alive while its event loop stands still.
 
-A function that blocks the event loop stops the heartbeat with it, and a silent worker is taken for dead, although its
-jobs go on.  So a thread asks the loop for a sign of life; while none comes it sends the heartbeat itself, and the log
-says what blocks.  It does so for a bounded time: a loop that never turns again is as good as dead.
+A function that blocks the event loop stops the heartbeat with it, and a silent worker is taken for dead, although what
+it has claimed goes on.  So a thread asks the loop for a sign of life; while none comes it sends the heartbeat itself,
+and the log says what blocks.  It does so for a bounded time: a loop that never turns again is as good as dead.
 
 The thread stands still with the process, and it can run only while the blocking code leaves it the interpreter's lock.
 """
@@ -25,7 +25,7 @@ from inconcert.errors import InconcertError
 
 __all__ = ["Watchdog"]
 
-_log = logging.getLogger("inconcert.tasks")
+_log = logging.getLogger("inconcert.claims")
 
 # Of a heartbeat's lease.  A loop that stands still has renewed its heartbeat a third of the lease before, at worst; the
 # thread notices within the first two of these, and then has at least a third left to reach the server in.
@@ -102,7 +102,7 @@ class Watchdog:
         return True
 
     def _in_what(self) -> str:
-        """The asyncio task that blocks: a worker gives it the name of its job."""
+        """The asyncio task that blocks: a worker of tasks gives it the name of its job."""
         task = asyncio.current_task(self._loop)
         return task.get_name() if task is not None else "a callback"
 
