@@ -320,7 +320,7 @@ async def test_child_can_be_replayed_when_its_parent_was(any_concert: Coordinato
     async with worker(any_concert, "q"):
         assert await reason(child) == f"its parent {parent.id} failed"
         await any_concert.tasks.replay(child.id)
-        assert (await reason(child)).startswith(f"inconcert.errors.JobFailed: job {parent.id} was set aside")
+        assert (await reason(child)).startswith(f"inconcert.errors.JobFailed: job {parent.id} was dead-lettered")
         luck.append(6)
         await any_concert.tasks.replay(parent.id)
         later = await total(any_concert, parent)
