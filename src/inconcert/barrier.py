@@ -19,7 +19,7 @@ from typing import NamedTuple
 import anyio
 
 from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
-from inconcert._core.held import local_deadline
+from inconcert._core.lease_state import local_deadline
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply

@@ -4,9 +4,9 @@ A `Lock` keeps no state of a holder: acquiring returns a `Lease`, which is what 
 guarded resource.  Many tasks may share one `Lock`.
 """
 
-from inconcert._core.lease import Grant, Lease
+from inconcert._core.lease import Lease
 from inconcert._core.permits import Permits
-from inconcert._core.session import Session, SessionRef
+from inconcert._core.session import SessionRef
 from inconcert._rules.durations import Seconds
 
 __all__ = ["Lock"]
@@ -46,7 +46,4 @@ class Lock(Permits[Lease]):
     def __init__(
         self, ref: SessionRef, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
     ) -> None:
-        super().__init__(ref, "lock", name, limit=1, ttl=ttl, timeout=timeout)
-
-    def _lease(self, session: Session, grant: Grant) -> Lease:
-        return Lease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)
+        super().__init__(ref, "lock", name, limit=1, ttl=ttl, timeout=timeout, face=Lease)

@@ -8,9 +8,10 @@ from itertools import chain
 import anyio
 
 from inconcert._core.acquirable import Acquirable
-from inconcert._core.held import local_deadline
-from inconcert._core.lease import Grant, Lease, PermitKeys
+from inconcert._core.lease import Lease
+from inconcert._core.lease_state import local_deadline
 from inconcert._core.line import ReleaseCall
+from inconcert._core.permit_state import Grant, PermitKeys, PermitState
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.call import Call
@@ -30,7 +31,7 @@ _RELEASE = load("permits/release").bind(PermitKeys)
 _MOST = 100  # locks at once: one script acquires them all, and the server does nothing else meanwhile
 
 
-class Locks(Acquirable["Leases"]):
+class Locks(Acquirable["_LeaseStates", "Leases"]):
     """Mutual exclusion on several names at once; the same locks that `Coordinator.lock` makes one by one.
 
     If all are free and have no waiters, they are acquired in one step.  Otherwise they are acquired one by one in name
@@ -71,7 +72,7 @@ class Locks(Acquirable["Leases"]):
         self._ref = ref
         self._ttl = durations.ttl(ttl)
 
-    async def _take(self, *, waits: bool) -> "Leases | None":
+    async def _take(self, *, waits: bool) -> "_LeaseStates | None":
         leases = await self._take_at_once()
         while leases is None and waits:
             leases = await self._take_in_turn()
@@ -80,7 +81,7 @@ class Locks(Acquirable["Leases"]):
     def _trouble(self, since: float) -> InconcertError | None:
         return self._ref.session.channel.trouble(since)
 
-    async def _take_at_once(self) -> "Leases | None":
+    async def _take_at_once(self) -> "_LeaseStates | None":
         """Acquire all of them in one step; None if one is not free, or if the grant came too late to be used."""
         session = self._ref.session
         await session.channel.has_room()
@@ -103,25 +104,68 @@ class Locks(Acquirable["Leases"]):
             return None
         grants = [Grant(holder, token, deadline) for holder, token in zip(holders, tokens, strict=True)]
         named = zip(self._keys, grants, strict=True)
-        return Leases({name: self._lease(session, name, grant) for name, grant in named})
+        return _LeaseStates({name: self._lease(session, name, grant) for name, grant in named})
 
-    def _lease(self, session: Session, name: str, grant: Grant) -> Lease:
-        return Lease(session, "lock", name, keys=self._keys[name], ttl=self._ttl, grant=grant)
+    def _lease(self, session: Session, name: str, grant: Grant) -> PermitState:
+        return PermitState(session, "lock", name, keys=self._keys[name], ttl=self._ttl, grant=grant)
 
-    async def _take_in_turn(self) -> "Leases | None":
+    async def _take_in_turn(self) -> "_LeaseStates | None":
         """Acquire one after the other, waiting for each; None if one was lost while waiting for the next."""
-        taken: dict[str, Lease] = {}
+        taken: dict[str, PermitState] = {}
         try:
             for name in sorted(self._keys):
-                taken[name] = await Lock(self._ref, name, ttl=self._ttl).acquire()
+                taken[name] = await _SingleLock(self._ref, name, ttl=self._ttl).take()
         except BaseException:
-            Leases(taken).let_go()
+            _LeaseStates(taken).release_nowait()
             raise
-        leases = Leases({name: taken[name] for name in self._keys})
+        leases = _LeaseStates({name: taken[name] for name in self._keys})
         if not leases.is_lost:
             return leases
-        leases.let_go()
+        leases.release_nowait()
         return None
+
+    def _face(self, held: "_LeaseStates") -> "Leases":
+        return Leases({name: Lease(state) for name, state in held.by_name.items()})
+
+
+class _SingleLock(Lock):
+    """One of the locks, taken in its turn."""
+
+    async def take(self) -> PermitState:
+        """Wait in line for it."""
+        return await self._acquire(None)
+
+
+class _LeaseStates:
+    """The engines of the leases that were taken together.
+
+    Args:
+        by_name: That of each lock.
+    """
+
+    def __init__(self, by_name: dict[str, PermitState]) -> None:
+        self.by_name = by_name
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether one of them ended without a release."""
+        return any(state.is_lost for state in self.by_name.values())
+
+    def release_nowait(self) -> None:
+        """Release all of them without waiting for the replies: their caller has gone."""
+        for state in self.by_name.values():
+            state.release_nowait()
+
+    def enter(self) -> None:
+        """Begin a body, which is cancelled when one of them is lost."""
+        for state in self.by_name.values():
+            state.enter()
+
+    async def exit(self, error: BaseException | None) -> None:
+        """End a body: release all, and tell of a loss if the body has nothing worse to tell."""
+        # All bodies first: one that was stopped during the releases would cancel us.
+        ended = [(state, state.end_body(error)) for state in self.by_name.values()]
+        await run_shielded(_at_once(state.conclude(error, was_stopped=was_stopped) for state, was_stopped in ended))
 
 
 class _Attempt(Call, InboxReceiver):
@@ -244,24 +288,6 @@ class Leases(Mapping[str, Lease]):
         Cost: 1 round trip for all together, and 1 message for each that has waiters.
         """
         await run_shielded(_at_once(lease.release() for lease in self.values()))
-
-    # Called by `Acquirable`.
-
-    def let_go(self) -> None:
-        """Release all of them without waiting for the replies: their caller was cancelled."""
-        for lease in self.values():
-            lease.let_go()
-
-    def enter(self) -> None:
-        """Begin a body; it is cancelled when one of them is lost."""
-        for lease in self.values():
-            lease.enter()
-
-    async def exit(self, error: BaseException | None) -> None:
-        """End a body: release all, and report a loss unless the body raised something worse."""
-        # End all bodies first: a body stopped during the releases would cancel us.
-        ended = [(lease, lease.end_body(error)) for lease in self.values()]
-        await run_shielded(_at_once(lease.conclude(error, was_stopped=was_stopped) for lease, was_stopped in ended))
 
 
 async def _at_once(steps: Iterable[Coroutine[object, object, None]]) -> None:

@@ -1,9 +1,12 @@
 """A lock that many readers can hold at once, or one writer alone, among all processes on one server."""
 
-from inconcert._core.lease import Grant, Lease, PermitKeys
+from collections.abc import Callable
+
+from inconcert._core.lease import Lease
 from inconcert._core.line import ReleaseCall
+from inconcert._core.permit_state import PermitKeys, PermitState
 from inconcert._core.permits import LeaseT_co, Permits
-from inconcert._core.session import Session, SessionRef
+from inconcert._core.session import SessionRef
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
 from inconcert._rules.durations import Seconds
@@ -75,9 +78,17 @@ class _Side(Permits[LeaseT_co]):
     """One side of a reader-writer lock. `holders` are of this side only, `waiters` of both."""
 
     def __init__(
-        self, ref: SessionRef, name: str, *, limit: int, ttl: Seconds, timeout: Seconds | None, mark: str
+        self,
+        ref: SessionRef,
+        name: str,
+        *,
+        limit: int,
+        ttl: Seconds,
+        timeout: Seconds | None,
+        face: Callable[[PermitState], LeaseT_co],
+        mark: str,
     ) -> None:
-        super().__init__(ref, "rwlock", name, limit=limit, ttl=ttl, timeout=timeout, mark=mark)
+        super().__init__(ref, "rwlock", name, limit=limit, ttl=ttl, timeout=timeout, face=face, mark=mark)
 
     async def locked(self) -> bool:
         """Whether `acquire` would wait: the other side holds the lock, or others already wait.
@@ -102,10 +113,7 @@ class ReadLock(_Side[Lease]):
     """
 
     def __init__(self, ref: SessionRef, name: str, *, ttl: Seconds, timeout: Seconds | None) -> None:
-        super().__init__(ref, name, limit=_READERS, ttl=ttl, timeout=timeout, mark="")
-
-    def _lease(self, session: Session, grant: Grant) -> Lease:
-        return Lease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)
+        super().__init__(ref, name, limit=_READERS, ttl=ttl, timeout=timeout, face=Lease, mark="")
 
 
 class WriteLock(_Side["WriteLease"]):
@@ -115,10 +123,7 @@ class WriteLock(_Side["WriteLease"]):
     """
 
     def __init__(self, ref: SessionRef, name: str, *, ttl: Seconds, timeout: Seconds | None) -> None:
-        super().__init__(ref, name, limit=1, ttl=ttl, timeout=timeout, mark=_ALONE)
-
-    def _lease(self, session: Session, grant: Grant) -> "WriteLease":
-        return WriteLease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)
+        super().__init__(ref, name, limit=1, ttl=ttl, timeout=timeout, face=WriteLease, mark=_ALONE)
 
 
 class WriteLease(Lease):
@@ -140,32 +145,16 @@ class WriteLease(Lease):
 
         Cost: 1 round trip, and 1 message for each process whose readers enter.
         """
-        self._check_held()
-        if not self.holder.endswith(_ALONE):
+        state = self._state
+        state.check_held()
+        if not state.holder.endswith(_ALONE):
             return
-        call = _Downgrade(self, self._session, self._keys, self.holder.removesuffix(_ALONE))
-        self._session.channel.submit(call)
-        self.go_on_as(call.reader)  # everything sent from here on comes after it
+        call = _Downgrade(state, reader=state.holder.removesuffix(_ALONE))
+        state.session.channel.submit(call)
+        state.go_on_as(call.reader)  # everything sent from here on comes after it
         await call
-        if self.is_lost:
-            raise self._loss()
-
-    # Called by its downgrade.
-
-    def go_on_as(self, holder: str) -> None:
-        """Renew and release under this holder from now on."""
-        if not (self._is_lost or self._is_released):
-            self._renewal.remove(self)
-            self.holder = holder
-            self._keep_until(self.deadline)
-
-    def downgraded(self, *, is_held: bool) -> None:
-        """Record the outcome of a downgrade."""
-        if not is_held:
-            self.renewed(is_held=False, asked_at=0.0)
-        elif self._is_released:
-            # After a SCRIPT FLUSH the downgrade is sent again, behind a release that found nothing yet.
-            self.let_go()
+        if state.is_lost:
+            raise state.loss()
 
 
 class _Downgrade(ReleaseCall):
@@ -173,14 +162,20 @@ class _Downgrade(ReleaseCall):
 
     __slots__ = ("_lease", "_writer", "reader")
 
-    def __init__(self, lease: WriteLease, session: Session, keys: PermitKeys, reader: str) -> None:
-        super().__init__(session.lines, _DOWNGRADE(keys, holder=lease.holder, inboxes=session.inboxes, heir=reader))
+    def __init__(self, lease: PermitState, *, reader: str) -> None:
+        session = lease.session
+        command = _DOWNGRADE(lease.keys, holder=lease.holder, inboxes=session.inboxes, heir=reader)
+        super().__init__(session.lines, command)
         self.reader = reader
         self._lease = lease
         self._writer = lease.holder
 
     def answered(self, reply: Reply) -> None:
-        self._lease.downgraded(is_held=bool(reply[0]))
+        if not reply[0]:
+            self._lease.renewed(is_held=False, asked_at=0.0)
+        elif self._lease.is_released:
+            # After a SCRIPT FLUSH it is sent again, behind a release that found nothing yet.
+            self._lease.release_nowait()
         super().answered(reply)
 
     def failed(self, error: InconcertError) -> None:

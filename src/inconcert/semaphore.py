@@ -1,8 +1,8 @@
 """A semaphore: up to a limit of holders at a time, among all processes on one server."""
 
-from inconcert._core.lease import Grant, Lease
+from inconcert._core.lease import Lease
 from inconcert._core.permits import Permits
-from inconcert._core.session import Session, SessionRef
+from inconcert._core.session import SessionRef
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 
@@ -43,8 +43,5 @@ class Semaphore(Permits[Lease]):
     def __init__(
         self, ref: SessionRef, name: str, *, limit: int, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
     ) -> None:
-        super().__init__(ref, "semaphore", name, limit=limit, ttl=ttl, timeout=timeout)
+        super().__init__(ref, "semaphore", name, limit=limit, ttl=ttl, timeout=timeout, face=Lease)
         whole(f"limit of semaphore {name!r}", limit, most=_MOST)
-
-    def _lease(self, session: Session, grant: Grant) -> Lease:
-        return Lease(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)

@@ -13,6 +13,7 @@ import pytest
 
 from inconcert import AcquireTimeout, Coordinator, Election, ElectionRecord, InvalidName, NotConnected, Term
 from inconcert._core import body as body_module
+from inconcert._core.permit_state import PermitState
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.lines import in_line
@@ -40,9 +41,9 @@ async def nobody_leads(election: Election) -> None:
     await eventually(free)
 
 
-async def lapse(concert: Coordinator, term: Term) -> None:
+async def lapse(concert: Coordinator, term: PermitState) -> None:
     """Let the server's side of a term end now; nobody is told."""
-    await raw(concert).zadd(term._keys.holders, {term.holder: 1}, xx=True)
+    await raw(concert).zadd(term.keys.holders, {term.holder: 1}, xx=True)
 
 
 # The record.
@@ -109,7 +110,7 @@ async def test_one_whose_lease_has_lapsed_is_no_leader(any_concert: Coordinator,
     """Although its record is still there."""
     term = await election.acquire()
     assert await election.leader() == "ann"
-    await lapse(any_concert, term)
+    await lapse(any_concert, term._state)
     assert await raw(any_concert).exists(election._record)
     assert await election.leader() is None
 
@@ -119,7 +120,7 @@ async def test_late_end_of_a_term_leaves_the_next_alone(
 ) -> None:
     """One that had lapsed strikes out its own record only."""
     old = await election.acquire()
-    await lapse(any_concert, old)
+    await lapse(any_concert, old._state)
     async with election_elsewhere as term:
         assert await election.leader() == "bob"
         with pytest.raises(Exception, match="was lost"):
@@ -153,7 +154,7 @@ async def test_terms_lead_again_after_a_loss(any_concert: Coordinator) -> None:
             terms.append(term)
             if len(terms) == 3:
                 break
-            await lapse(any_concert, term)
+            await lapse(any_concert, term._state)
             await anyio.sleep_forever()
         assert term.is_lost
     assert terms[2].number > terms[1].number > terms[0].number
@@ -249,7 +250,7 @@ async def test_cancellation_from_outside_is_never_swallowed(any_concert: Coordin
     await asyncio.sleep(0)
     if not is_lost_first:
         task.cancel()
-    terms[0].lose()
+    terms[0]._state.lose()
     if is_lost_first:
         task.cancel()
     await asyncio.wait([task], timeout=5)
@@ -395,7 +396,7 @@ async def test_resign_waits_for_a_body_that_has_gone_on_in_another_task(election
     term = await asyncio.create_task(_next(part))
     resigning = asyncio.create_task(election.resign())
     await asyncio.sleep(0)
-    assert term.leads
+    assert not term._state.is_over
     assert not resigning.done()
     await asyncio.create_task(part.aclose())
     assert await resigning
@@ -507,7 +508,7 @@ async def test_many_may_ask_one_leader_to_resign(election: Election, monkeypatch
     await eventually(lambda: terms)
     resigning = [asyncio.create_task(election.resign()) for _ in range(3)]
     await tidying.wait()
-    terms[0].lose()  # as well
+    terms[0]._state.lose()  # as well
     may_end.set()
     assert await asyncio.gather(*resigning) == [True, True, True]
     await task
@@ -624,8 +625,8 @@ async def test_watcher_notices_a_leader_that_died(any_concert: Coordinator, elec
     task = await watched(election_elsewhere, seen)
     await anyio.sleep(0.5)  # it lives, so nothing is new
     assert len(seen) == 1
-    term._is_released = True  # it dies, without a word, and if a renewal is under way, after it
-    term._renewal.remove(term)
+    term._state.is_released = True  # it dies, without a word, and if a renewal is under way, after it
+    term._state._renewal.remove(term._state)
     await eventually(lambda: len(seen) == 2)
     assert seen[1] is None
     task.cancel()

@@ -42,7 +42,7 @@ class Kind:
 
     title: str
     limit: int
-    make: Callable[[Coordinator], Acquirable[Any]]
+    make: Callable[[Coordinator], Acquirable[Any, Any]]
     holders: Callable[[Any, Coordinator], Awaitable[list[str]]]
 
 
@@ -86,7 +86,7 @@ class Door:
         holders: Looks who is in it.
     """
 
-    object: Acquirable[Any]
+    object: Acquirable[Any, Any]
     holders: Callable[[], Awaitable[list[str]]]
 
     async def is_free(self) -> bool:
@@ -271,7 +271,7 @@ async def test_context_manager_of_a_generator_releases(door: Door) -> None:
 class Wrapper:
     """A class of a user's own around one: its calls come from frames that have ended by the time of the exit."""
 
-    def __init__(self, inner: Acquirable[Any]) -> None:
+    def __init__(self, inner: Acquirable[Any, Any]) -> None:
         self.inner = inner
 
     async def __aenter__(self) -> Any:
@@ -348,7 +348,7 @@ async def test_exit_that_raises_has_left(door: Door) -> None:
 
     async def hold_and_lose() -> None:
         async with door.object as lease:
-            first_of(lease)._is_lost = True
+            first_of(lease)._state._is_lost = True
 
     with pytest.raises(LeaseLost):
         await hold_and_lose()
@@ -506,6 +506,6 @@ async def test_cancellation_of_the_task_that_leaves_is_not_taken_for_a_loss(door
 
 def lose(lease: Any) -> None:
     """Lose it, or the first of several."""
-    one = first_of(lease)
+    one = first_of(lease)._state
     one._renewal.remove(one)
     one.lose()

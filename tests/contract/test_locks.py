@@ -278,13 +278,13 @@ async def test_renew_makes_all_last_longer(any_concert: Coordinator) -> None:
     """By a full ttl from now, on the server and here."""
     leases = await any_concert.locks("a", "b").acquire()
     for lease in leases.values():
-        await raw(any_concert).zincrby(lease._keys.holders, -20_000, lease.holder)
-        lease.deadline -= 20
+        await raw(any_concert).zincrby(lease._state.keys.holders, -20_000, lease.holder)
+        lease._state.deadline -= 20
     assert leases.remaining < 11
     await leases.renew()
     assert leases.remaining > 25
     for lease in leases.values():
-        ends = await raw(any_concert).zscore(lease._keys.holders, lease.holder)
+        ends = await raw(any_concert).zscore(lease._state.keys.holders, lease.holder)
         assert ends / 1000 > (await raw(any_concert).time())[0] + 25
     await leases.release()
 
@@ -348,8 +348,8 @@ async def test_cancellation_from_outside_wins_over_a_loss(concert: Coordinator, 
     leases = await entered
     if not is_lost_first:
         task.cancel()
-    leases["a"].lose()
-    leases["b"].lose()
+    leases["a"]._state.lose()
+    leases["b"]._state.lose()
     if is_lost_first:
         task.cancel()
     await asyncio.wait([task])

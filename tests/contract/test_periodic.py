@@ -13,7 +13,8 @@ import anyio
 import pytest
 from fakeredis.aioredis import FakeRedis
 
-from inconcert import Coordinator, InvalidName, Term
+from inconcert import Coordinator, InvalidName
+from inconcert.elections.term_state import TermState
 from inconcert.periodic import _Entry
 from inconcert.periodic import _Keys as PeriodicKeys
 from tests.support.eventually import eventually
@@ -178,19 +179,19 @@ async def test_loss_of_the_lead_cancels_the_run(
     any_concert: Coordinator, stop: Callable[[], Coroutine[Any, Any, None]]
 ) -> None:
     """And the next comes when it is due and this process leads again, whatever the function makes of that."""
-    terms: list[Term] = []
+    terms: list[TermState] = []
 
     @any_concert.every(0.02, name="tidy")
     async def tidy() -> None:
-        terms.extend(term for term in entry(any_concert, "tidy")._election._terms_here if term.leads)
+        terms.extend(term for term in entry(any_concert, "tidy")._election._terms_here if not term.is_over)
         if len(terms) == 1:
             await stop()
 
     await eventually(lambda: terms)
-    await raw(any_concert).zrem(terms[0]._keys.holders, terms[0].holder)
+    await raw(any_concert).zrem(terms[0].keys.holders, terms[0].holder)
     terms[0].start_renewal()
     await eventually(lambda: len(terms) >= 2)
-    assert terms[1].number > terms[0].number
+    assert terms[1].fencing_token > terms[0].fencing_token
 
 
 async def test_closing_cancels_the_run_and_waits_for_its_end(namespace: str) -> None:

@@ -435,7 +435,7 @@ async def test_renew_makes_a_lease_last_a_full_ttl_from_now(any_concert: Coordin
     lease = await permits.acquire()
     end = await lease_end(any_concert, permits, lease)
     await raw(any_concert).zadd(permits._keys.holders, {lease.holder: end - 20_000}, xx=True)
-    lease.deadline -= 20
+    lease._state.deadline -= 20
     await lease.renew()
     assert await lease_end(any_concert, permits, lease) >= end
     assert lease.remaining > 25
@@ -577,7 +577,7 @@ async def test_cancellation_from_outside_wins_over_a_loss(
     await entered.wait()
     if not is_lost_first:
         task.cancel()
-    leases[0].lose()
+    leases[0]._state.lose()
     if is_lost_first:
         task.cancel()
     assert isinstance(await ended(task), asyncio.CancelledError)

@@ -26,7 +26,7 @@ from inconcert import (
     QuorumLock,
     QuorumNotReached,
 )
-from inconcert._core.held import local_deadline
+from inconcert._core.lease_state import local_deadline
 from inconcert._redis.commands import Argument
 from inconcert._redis.peers import Peer
 from inconcert._redis.replies import Reply
@@ -242,7 +242,7 @@ async def test_validity_is_the_ttl_less_what_asking_took_and_drift(bench: Bench)
     before = time.monotonic()
     lease = await bench.quorum(ttl=10.0).acquire()
 
-    assert before - 0.002 <= lease.deadline - 9.9 <= time.monotonic() - 0.002
+    assert before - 0.002 <= lease._state.deadline - 9.9 <= time.monotonic() - 0.002
     assert 0 < lease.remaining <= 9.9 - 0.002
 
     await lease.release()
@@ -282,9 +282,9 @@ async def test_renewal_makes_the_lease_last_a_full_ttl_everywhere(bench: Bench) 
         await eventually(lambda: _all_are(bench, lease.holder.encode()))
         for client in bench.clients:
             await client.pexpire(bench.key, 2_000)
-        first = lease.deadline
+        first = lease._state.deadline
         await lease.renew()
-        assert lease.deadline > first
+        assert lease._state.deadline > first
 
         async def all_are_long() -> bool:
             return min(await pttls(bench)) > 9_000
@@ -295,8 +295,8 @@ async def test_renewal_makes_the_lease_last_a_full_ttl_everywhere(bench: Bench) 
 async def test_background_renews(bench: Bench) -> None:
     """A lease outlasts its ttl as long as someone holds it."""
     async with bench.quorum(ttl=0.5, server_timeout=0.24) as lease:
-        first = lease.deadline
-        await eventually(lambda: lease.deadline > first + 0.5)
+        first = lease._state.deadline
+        await eventually(lambda: lease._state.deadline > first + 0.5)
         assert not lease.is_lost
 
 
@@ -305,16 +305,16 @@ async def test_renewal_counts_those_who_had_it_all_the_time(bench: Bench) -> Non
     lease = await bench.quorum().acquire()
     await eventually(lambda: _all_are(bench, lease.holder.encode()))
     await bench.put(None, bench.majority)
-    deadline = lease.deadline
+    deadline = lease._state.deadline
 
     with pytest.raises(QuorumNotReached, match="did not have the lease"):
         await lease.renew()
-    assert lease.deadline == deadline
+    assert lease._state.deadline == deadline
     assert not lease.is_lost
 
     await eventually(lambda: _all_are(bench, lease.holder.encode()))
     await lease.renew()
-    assert lease.deadline > deadline
+    assert lease._state.deadline > deadline
     await lease.release()
 
 
@@ -415,7 +415,7 @@ async def test_release_does_not_overtake_a_renewal(bench: Bench) -> None:
     """A renewal that is under way would take the lock anew, for a holder who is gone."""
     for _ in range(20):
         lease = await bench.quorum().acquire()
-        lease.start_renewal()
+        lease._state.start_renewal()
         await lease.release()
         await eventually(bench.is_free)
 

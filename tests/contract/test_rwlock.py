@@ -298,9 +298,9 @@ async def test_downgrade_lets_newcomers_read(doc: RWLock, doc_elsewhere: RWLock)
 async def test_downgrade_keeps_the_end_of_the_lease(any_concert: Coordinator, doc: RWLock) -> None:
     """On the server and here."""
     lease = await doc.write().acquire()
-    end, deadline = await lease_end(any_concert, lease), lease.deadline
+    end, deadline = await lease_end(any_concert, lease), lease._state.deadline
     await lease.downgrade()
-    assert (await lease_end(any_concert, lease), lease.deadline) == (end, deadline)
+    assert (await lease_end(any_concert, lease), lease._state.deadline) == (end, deadline)
     await lease.release()
 
 
@@ -320,7 +320,7 @@ async def test_downgrade_of_what_is_not_held_is_refused(any_concert: Coordinator
         lease = await doc.write().acquire()
         await lapse(any_concert, lease.holder)
         if is_known:
-            lease.lose()
+            lease._state.lose()
         with pytest.raises(LeaseLost):
             await lease.downgrade()
         assert lease.is_lost
@@ -346,16 +346,16 @@ async def lapse_almost(concert: Coordinator, lease: Lease) -> None:
     """Let a lease end in 10 s instead of 30, here and there."""
     end = await lease_end(concert, lease)
     await raw(concert).zadd(_holders(concert), {lease.holder: end - 20_000}, xx=True)
-    lease.deadline -= 20
+    lease._state.deadline -= 20
 
 
 async def test_renewal_under_a_name_that_was_taken_back_does_no_harm(doc: RWLock) -> None:
     """Sent as a reader, behind a downgrade that was then found not to have been run."""
     lease = await doc.write().acquire()
     writer = lease.holder
-    lease.go_on_as(writer.removesuffix("w"))
-    renewal = lease._send_renewal()
-    lease.go_on_as(writer)
+    lease._state.go_on_as(writer.removesuffix("w"))
+    renewal = lease._state._send_renewal()
+    lease._state.go_on_as(writer)
     assert await renewal == 0
     assert not lease.is_lost
     await lease.release()

@@ -32,7 +32,7 @@ from inconcert import (
     Unavailable,
     WrongState,
 )
-from inconcert._core.lease import PermitKeys
+from inconcert._core.permit_state import PermitKeys
 from inconcert._core.session import Session
 from inconcert._redis import channel as channel_module
 from inconcert._redis import pubsub as pubsub_module

@@ -371,7 +371,7 @@ async def resigning(election: Election) -> None:
     """Without a body."""
     term = await election.acquire()
     await election.resign()
-    assert not term.leads
+    assert term._state.is_over
 
 
 async def watching_once(election: Election) -> None:

@@ -194,7 +194,7 @@ async def test_error_of_a_body_is_raised_though_a_lease_is_lost_as_it_ends(conce
         if turns:
             loop.call_soon(lose, lease, turns - 1)
         else:
-            lease.lose()
+            lease._state.lose()
 
     async def fail() -> None:
         async with concert.locks("a", "b") as leases:

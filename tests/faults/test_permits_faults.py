@@ -13,7 +13,7 @@ import redis.asyncio
 from inconcert import AcquireTimeout, Coordinator, Lease, LeaseLost, NotConnected
 from inconcert._core import permits as permits_module
 from inconcert._core import renewal as renewal_module
-from inconcert._core.lease import Lease as LeaseClass
+from inconcert._core.permit_state import PermitState
 from inconcert._core.permits import Permits
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
@@ -756,7 +756,7 @@ async def test_handing_over_costs_one_command_and_no_message_within_a_process(ow
 async def test_many_leases_are_renewed_together(concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hundred, taken one after the other, in one go."""
     together: list[int] = []
-    look, start = renewal_module.Renewal._tick, LeaseClass.start_renewal
+    look, start = renewal_module.Renewal._tick, PermitState.start_renewal
 
     def counted_look(renewal: Any) -> None:
         together.append(0)
@@ -767,10 +767,10 @@ async def test_many_leases_are_renewed_together(concert: Coordinator, monkeypatc
         start(lease)
 
     monkeypatch.setattr(renewal_module.Renewal, "_tick", counted_look)
-    monkeypatch.setattr(LeaseClass, "start_renewal", counted_start)
+    monkeypatch.setattr(PermitState, "start_renewal", counted_start)
     leases = [await concert.lock(f"door {number}", ttl=6).acquire() for number in range(200)]
-    ends = [lease.deadline for lease in leases]
-    await eventually(lambda: all(lease.deadline > end for lease, end in zip(leases, ends, strict=True)))
+    ends = [lease._state.deadline for lease in leases]
+    await eventually(lambda: all(lease._state.deadline > end for lease, end in zip(leases, ends, strict=True)))
     assert [number for number in together if number] == [200]
     await asyncio.gather(*(lease.release() for lease in leases))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from inconcert import Coordinator
-from inconcert._core.lease import PermitKeys
+from inconcert._core.permit_state import PermitKeys
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load

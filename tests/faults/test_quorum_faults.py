@@ -289,7 +289,7 @@ async def test_lease_is_lost_when_a_majority_falls_silent(
             try:
                 await anyio.sleep_forever()
             finally:
-                stopped_at.append(time.monotonic() - lease.deadline)
+                stopped_at.append(time.monotonic() - lease._state.deadline)
 
     with pytest.raises(LeaseLost):
         await body()

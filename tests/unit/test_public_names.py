@@ -1,6 +1,7 @@
 """What `inconcert` exports is what it says, documented, with errors in one tree."""
 
 import ast
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,63 @@ import inconcert
 from inconcert import errors
 
 SRC = Path(__file__).parents[2] / "src"
+
+# All that users see of each class: what they may use, and nothing of its engine.
+FACES = {
+    "Barrier": "abort n_waiting parties reset wait",
+    "Batch": "chat_id last_id messages missed",
+    "Chats": "ack add create fetch history join leave listen members remove send unread",
+    "ClaimedJob": (
+        "ack after args attempt bury enqueued_at give_back id is_cancelled is_over kwargs nack name outcome "
+        "parent_results progress queue result scheduled_at time_limit"
+    ),
+    "Consumer": "claim stop try_claim",
+    "Coordinator": (
+        "add_middleware barrier chat consume cron election embedded enqueue enqueue_many event every "
+        "from_client from_env index latch lock locks mailbox queue rate_limiter redis run_worker rwlock "
+        "semaphore signal signals task tasks url"
+    ),
+    "DeadItem": "attempts died_at id item reason traceback",
+    "DeadJob": "args attempts died_at id kwargs name queue reason traceback",
+    "Delivery": "ack attempt bury give_back id is_over item nack outcome put_at queue",
+    "Draft": "name options text",
+    "Election": "acquire candidate holders leader locked record resign run terms try_acquire waiters watch",
+    "ElectionRecord": "candidate number since",
+    "Event": "clear is_set set wait",
+    "Gap": "missed",
+    "Hit": "id score",
+    "Index": "add clear remove search size suggest",
+    "Job": "cancel created id progress reschedule result status",
+    "Latch": "count_down remaining wait",
+    "Lease": "fencing_token holder is_lost kind lost name release remaining renew",
+    "Leases": "fencing_tokens get is_lost items keys lost release remaining renew values",
+    "Lock": "acquire holders locked try_acquire waiters",
+    "Locks": "acquire try_acquire",
+    "Mailbox": "ack fetch purge send send_many unread",
+    "MailboxMessage": "attempt body claim id missed time",
+    "Message": "body id sender time",
+    "Progress": "fraction text",
+    "Queue": "counts dead get oldest_age peek purge purge_dead put put_many replay size",
+    "QueueCounts": "claimed dead delayed ready",
+    "QueueStats": "delayed finished is_paused oldest_age ready running waiting",
+    "QuorumLease": "holder is_lost kind lost name release remaining renew",
+    "QuorumLock": "acquire holders locked try_acquire",
+    "RWLock": "read write",
+    "RateDecision": "is_allowed remaining retry_after",
+    "RateLimiter": "acquire try_acquire",
+    "ReadLock": "acquire holders locked try_acquire waiters",
+    "Semaphore": "acquire holders locked try_acquire waiters",
+    "Signal": "broadcast notify subscribe wait",
+    "Signalled": "name payload",
+    "Signals": "subscribe",
+    "Subscription": "next",
+    "Task": "call enqueue options",
+    "TaskStats": "dead queues workers",
+    "Tasks": "dead job pause purge purge_all replay resume stats",
+    "Term": "candidate fencing_token holder is_lost kind lost name number release remaining renew",
+    "WriteLease": "downgrade fencing_token holder is_lost kind lost name release remaining renew",
+    "WriteLock": "acquire holders locked try_acquire waiters",
+}
 
 
 def exported() -> list[str]:
@@ -81,16 +139,21 @@ def test_every_exported_error_derives_from_one_base() -> None:
     assert [error for error in raised if not issubclass(error, errors.InconcertError)] == []
 
 
-# What users may use of what they hold; what the engine does with it is not there to be seen.
-CLAIMED = "attempt bury ack give_back id is_over nack outcome queue"
-MEMBERS: dict[type, str] = {
-    inconcert.ClaimedJob: f"{CLAIMED} after args enqueued_at is_cancelled kwargs name parent_results progress result "
-    "scheduled_at time_limit",
-    inconcert.Delivery: f"{CLAIMED} item put_at",
-}
+@pytest.mark.parametrize("name", FACES)
+def test_class_shows_what_users_may_use(name: str) -> None:
+    """Its public names are those of the list, in order."""
+    public = [attribute for attribute in dir(getattr(inconcert, name)) if not attribute.startswith("_")]
+    assert public == FACES[name].split()
 
 
-@pytest.mark.parametrize("public", MEMBERS, ids=lambda public: str(public.__name__))
-def test_public_class_has_the_members_that_users_may_use(public: type) -> None:
-    """A new one is added here, and an engine's lever is not."""
-    assert sorted(name for name in dir(public) if not name.startswith("_")) == sorted(MEMBERS[public].split())
+def test_every_exported_class_is_listed() -> None:
+    """All but errors, enumerations and dictionaries, which show what Python gives them."""
+    classes = {name for name in exported() if isinstance(getattr(inconcert, name), type)}
+    given = {name for name in classes if issubclass(getattr(inconcert, name), Exception | Enum | str | dict)}
+    assert classes - given == set(FACES)
+
+
+@pytest.mark.parametrize("name", ["Term", "WriteLease"])
+def test_special_leases_are_leases(name: str) -> None:
+    """What takes a `Lease` takes these, too."""
+    assert issubclass(getattr(inconcert, name), inconcert.Lease)

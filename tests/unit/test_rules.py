@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inconcert import Coordinator, InvalidName, InvalidPayload
-from inconcert._core.lease import PermitKeys
+from inconcert._core.permit_state import PermitKeys
 from inconcert._redis.keys import Keyspace
 from inconcert._rules.backoff import backoff, retry_delay
 from inconcert._rules.durations import delay, milliseconds, timeout, ttl

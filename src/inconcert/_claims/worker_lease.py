@@ -18,7 +18,7 @@ from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, hea
 from inconcert._claims.keys import CLAIM, NACK, ClaimKeys, QueueKeys
 from inconcert._claims.policy import Policy
 from inconcert._claims.reaper import put_all_back
-from inconcert._core.held import local_deadline
+from inconcert._core.lease_state import local_deadline
 from inconcert._core.session import Session
 from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.call import Call

@@ -18,7 +18,7 @@ __all__ = ["Acquirable", "Enterable"]
 
 
 class Enterable(Protocol):
-    """What is acquired."""
+    """What is acquired: the engine's side of it."""
 
     def enter(self) -> None:
         """Begin a body."""
@@ -27,10 +27,11 @@ class Enterable(Protocol):
         """End the body, which has raised this, and release."""
 
 
-HeldT_co = TypeVar("HeldT_co", bound=Enterable, covariant=True)
+StateT = TypeVar("StateT", bound=Enterable)
+FaceT_co = TypeVar("FaceT_co", covariant=True)
 
 
-class Acquirable(ABC, Generic[HeldT_co]):
+class Acquirable(ABC, Generic[StateT, FaceT_co]):
     """Something to acquire; may be shared by all tasks.
 
     What an `async with` has acquired belongs to that statement, see `_core/entry.py`.  The only state here is what was
@@ -58,7 +59,7 @@ class Acquirable(ABC, Generic[HeldT_co]):
 
     if TYPE_CHECKING:
 
-        async def __aenter__(self) -> HeldT_co: ...
+        async def __aenter__(self) -> FaceT_co: ...
 
         async def __aexit__(
             self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -66,12 +67,12 @@ class Acquirable(ABC, Generic[HeldT_co]):
 
     else:
 
-        def __aenter__(self) -> Coroutine[Any, Any, HeldT_co]:
+        def __aenter__(self) -> Coroutine[Any, Any, FaceT_co]:
             return self._enter(looked_up(self))
 
         __aexit__ = Exits(_leave)
 
-    async def acquire(self, *, timeout: Seconds | EllipsisType | None = ...) -> HeldT_co:
+    async def acquire(self, *, timeout: Seconds | EllipsisType | None = ...) -> FaceT_co:
         """Wait in line and take it.
 
         Args:
@@ -86,21 +87,9 @@ class Acquirable(ABC, Generic[HeldT_co]):
 
         Cost: 1 round trip when it is free. Else 1 to join the line, 0 while waiting, 1 message to wake.
         """
-        seconds = self._timeout if timeout is ... else durations.timeout(timeout)
-        held: HeldT_co | None = None
-        began = asyncio.get_running_loop().time()
-        if seconds is None:
-            held = await self._take(waits=True)
-        elif seconds == 0:
-            held = await self._take(waits=False)
-        else:
-            with anyio.move_on_after(seconds):
-                held = await self._take(waits=True)
-        if held is None:
-            raise self._not_acquired(seconds or 0.0, self._trouble(began))
-        return held
+        return self._face(await self._acquire(self._timeout if timeout is ... else durations.timeout(timeout)))
 
-    async def try_acquire(self) -> HeldT_co | None:
+    async def try_acquire(self) -> FaceT_co | None:
         """Take it if it is free and nobody waits for it; never waits in line.
 
         Returns:
@@ -113,9 +102,36 @@ class Acquirable(ABC, Generic[HeldT_co]):
 
         Cost: 1 round trip.
         """
-        return await self._take(waits=False)
+        held = await self._take(waits=False)
+        return None if held is None else self._face(held)
 
     # Below.
+
+    async def _enter(self, entry: Entry | None) -> FaceT_co:
+        held = await self._acquire(self._timeout)
+        held.enter()
+        if entry is not None:
+            entry.held = held
+        else:
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - nothing here runs outside a task
+            self._entered.append((weakref.ref(task), held))
+        return self._face(held)
+
+    async def _acquire(self, seconds: float | None) -> StateT:
+        """Take it within this time; None waits for as long as it takes, 0 tries once."""
+        held: StateT | None = None
+        began = asyncio.get_running_loop().time()
+        if seconds is None:
+            held = await self._take(waits=True)
+        elif seconds == 0:
+            held = await self._take(waits=False)
+        else:
+            with anyio.move_on_after(seconds):
+                held = await self._take(waits=True)
+        if held is None:
+            raise self._not_acquired(seconds or 0.0, self._trouble(began))
+        return held
 
     def _trouble(self, since: float) -> InconcertError | None:
         """What has kept the server from answering since this time, by the loop's clock; None if that is not known."""
@@ -136,17 +152,6 @@ class Acquirable(ABC, Generic[HeldT_co]):
         error.__cause__ = trouble
         return error
 
-    async def _enter(self, entry: Entry | None) -> HeldT_co:
-        held = await self.acquire()
-        held.enter()
-        if entry is not None:
-            entry.held = held
-        else:
-            task = asyncio.current_task()
-            assert task is not None  # noqa: S101 - nothing here runs outside a task
-            self._entered.append((weakref.ref(task), held))
-        return held
-
     def _found(self, held: Enterable | None) -> Enterable:
         """What to release: what the entry holds, or by hand the last of this task, or else of a task that has ended."""
         if held is not None:
@@ -163,5 +168,9 @@ class Acquirable(ABC, Generic[HeldT_co]):
         return found
 
     @abstractmethod
-    async def _take(self, *, waits: bool) -> HeldT_co | None:
+    async def _take(self, *, waits: bool) -> StateT | None:
         """Take it; None if it is not free and one does not wait."""
+
+    @abstractmethod
+    def _face(self, held: StateT) -> FaceT_co:
+        """What users get of what was taken: for one acquisition once."""

@@ -11,14 +11,15 @@ Source: docs/explanation/permits.md
 """
 
 import time
-from abc import abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
 from inconcert._core.acquirable import Acquirable
-from inconcert._core.held import local_deadline
-from inconcert._core.lease import Grant, Lease, PermitKeys
+from inconcert._core.lease import Lease
+from inconcert._core.lease_state import local_deadline
 from inconcert._core.line import ReleaseCall
+from inconcert._core.permit_state import Grant, PermitKeys, PermitState
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
@@ -41,7 +42,7 @@ _NO_WAIT, _JOIN = -1, 0  # in place of a ticket
 LeaseT_co = TypeVar("LeaseT_co", bound=Lease, covariant=True)
 
 
-class Permits(Acquirable[LeaseT_co]):
+class Permits(Acquirable[PermitState, LeaseT_co]):
     """So many permits of one name; the base of everything that a server grants in the order of a line.
 
     Args:
@@ -51,6 +52,7 @@ class Permits(Acquirable[LeaseT_co]):
         limit: How many holders there may be at once.
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever.
+        face: What makes a holder's lease of the state of one.
         mark: What its holders' names end in; 'w' lets nobody in beside one who has it.
     """
 
@@ -63,6 +65,7 @@ class Permits(Acquirable[LeaseT_co]):
         limit: int,
         ttl: Seconds,
         timeout: Seconds | None,
+        face: Callable[[PermitState], LeaseT_co],
         mark: str = "",
     ) -> None:
         super().__init__(kind, name, timeout)
@@ -70,6 +73,7 @@ class Permits(Acquirable[LeaseT_co]):
         self._keys = ref.keys.of(PermitKeys, kind, name)
         self._ttl = durations.ttl(ttl)
         self._terms = _Terms(limit, self._ttl)
+        self._make_face = face
         self._mark = mark
 
     async def locked(self) -> bool:
@@ -98,7 +102,7 @@ class Permits(Acquirable[LeaseT_co]):
 
     # Below.
 
-    async def _take(self, *, waits: bool) -> LeaseT_co | None:
+    async def _take(self, *, waits: bool) -> PermitState | None:
         session = self._ref.session
         await session.channel.has_room()
         holder = session.new_address() + self._mark
@@ -129,9 +133,12 @@ class Permits(Acquirable[LeaseT_co]):
     def _trouble(self, since: float) -> InconcertError | None:
         return self._ref.session.channel.trouble(since)
 
-    @abstractmethod
-    def _lease(self, session: Session, grant: Grant) -> LeaseT_co:
-        """What was granted, for its holder."""
+    def _lease(self, session: Session, grant: Grant) -> PermitState:
+        """What was granted."""
+        return PermitState(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)
+
+    def _face(self, held: PermitState) -> LeaseT_co:
+        return self._make_face(held)
 
     async def _inspect(self) -> Reply:
         return await self._ref.session.run(_INSPECT(self._keys))

@@ -24,7 +24,7 @@ import anyio
 from inconcert._core.acquirable import Enterable
 from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
 from inconcert._core.entry import Exits
-from inconcert._core.lease import Grant, PermitKeys
+from inconcert._core.permit_state import Grant, PermitKeys, PermitState
 from inconcert._core.permits import Permits
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import Session, SessionRef
@@ -32,7 +32,8 @@ from inconcert._redis.scripts import load
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
 from inconcert.elections.record import ElectionRecord, LeaderView
-from inconcert.elections.term import Candidacy, Resigned, Term
+from inconcert.elections.term import Term
+from inconcert.elections.term_state import Candidacy, Resigned, TermState
 from inconcert.errors import InconcertError, LeaseLost, NotHeld
 
 __all__ = ["ELECTION_TTL", "Election"]
@@ -92,17 +93,17 @@ class Election(Permits[Term]):
         candidate: str | None = None,
         kind: str = "election",
     ) -> None:
-        super().__init__(ref, kind, name, limit=1, ttl=ttl, timeout=timeout)
+        face = partial(_term, candidate)
+        super().__init__(ref, kind, name, limit=1, ttl=ttl, timeout=timeout, face=face)
         self._record = ref.keys.of(_Keys, kind, name).record
         self._changes = ref.keys.channel(kind, name)
         self._candidate = None if candidate is None else check_name("candidate", candidate)
-        self._terms_here: WeakSet[Term] = WeakSet()
+        self._terms_here: WeakSet[TermState] = WeakSet()
 
     @property
     def candidate(self) -> str:
         """The leader's name as others see it when this object leads."""
-        # Computed late, because the process may have been forked since this was made.
-        return self._candidate or f"{socket.gethostname()}:{os.getpid()}"
+        return _candidate(self._candidate)
 
     async def _leave(self, held: Enterable | None, error: BaseException | None) -> bool:
         try:
@@ -139,9 +140,9 @@ class Election(Permits[Term]):
         while True:
             term = await self._win()
             try:
-                yield term
+                yield self._face(term)
             finally:
-                if term.leads:
+                if not term.is_over:
                     with suppress(InconcertError):  # it then lapses automatically
                         await term.release()
 
@@ -167,7 +168,7 @@ class Election(Permits[Term]):
         if not inspect.iscoroutinefunction(function):
             raise TypeError(f"{function!r} is not a coroutine function, and could not be stopped; write `async def`")
         while True:
-            async with await self._win():
+            async with self._face(await self._win()):
                 return await function(*args, **kwargs)
 
     async def resign(self) -> bool:
@@ -186,7 +187,7 @@ class Election(Permits[Term]):
         Cost: 1 round trip, and 1 message if there is a waiter.
         """
         for term in list(self._terms_here):
-            if term.leads:
+            if not term.is_over:
                 with suppress(LeaseLost, NotHeld):  # it ended by itself at that moment
                     await term.resign()
                 return True
@@ -232,18 +233,18 @@ class Election(Permits[Term]):
 
     # Private.
 
-    def _lease(self, session: Session, grant: Grant) -> Term:
+    def _lease(self, session: Session, grant: Grant) -> TermState:
         candidacy = Candidacy(self._keys, self._record, self._changes, self.candidate)
-        term = Term(session, self._kind, self._name, candidacy=candidacy, ttl=self._ttl, grant=grant)
+        term = TermState(session, self._kind, self._name, candidacy=candidacy, ttl=self._ttl, grant=grant)
         if not grant.is_short:  # a handed-over term is renewed at once anyway
             # The renewal proclaims the term. No need to wait: later requests on the same connection run after it.
             term.start_renewal()
         self._terms_here.add(term)
         return term
 
-    async def _win(self) -> Term:
+    async def _win(self) -> PermitState:
         return await retry_until_answered(
-            _log, f"standing for {self._kind} {self._name!r}", partial(self.acquire, timeout=None)
+            _log, f"standing for {self._kind} {self._name!r}", partial(self._acquire, None)
         )
 
     async def _view(self) -> LeaderView:
@@ -260,3 +261,12 @@ class Election(Permits[Term]):
                     return sight
         # The record should have lapsed, or a message was missed, or was sent before the last read and may be outdated.
         return await retry_until_answered(_log, f"watching {self._kind} {self._name!r}", self._view)
+
+
+def _candidate(given: str | None) -> str:
+    """The name as others see it; computed late, because the process may have been forked meanwhile."""
+    return given or f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _term(candidate: str | None, state: PermitState) -> Term:
+    return Term(state, _candidate(candidate))

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from inconcert._core.acquirable import Acquirable
-from inconcert._core.held import Held, local_deadline
+from inconcert._core.lease import HeldLease
+from inconcert._core.lease_state import LeaseState, local_deadline
 from inconcert._core.renewal import Renewal
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.peers import Peer
@@ -37,23 +38,14 @@ _OF_A_TTL = 1 / 4  # at most, so that most of a lease is left after waiting for 
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 1.0  # seconds between attempts: several round trips, and a tolerable delay
 
 
-class QuorumLease(Held):
+class QuorumLease(HeldLease["_QuorumState"]):
     """A lock that a majority of the servers has granted, held until it is released, or lost.
 
     It is renewed in the background as long as it is referenced.  Unless a majority renews it, it is lost at its
     deadline, and the body is cancelled.  It has no fencing token, because the servers share no counter.
-
-    Attributes:
-        kind: What it is a lease on: `quorum lock`.
-        name: Which lock.
-        holder: This acquisition's identity, unique every time.
     """
 
-    __slots__ = ("_shares",)
-
-    def __init__(self, name: str, holding: QuorumHolding, *, ttl: float, deadline: float) -> None:
-        self._shares = holding
-        super().__init__("quorum lock", name, holder=holding.holder, ttl=ttl, deadline=deadline, renewal=Renewal())
+    __slots__ = ()
 
     async def renew(self) -> None:
         """Make it last a full ttl from now. This happens in the background anyway; call it just before a long step.
@@ -80,16 +72,26 @@ class QuorumLease(Held):
         """
         await super().release()
 
+
+class _QuorumState(LeaseState):
+    """The engine of a lease on what a majority has granted."""
+
+    __slots__ = ("_holding",)
+
+    def __init__(self, name: str, holding: QuorumHolding, *, ttl: float, deadline: float) -> None:
+        self._holding = holding
+        super().__init__("quorum lock", name, holder=holding.holder, ttl=ttl, deadline=deadline, renewal=Renewal())
+
     def _send_renewal(self) -> QuorumRound:
-        return self._shares.renew(self)
+        return self._holding.renew(self)
 
     def _start_release(self) -> QuorumRound:
-        self._is_released = True
+        self.is_released = True
         self._renewal.close()
-        return self._shares.release()
+        return self._holding.release()
 
 
-class QuorumLock(Acquirable[QuorumLease]):
+class QuorumLock(Acquirable[_QuorumState, QuorumLease]):
     """Mutual exclusion by a majority of independent servers: it works while more than half of them do.
 
     Use it where a single server, even one with replicas, must not be able to stop or to forget the lock.  Prefer
@@ -193,7 +195,7 @@ class QuorumLock(Acquirable[QuorumLease]):
 
     # Private.
 
-    async def _take(self, *, waits: bool) -> QuorumLease | None:
+    async def _take(self, *, waits: bool) -> _QuorumState | None:
         failures = 0
         while True:
             holding = QuorumHolding(self._name, self._peers, self._keys, milliseconds(self._ttl))
@@ -205,12 +207,15 @@ class QuorumLock(Acquirable[QuorumLease]):
                 raise
             deadline = local_deadline(taking.asked_at, self._ttl)
             if is_granted and time.monotonic() < deadline:
-                return QuorumLease(self._name, holding, ttl=self._ttl, deadline=deadline)
+                return _QuorumState(self._name, holding, ttl=self._ttl, deadline=deadline)
             holding.release()
             if not waits:
                 return None
             failures += 1
             await anyio.sleep(backoff(failures, random.random(), first=_FIRST_DELAY, most=_LONGEST_DELAY))
+
+    def _face(self, held: _QuorumState) -> QuorumLease:
+        return QuorumLease(held)
 
 
 def _check(peers: Sequence[Peer]) -> None:

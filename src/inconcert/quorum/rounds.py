@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from inconcert._core.held import Held
+from inconcert._core.lease_state import LeaseState
 from inconcert._redis.peers import Peer
 from inconcert._redis.scripts import load
 from inconcert.errors import InconcertError, QuorumNotReached, Unavailable
@@ -127,12 +127,12 @@ class QuorumHolding:
             share.take(self._ttl_ms, taking, is_first=True)
         return taking
 
-    def renew(self, held: Held) -> QuorumRound:
-        """Make it last a full ttl from now on every server, and report the outcome to `held`.
+    def renew(self, lease: LeaseState) -> QuorumRound:
+        """Make it last a full ttl from now on every server, and report the outcome to `lease`.
 
         Yes if a majority still had it, no if a majority has granted it to others.
         """
-        renewing = _RenewCall(held, self._name, len(self._shares))
+        renewing = _RenewCall(lease, self._name, len(self._shares))
         for share in self._shares:
             share.take(self._ttl_ms, renewing, is_first=False)
         return renewing
@@ -148,18 +148,18 @@ class QuorumHolding:
 class _RenewCall(QuorumRound):
     """A renewal under way."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_lease",)
 
-    def __init__(self, held: Held, name: str, servers: int) -> None:
+    def __init__(self, lease: LeaseState, name: str, servers: int) -> None:
         super().__init__(name, servers, decisive=(Vote.YES, Vote.NO), otherwise=Vote.NOTHING)
-        self._held = held
+        self._lease = lease
 
     def answered(self, *, is_yes: bool) -> None:
-        self._held.renewed(is_held=is_yes, asked_at=self.asked_at)
+        self._lease.renewed(is_held=is_yes, asked_at=self.asked_at)
         super().answered(is_yes=is_yes)
 
     def failed(self, error: InconcertError) -> None:
-        self._held.renewal_failed(error)
+        self._lease.renewal_failed(error)
         super().failed(error)
 
 

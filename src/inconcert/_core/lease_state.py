@@ -1,4 +1,8 @@
-"""What is held for a time: a deadline by the local clock, renewal, and the body that stops when it is lost."""
+"""The engine of a lease: a deadline by the local clock, renewal, and the body that stops when it is lost.
+
+Users never see it: they hold a face that refers to it, see `lease.py`.  Nothing else refers to it for long, so dropping
+the face drops the lease.
+"""
 
 import asyncio
 import logging
@@ -13,7 +17,7 @@ from inconcert._core.body import Body
 from inconcert._core.renewal import Renewal
 from inconcert.errors import InconcertError, LeaseLost, NotConnected, NotHeld
 
-__all__ = ["Held", "local_deadline"]
+__all__ = ["LeaseState", "local_deadline"]
 
 _log = logging.getLogger("inconcert.leases")
 
@@ -27,8 +31,8 @@ def local_deadline(asked_at: float, life: float) -> float:
     return asked_at + life * (1 - _CLOCK_DRIFT)
 
 
-class Held(ABC):
-    """The right to act for a time, until it is released, or lost.
+class LeaseState(ABC):
+    """What there is to know and to do about one lease, until it is released, or lost.
 
     It is renewed in the background as long as someone keeps it.  If the server cannot be reached, it is lost at its
     deadline by the local clock, which comes before anyone else may get it.
@@ -46,12 +50,12 @@ class Held(ABC):
         "__weakref__",
         "_body",
         "_is_lost",
-        "_is_released",
         "_lost",
         "_renewal",
         "_ttl",
         "deadline",
         "holder",
+        "is_released",
         "kind",
         "name",
         "renew_at",
@@ -64,28 +68,33 @@ class Held(ABC):
         self._ttl = ttl
         self._renewal = renewal
         self._is_lost = False
-        self._is_released = False
+        self.is_released = False
         self._lost: asyncio.Event | None = None
         self._body: Body | None = None
         self._keep_until(deadline)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self.kind} {self.name!r}, {self._state}>"
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}, {self._left}"
 
     @property
     def remaining(self) -> float:
-        """Seconds until it is lost unless renewed, by the local monotonic clock; 0 once it is lost or released."""
-        if self._is_lost or self._is_released:
+        """Seconds until it is lost unless renewed; 0 once it is lost or released."""
+        if self._is_lost or self.is_released:
             return 0.0
         return max(0.0, self.deadline - time.monotonic())
 
     @property
     def is_lost(self) -> bool:
-        """Whether it ended without a release; known without asking the server."""
-        return self._is_lost or (not self._is_released and time.monotonic() >= self.deadline)
+        """Whether it ended without a release, by the local clock."""
+        return self._is_lost or (not self.is_released and time.monotonic() >= self.deadline)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is released, or lost."""
+        return self.is_released or self.is_lost
 
     async def lost(self) -> None:
-        """Wait until it is lost: for leases without a body. Never returns if it is released first."""
+        """Wait until it is lost."""
         if self._lost is None:
             self._lost = asyncio.Event()
         if self.is_lost:
@@ -93,38 +102,33 @@ class Held(ABC):
         await self._lost.wait()
 
     async def renew(self) -> None:
-        """Make it last a full ttl from now. The background does so by itself; this is for just before a long step.
-
-        Raises:
-            LeaseLost: It has lapsed.
-            NotHeld: It was released before.
-            OutcomeUnknown: The server did not answer; the background tries again until the deadline.
-
-        Cost: 1 round trip.
-        """
-        self._check_held()
+        """Make it last a full ttl from now."""
+        self.check_held()
         await self._send_renewal()
         if self.is_lost:
-            raise self._loss()
+            raise self.loss()
 
     async def release(self) -> None:
-        """Give it back. Once this has started, cancelling it changes nothing: the release is on its way.
-
-        Raises:
-            LeaseLost: It had lapsed before; another may hold it now.
-            NotHeld: It was released before.
-            OutcomeUnknown: The server did not answer; the lease lapses by itself.
-
-        Cost: 1 round trip, and 1 message if someone waits.
-        """
-        if self._is_released:
+        """Release it."""
+        if self.is_released:
             raise NotHeld(self.kind, self.name)
         if self._is_lost:
-            self.let_go()
-            raise self._loss()
+            self.release_nowait()
+            raise self.loss()
         # Not by the clock: after the loop stood still, the reply of a renewal may wait unread. The server knows.
         if not await self._start_release():
-            raise self._loss()
+            raise self.loss()
+
+    def check_held(self) -> None:
+        """Raise `NotHeld` or `LeaseLost` if it is over."""
+        if self.is_released:
+            raise NotHeld(self.kind, self.name)
+        if self.is_lost:
+            raise self.loss()
+
+    def loss(self) -> LeaseLost:
+        """What its holder is told when it is lost."""
+        return LeaseLost(self.kind, self.name)
 
     # For what keeps it.
 
@@ -140,7 +144,7 @@ class Held(ABC):
 
     def renewed(self, *, is_held: bool, asked_at: float) -> None:
         """Take the reply of a renewal that was asked for at this time."""
-        if self._is_lost or self._is_released:
+        if self._is_lost or self.is_released:
             return
         if is_held:
             self._keep_until(max(self.deadline, local_deadline(asked_at, self._ttl)))
@@ -150,15 +154,15 @@ class Held(ABC):
 
     def renewal_failed(self, error: InconcertError) -> None:
         """Try a renewal again soon: the server did not answer this one."""
-        if not (self._is_lost or self._is_released):
-            _log.warning("%r could not be renewed yet: %s", self, error)
+        if not (self._is_lost or self.is_released):
+            _log.warning("lease on %s could not be renewed yet: %s", self, error)
             self.renew_at = min(self.deadline, time.monotonic() + self._ttl * _TRY_AGAIN)
             self._renewal.add(self)
 
     def lose(self) -> None:
         """Take note that it is lost, and stop the body under it."""
         self._is_lost = True
-        _log.warning("%r: its holder is stopped", self)
+        _log.warning("lease on %s: its holder is stopped", self)
         if self._lost is not None:
             self._lost.set()
         if self._body is not None:
@@ -169,7 +173,7 @@ class Held(ABC):
         self.lose()
         self._start_release()
 
-    def let_go(self) -> None:
+    def release_nowait(self) -> None:
         """Release it without waiting for the reply: whoever wanted it has gone, or has lost it."""
         with suppress(NotConnected):  # then it was given back by closing, or lost before
             self._start_release()
@@ -191,9 +195,9 @@ class Held(ABC):
     async def conclude(self, error: BaseException | None, *, was_stopped: bool) -> None:
         """Release after a body, and tell of a loss if the body has nothing worse to tell."""
         try:
-            if self._is_released:
+            if self.is_released:
                 if self._is_lost:  # the coordinator was closed under the body
-                    raise self._loss()
+                    raise self.loss()
             elif isinstance(error, Exception):
                 # A cancelled scope around us must not put its cancellation in the place of what the body has raised.
                 with anyio.CancelScope(shield=True):
@@ -205,9 +209,9 @@ class Held(ABC):
                 raise
             error.add_note(str(lost))
         except InconcertError as unconfirmed:
-            _log.warning("%r: the release was not confirmed, so it lapses by itself: %s", self, unconfirmed)
+            _log.warning("lease on %s: the release was not confirmed, so it lapses by itself: %s", self, unconfirmed)
         if was_stopped:  # though it was held to the end: nobody else is to hear of our own cancellation
-            raise self._loss()
+            raise self.loss()
 
     # Below.
 
@@ -220,17 +224,8 @@ class Held(ABC):
         """Begin to give it back, now, awaited or not; whether it was still held."""
 
     @property
-    def _state(self) -> str:
-        return "released" if self._is_released else "lost" if self.is_lost else f"{self.remaining:.1f} s left"
-
-    def _loss(self) -> LeaseLost:
-        return LeaseLost(self.kind, self.name)
-
-    def _check_held(self) -> None:
-        if self._is_released:
-            raise NotHeld(self.kind, self.name)
-        if self.is_lost:
-            raise self._loss()
+    def _left(self) -> str:
+        return "released" if self.is_released else "lost" if self.is_lost else f"{self.remaining:.1f} s left"
 
     def _keep_until(self, deadline: float) -> None:
         self.deadline = deadline

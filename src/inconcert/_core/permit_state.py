@@ -1,0 +1,152 @@
+"""The engine of a lease on a permit: how one holder renews and releases it on the server."""
+
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from inconcert._core.lease_state import LeaseState
+from inconcert._core.line import ReleaseCall
+from inconcert._core.session import Session
+from inconcert._redis.call import Call
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import Command, load
+from inconcert._rules.durations import milliseconds
+from inconcert.errors import InconcertError, LeaseLost, OutcomeUnknown, Unavailable
+
+__all__ = ["Grant", "PermitKeys", "PermitState", "RenewCall"]
+
+
+class PermitKeys(NamedTuple):
+    """Where the permits of one name are kept, see `_core/permits.py`."""
+
+    holders: str
+    waiters: str
+    fence: str
+
+
+_RENEW = load("permits/renew").bind(PermitKeys)
+_RELEASE = load("permits/release").bind(PermitKeys)
+
+
+class Grant(NamedTuple):
+    """What the server, or one who handed over, has granted."""
+
+    holder: str
+    fencing_token: int
+    deadline: float  # by the local monotonic clock
+    place: str = ""  # in the line, if it came from there: what may have come late is taken out along with the holder
+    is_short: bool = False  # it was handed over, and must be extended at once to last its ttl
+
+
+class PermitState(LeaseState):
+    """A permit that is held until it is released, or lost.
+
+    Args:
+        session: The open session.
+        kind: What it is a lease on, such as `lock`.
+        name: Which one.
+        keys: Where its permits are kept.
+        ttl: Life between renewals, in seconds.
+        grant: What the server has granted.
+    """
+
+    __slots__ = ("_place", "fencing_token", "keys", "session")
+
+    def __init__(self, session: Session, kind: str, name: str, *, keys: PermitKeys, ttl: float, grant: Grant) -> None:
+        self.fencing_token = grant.fencing_token
+        self.session = session
+        self.keys = keys
+        self._place = grant.place
+        super().__init__(kind, name, holder=grant.holder, ttl=ttl, deadline=grant.deadline, renewal=session.renewal)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}, fencing token {self.fencing_token}, {self._left}"
+
+    def loss(self) -> LeaseLost:
+        return LeaseLost(self.kind, self.name, self.fencing_token)
+
+    async def extend(self) -> bool:
+        """Make a lease that was handed over last its ttl; return when that is on its way, or False if it was lost."""
+        renewal = self._send_renewal()
+        self.session.channel.flush()
+        if renewal.sends == 0:  # there is no connection, or it is full
+            try:
+                with suppress(Unavailable, OutcomeUnknown):
+                    await renewal
+            except BaseException:
+                self.release_nowait()
+                raise
+        if self.is_lost:
+            self._renewal.remove(self)
+            return False
+        return True
+
+    def lose(self) -> None:
+        super().lose()
+        # This process stood still, or was cut off: the server may have passed over everyone here who is in line.
+        self.session.lines.recheck_all(self.keys.holders, time.monotonic())
+
+    def go_on_as(self, holder: str) -> None:
+        """Be renewed and released under this name from now on."""
+        if not (self._is_lost or self.is_released):
+            self._renewal.remove(self)
+            self.holder = holder
+            self._keep_until(self.deadline)
+
+    # Below.
+
+    def _send_renewal(self) -> Call:
+        call = RenewCall(self, _RENEW(self.keys, holder=self.holder, ttl_ms=milliseconds(self._ttl)))
+        self.session.channel.submit(call)
+        return call
+
+    def _start_release(self) -> Call:
+        self.is_released = True
+        self._renewal.remove(self)
+        command = _RELEASE(self.keys, holder=self.holder, inboxes=self.session.inboxes, place=self._place)
+        call = _Release(self, self.session, command)
+        self.session.channel.submit(call)
+        return call
+
+
+class RenewCall(Call):
+    """A renewal under way, by a script that answers 1 if it found the holder, and 0 if not.
+
+    Args:
+        lease: What is renewed.
+        command: The script, with its keys and arguments.
+    """
+
+    __slots__ = ("_asked_at", "_holder", "_lease")
+
+    def __init__(self, lease: LeaseState, command: Command) -> None:
+        super().__init__(command)
+        self._lease = lease
+        self._holder = lease.holder
+        self._asked_at = time.monotonic()
+
+    def answered(self, reply: Reply) -> None:
+        if self._holder == self._lease.holder:  # else it was asked for under a name that has been given up since
+            self._lease.renewed(is_held=reply == 1, asked_at=self._asked_at)
+        super().answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        self._lease.renewal_failed(error)
+        super().failed(error)
+
+
+class _Release(ReleaseCall):
+    """A release under way; its result is whether the lease was still held."""
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: PermitState, session: Session, command: Command) -> None:
+        super().__init__(session.lines, command)
+        self._lease = lease
+
+    def answered(self, reply: Reply) -> None:
+        # A release that was sent twice finds nothing the second time; in time, the first was a success.
+        was_held = reply[0] == 1 or (self.sends > 1 and time.monotonic() < self._lease.deadline)
+        self.on_reply(reply)
+        if not self.done():
+            self.set_result(was_held)

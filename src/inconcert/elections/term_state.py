@@ -1,0 +1,119 @@
+"""The engine of a term: the lease of a leader, proclaimed as long as it is held."""
+
+import asyncio
+from typing import NamedTuple
+
+from inconcert._core.permit_state import Grant, PermitKeys, PermitState, RenewCall
+from inconcert._core.session import Session
+from inconcert._redis.call import Call
+from inconcert._redis.scripts import load
+from inconcert._rules.durations import milliseconds
+from inconcert.errors import LeaseLost
+
+__all__ = ["Candidacy", "Resigned", "TermState"]
+
+_RENEW = load("elections/renew").bind(PermitKeys)
+_VACATE = load("elections/vacate").bind(PermitKeys)
+
+
+class Candidacy(NamedTuple):
+    """One candidate in one election.
+
+    Attributes:
+        keys: The keys of the permit.
+        record: The key of the record.
+        changes: The channel on which changes of the record are published.
+        candidate: The candidate's name.
+    """
+
+    keys: PermitKeys
+    record: str
+    changes: str
+    candidate: str
+
+
+class Resigned(LeaseLost):
+    """A body was stopped because its term was resigned: never raised to users."""
+
+
+class TermState(PermitState):
+    """A term, from its proclamation until it is released, resigned or lost.
+
+    Args:
+        session: The open session.
+        kind: What it is a lease on, such as `election`.
+        name: Which one.
+        candidacy: What was won, and by whom.
+        ttl: Life between renewals, in seconds.
+        grant: What the server has granted.
+    """
+
+    __slots__ = ("_candidacy", "_is_resigned", "_left_body")
+
+    def __init__(
+        self, session: Session, kind: str, name: str, *, candidacy: Candidacy, ttl: float, grant: Grant
+    ) -> None:
+        self._candidacy = candidacy
+        self._is_resigned = False
+        self._left_body = asyncio.Event()
+        super().__init__(session, kind, name, keys=candidacy.keys, ttl=ttl, grant=grant)
+
+    def enter(self) -> None:
+        """Begin a body."""
+        super().enter()
+        if self.is_over:  # the body is stopped at its first await
+            self._stop_body_soon()
+
+    async def resign(self) -> None:
+        """Stop the body, and wait until it has ended and the term is released."""
+        was_resigned, self._is_resigned = self._is_resigned, True
+        if self._body is None:
+            await self.release()
+            return
+        if not was_resigned:
+            self._stop_body_soon()
+        await self._left_body.wait()
+
+    async def exit(self, error: BaseException | None) -> None:
+        """End a body; `resign` waits for it."""
+        try:
+            await super().exit(error)
+        finally:
+            self._left_body.set()
+
+    def loss(self) -> LeaseLost:
+        """What the body is told when it was stopped."""
+        kind = Resigned if self._is_resigned else LeaseLost
+        return kind(self.kind, self.name, self.fencing_token)
+
+    # Private.
+
+    def _stop_body_soon(self) -> None:
+        """Outside all tasks: a body that stops itself is cancelled too."""
+        asyncio.get_running_loop().call_soon(self._stop_body)
+
+    def _stop_body(self) -> None:
+        if self._body is not None:
+            self._body.stop()
+
+    def _send_renewal(self) -> Call:
+        candidacy = self._candidacy
+        command = _RENEW(
+            candidacy.keys,
+            record=candidacy.record,
+            holder=self.holder,
+            ttl_ms=milliseconds(self._ttl),
+            number=self.fencing_token,
+            candidate=candidacy.candidate,
+            changes=candidacy.changes,
+        )
+        call = RenewCall(self, command)
+        self.session.channel.submit(call)
+        return call
+
+    def _start_release(self) -> Call:
+        release = super()._start_release()
+        candidacy = self._candidacy
+        command = _VACATE(candidacy.keys, record=candidacy.record, holder=self.holder, changes=candidacy.changes)
+        self.session.channel.submit(Call(command, must_run=True))
+        return release
