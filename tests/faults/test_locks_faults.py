@@ -269,7 +269,7 @@ async def test_server_that_says_nothing_is_not_taken_for_a_holder(own_server: Re
         await acquire(concert, kind, 1)
         own_server.pause()
         with pytest.raises(
-            AcquireTimeout, match=r"look at the server: the server has not answered for 0\.\d+ s"
+            AcquireTimeout, match=r"check the server: the server has not answered for 0\.\d+ s"
         ) as caught:
             await acquire(concert, kind, 0.3)
         assert isinstance(caught.value.__cause__, OutcomeUnknown)
