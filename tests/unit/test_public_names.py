@@ -30,7 +30,7 @@ FACES = {
     "DeadItem": "attempts died_at id item reason traceback",
     "DeadJob": "args attempts died_at id kwargs name queue reason traceback",
     "Delivery": "ack attempt bury give_back id is_over item nack outcome put_at queue",
-    "Draft": "name options text",
+    "Draft": "name options returns text",
     "Election": "acquire candidate holders leader locked record resign run terms try_acquire waiters watch",
     "ElectionRecord": "candidate number since",
     "Event": "clear is_set set wait",
