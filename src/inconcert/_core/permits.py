@@ -20,9 +20,8 @@ from inconcert._core.lease import Lease
 from inconcert._core.lease_state import local_deadline
 from inconcert._core.line import ReleaseCall
 from inconcert._core.permit_state import Grant, PermitKeys, PermitState
+from inconcert._core.place import Place
 from inconcert._core.session import Session, SessionRef
-from inconcert._redis.call import Call
-from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
@@ -160,11 +159,10 @@ class _Terms:
         return f"{self.limit}:{self.handoff_ms}:{self.ttl_ms} {holder}"
 
 
-class _Attempt(Call, InboxReceiver):
+class _Attempt(Place):
     """One who acquires: its call for a permit, and its place in line until it is granted one."""
 
     __slots__ = (
-        "_asked_at",
         "_early",
         "_grant",
         "_is_in_line",
@@ -172,20 +170,17 @@ class _Attempt(Call, InboxReceiver):
         "_keys",
         "_must_recheck",
         "_server_ms",
-        "_session",
         "_terms",
         "holder",
         "ticket",
     )
 
     def __init__(self, session: Session, keys: PermitKeys, holder: str, terms: _Terms, ticket: int) -> None:
-        super().__init__(_ask(session, keys, holder, terms, ticket))
+        super().__init__(session, _ask(session, keys, holder, terms, ticket))
         self._keys = keys
         self.holder = holder
         self.ticket = ticket
-        self._session = session
         self._terms = terms
-        self._asked_at = 0.0
         self._server_ms: int | None = None
         self._early: str | None = None
         self._grant: Grant | None = None
@@ -199,8 +194,7 @@ class _Attempt(Call, InboxReceiver):
         self._session.inbox.register(self.holder, self)
         if self.ticket != _NO_WAIT:
             self._session.inbox.on_unclaimed("permit", partial(_decline, self._session))
-        self._asked_at = time.monotonic()
-        self._session.channel.submit(self)
+        self._submit()
 
     def grant(self) -> Grant | None:
         """What was granted; None if nothing was free."""
@@ -220,9 +214,6 @@ class _Attempt(Call, InboxReceiver):
             self._session.lines.leave(self.key, self)
 
     # What it is told.
-
-    def answered(self, reply: Reply) -> None:
-        self.on_reply(reply, self._asked_at)
 
     def on_reply(self, reply: Reply, asked_at: float) -> None:
         """Take a reply of the script, to our call or to a later look."""
@@ -277,7 +268,7 @@ class _Attempt(Call, InboxReceiver):
             self._must_recheck = True  # the reply under way may be from before what was missed
             return True
         command = _ask(self._session, self._keys, self.holder, self._terms, self.ticket)
-        self._session.channel.submit(_Recheck(self, command))
+        self._submit_recheck(command)
         return True
 
     def closed(self, error: InconcertError) -> None:
@@ -289,27 +280,6 @@ class _Attempt(Call, InboxReceiver):
         if not self.done():
             self._grant = grant
             self.set_result(None)
-
-
-class _Recheck(Call):
-    """Someone in line asks again."""
-
-    __slots__ = ("_asked_at", "_attempt")
-
-    def __init__(self, attempt: _Attempt, command: Command) -> None:
-        super().__init__(command)
-        self._asked_at = time.monotonic()
-        self._attempt = attempt
-
-    @property
-    def is_wanted(self) -> bool:
-        return not self._attempt.done()
-
-    def answered(self, reply: Reply) -> None:
-        self._attempt.on_reply(reply, self._asked_at)
-
-    def failed(self, error: InconcertError) -> None:
-        """Whoever waits goes on waiting, and looks again later."""
 
 
 def _decline(session: Session, holder: str, rest: str) -> None:

@@ -8,14 +8,13 @@ the same, is taken out by its process when it is told.
 """
 
 import logging
-import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
+from inconcert._core.place import Place
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
-from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
@@ -70,7 +69,7 @@ class MailboxMessage:
     claim: str = field(repr=False)
 
 
-class Fetch(Call, InboxReceiver):
+class Fetch(Place):
     """The call of one fetch, which is done when it has messages, or at once if it does not wait and there are none.
 
     Args:
@@ -82,23 +81,19 @@ class Fetch(Call, InboxReceiver):
 
     __slots__ = (
         "_address",
-        "_asked_at",
         "_is_over",
         "_is_rechecking",
         "_keys",
         "_must_recheck",
-        "_session",
         "_terms",
         "_ticket",
     )
 
     def __init__(self, session: Session, keys: MailboxKeys, terms: tuple[int, int, int], *, waits: bool) -> None:
         self._address = session.new_address()
-        self._session = session
         self._keys = keys
         self._terms = terms
-        super().__init__(self._fetch(_JOIN if waits else _NO_WAIT))
-        self._asked_at = 0.0
+        super().__init__(session, _ask(session, keys, self._address, terms, _JOIN if waits else _NO_WAIT))
         self._ticket = 0
         self._is_rechecking = True  # a question is under way
         self._must_recheck = False  # something was said since it was asked
@@ -108,8 +103,7 @@ class Fetch(Call, InboxReceiver):
         """Ask for messages."""
         self._session.inbox.register(self._address, self)
         self._session.inbox.on_unclaimed("mailbox", partial(_leave, self._session))
-        self._asked_at = time.monotonic()
-        self._session.channel.submit(self)
+        self._submit()
 
     def take(self) -> tuple[list[MailboxMessage], list[int]]:
         """The messages, which are now the caller's; none if there is no reply yet. It waits no more.
@@ -158,10 +152,6 @@ class Fetch(Call, InboxReceiver):
 
     # What it is told.
 
-    def answered(self, reply: Reply) -> None:
-        """Take the reply to our call."""
-        self.on_reply(reply, self._asked_at)
-
     def on_reply(self, reply: Reply, asked_at: float) -> None:
         """Take a reply of the script, to our call or to a later look."""
         self._is_rechecking = False
@@ -190,7 +180,7 @@ class Fetch(Call, InboxReceiver):
             self._must_recheck = True  # the answer may be from before
         else:
             self._is_rechecking = True
-            self._session.channel.submit(_Recheck(self, self._fetch(self._ticket)))
+            self._submit_recheck(_ask(self._session, self._keys, self._address, self._terms, self._ticket))
         return True
 
     def recheck_failed(self) -> None:
@@ -205,18 +195,6 @@ class Fetch(Call, InboxReceiver):
         self.withdraw()
 
     # Below.
-
-    def _fetch(self, ticket: int) -> Command:
-        limit, ttl_ms, max_age_ms = self._terms
-        return _FETCH(
-            self._keys,
-            address=self._address,
-            ticket=ticket,
-            limit=limit,
-            ttl_ms=ttl_ms,
-            max_age_ms=max_age_ms,
-            inboxes=self._session.inboxes,
-        )
 
     def _wait(self, reply: Reply, asked_at: float) -> None:
         lines = self._session.lines
@@ -236,26 +214,17 @@ class Fetch(Call, InboxReceiver):
         self._session.lines.leave(self.key, self)
 
 
-class _Recheck(Call):
-    """A fetch asks again for messages, from its place in line."""
-
-    __slots__ = ("_asked_at", "_fetching")
-
-    def __init__(self, fetching: Fetch, command: Command) -> None:
-        super().__init__(command)
-        self._asked_at = time.monotonic()
-        self._fetching = fetching
-
-    @property
-    def is_wanted(self) -> bool:
-        return not self._fetching.done()
-
-    def answered(self, reply: Reply) -> None:
-        self._fetching.on_reply(reply, self._asked_at)
-
-    def failed(self, error: InconcertError) -> None:
-        del error  # the fetch goes on waiting
-        self._fetching.recheck_failed()
+def _ask(session: Session, keys: MailboxKeys, address: str, terms: tuple[int, int, int], ticket: int) -> Command:
+    limit, ttl_ms, max_age_ms = terms
+    return _FETCH(
+        keys,
+        address=address,
+        ticket=ticket,
+        limit=limit,
+        ttl_ms=ttl_ms,
+        max_age_ms=max_age_ms,
+        inboxes=session.inboxes,
+    )
 
 
 def _leave(session: Session, address: str, rest: str) -> None:

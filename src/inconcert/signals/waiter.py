@@ -10,15 +10,14 @@ Source: docs/explanation/signals.md
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from inconcert._core.place import Place
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
-from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
@@ -49,7 +48,7 @@ _LEAVE = load("signals/leave").bind(SignalKeys)
 _NOTIFY = load("signals/notify").bind(SignalKeys)
 
 
-class Waiter(Call, InboxReceiver):
+class Waiter(Place):
     """One who waits: the call for a place in line, which is done when there is a payload for it.
 
     Args:
@@ -60,25 +59,21 @@ class Waiter(Call, InboxReceiver):
 
     __slots__ = (
         "_address",
-        "_asked_at",
         "_channel",
         "_has_left",
         "_keys",
         "_listener",
         "_must_recheck",
         "_owes_word",
-        "_session",
         "_ticket",
     )
 
     def __init__(self, session: Session, keys: SignalKeys, channel: str) -> None:
         self._address = session.new_address()
-        super().__init__(_JOIN(keys, address=self._address, ticket=0, look_ms=_RECHECK_EVERY))
-        self._session = session
+        super().__init__(session, _JOIN(keys, address=self._address, ticket=0, look_ms=_RECHECK_EVERY))
         self._keys = keys
         self._channel = channel
         self._listener = _BroadcastListener(self)
-        self._asked_at = 0.0
         self._ticket = 0
         self._must_recheck = False
         self._owes_word = True  # the server may keep a place or a payload for it
@@ -93,8 +88,7 @@ class Waiter(Call, InboxReceiver):
         await self._session.channel.has_room()
         self._session.inbox.register(self._address, self)
         self._session.inbox.on_unclaimed("signal", partial(_hand_on, self._session))
-        self._asked_at = time.monotonic()
-        self._session.channel.submit(self)
+        self._submit()
 
     def leave(self, *, hands_on: bool) -> None:
         """Wait no more; if it was notified and does not use that, the payload goes to the next in line."""
@@ -113,10 +107,6 @@ class Waiter(Call, InboxReceiver):
         self.cancel()
 
     # What it is told.
-
-    def answered(self, reply: Reply) -> None:
-        """Take the reply to our call."""
-        self.on_reply(reply, self._asked_at)
 
     def on_reply(self, reply: Reply, asked_at: float) -> None:
         """Take a reply of the script, to our call or to a later look."""
@@ -160,7 +150,8 @@ class Waiter(Call, InboxReceiver):
         if self.done():
             return False
         if self._ticket:
-            self._session.channel.submit(_Recheck(self, self._keys, self._address, self._ticket))
+            command = _JOIN(self._keys, address=self._address, ticket=self._ticket, look_ms=_RECHECK_EVERY)
+            self._submit_recheck(command)
         else:
             self._must_recheck = True
         return True
@@ -223,27 +214,6 @@ class _BroadcastListener:
 
     def closed(self, error: InconcertError) -> None:
         self._waiter.closed(error)
-
-
-class _Recheck(Call):
-    """A waiter asks again for its place, and for what came for it."""
-
-    __slots__ = ("_asked_at", "_waiter")
-
-    def __init__(self, waiter: Waiter, keys: SignalKeys, address: str, ticket: int) -> None:
-        super().__init__(_JOIN(keys, address=address, ticket=ticket, look_ms=_RECHECK_EVERY))
-        self._asked_at = time.monotonic()
-        self._waiter = waiter
-
-    @property
-    def is_wanted(self) -> bool:
-        return not self._waiter.done()
-
-    def answered(self, reply: Reply) -> None:
-        self._waiter.on_reply(reply, self._asked_at)
-
-    def failed(self, error: InconcertError) -> None:
-        """The waiter goes on waiting, and looks again later."""
 
 
 class _LeaveCall(Call):
