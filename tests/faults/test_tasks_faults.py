@@ -340,7 +340,7 @@ async def test_foreign_key_stops_a_claim_before_it_took_anything(concert: Coordi
     for key in (foreign.queue, foreign.delayed, keys_of(concert).queue("high").bell):
         await raw(concert).set(key, "foreign", px=60_000)
         async with concert.consume("high", "low") as jobs:
-            with pytest.raises(WrongState, match="another kind"):
+            with pytest.raises(WrongState, match="another type"):
                 await jobs.claim(5)
         await raw(concert).delete(key)
         ledger = await ledger_of(concert)
@@ -365,10 +365,10 @@ async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) ->
     for key in (place.queue, place.bell, place.delayed):
         await raw(concert).set(key, "foreign", px=60_000)
         for more in options:
-            with pytest.raises(WrongState, match="another kind"):
+            with pytest.raises(WrongState, match="another type"):
                 await concert.enqueue("t", queue="q", unique="one", **more)
         if key != place.delayed:
-            with pytest.raises(WrongState, match="another kind"):
+            with pytest.raises(WrongState, match="another type"):
                 await concert._ref.session.run(tick)
         await raw(concert).delete(key)
         assert await raw(concert).hkeys(keys.bodies) == [parent.id.encode()]
@@ -382,7 +382,7 @@ async def test_foreign_key_where_a_job_is_to_go_leaves_it_where_it_is(concert: C
     async def refuse(key: str, move: Callable[[], Coroutine[Any, Any, object]]) -> None:
         await raw(concert).set(key, "foreign", px=60_000)
         before = await raw(concert).hgetall(keys_of(concert).states)
-        with pytest.raises(WrongState, match="another kind"):
+        with pytest.raises(WrongState, match="another type"):
             await move()
         assert await raw(concert).hgetall(keys_of(concert).states) == before
         await raw(concert).delete(key)
@@ -414,7 +414,7 @@ async def test_foreign_key_keeps_the_dead_and_what_a_dead_worker_held(concert: C
             one, _ = await jobs.claim(2)
             await raw(concert).set(key, "foreign", px=60_000)
             if key == keys_of(concert).dead:
-                with pytest.raises(WrongState, match="another kind"):
+                with pytest.raises(WrongState, match="another type"):
                     await one.bury(ValueError("no"))
         await raw(concert).delete(key)
         [worker] = (await ledger_of(concert)).claimed
