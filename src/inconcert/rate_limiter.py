@@ -147,7 +147,7 @@ class RateLimiter:
             Unavailable: The server could not be asked, now or when the turn came; nothing was taken.
             OutcomeUnknown: The server did not answer; what it may have taken comes back with time.
 
-        Cost: 1 round trip. After a wait 1 more, or a message; 0 while waiting.
+        Cost: 1 round trip. After a wait 1 more (seldom 2), or a message; 0 while waiting.
         """
         seconds = durations.timeout(timeout)
         is_granted, wait_us, _ = await self._take(cost, _LONGEST if seconds is None else int(seconds * _SECOND))
