@@ -93,7 +93,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         """Let whoever sleeps look again."""
         self._sleeper.interrupt()
 
-    # What it is told as one who waits.
+    # As a waiter.
 
     def recheck(self) -> None:
         """What was missed is at most a bell."""

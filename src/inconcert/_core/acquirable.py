@@ -40,7 +40,7 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
     Args:
         kind: What it is to its users, such as `lock`.
         name: Which one.
-        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever.
+        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever.
     """
 
     def __init__(self, kind: str, name: str, timeout: Seconds | None) -> None:
@@ -76,7 +76,7 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
         """Wait in line and take it.
 
         Args:
-            timeout: Longest wait in seconds; None for ever, 0 tries once. By default the object's own.
+            timeout: Longest wait in seconds; None waits forever, 0 tries once. By default the object's own.
 
         Raises:
             AcquireTimeout: It was not free in time, or the server did not answer in this time, as `__cause__` and the

@@ -29,7 +29,7 @@ _RELEASE = load("permits/release").bind(PermitKeys)
 
 
 class Grant(NamedTuple):
-    """What the server, or one who handed over, has granted."""
+    """What the server, or the holder that handed over, has granted."""
 
     holder: str
     fencing_token: int

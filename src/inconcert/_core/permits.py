@@ -50,9 +50,9 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         name: Which one.
         limit: How many holders there may be at once.
         ttl: Life of a lease between renewals, in seconds.
-        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits for ever.
+        timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever.
         face: What makes a holder's lease of the state of one.
-        mark: What its holders' names end in; 'w' lets nobody in beside one who has it.
+        mark: What its holders' names end in; 'w' lets nobody in beside its holder.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class _Attempt(Place):
         self._is_withdrawn = False
 
     def ask(self) -> None:
-        """Ask for a permit; this is done when one is granted, or refused to one who does not wait."""
+        """Ask for a permit; this is done when one is granted, or refused to a caller that does not wait."""
         # First of all be ready to hear of a grant: it may come through the inbox before the reply does.
         self._session.inbox.register(self.holder, self)
         if self.ticket != _NO_WAIT:

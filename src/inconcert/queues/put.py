@@ -85,7 +85,7 @@ class Put(InboxReceiver):
             raise QueueFull(self._name, self._maxsize or 0)
 
     async def within(self, timeout: float | None) -> None:
-        """Put them in when there is room; None waits for ever.
+        """Put them in when there is room; None waits forever.
 
         Raises:
             QueueFull: There was none in time.

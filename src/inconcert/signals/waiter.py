@@ -191,7 +191,7 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
 
 
 def _hand_on(session: Session, address: str, rest: str) -> None:
-    """Leave for one who waits no more, as it would itself: the server knows what it was notified of."""
+    """Leave for a waiter that has gone, as it would itself: the server knows what it was notified of."""
     if not session.channel.is_closed:
         keys = Keyspace.beside(SignalKeys, rest.partition("\n")[2])
         session.channel.submit(_LeaveCall(session, keys, address, hands_on=True))

@@ -134,7 +134,7 @@ class Job(Generic[R_co]):
         Args:
             as_type: What to read it as; None for what the function is annotated to return. It is the JSON value if
                 there is no annotation, if JSON has no way to its type, and for a job by name or id.
-            timeout: Longest wait in seconds; None for ever, 0 to look once.
+            timeout: Longest wait in seconds; None waits forever, 0 to look once.
 
         Raises:
             TimeoutError: It has not ended in time; it goes on.
@@ -158,7 +158,7 @@ class Job(Generic[R_co]):
         after it are set aside.
 
         Args:
-            timeout: Longest wait for a running job to stop, in seconds; None for ever, 0 does not wait.
+            timeout: Longest wait for a running job to stop, in seconds; None waits forever, 0 does not wait.
 
         Returns:
             True once it can no longer run or has stopped, whatever became of it; False if it still runs.

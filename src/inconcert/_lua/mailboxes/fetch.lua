@@ -15,7 +15,7 @@
 -- ARGV[5]  max_age_ms  integer > 0, or 0 for messages of any age
 -- ARGV[6]  inboxes     what the channel of each session's inbox begins with
 -- RETURNS  {1, missed, id, message, ...}: how many were dropped before them, and what was claimed
---          | {0, look_ms, ticket, joined}: there is nothing; one who waits is in line (joined is 1 if not before)
+--          | {0, look_ms, ticket, joined}: there is nothing; a waiter is in line (joined is 1 if not before)
 -- TWICE    the same messages as long as they are claimed; or the same place in line; nothing if the fetch is over
 -- COST     O(M log N), M messages claimed, put back or dropped, N there
 -- @include server_time

@@ -1,4 +1,4 @@
--- mailboxes/withdraw: leave the line, and put back at once what was claimed for one who does not take it.
+-- mailboxes/withdraw: leave the line, and put back at once what was claimed for a caller that does not take it.
 --
 -- KEYS[1]  messages   hash    id -> 'LAPSES BODY'
 -- KEYS[2]  unread     zset    id -> id
@@ -24,7 +24,7 @@ local address, inboxes, puts_back = ARGV[1], ARGV[2], ARGV[3]
 redis.call('ZREM', waiters, address)
 remember(recent, older, address, 1)
 local count = puts_back == '1' and return_unread(messages, unread, claims, claimed, dropped, address, false) or 0
-if puts_back == '0' or redis.call('EXISTS', unread) == 1 then  -- perhaps it was this one who was to look
+if puts_back == '0' or redis.call('EXISTS', unread) == 1 then  -- perhaps this waiter was the one to recheck
   notify_line(unread, claims, waiters, inboxes, math.floor(server_time() / 1000))
 end
 return count
