@@ -1,6 +1,7 @@
 """The pure decisions: waits, durations, names and payloads."""
 
 import math
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from inconcert._rules.durations import delay, milliseconds, timeout, ttl
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON, decode, encode
-from inconcert._rules.urls import check_url, without_secrets
+from inconcert._rules.urls import parse_url
 
 FRACTION = st.floats(0, 1, exclude_max=True)
 VALUES: st.SearchStrategy[JSON] = st.recursive(
@@ -201,21 +202,75 @@ def test_keys_of_one_object_share_a_slot(name: str) -> None:
 )
 def test_good_urls_pass(url: str) -> None:
     """Plain, with secrets, with TLS, and by socket."""
-    assert check_url(url) == url
-    assert "p%40ss" not in without_secrets(url)
+    parts = parse_url(url)
+    assert parts.url == url
+    assert parts.topology == "server"
+    assert "p%40ss" not in f"{parts} {parts.shown}"
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
 def test_schemes_of_valkey_are_those_of_redis(scheme: str) -> None:
     """The driver knows only these."""
-    assert check_url(scheme.replace("redis", "valkey") + "://user:p@host/0") == f"{scheme}://user:p@host/0"
+    assert parse_url(scheme.replace("redis", "valkey") + "://user:p@host/0").url == f"{scheme}://user:p@host/0"
+
+
+def test_url_of_sentinels_names_them_and_the_master() -> None:
+    """The rest is what one server's URL says, and the Sentinels have a login of their own."""
+    options = "ssl_ca_certs=/etc/ca.pem&sentinel_username=watch&sentinel_password=s%26cret&socket_timeout=2"
+    parts = parse_url(f"valkeys+sentinel://user:p%40ss@h1:1,[::1],h3:26380/mymaster/3?{options}")
+    assert parts.topology == "sentinel"
+    assert parts.nodes == (("h1", 1), ("::1", 26379), ("h3", 26380))
+    assert parts.service == "mymaster"
+    assert parts.sentinel_login == ("watch", "s&cret")
+    assert parts.url == "rediss://user:p%40ss@h1:1/3?ssl_ca_certs=%2Fetc%2Fca.pem&socket_timeout=2"
+    assert parts.shown == "valkeys+sentinel://h1:1,[::1],h3:26380/mymaster/3"
+    assert not re.search("p%40ss|cret", repr(parts))
+
+
+def test_url_of_a_cluster_names_its_nodes() -> None:
+    """Any of them leads to all others."""
+    parts = parse_url("redis+cluster://user:p%40ss@h1:7001,h2?socket_timeout=2")
+    assert parts.topology == "cluster"
+    assert parts.nodes == (("h1", 7001), ("h2", 6379))
+    assert parts.url == "redis://user:p%40ss@h1:7001/?socket_timeout=2"
+    assert parts.shown == "redis+cluster://h1:7001,h2"
+    assert parse_url("redis+cluster://h1:7001/0").topology == "cluster"
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("redis+sentinel://user:secret@h1:1,h2:2", "no name of the master"),
+        ("redis+sentinel://user:secret@h1:1,h2:2/0", "no name of the master"),
+        ("redis+sentinel://user:secret@h1:1,h2:2/my master/0", "an invalid one"),
+        ("redis+sentinel://user:secret@h1:1,h2:2/mymaster/secret", "invalid database"),
+        ("redis+sentinel://user:secret@h1:1,,h2:2/mymaster", "no host"),
+        ("redis+sentinel://user:secret@h1:1,h2:x/mymaster", "invalid port"),
+        ("redis+sentinel://user:secret@h1:1,[::1/mymaster", "brackets"),
+        ("redis+sentinel:///mymaster/0", "no host"),
+        ("rediss+sentinel://h1:1/mymaster?ssl_cert_reqs=none&sentinel_password=secret", "turns off the check"),
+        ("redis+cluster://user:secret@h1:1,h2:2/1", "a cluster has one only"),
+        ("redis+cluster://user:secret@h1:1,h2:2?db=1", "a cluster has one only"),
+        ("redis+cluster://user:secret@h1:1,h2:2?db=x", "a cluster has one only"),
+        ("redis+cluster://user:secret@h1:1;h2:2", "invalid port"),
+        ("redis://user:secret@h1:1,h2:2/0", "several hosts need"),
+        ("redis+sentinels://user:secret@h1:1/mymaster", "must start with"),
+        ("redis+://user:secret@h1:1/0", "must start with"),
+        ("unix+sentinel:///user:secret@socket", "must start with"),
+    ],
+)
+def test_bad_url_of_several_nodes_is_refused_by_what_is_wrong(url: str, why: str) -> None:
+    """Without its secret, and before any connection."""
+    with pytest.raises(ValueError, match=why) as caught:
+        parse_url(url)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", [None, b"redis://host", 6379])
 def test_url_that_is_no_string_is_refused(url: object) -> None:
     """Such as that of an embedded server which is not started."""
     with pytest.raises(TypeError, match="must be a string"):
-        check_url(url)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        parse_url(url)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
@@ -238,17 +293,33 @@ def test_url_that_is_no_string_is_refused(url: object) -> None:
 def test_bad_url_is_refused_without_its_secret(url: str) -> None:
     """A URL that is refused never tells its password."""
     with pytest.raises(ValueError, match="the URL") as caught:
-        check_url(url)
+        parse_url(url)
     assert "secret" not in str(caught.value)
 
 
 SECRET = st.text("abc/?#@[]:%&= \n\\é", max_size=8).map("Zq7".__add__)
-STARTS = ["", "redis://", "rediss://", "valkey://", "unix://", "redis:///", "unix:///", "redis:/", "redis:", "http://"]
+STARTS = [
+    "",
+    "redis+sentinel://",
+    "rediss+cluster://",
+    "redis+sentinel://host,",
+    "redis://",
+    "rediss://",
+    "valkey://",
+    "unix://",
+    "redis:///",
+    "unix:///",
+    "redis:/",
+    "redis:",
+    "http://",
+]
 USERS = ["", "user", "u%40", "user@host"]
 ENDS = [
     "",
     "@",
     "@host:6379/0",
+    "@host:6379/mymaster/0",
+    "@host,host:x/mymaster",
     "@host",
     "@/0",
     "/0",

@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from inconcert._redis.clients import Client, check_client
 from inconcert._redis.driver import without_maintenance
 from inconcert._redis.embedded import EmbeddedServer
-from inconcert._rules.urls import check_url, option_names, without_secrets
+from inconcert._rules.urls import option_names, parse_url
 
 __all__ = ["ClientSource", "EmbeddedSource", "Source", "UrlSource"]
 
@@ -57,7 +57,13 @@ class UrlSource:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = check_url(url)
+        parts = parse_url(url)
+        if parts.topology != "server":
+            raise ValueError(
+                f"the URL of {parts.shown} leads to a {parts.topology}, which is not supported yet; for Sentinels use "
+                "Coordinator.from_client(redis.asyncio.Sentinel(...).master_for(...))"
+            )
+        self._given, self._url, self.url = url, parts.url, parts.shown
         self._client: Client | None = None
         try:
             pool = self._new_client(timeout=None).connection_pool
@@ -70,10 +76,6 @@ class UrlSource:
             ) from None
         self.database = _database(pool)
 
-    @property
-    def url(self) -> str:
-        return without_secrets(self._url)
-
     async def open(self, *, timeout: float) -> Client:
         self._client = self._new_client(timeout=timeout)
         return self._client
@@ -84,7 +86,7 @@ class UrlSource:
             self._client = None
 
     def in_child(self) -> "UrlSource":
-        return UrlSource(self._url)
+        return UrlSource(self._given)
 
     def _new_client(self, *, timeout: float | None) -> Client:
         client: Client = cast("Any", redis.asyncio.Redis).from_url(  # its type hint is incomplete

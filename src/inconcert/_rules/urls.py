@@ -1,68 +1,85 @@
 """Which URLs are valid, and how to show one without its secrets.
 
 A mistyped URL may have its password anywhere, so only the scheme of a refused URL is shown.
+
+`redis+sentinel://` and `redis+cluster://` name several nodes, separated by commas.  Each is checked as the URL of one
+server is, so both kinds obey the same rules.
 """
 
 import re
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from dataclasses import dataclass, field
+from typing import Literal, cast
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
-__all__ = ["check_url", "option_names", "without_secrets"]
+__all__ = ["Node", "ServerUrl", "Topology", "option_names", "parse_url"]
+
+Topology = Literal["server", "sentinel", "cluster"]
+Node = tuple[str, int]  # host and port
 
 _SCHEMES = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss", "unix": "unix"}
+_PORTS = {"server": 6379, "sentinel": 26379, "cluster": 6379}
+_EXAMPLES = {
+    "server": "{}://host:6379/0",
+    "sentinel": "{}://host1:26379,host2:26379/mymaster/0",
+    "cluster": "{}://host1:6379,host2:6379",
+}
 _UNCHECKED = {"ssl_cert_reqs": ("none", "optional"), "ssl_check_hostname": ("false", "f", "no", "n", "0")}
 _OPTION_NAME = re.compile(r"[a-z_]+")
 _HOST = re.compile(r"(\[[\w.:%]+\]|[\w.-]+)(:.*)?", re.DOTALL)  # a name or an address, and what may be a port
+_PARTS = re.compile(r"((?:[^/?#]*@)?)([^/?#]*)([^?#]*)(.*)", re.DOTALL)  # user and password@, nodes, path, the rest
+_SERVICE = re.compile(r"[A-Za-z0-9._-]+")  # what a Sentinel accepts
+_SENTINEL_OPTIONS = {"sentinel_username", "sentinel_password"}
 
 
-def check_url(url: str) -> str:
-    """Return `url` in the driver's form if it is a valid server URL.
+@dataclass(frozen=True, slots=True)
+class ServerUrl:
+    """The parts of a valid URL.
+
+    Attributes:
+        topology: What it leads to.
+        url: That of one server, in the driver's form: for Sentinels with the first one's address in place of the
+            master's, for a cluster that of the first node.  It has the credentials, the database and the options.
+        shown: The URL without user name, password and options.
+        nodes: The Sentinels, or nodes of the cluster; empty for one server.
+        service: The name by which Sentinels know the master; otherwise empty.
+        sentinel_login: User name and password with which to log in to the Sentinels, each None if not given.
+    """
+
+    topology: Topology
+    url: str = field(repr=False)
+    shown: str
+    nodes: tuple[Node, ...] = ()
+    service: str = ""
+    sentinel_login: tuple[str | None, str | None] = field(default=(None, None), repr=False)
+
+
+def parse_url(url: str) -> ServerUrl:
+    """Return the parts of `url` if it is valid.
 
     Raises:
         TypeError: `url` is not a string.
-        ValueError: The scheme is not that of Redis, Valkey or unix sockets, the host or the path is missing, the port
-            or the database is not a number, a character is not escaped, or certificates would not be checked.  The
-            message never contains the URL's secrets.
+        ValueError: The scheme is not that of Redis, Valkey or unix sockets, a host, the path or the name of the master
+            is missing, a port or the database is not a number, a character is not escaped, or certificates would not
+            be checked.  The message never contains the URL's secrets.
     """
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"the URL of a server must be a string such as redis://host:6379/0, and this is {type(url)!r}")
     scheme, slashes, rest = url.partition("://")
-    if not slashes or scheme not in _SCHEMES:
-        raise ValueError("the URL must start with redis://, rediss://, valkey://, valkeys:// or unix://")
+    base, plus, topology = scheme.partition("+")
+    if not slashes or base not in _SCHEMES or (plus and (base == "unix" or topology not in ("sentinel", "cluster"))):
+        raise ValueError(
+            "the URL must start with redis://, rediss://, valkey://, valkeys:// or unix://; "
+            "for Sentinels or a cluster with redis+sentinel:// or redis+cluster://, and so on"
+        )
     shown = f"the URL {scheme}://..."
     try:
-        parts = urlsplit(f"{_SCHEMES[scheme]}://{rest}")
-        _check_place(shown, parts)
+        if plus:
+            return _several(shown, scheme, cast("Topology", topology), rest)
+        return _one(shown, scheme, rest)
     except ValueError as error:
         if str(error).startswith(shown):
             raise
         raise ValueError(f"{shown} has brackets that hold no address, or characters that no address has") from None
-    if any(value.lower() in _UNCHECKED.get(key, ()) for key, value in parse_qsl(parts.query)):
-        raise ValueError(
-            f"{shown} turns off the check of the server's certificate; give ssl_ca_certs=, "
-            "or pass a client of your own to Coordinator.from_client()"
-        )
-    return f"{_SCHEMES[scheme]}://{rest}"
-
-
-def _check_place(shown: str, parts: SplitResult) -> None:
-    if parts.scheme == "unix":
-        if not parts.path.strip("/") or parts.netloc.rpartition("@")[2]:
-            raise ValueError(f"{shown} has no absolute path; write unix:///path/to/redis.sock")
-        return
-    if not _HOST.fullmatch(parts.netloc.rpartition("@")[2]):
-        raise ValueError(f"{shown} has no host; write {parts.scheme}://host:6379/0")
-    try:
-        _ = parts.port
-    except ValueError:
-        raise ValueError(
-            f"{shown} has an invalid port; give a number from 0 to 65535; "
-            f"with a password write {parts.scheme}://user:password@host:6379/0"
-        ) from None
-    if parts.fragment or "@" in parts.path + parts.query:
-        raise ValueError(f"{shown} has one of @ # behind its host; write %40 or %23 for it, and %2F %3F for / ?")
-    database = parts.path.strip("/")
-    if database and not (database.isascii() and database.isdigit()):
-        raise ValueError(f"{shown} has an invalid database; write {parts.scheme}://host:6379/0")
 
 
 def option_names(url: str) -> list[str]:
@@ -70,11 +87,84 @@ def option_names(url: str) -> list[str]:
     return [name for name, _ in parse_qsl(urlsplit(url).query) if _OPTION_NAME.fullmatch(name)]
 
 
-def without_secrets(url: str) -> str:
-    """A checked URL without user name, password and options."""
+def _one(shown: str, scheme: str, rest: str) -> ServerUrl:
+    parts = _checked(shown, f"{_SCHEMES[scheme]}://{rest}", _EXAMPLES["server"].format(scheme))
+    return ServerUrl("server", f"{_SCHEMES[scheme]}://{rest}", _without_secrets(parts))
+
+
+def _several(shown: str, scheme: str, topology: Topology, rest: str) -> ServerUrl:
+    example = _EXAMPLES[topology].format(scheme)
+    base = _SCHEMES[scheme.partition("+")[0]]
+    found = _PARTS.fullmatch(rest)
+    assert found is not None  # noqa: S101 - each part may be empty
+    login, hosts, path, end = found.groups()
+    service = ""
+    if topology == "sentinel":
+        service, _, path = path.removeprefix("/").partition("/")
+        if not _SERVICE.fullmatch(service) or (service.isdigit() and not path):  # a database alone
+            raise ValueError(f"{shown} has no name of the master, or an invalid one; write {example}")
+    places = [_checked(shown, f"{base}://{login}{host}/{path.lstrip('/')}{end}", example) for host in hosts.split(",")]
+    first = places[0]
+    options = parse_qsl(first.query, keep_blank_values=True)
+    if topology == "cluster" and (_database(first) or "0").strip("0"):
+        raise ValueError(f"{shown} names a database, and a cluster has one only; write {example}")
+    logins = {name: value for name, value in options if name in _SENTINEL_OPTIONS}
+    if logins and topology == "sentinel":
+        query = urlencode([(name, value) for name, value in options if name not in _SENTINEL_OPTIONS])
+        first = first._replace(query=query)
+    database = _database(first) or "0"
+    tail = f"/{service}/{database if database.isdigit() else ''}" if service else ""
+    return ServerUrl(
+        topology,
+        first.geturl(),
+        f"{scheme}://{hosts}{tail}",
+        nodes=tuple((place.hostname or "", place.port or _PORTS[topology]) for place in places),
+        service=service,
+        sentinel_login=(logins.get("sentinel_username"), logins.get("sentinel_password")),
+    )
+
+
+def _checked(shown: str, url: str, example: str) -> SplitResult:
     parts = urlsplit(url)
+    _check_place(shown, parts, example)
+    if any(value.lower() in _UNCHECKED.get(key, ()) for key, value in parse_qsl(parts.query)):
+        raise ValueError(
+            f"{shown} turns off the check of the server's certificate; give ssl_ca_certs=, "
+            "or pass a client of your own to Coordinator.from_client()"
+        )
+    return parts
+
+
+def _check_place(shown: str, parts: SplitResult, example: str) -> None:
+    if parts.scheme == "unix":
+        if not parts.path.strip("/") or parts.netloc.rpartition("@")[2]:
+            raise ValueError(f"{shown} has no absolute path; write unix:///path/to/redis.sock")
+        return
+    if not _HOST.fullmatch(parts.netloc.rpartition("@")[2]):
+        raise ValueError(f"{shown} has no host; write {example}")
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ValueError(
+            f"{shown} has an invalid port; give a number from 0 to 65535; with a password write "
+            f"{example.replace('://', '://user:password@')}; several hosts need redis+sentinel:// or redis+cluster://"
+        ) from None
+    if parts.fragment or "@" in parts.path + parts.query:
+        raise ValueError(f"{shown} has one of @ # behind its host; write %40 or %23 for it, and %2F %3F for / ?")
+    database = parts.path.strip("/")
+    if database and not (database.isascii() and database.isdigit()):
+        raise ValueError(f"{shown} has an invalid database; write {example}")
+
+
+def _without_secrets(parts: SplitResult) -> str:
+    """Without user name, password and options."""
     if set(parts.path) & set("@:"):  # a path, or a misplaced password
         return f"{parts.scheme}://..."
     database = dict(parse_qsl(parts.query)).get("db", "")
     options = f"?db={database}" if database.isdigit() else ""
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}{options}"
+
+
+def _database(parts: SplitResult) -> str:
+    """The database that a URL names, by its option or else by its path; "" if it names none."""
+    return dict(parse_qsl(parts.query)).get("db", "") or parts.path.strip("/")
