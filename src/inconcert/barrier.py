@@ -75,7 +75,6 @@ class Barrier:
     ```
 
     Args:
-        ref: The way to the open session.
         name: Which barrier. The same name in the same namespace is the same barrier, on any machine.
         parties: How many must arrive, 1 to 10,000.
         ttl: Life of a participant's lease between renewals, in seconds.

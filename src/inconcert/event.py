@@ -45,7 +45,6 @@ class Event:
     ```
 
     Args:
-        ref: The way to the open session.
         name: Which event. The same name in the same namespace is the same event, on any machine.
         ttl: How long it stays set unless it is set again, in seconds.
 

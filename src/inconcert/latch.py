@@ -48,7 +48,6 @@ class Latch:
     ```
 
     Args:
-        ref: The way to the open session.
         name: Which latch. The same name in the same namespace is the same latch, on any machine.
         count: How many must be counted, 0 to 1,000,000,000; with 0 it is open from the start.
         ttl: How long the server remembers it after the last count, in seconds.

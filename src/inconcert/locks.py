@@ -49,7 +49,6 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
     ```
 
     Args:
-        ref: Refers to the open session.
         names: Which locks, 1 to 100; the order does not matter.
         ttl: Life of each lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()` for all of them, in seconds; None waits forever, 0 tries

@@ -85,7 +85,6 @@ class RateLimiter:
     ```
 
     Args:
-        ref: The way to the open session.
         name: Which limiter. The same name in the same namespace is the same limiter, on any machine; each caller is
             judged by its own `limit`, `period` and `burst`.
         limit: How many permits come back per period: 1 or more, and at most 100,000 per second.

@@ -45,7 +45,6 @@ class RWLock:
     ```
 
     Args:
-        ref: Refers to the open session.
         name: Which lock. The same name in the same namespace is the same lock, on any machine.
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.

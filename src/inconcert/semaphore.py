@@ -29,7 +29,6 @@ class Semaphore(Permits[Lease]):
     ```
 
     Args:
-        ref: Refers to the open session.
         name: Which semaphore. The same name in the same namespace is the same semaphore, on any machine.
         limit: How many holders there may be at once, 1 to 100,000.
         ttl: Life of a lease between renewals, in seconds.

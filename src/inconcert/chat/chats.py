@@ -72,9 +72,6 @@ class Chats:
     async for batch in concert.chat.listen("bob"):
         print(batch.chat_id, [message.body for message in batch.messages])
     ```
-
-    Args:
-        ref: The way to the open session.
     """
 
     def __init__(self, ref: SessionRef) -> None:

@@ -71,12 +71,10 @@ class Election(Permits[Term]):
     ```
 
     Args:
-        ref: Refers to the open session.
         name: Which election. The same name in the same namespace is the same election, on any machine.
         ttl: Life of a lease between renewals, in seconds: the longest time without a leader after one has died.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
         candidate: The leader's name as others see it, 1 to 512 bytes; by default the host name and the process id.
-        kind: What errors call it; part of its keys.
 
     Raises:
         ValueError: `ttl` is not above 0, or `timeout` is below 0.

@@ -75,7 +75,6 @@ class Index:
     ```
 
     Args:
-        ref: The way to the open session.
         name: Which index. The same name in the same namespace is the same index, on any machine.
         tokenizer: Text -> its words, without spaces in them. Every process that uses an index must use the same one.
         stop_words: Words that are neither indexed nor searched for, as the tokenizer returns them.

@@ -55,7 +55,6 @@ class Mailbox:
     ```
 
     Args:
-        ref: The way to the open session.
         name: Whose mailbox. The same name in the same namespace is the same mailbox, on any machine.
         ttl: How long a fetch may hold messages without acknowledging them, in seconds; then they come back.
         max_messages: How many may be unread, 1 to 1,000,000; one more drops the oldest.

@@ -84,8 +84,6 @@ class Queue:
     ```
 
     Args:
-        ref: Refers to the open session.
-        getters: All consumers of items in this process.
         name: Which queue.
         order: `fifo`: new items join the back. `lifo`: the front. Items are always taken from the front.
         ttl: After how many seconds of silence a process is presumed dead and its items are requeued.

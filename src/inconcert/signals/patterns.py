@@ -34,7 +34,6 @@ class Signals:
     ```
 
     Args:
-        ref: The way to the open session.
         pattern: A glob as in Redis: `*` for any characters, `?` for one byte, `[ab]` for one of these, and a backslash
             before a character that stands for itself.
 

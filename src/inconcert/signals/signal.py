@@ -40,7 +40,6 @@ class Signal:
         name: Which signal. The same name in the same namespace is the same signal, on any machine.
 
     Args:
-        ref: The way to the open session.
         name: Which signal.
 
     Raises:

@@ -92,13 +92,7 @@ class TaskStats:
 
 
 class Tasks:
-    """What operators do with the tasks of a namespace: `concert.tasks`.
-
-    Args:
-        ref: The way to the open session.
-        keys: The keys of all tasks.
-        watches: What is waited for in this process.
-    """
+    """What operators do with the tasks of a namespace: `concert.tasks`."""
 
     def __init__(self, ref: SessionRef, keys: JobKeys, watches: Watches) -> None:
         self._ref = ref

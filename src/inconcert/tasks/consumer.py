@@ -49,8 +49,6 @@ class Consumer:
     ```
 
     Args:
-        ref: The way to the open session.
-        registry: The tasks of this process.
         queues: Names of queues, the most urgent first.
         prefetch: How many jobs to claim at once, 1 to 500; no more once they have 1 MiB. More than 1 saves round trips,
             but what is claimed ahead waits for this consumer even if another is idle.

@@ -1,0 +1,49 @@
+"""The reference, as it is built: what users call, and with what."""
+
+import html
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.pages import DOCS, ROOT
+
+# What only the engine has or gives: the session, the keys of a primitive, the state of a lease or a claim.
+_OF_THE_ENGINE = re.compile(
+    r"\b(?:ref|SessionRef|(?:Job|Permit|Item)State|StateT|JobKeys|Watches|EnqueueBatcher|Getters)\b"
+)
+_CONSTANT = re.compile(r"(?:= |default:\s*)[A-Z]+(?:_[A-Z]+)+\b")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The text of each page of the reference, without what a reader does not see."""
+    site = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
+    subprocess.run(command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
+    return {
+        page.name: html.unescape(re.sub(r"<[^>]+>", "", page.read_text("utf-8")))
+        for page in (site / "reference").glob("*.html")
+    }
+
+
+def test_no_argument_is_shown_that_users_never_give(pages: dict[str, str]) -> None:
+    """The coordinator makes most objects, so what it alone gives to their constructors is not on a page."""
+    assert len(pages) == len(list((DOCS / "reference").glob("*.md")))
+    assert {name: found for name, text in pages.items() if (found := _OF_THE_ENGINE.findall(text))} == {}
+
+
+def test_constructor_is_shown_of_what_users_construct(pages: dict[str, str]) -> None:
+    """A coordinator, a quorum lock, the progress of a job, and the request for another attempt."""
+    shown = {name for text in pages.values() for name in re.findall(r"^\s*([A-Z]\w+)\(", text, re.MULTILINE)}
+
+    assert shown == {"Coordinator", "QuorumLock", "Progress", "Retry"}
+
+
+def test_defaults_are_shown_as_values(pages: dict[str, str]) -> None:
+    """Also where the source names a constant, in a signature and in the list of arguments."""
+    assert {name: found for name, text in pages.items() if (found := _CONSTANT.findall(text))} == {}
+    assert "ttl: Seconds = 30.0," in pages["coordinator.html"]
+    assert re.search(r"ttl\s*\(Seconds, default:\s*86400.0\s*\)", pages["events.html"])
