@@ -98,7 +98,7 @@ class Barrier:
         whole(f"parties of barrier {name!r}", parties, most=_MOST)
         keys = ref.keys.of(_Keys, "barrier", name)
         self._ref = ref
-        self._terms = _Terms(name, keys, ref.keys.channel("barrier", name), parties, durations.ttl(ttl))
+        self._terms = _Terms(name, keys, ref.keys.channel(keys.rounds, "barrier", name), parties, durations.ttl(ttl))
         self._timeout = durations.timeout(timeout)
 
     def __repr__(self) -> str:

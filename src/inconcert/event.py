@@ -57,7 +57,7 @@ class Event:
         self._ref = ref
         self._name = name
         self._keys = ref.keys.of(_Keys, "event", name)
-        self._changes = ref.keys.channel("event", name)
+        self._changes = ref.keys.channel(self._keys.flag, "event", name)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
 
     def __repr__(self) -> str:

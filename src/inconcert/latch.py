@@ -61,7 +61,7 @@ class Latch:
         self._ref = ref
         self._name = name
         self._keys = ref.keys.of(_Keys, "latch", name)
-        self._changes = ref.keys.channel("latch", name)
+        self._changes = ref.keys.channel(self._keys.counted, "latch", name)
         self._count = whole(f"count of latch {name!r}", count, least=0, most=_MOST)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
 

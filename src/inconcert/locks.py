@@ -201,7 +201,7 @@ class _Attempt(Call, InboxReceiver):
         if self.sends and not self._is_withdrawn and not session.channel.is_closed:
             self._is_withdrawn = True
             for holder, keys in self._locks.items():
-                command = _RELEASE(keys, holder=holder, inboxes=session.inboxes, place="")
+                command = _RELEASE(keys, holder=holder, inboxes=session.inboxes(keys.holders), place="")
                 session.channel.submit(ReleaseCall(session.lines, command))
 
     def leave(self) -> None:

@@ -258,7 +258,7 @@ class _Turn(Call, InboxReceiver):
             burst_us=self._terms.burst,
             longest_us=self._terms.longest,
             ticket=self._ticket,
-            inboxes=self._session.inboxes,
+            inboxes=self._session.inboxes(self._keys.line),
         )
 
     def _wait(self, wait_us: int) -> None:
@@ -306,7 +306,8 @@ class _Question(Call):
 
 def _give_back(session: Session, keys: _Keys, request: str, cost_us: Argument, burst_us: Argument) -> None:
     if not session.channel.is_closed:
-        command = _REFUND(keys, request=request, cost_us=cost_us, burst_us=burst_us, inboxes=session.inboxes)
+        inboxes = session.inboxes(keys.line)
+        command = _REFUND(keys, request=request, cost_us=cost_us, burst_us=burst_us, inboxes=inboxes)
         session.channel.submit(Call(command, must_run=True))
 
 

@@ -163,7 +163,8 @@ class _Downgrade(ReleaseCall):
 
     def __init__(self, lease: PermitState, *, reader: str) -> None:
         session = lease.session
-        command = _DOWNGRADE(lease.keys, holder=lease.holder, inboxes=session.inboxes, heir=reader)
+        inboxes = session.inboxes(lease.keys.holders)
+        command = _DOWNGRADE(lease.keys, holder=lease.holder, inboxes=inboxes, heir=reader)
         super().__init__(session.lines, command)
         self.reader = reader
         self._lease = lease

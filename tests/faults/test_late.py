@@ -644,7 +644,7 @@ async def _permits_are_given_back_once(scene: Scene) -> AsyncGenerator[None, Non
     keys = scene.concert.rate_limiter("l", 1, 1.0)._keys
     run, new_address = scene.session.run, scene.session.new_address
     first, second, third = new_address(), new_address(), new_address()
-    terms = {"cost_us": 1_000_000, "burst_us": 5_000_000, "inboxes": scene.session.inboxes}
+    terms = {"cost_us": 1_000_000, "burst_us": 5_000_000, "inboxes": scene.session.inboxes("")}
     take = partial(load("rate_limits/take"), keys, longest_us=0, ticket=0, **terms)
     for request in (first, second):
         await run(take(request=request))
@@ -677,7 +677,7 @@ async def _others_stay_in_line_for_a_signal(scene: Scene) -> AsyncGenerator[None
     signal, me, other = scene.concert.signal("s"), scene.session.new_address(), scene.session.new_address()
     await scene.join(signal, me)
     async with scene.sent("signals/leave"):
-        leave = load("signals/leave")(signal._keys, address=me, hands_on=1, inboxes=scene.session.inboxes)
+        leave = load("signals/leave")(signal._keys, address=me, hands_on=1, inboxes=scene.session.inboxes(""))
         await scene.session.run(leave)
     await scene.join(signal, other)
     yield

@@ -71,7 +71,7 @@ async def bench(any_concert: Coordinator) -> Bench:
     """See there."""
     session = any_concert._ref.session
     mailbox = any_concert.mailbox("jack451")
-    return Bench(any_concert, mailbox, session.inboxes, session.new_address(), session.new_address())
+    return Bench(any_concert, mailbox, session.inboxes(""), session.new_address(), session.new_address())
 
 
 @pytest.mark.twice("mailboxes/send")

@@ -69,7 +69,7 @@ async def bench(any_concert: Coordinator) -> Bench:
     """A lock that nobody has."""
     session = any_concert._ref.session
     keys = any_concert._ref.keys.of(PermitKeys, "lock", "door")
-    return Bench(any_concert, keys, session.inboxes, session.new_address(), session.new_address())
+    return Bench(any_concert, keys, session.inboxes(""), session.new_address(), session.new_address())
 
 
 async def acquire_free(bench: Bench) -> None:

@@ -600,7 +600,7 @@ async def test_put_passes_a_process_that_stands_still(concert: Coordinator) -> N
     """All of its places at once: it listens, and does not come when it is told that there is room."""
     queue, keys = concert.queue("q", maxsize=1), ItemKeys(concert._ref.keys, "q")
     pubsub = raw(concert).pubsub()
-    await pubsub.subscribe(f"{concert._ref.session.inboxes}still")
+    await pubsub.subscribe(f"{concert._ref.session.inboxes('')}still")
     await raw(concert).zadd(keys.line, {f"still.{number}": number for number in range(150)})
     with anyio.fail_after(5):
         await queue.put(1, timeout=None)  # in 2 s

@@ -37,18 +37,18 @@ class Scene:
             delay_ms=delay_ms,
             maxsize=maxsize,
             waits=int(waits),
-            inboxes=self.session.inboxes,
+            inboxes=self.session.inboxes(""),
             items=[part for id_ in ids for part in (id_, f'"{id_}"')],
         )
         return answer
 
     async def leave(self, address: str) -> Any:
         """Run the script that leaves the line."""
-        return await self.run("queues/leave", address=address, inboxes=self.session.inboxes)
+        return await self.run("queues/leave", address=address, inboxes=self.session.inboxes(""))
 
     async def purge(self) -> Any:
         """Run the script that drops all; it is one request, however often."""
-        return await self.run("queues/purge", inboxes=self.session.inboxes, request="request")
+        return await self.run("queues/purge", inboxes=self.session.inboxes(""), request="request")
 
     async def everything(self) -> object:
         """What is there."""
@@ -166,7 +166,7 @@ async def _someone_else(scene: Scene) -> str:
     """Another session that listens, as a process that stands still does."""
     pubsub = scene.client.pubsub()
     scene.listeners.append(pubsub)
-    await pubsub.subscribe(f"{scene.session.inboxes}other")
+    await pubsub.subscribe(f"{scene.session.inboxes('')}other")
     return "other"
 
 

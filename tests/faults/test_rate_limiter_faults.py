@@ -385,7 +385,7 @@ async def take(concert: Coordinator, request: str, seconds: int, longest: int = 
         burst_us=BURST,
         longest_us=longest * SECOND,
         ticket=0,
-        inboxes=session.inboxes,
+        inboxes=session.inboxes(""),
     )
     reply: list[int] = await session.run(command)
     return reply
@@ -399,7 +399,7 @@ async def give_back(concert: Coordinator, request: str, seconds: int) -> int:
         request=f"{session.id}.{request}",
         cost_us=seconds * SECOND,
         burst_us=BURST,
-        inboxes=session.inboxes,
+        inboxes=session.inboxes(""),
     )
     reply: int = await session.run(command)
     return reply

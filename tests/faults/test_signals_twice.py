@@ -58,7 +58,7 @@ async def bench(any_concert: Coordinator) -> Bench:
     """See there."""
     session = any_concert._ref.session
     keys = any_concert.signal("deploy")._keys
-    return Bench(any_concert, keys, session.inboxes, session.new_address(), session.new_address())
+    return Bench(any_concert, keys, session.inboxes(""), session.new_address(), session.new_address())
 
 
 @pytest.mark.twice("signals/join")

@@ -35,7 +35,7 @@ class Scene:
         self.place: QueueKeys = self.keys.queue("q")
         self.worker = WorkerKeys(self.keys.claimed(WORKER))
         self.session = concert._ref.session
-        self.inboxes = self.session.inboxes
+        self.inboxes = self.session.inboxes("")
         self._namespace = concert._ref.keys.namespace
 
     async def run(self, script: str, /, **named: Any) -> Any:

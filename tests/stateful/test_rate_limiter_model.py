@@ -202,11 +202,11 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
 
         async def take(request: str, cost: int, longest: int, ticket: int) -> Any:
             terms = {"cost_us": cost, "burst_us": model.burst, "longest_us": longest}
-            return await session.run(TAKE(keys, request=request, **terms, ticket=ticket, inboxes=session.inboxes))
+            return await session.run(TAKE(keys, request=request, **terms, ticket=ticket, inboxes=session.inboxes("")))
 
         async def give_back(one: Caller) -> Any:
             terms = {"cost_us": one.cost, "burst_us": model.burst}
-            return await session.run(REFUND(keys, request=one.request, **terms, inboxes=session.inboxes))
+            return await session.run(REFUND(keys, request=one.request, **terms, inboxes=session.inboxes("")))
 
         def caller(which: int) -> Caller | None:
             return model.callers[which % len(model.callers)] if model.callers else None

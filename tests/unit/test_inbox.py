@@ -58,7 +58,7 @@ def test_table_of_kinds_names_every_script_that_publishes_to_an_inbox() -> None:
         for folder in _LUA.iterdir()
         for script in folder.iterdir()
     }
-    publish = re.compile(r"'PUBLISH', inbox")
+    publish = re.compile(r"publish\(inbox")
     assert {script for _, script, _ in rows} == {name for name, text in texts.items() if publish.search(text)}
     for kind, script, module in rows:
         assert re.search(rf"['s] {kind}\b", texts[script]), script

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from inconcert import Coordinator, InvalidName, InvalidPayload
 from inconcert._core.permit_state import PermitKeys
-from inconcert._redis.keys import Keyspace
+from inconcert._redis.keys import Keyspace, channel_subject
+from inconcert._redis.slots import slot_of
 from inconcert._rules.backoff import backoff, retry_delay
 from inconcert._rules.durations import delay, milliseconds, timeout, ttl
 from inconcert._rules.limits import whole
@@ -177,10 +178,22 @@ def test_channel_names_its_namespace_and_its_database_first(name: str, database:
     """So one rule of an ACL is for all of them, and those of two databases are never the same."""
     keys = Keyspace("shop", database)
     start = f"shop:{database}:"
-    assert keys.channel("event", name) == f"{start}event:{name}"
+    key = keys.of(PermitKeys, "event", name).holders
+    assert keys.channel(key, "event", name) == f"{start}event:{name}"
     assert keys.channels("signal", name) == f"{start}signal:{name}"
-    assert keys.inboxes == f"{start}inbox:"
-    assert keys.name_in("signal", keys.channel("signal", name)) == name
+    assert keys.inboxes(key) == f"{start}inbox:"
+    assert keys.name_in("signal", keys.channel(key, "signal", name)) == name
+
+
+@given(NAMES)
+def test_channel_on_a_cluster_lies_in_the_slot_of_its_key(name: str) -> None:
+    """Where the script runs that publishes there; and the same rule of an ACL is for it."""
+    keys = Keyspace("shop", is_sharded=True)
+    key = keys.of(PermitKeys, "event", name).holders
+    channel = keys.channel(key, "event", name)
+    assert slot_of(channel) == slot_of(key) == slot_of(keys.inboxes(key) + "session")
+    assert channel.startswith("shop:{")
+    assert channel_subject(channel) == ("event", name)
 
 
 @given(NAMES)

@@ -58,7 +58,7 @@ class Reaper:
         names = await self._session.run(CLAIMED_QUEUES(claimed=keys.claimed(worker)))
         # Each queue by itself: one of which a key is not ours does not hold up the others.
         for queues in [[keys.queue(name.decode())] for name in names] or [[]]:
-            call = _recover(self._session.inboxes, keys, worker, queues, max_crashes=MAX_CRASHES)
+            call = _recover(self._session, keys, worker, queues, max_crashes=MAX_CRASHES)
             self._session.channel.submit(call)
             try:
                 back, dead, others_are_to_be_told = await call
@@ -73,10 +73,10 @@ class Reaper:
 
 def put_all_back(session: Session, keys: ClaimKeys, worker: str, queues: list[QueueKeys]) -> None:
     """Give what a worker holds that retires back to the front of its queues, without waiting for it."""
-    session.channel.submit(_recover(session.inboxes, keys, worker, queues, max_crashes=0))
+    session.channel.submit(_recover(session, keys, worker, queues, max_crashes=0))
 
 
-def _recover(inboxes: str, keys: ClaimKeys, worker: str, queues: list[QueueKeys], *, max_crashes: int) -> Call:
+def _recover(session: Session, keys: ClaimKeys, worker: str, queues: list[QueueKeys], *, max_crashes: int) -> Call:
     command = RECOVER(
         keys,
         claimed=keys.claimed(worker),
@@ -84,7 +84,7 @@ def _recover(inboxes: str, keys: ClaimKeys, worker: str, queues: list[QueueKeys]
         worker=worker,
         max_crashes=max_crashes,
         why=f"{max_crashes} workers died with it",
-        inboxes=inboxes,
+        inboxes=session.inboxes(keys.bodies),
         names=[queue.name for queue in queues],
     )
     return Call(command, must_run=True)

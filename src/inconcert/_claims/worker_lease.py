@@ -299,7 +299,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             delay_ms=milliseconds(delay),
             reason=reason,
             name=queue.name,
-            inboxes=self._session.inboxes,
+            inboxes=self._session.inboxes(self._keys.bodies),
             worker=self.holder,
         )
         call = Nack(self, command)
@@ -311,7 +311,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         while self._ended:
             count = _how_many(self._ended)
             batch, self._ended = self._ended[:count], self._ended[count:]
-            call = Ack(self, self._session.inboxes, self._keys, batch)
+            call = Ack(self, self._session.inboxes(self._keys.bodies), self._keys, batch)
             try:
                 self._session.channel.submit(call)
             except InconcertError as error:

@@ -103,7 +103,8 @@ class PermitState(LeaseState):
     def _start_release(self) -> Call:
         self.is_released = True
         self._renewal.remove(self)
-        command = _RELEASE(self.keys, holder=self.holder, inboxes=self.session.inboxes, place=self._place)
+        inboxes = self.session.inboxes(self.keys.holders)
+        command = _RELEASE(self.keys, holder=self.holder, inboxes=inboxes, place=self._place)
         call = _Release(self, self.session, command)
         self.session.channel.submit(call)
         return call

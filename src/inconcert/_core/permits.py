@@ -291,7 +291,7 @@ def _decline(session: Session, holder: str, rest: str) -> None:
 
 
 def _release(session: Session, keys: PermitKeys, holder: str, place: str) -> None:
-    command = _RELEASE(keys, holder=holder, inboxes=session.inboxes, place=place)
+    command = _RELEASE(keys, holder=holder, inboxes=session.inboxes(keys.holders), place=place)
     session.channel.submit(ReleaseCall(session.lines, command))
 
 
@@ -303,5 +303,5 @@ def _ask(session: Session, keys: PermitKeys, holder: str, terms: _Terms, ticket:
         ttl_ms=terms.ttl_ms,
         handoff_ms=terms.handoff_ms,
         ticket=ticket,
-        inboxes=session.inboxes,
+        inboxes=session.inboxes(keys.holders),
     )

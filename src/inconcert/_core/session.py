@@ -30,7 +30,6 @@ class Session:
 
     Attributes:
         id: Tells this opening from all others, in any process.
-        inboxes: What the channel of each session's inbox begins with; its id follows.
         server: Which server, without secrets, as log lines name it.
         pool: Where connections come from, for those that need one of their own.
         timeout: How long a call may take, reconnecting included, in seconds.
@@ -46,15 +45,15 @@ class Session:
     def __init__(self, pool: Pool, keys: Keyspace, key_ring: KeyRing, *, server: str, timeout: float) -> None:
         self.id = secrets.token_hex(8)
         self.loop = asyncio.get_running_loop()
-        self.inboxes = keys.inboxes
+        self._keys = keys
         self.server = server
         self.pool = pool
         self.timeout = timeout
-        self.inbox = Inbox(pool, keys.inboxes + self.id, timeout=timeout / 2)
+        [self._bell] = keys.parts("session", self.id, "bell")
+        self._nowhere = keys.channel(self._bell, "session", self.id)
+        self.inbox = Inbox(pool, keys.inboxes(self._bell) + self.id, timeout=timeout / 2)
         self.broadcasts = PubSub(pool, timeout=timeout / 2, purpose="broadcasts")
         self.channel = Channel(pool, timeout=timeout, reconnected=self._server_was_lost)
-        [self._bell] = keys.parts("session", self.id, "bell")
-        self._nowhere = keys.channel("session", self.id)
         self.bells = Bells(pool, self.channel, self._bell, timeout=timeout / 2)
         self.renewal = Renewal()
         self.lines = Lines(self.inbox)
@@ -96,6 +95,10 @@ class Session:
         """
         number = str(next(self._numbers))
         return f"{self.id}.{len(number):x}{number}"
+
+    def inboxes(self, key: str) -> str:
+        """Prefix of the inbox channel of every process, to which scripts on this key publish."""
+        return self._keys.inboxes(key)
 
     async def run(self, command: Command) -> Reply:
         """Run a script and wait for its reply.

@@ -7,7 +7,8 @@ must share a slot with others have keys `{namespace:group}:kind:name:part`.
 
 A channel is `namespace:database:kind:name`.  The server's channels do not belong to a database, but a namespace must
 be separate in each, so the name includes the number.  The object's name comes last, so that a user's glob for names
-also works for channels.
+also works for channels.  On a cluster, which has one database, a hash tag stands in place of its number: a sharded
+channel must lie in the slot of the key that it is about, because the script that publishes runs there.
 
 So `{namespace:*` matches all keys and `namespace:*` all channels: two ACL rules.
 """
@@ -16,6 +17,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar, cast
 
+from inconcert._redis.slots import slot_of, tag_of
 from inconcert._rules.names import check_name, check_namespace
 
 __all__ = ["Keyspace", "Subject", "channel_subject", "subject"]
@@ -34,7 +36,7 @@ _KEYS = [
         r"\{[^:{}]+:(?P<kind>\w+):(?P<name>.*)\}:[^{}]*",
     )
 ]
-_CHANNEL = re.compile(r"[^:]+:\d+:(?P<kind>\w+):(?P<name>.*)", re.DOTALL)
+_CHANNEL = re.compile(r"[^:]+:(?:\d+|\{\w+\}):(?P<kind>\w+):(?P<name>.*)", re.DOTALL)
 _OF_THE_PROCESS = {"session", "inbox"}
 _KINDS = {"periodic": "periodic function", "quorum": "quorum lock", "rate_limiter": "rate limiter"}
 _KINDS_OF_TASKS = {"queue": "task queue", "bell": "task queue", "result": "job"}
@@ -46,13 +48,15 @@ class Keyspace:
     Args:
         namespace: Prefix of all keys: 1 to 64 characters without space, colon or braces.
         database: The number of the server's database.
+        is_sharded: Whether the server is a cluster, whose channels are sharded.
     """
 
-    __slots__ = ("database", "namespace")
+    __slots__ = ("database", "is_sharded", "namespace")
 
-    def __init__(self, namespace: str, database: int = 0) -> None:
+    def __init__(self, namespace: str, database: int = 0, *, is_sharded: bool = False) -> None:
         self.namespace = check_namespace(namespace)
         self.database = database
+        self.is_sharded = is_sharded
 
     def of(self, bundle: type[KeysT], kind: str, name: str) -> KeysT:
         """The keys of the object `name`, all in one slot: a named tuple with a field for each part.
@@ -88,34 +92,39 @@ class Keyspace:
         """The keys of the object that `key` belongs to."""
         return _filled(bundle, key[: key.rindex(":") + 1])
 
-    @property
-    def inboxes(self) -> str:
-        """Prefix of every process's inbox channel; the session id follows."""
-        return self.channels_begin("inbox")
+    def inboxes(self, key: str) -> str:
+        """Prefix of the inbox channel of every process, to which scripts on this key publish; its session follows."""
+        return self.channels_beside(key, "inbox")
 
-    def channel(self, kind: str, name: str) -> str:
-        """The channel on which listeners to the object `name` are notified.
+    def channel(self, key: str, kind: str, name: str) -> str:
+        """The channel on which listeners to the object `name`, which has this key, are notified.
 
         Raises:
             InvalidName: `name` is empty, too long or not a valid string.
         """
-        return self.channels_begin(kind) + check_name(kind, name)
+        return self.channels_beside(key, kind) + check_name(kind, name)
 
-    def channels_begin(self, kind: str) -> str:
-        """Prefix of the channels of all objects of a kind; the name follows."""
-        return f"{self.namespace}:{self.database}:{kind}:"
+    def channels_beside(self, key: str, kind: str) -> str:
+        """Prefix of the channels of objects of a kind to which scripts on this key publish; the name follows."""
+        where = f"{{{tag_of(slot_of(key))}}}" if self.is_sharded else self.database
+        return f"{self.namespace}:{where}:{kind}:"
+
+    def plain_channel(self, kind: str, name: str) -> str:
+        """The channel of the object `name` that patterns match: on one server, its only one."""
+        return f"{self.namespace}:{self.database}:{kind}:{name}"
 
     def channels(self, kind: str, pattern: str) -> str:
-        """The glob for the channels of all objects whose names match `pattern`.
+        """The glob for the plain channels of all objects whose names match `pattern`.
 
         Raises:
             InvalidName: `pattern` is empty, too long or not a valid string.
         """
-        return _SPECIAL_IN_A_GLOB.sub(_escape, self.channels_begin(kind)) + check_name(f"pattern of {kind}", pattern)
+        prefix = _SPECIAL_IN_A_GLOB.sub(_escape, self.plain_channel(kind, ""))
+        return prefix + check_name(f"pattern of {kind}", pattern)
 
     def name_in(self, kind: str, channel: str) -> str:
-        """The name of the object whose channel this is."""
-        return channel.removeprefix(self.channels_begin(kind))
+        """The name of the object whose plain channel this is."""
+        return channel.removeprefix(self.plain_channel(kind, ""))
 
     def _tag(self, kind: str, name: str) -> str:
         return f"{{{self.namespace}:{kind}:{check_name(kind, name)}}}:"

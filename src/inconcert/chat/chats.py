@@ -124,7 +124,7 @@ class Chats:
             max_age_ms=max_age_ms,
             history=history,
             body=body,
-            listeners=self._keys.user_channels,
+            listeners=self._keys.users_channels(chat_id),
             users=users,
         )
         await self._ref.session.run(command)
@@ -390,7 +390,7 @@ class Chats:
             user=user,
             request=session.new_address(),
             by=by,
-            channel=self._keys.user_channel(user),
+            channel=self._keys.user_channel(user, chat_id),
         )
         _check(await session.run(command), chat_id)
 

@@ -81,16 +81,19 @@ class ChatKeyspace:
 
     def chat_channel(self, chat_id: str) -> str:
         """The channel that announces new messages of a chat."""
-        return self._keys.channel("chat", chat_id)
+        return self._keys.channel(self.chat(chat_id).heads, "chat", chat_id)
 
-    def user_channel(self, user: str) -> str:
-        """The channel that announces that the user's list of chats has changed."""
-        return self._keys.channel("user", user)
+    def user_channel(self, user: str, chat_id: str) -> str:
+        """The channel that announces that the user's list of chats that has this chat has changed."""
+        return self.users_channels(chat_id) + user
 
-    @property
-    def user_channels(self) -> str:
-        """What the channels of users begin with; the user follows."""
-        return self._keys.channels_begin("user")
+    def user_channels(self, user: str) -> set[str]:
+        """The channels that announce changes of all lists of the user's chats: on one server it is one channel."""
+        return {self._keys.channel(keys.heads, "user", user) for keys in self.user_lists(user)}
+
+    def users_channels(self, chat_id: str) -> str:
+        """What the channels begin with that announce changes of users' lists that have this chat; the user follows."""
+        return self._keys.channels_beside(self.chat(chat_id).heads, "user")
 
 
 def _group(chat_id: str) -> str:

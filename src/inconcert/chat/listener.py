@@ -36,7 +36,7 @@ class Listener:
         self._session = session
         self._keys = keys
         self._user = user
-        self._own_channel = keys.user_channel(user)
+        self._own_channels = keys.user_channels(user)
         self._channels: dict[str, str] = {}  # subscribed channel -> which chat
         self._at: dict[str, int] = {}  # chat -> the last message that was read, or handed out here
         self._stale: dict[str, None] = {}  # chats to look at, in the order of the hints
@@ -46,11 +46,12 @@ class Listener:
         self._end: InconcertError | None = None
 
     async def __aenter__(self) -> Self:
-        await self._session.broadcasts.listen(self._own_channel, self)
+        for channel in self._own_channels:
+            await self._session.broadcasts.listen(channel, self)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        for channel in (self._own_channel, *self._channels):
+        for channel in (*self._own_channels, *self._channels):
             self._session.broadcasts.forget(channel, self)
 
     async def next(self) -> Batch:
@@ -78,7 +79,7 @@ class Listener:
     def on_message(self, channel: str, text: bytes) -> None:
         """A chat has a new message, or the user's list has changed: the channel says which."""
         del text
-        if channel == self._own_channel:
+        if channel in self._own_channels:
             self._must_list = True
         else:
             self._stale[self._channels[channel]] = None

@@ -94,7 +94,7 @@ class Election(Permits[Term]):
         face = partial(_term, candidate)
         super().__init__(ref, kind, name, limit=1, ttl=ttl, timeout=timeout, face=face)
         self._record = ref.keys.of(_Keys, kind, name).record
-        self._changes = ref.keys.channel(kind, name)
+        self._changes = ref.keys.channel(self._record, kind, name)
         self._candidate = None if candidate is None else check_name("candidate", candidate)
         self._terms_here: WeakSet[TermState] = WeakSet()
 

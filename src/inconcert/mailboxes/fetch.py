@@ -223,7 +223,7 @@ def _ask(session: Session, keys: MailboxKeys, address: str, terms: tuple[int, in
         limit=limit,
         ttl_ms=ttl_ms,
         max_age_ms=max_age_ms,
-        inboxes=session.inboxes,
+        inboxes=session.inboxes(keys.waiters),
     )
 
 
@@ -234,5 +234,5 @@ def _leave(session: Session, address: str, rest: str) -> None:
 
 
 def _withdraw(session: Session, keys: MailboxKeys, address: str, *, puts_back: bool) -> None:
-    command = _WITHDRAW(keys, address=address, inboxes=session.inboxes, puts_back=int(puts_back))
+    command = _WITHDRAW(keys, address=address, inboxes=session.inboxes(keys.waiters), puts_back=int(puts_back))
     session.channel.submit(Call(command, must_run=True))

@@ -222,7 +222,7 @@ class Mailbox:
             request=session.new_address(),
             max_messages=self._max_messages,
             max_age_ms=self._max_age_ms,
-            inboxes=session.inboxes,
+            inboxes=session.inboxes(self._keys.messages),
             bodies=bodies,
         )
         while await session.run(command):

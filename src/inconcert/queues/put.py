@@ -135,7 +135,7 @@ class Put(InboxReceiver):
             delay_ms=self._delay_ms,
             maxsize=-1 if self._maxsize is None else self._maxsize,
             waits=int(waits),
-            inboxes=self._session.inboxes,
+            inboxes=self._session.inboxes(self._keys.only.queue),
             items=self._items,
         )
         answer: int = await self._session.run(command)
@@ -158,7 +158,7 @@ class _Leave(Call):
     __slots__ = ("_address", "_session")
 
     def __init__(self, session: Session, line: str, address: str) -> None:
-        command = LEAVE(Keyspace.beside(LineKeys, line), address=address, inboxes=session.inboxes)
+        command = LEAVE(Keyspace.beside(LineKeys, line), address=address, inboxes=session.inboxes(line))
         super().__init__(command, must_run=True)
         self._session = session
         self._address = address

@@ -257,7 +257,7 @@ class Queue:
         keys, session = self._keys, self._ref.session
         total = 0
         while True:
-            command = PURGE_READY(keys, keys.only, inboxes=session.inboxes, request=session.new_address())
+            command = PURGE_READY(keys, keys.only, inboxes=session.inboxes(keys.bodies), request=session.new_address())
             dropped: int = await session.run(command)
             total += dropped
             if dropped < _MOST:

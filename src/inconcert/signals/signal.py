@@ -50,7 +50,9 @@ class Signal:
         self.name = name
         self._ref = ref
         self._keys = ref.keys.of(SignalKeys, "signal", name)
-        self._channel = ref.keys.channel("signal", name)
+        self._channel = ref.keys.channel(self._keys.waiters, "signal", name)
+        plain = ref.keys.plain_channel("signal", name)
+        self._plain = plain if plain != self._channel else ""
 
     def __repr__(self) -> str:
         return f"<Signal {self.name!r}>"
@@ -108,7 +110,8 @@ class Signal:
         """
         text = encode(f"a broadcast of signal {self.name!r}", payload)
         session = self._ref.session
-        command = _BROADCAST(self._keys, request=session.new_address(), payload=text, channel=self._channel)
+        request = session.new_address()
+        command = _BROADCAST(self._keys, request=request, payload=text, channel=self._channel, plain=self._plain)
         reached: int = await session.run(command)
         return reached
 
@@ -130,9 +133,10 @@ class Signal:
         """
         text = encode(f"a notification of signal {self.name!r}", payload)
         session = self._ref.session
+        inboxes = session.inboxes(self._keys.waiters)
         answer, request = _CALL_AGAIN, session.new_address()
         while answer == _CALL_AGAIN:
-            answer = await session.run(_NOTIFY(self._keys, request=request, payload=text, inboxes=session.inboxes))
+            answer = await session.run(_NOTIFY(self._keys, request=request, payload=text, inboxes=inboxes))
         return bool(answer)
 
     def _waiter(self) -> Waiter:

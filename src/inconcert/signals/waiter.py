@@ -222,7 +222,7 @@ class _LeaveCall(Call):
     __slots__ = ("_address", "_hands_on", "_keys", "_session")
 
     def __init__(self, session: Session, keys: SignalKeys, address: str, *, hands_on: bool) -> None:
-        command = _LEAVE(keys, address=address, hands_on=int(hands_on), inboxes=session.inboxes)
+        command = _LEAVE(keys, address=address, hands_on=int(hands_on), inboxes=session.inboxes(keys.waiters))
         super().__init__(command, must_run=True)
         self._session = session
         self._keys = keys
@@ -241,7 +241,7 @@ class _HandOnCall(Call):
     __slots__ = ("_keys", "_payload", "_request", "_session")
 
     def __init__(self, session: Session, keys: SignalKeys, request: str, payload: Argument) -> None:
-        command = _NOTIFY(keys, request=request, payload=payload, inboxes=session.inboxes)
+        command = _NOTIFY(keys, request=request, payload=payload, inboxes=session.inboxes(keys.waiters))
         super().__init__(command, must_run=True)
         self._session = session
         self._keys = keys

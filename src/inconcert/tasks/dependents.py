@@ -30,7 +30,7 @@ async def pass_on(session: Session, keys: JobKeys) -> None:
     while found or left > stuck:
         queues = [keys.queue(name) for name in names]
         parts = [key for queue in queues for key in (queue.queue, queue.bell, queue.delayed)]
-        command = RESOLVE_DEPENDENTS(keys, queues=parts, inboxes=session.inboxes, names=names)
+        command = RESOLVE_DEPENDENTS(keys, queues=parts, inboxes=session.inboxes(keys.news), names=names)
         left, more_stuck, *found = await session.run(command)
         stuck += more_stuck
         names += [name.decode() for name in found]

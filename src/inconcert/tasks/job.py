@@ -241,7 +241,7 @@ class Job(Generic[R_co]):
             result=keys.result(self.id),
             id=self.id,
             ttl_ms=milliseconds(CANCELLED_TTL),
-            inboxes=session.inboxes,
+            inboxes=session.inboxes(keys.bodies),
             request=session.new_address(),
         )
         answer: int = await session.run(command)

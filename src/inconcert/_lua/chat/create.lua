@@ -20,6 +20,7 @@
 -- @include server_time
 -- @include recall
 -- @include remember
+-- @include publish
 local members, state, messages, heads, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local chat, max_messages, max_age_ms, history = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local body, listeners, sender = ARGV[5], ARGV[6], ARGV[7]
@@ -27,7 +28,7 @@ if redis.call('EXISTS', members) == 1 or recall(recent, older, chat) then
   return 1
 end
 for i = 7, #ARGV do  -- hints, which do no harm if nothing comes of them; a user who may not give them changes nothing
-  redis.call('PUBLISH', listeners .. ARGV[i], chat)
+  publish(listeners .. ARGV[i], chat)
 end
 redis.call('SADD', heads, chat .. ' 1')  -- a full server refuses here, before anything is changed
 for i = 7, #KEYS do

@@ -16,6 +16,7 @@
 -- @include not_a_member
 -- @include recall
 -- @include remember
+-- @include publish
 local members, state, chats, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local chat, user, request, by, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 if recall(recent, older, request) then
@@ -31,7 +32,7 @@ end
 redis.call('SISMEMBER', chats, chat)  -- a key that is not a set fails here, before anything is changed
 if not redis.call('ZSCORE', members, user) then
   -- First what may be refused, before anything is changed: by a user's rights, and by a full server.
-  redis.call('PUBLISH', channel, chat)  -- a hint, which does no harm if nothing comes of it
+  publish(channel, chat)  -- a hint, which does no harm if nothing comes of it
   redis.call('ZADD', members, last, user)
   redis.call('SADD', chats, chat .. ' ' .. last)
   redis.call('HSET', state, '^' .. user, last)

@@ -19,6 +19,7 @@
 -- @include recall
 -- @include remember
 -- @include drop_read
+-- @include publish
 local members, state, messages, heads, chats = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local recent, older = KEYS[6], KEYS[7]
 local chat, user, request, by, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -32,7 +33,7 @@ local position = redis.call('ZSCORE', members, user)
 if not position then
   return not_a_member(members, user)
 end
-redis.call('PUBLISH', channel, chat)  -- before anything is changed: a user's rights may not allow it
+publish(channel, chat)  -- before anything is changed: a user's rights may not allow it
 -- First what frees memory: after it a full server lets the rest pass.
 redis.call('ZREM', members, user)
 redis.call('SREM', chats, chat .. ' ' .. position)

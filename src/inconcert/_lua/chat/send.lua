@@ -19,6 +19,7 @@
 -- @include recall
 -- @include remember
 -- @include drop_old
+-- @include publish
 local members, state, messages, heads = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local recent, older = KEYS[5], KEYS[6]
 local chat, sender, request, body, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -36,7 +37,7 @@ local id = string.format('%.0f', last + 1)
 local now_ms = math.max(math.floor(server_time() / 1000), tonumber(last_at))  -- the server's clock may have been set back
 local at = string.format('%.0f', now_ms)
 -- First what may be refused, before anything is changed: by a user's rights, and by a full server.
-redis.call('PUBLISH', channel, chat)  -- a hint, which does no harm if nothing comes of it
+publish(channel, chat)  -- a hint, which does no harm if nothing comes of it
 redis.call('SADD', heads, chat .. ' ' .. id)
 local length = redis.call('RPUSH', messages, at .. '\n' .. body .. '\n' .. sender)
 redis.call('SREM', heads, chat .. ' ' .. last)

@@ -12,6 +12,7 @@
 -- COST     O(log N + W), N holders, W processes that watch
 -- @include server_time
 -- @include keep_lease
+-- @include publish
 local holders, record = KEYS[1], KEYS[2]
 local holder, ttl_ms, number, candidate, changes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local now_us = server_time()
@@ -26,5 +27,5 @@ if proclaimed and string.match(proclaimed, '^%S+') == holder then
 end
 proclaimed = holder .. ' ' .. number .. string.format(' %.0f ', now_ms) .. candidate
 redis.call('SET', record, proclaimed, 'PX', ttl_ms)
-redis.call('PUBLISH', changes, string.format('%.0f %.0f ', now_us, ttl_ms) .. proclaimed)
+publish(changes, string.format('%.0f %.0f ', now_us, ttl_ms) .. proclaimed)
 return 1

@@ -8,6 +8,7 @@
 -- TWICE    0, and nothing is changed
 -- COST     O(log N + W), N holders, W processes that watch
 -- @include server_time
+-- @include publish
 local holders, record = KEYS[1], KEYS[2]
 local holder, changes = ARGV[1], ARGV[2]
 local proclaimed = redis.call('GET', record)
@@ -17,6 +18,6 @@ end
 redis.call('DEL', record)
 local now_us = server_time()
 if redis.call('ZCOUNT', holders, '(' .. math.floor(now_us / 1000), '+inf') == 0 then
-  redis.call('PUBLISH', changes, string.format('%.0f 0 ', now_us))
+  publish(changes, string.format('%.0f 0 ', now_us))
 end
 return 1

@@ -12,6 +12,7 @@
 -- @include server_time
 -- @include recall
 -- @include remember
+-- @include publish
 local flag, recent, older = KEYS[1], KEYS[2], KEYS[3]
 local request, ttl_ms, changes = ARGV[1], ARGV[2], ARGV[3]
 if recall(recent, older, request) then
@@ -21,6 +22,6 @@ local was_set = redis.call('EXISTS', flag) == 1
 redis.call('SET', flag, 1, 'PX', ttl_ms)
 remember(recent, older, request, 1)
 if not was_set then  -- else nobody is kept waiting
-  redis.call('PUBLISH', changes, string.format('%.0f', server_time()))
+  publish(changes, string.format('%.0f', server_time()))
 end
 return 1

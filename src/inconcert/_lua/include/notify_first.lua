@@ -4,6 +4,8 @@
 -- Drops at most 100 dead waiters.
 -- Returns 1 if it was handed over, 0 if the line is empty, -1 for "call again".
 -- @include remember
+-- @include is_listening
+-- @include publish
 local function notify_first(waiters, handed, earlier, inboxes, payload)
   for _ = 1, 100 do
     local address = redis.call('ZPOPMIN', waiters)[1]
@@ -11,9 +13,9 @@ local function notify_first(waiters, handed, earlier, inboxes, payload)
       return 0
     end
     local inbox = inboxes .. string.match(address, '^(.*)%.')
-    if redis.call('PUBSUB', 'NUMSUB', inbox)[2] > 0 then
+    if is_listening(inbox) then
       remember(handed, earlier, address, payload)
-      redis.call('PUBLISH', inbox, address .. ' signal ' .. payload .. '\n' .. waiters)
+      publish(inbox, address .. ' signal ' .. payload .. '\n' .. waiters)
       return 1
     end
   end

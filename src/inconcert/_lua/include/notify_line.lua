@@ -5,6 +5,8 @@
 -- Handles the first 100 in line, and up to 900 more while all are of one process, which may be stopped, or gone;
 -- returns 1, for "call again", if all were dropped.
 -- @include next_recheck
+-- @include is_listening
+-- @include publish
 local function notify_line(unread, claims, waiters, inboxes, now_ms)
   local ms, next_ms = 0, 2000
   if redis.call('EXISTS', unread) == 0 then
@@ -21,9 +23,9 @@ local function notify_line(unread, claims, waiters, inboxes, now_ms)
     for _, address in ipairs(line) do
       local session = string.match(address, '^(.*)%.')
       if listens[session] == nil then
-        listens[session] = redis.call('PUBSUB', 'NUMSUB', inboxes .. session)[2] > 0
+        listens[session] = is_listening(inboxes .. session)
         if listens[session] then
-          redis.call('PUBLISH', inboxes .. session, address .. ' mailbox ' .. string.format('%.0f ', ms) .. waiters)
+          publish(inboxes .. session, address .. ' mailbox ' .. string.format('%.0f ', ms) .. waiters)
           ms, told = next_ms, told + 1
         end
       end

@@ -1,5 +1,6 @@
 -- Notifies waiters for the end of a job: publishes 'ADDRESS ended' to the inbox of each process that has one.
 -- Returns whether there are any.
+-- @include publish
 local function notify_watchers(watchers, inboxes, id)
   local is_watched = false
   repeat
@@ -7,7 +8,7 @@ local function notify_watchers(watchers, inboxes, id)
     for _, pair in ipairs(pairs_told) do
       local address = string.sub(pair, #id + 2)
       redis.call('ZREM', watchers, pair)
-      redis.call('PUBLISH', inboxes .. string.match(address, '^[^.]*'), address .. ' ended')
+      publish(inboxes .. string.match(address, '^[^.]*'), address .. ' ended')
       is_watched = true
     end
   until #pairs_told < 1000

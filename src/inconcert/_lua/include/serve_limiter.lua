@@ -2,6 +2,8 @@
 -- whose session is gone; and tells the new first waiter (`led` was first before) when to ask. `asker` learns it from the
 -- reply. Returns the limiter's end, what the line wants in total, and its first waiter.
 -- @include remember
+-- @include is_listening
+-- @include publish
 local function serve_limiter(line, recent, older, inboxes, asker, led, end_us, queued_us, now_us)
   local listens = {[string.match(asker, '^(.*)%.')] = true}
   for served = 0, 100 do
@@ -11,14 +13,14 @@ local function serve_limiter(line, recent, older, inboxes, asker, led, end_us, q
     end
     local request, session, cost_us, burst_us = string.match(place, '^((.*)%.%d+) (%d+) (%d+)$')
     if listens[session] == nil then
-      listens[session] = redis.call('PUBSUB', 'NUMSUB', inboxes .. session)[2] > 0
+      listens[session] = is_listening(inboxes .. session)
     end
     if listens[session] then
       local later_us = math.max(end_us, now_us) + cost_us
       local wait_us = math.max(0, later_us - burst_us - now_us)
       local is_granted = wait_us <= 5000 and served < 100
       if request ~= asker and (is_granted or place ~= led) then
-        redis.call('PUBLISH', inboxes .. session, string.format('%s limiter %d %.0f %s %s %s',
+        publish(inboxes .. session, string.format('%s limiter %d %.0f %s %s %s',
           request, is_granted and 1 or 0, wait_us, cost_us, burst_us, line))
       end
       if not is_granted then

@@ -12,6 +12,8 @@
 -- @include has_room
 -- @include next_token
 -- @include extend_ttl
+-- @include is_listening
+-- @include publish
 local function serve_line(holders, waiters, fence, inboxes, home, now_us)
   local now_ms = math.floor(now_us / 1000)
   local answer, is_news = {1}, false
@@ -21,7 +23,7 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
     if place then
       terms, limit, lease_ms, ttl_ms, holder, session = string.match(place, '^((%d+):(%d+):(%d+)) ((.*)%.[^.]*)$')
       -- Checked before publishing: a message also reaches listeners on a replica, which do not count.
-      listens = session == home or redis.call('PUBSUB', 'NUMSUB', inboxes .. session)[2] > 0
+      listens = session == home or is_listening(inboxes .. session)
     end
     local may_enter = listens and has_room(holders, tonumber(limit))
     if place and not listens then
@@ -41,7 +43,7 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
       if session == home then
         answer[#answer + 1] = grant
       else
-        redis.call('PUBLISH', inboxes .. session, grant)
+        publish(inboxes .. session, grant)
       end
     else
       local look_at = may_enter and now_ms or redis.call('ZRANGE', holders, 0, 0, 'WITHSCORES')[2]
@@ -51,7 +53,7 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
       end
       if is_news and place and session ~= home then
         local told = string.format(' permit 0 %.0f 0 ', look_at) .. terms .. ' ' .. holders
-        redis.call('PUBLISH', inboxes .. session, holder .. told)
+        publish(inboxes .. session, holder .. told)
       end
       return answer
     end

@@ -13,6 +13,7 @@
 -- @include extend_ttl
 -- @include recall
 -- @include remember
+-- @include publish
 local counted, recent, older = KEYS[1], KEYS[2], KEYS[3]
 local request, n, ttl_ms, changes = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local answer = recall(recent, older, request)
@@ -22,5 +23,5 @@ end
 answer = redis.call('INCRBY', counted, n)
 extend_ttl(counted, ttl_ms)
 remember(recent, older, request, answer)
-redis.call('PUBLISH', changes, answer)
+publish(changes, answer)
 return answer

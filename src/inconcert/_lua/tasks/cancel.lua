@@ -27,6 +27,7 @@
 -- @include notify_watchers
 -- @include note_end
 -- @include count_waiting
+-- @include publish
 local bodies, states, dead, failures, crashes, watchers, delayed, result =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local parents, children, outcomes, news, waiting = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
@@ -44,7 +45,7 @@ local function cancel()
   local state, about = string.match(redis.call('HGET', states, id) or '', '^(%S+) (.*)$')
   if (state == 'running' or state == 'cancelling') and about ~= '' then
     redis.call('HSET', states, id, 'cancelling ' .. about)
-    redis.call('PUBLISH', inboxes .. string.match(about, '^(.*)%.'), about .. ' cancelled ' .. id)
+    publish(inboxes .. string.match(about, '^(.*)%.'), about .. ' cancelled ' .. id)
     return 0
   end
   if state == 'waiting' then
