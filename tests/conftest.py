@@ -26,7 +26,8 @@ PERMANENT = re.compile(
     r":tasks}:|:queue:.*}:(bodies|queue|delayed|states|workers|claimed:.*|failures|crashes|dead|reasons)$"
     r"|:chats:\d}:(heads|user:.*:chats|chat:.*:(members|state|messages))$"
     r"|:mailbox:.*}:(messages|unread|claims|claimed|dropped)$"
-    r"|:index:.*}:(documents|words|postings|ranks|scores|sorted)$",
+    r"|:index:.*}:(documents|words|postings|ranks|scores|sorted)$"
+    r"|:namespace}:layout$",
     re.DOTALL,
 )
 

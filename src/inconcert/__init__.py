@@ -36,6 +36,7 @@ from inconcert.errors import (
     QuorumNotReached,
     Unavailable,
     UnknownTask,
+    WrongLayout,
     WrongState,
 )
 from inconcert.event import Event
@@ -142,6 +143,7 @@ __all__ = [
     "UnknownTask",
     "WriteLease",
     "WriteLock",
+    "WrongLayout",
     "WrongState",
     "__version__",
     "current_job",

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Literal, Self, TypedDict, TypeVar, Unpack
 
 from inconcert._claims.consumer import Guarantee
+from inconcert._core.layout import CHAT_GROUPS, Layout
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.clients import Client
@@ -50,6 +51,7 @@ class CoordinatorOptions(TypedDict, total=False):
 
     namespace: str
     timeout: Seconds
+    chat_groups: int
     signing_keys: SigningKeys | None
     accept_unsigned: bool
 
@@ -77,13 +79,15 @@ class Coordinator(TaskCoordinator):
         namespace: Prefix of all keys, 1 to 64 characters without space, colon or braces. Processes that coordinate
             with each other use the same one.
         timeout: How long a call may take, reconnecting included, in seconds. Waiting in line does not count.
+        chat_groups: Over how many slots of a cluster chats are spread, 1 to 1,024. A namespace keeps the number with
+            which it was first opened.
         signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs and items, all verify them; a job or item
             not signed with one of them is dead-lettered, unread. None: nothing is signed or verified.
         accept_unsigned: Whether unsigned jobs and items are accepted although there are keys: while signing is being
             introduced.
 
     Raises:
-        ValueError: `url` is not a valid server URL, `timeout` is out of range, or a signing key is invalid.
+        ValueError: `url` is not a valid server URL, a number is out of range, or a signing key is invalid.
         InvalidName: `namespace` is invalid.
     """
 
@@ -93,17 +97,19 @@ class Coordinator(TaskCoordinator):
         *,
         namespace: str = "inconcert",
         timeout: Seconds = 10.0,  # time for a lost connection to be noticed and replaced, and the call to be sent again
+        chat_groups: int = CHAT_GROUPS,
         signing_keys: SigningKeys | None = None,
         accept_unsigned: bool = False,
     ) -> None:
         self._key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
         self._timeout = _call_timeout(timeout)
+        self._layout = Layout(chat_groups=chat_groups).checked()
         self._source = UrlSource(url) if isinstance(url, str) else url
         super().__init__(SessionRef(Keyspace(namespace, self._source.database)))
         self._client: Client | None = None
         self._state: Literal["closed", "opening", "open", "closing"] = "closed"
         self._process = 0  # the one in which it was opened last
-        self._chat = Chats(self._ref)
+        self._chat = Chats(self._ref, self._layout.chat_groups)
         self._getters = Getters(self._ref)
         self._timetable = Timetable(self._ref)
 
@@ -178,7 +184,7 @@ class Coordinator(TaskCoordinator):
             self._client = await self._source.open(timeout=self._timeout / 2)
             pool = self._client.connection_pool
             server = self.url or "of a client of its own"
-            session = Session(pool, self._ref.keys, self._key_ring, server=server, timeout=self._timeout)
+            session = Session(pool, self._ref.keys, self._key_ring, self._layout, server=server, timeout=self._timeout)
             await session.open()
         except BaseException:
             await run_shielded(self._close(None))

@@ -6,6 +6,7 @@
     ├── OutcomeUnknown        sent, and no reply came
     │   └── QuorumNotReached      by a majority of several servers
     ├── WrongState            not executed: a key holds something that is not ours
+    ├── WrongLayout           not executed: also a ValueError
     ├── InvalidName           not executed: also a ValueError
     ├── InvalidPayload        not executed: also a ValueError
     ├── AcquireTimeout        not executed: also a TimeoutError
@@ -52,6 +53,7 @@ __all__ = [
     "QuorumNotReached",
     "Unavailable",
     "UnknownTask",
+    "WrongLayout",
     "WrongState",
 ]
 
@@ -136,6 +138,27 @@ class WrongState(_OfCall):
         kind: What it was called on, such as `lock`.
         name: Which one; None where a namespace has only one, such as its `tasks`.
     """
+
+
+class WrongLayout(InconcertError, ValueError):
+    """A namespace was opened with another number of partitions or chat groups than it has; nothing was executed.
+
+    Attributes:
+        namespace: Which one.
+        parameter: `partitions` or `chat_groups`.
+        given: The number with which it was opened.
+        recorded: The number that it has.
+    """
+
+    def __init__(self, namespace: str, parameter: str, given: int, recorded: int) -> None:
+        super().__init__(
+            f"namespace {namespace!r} has {parameter}={recorded}, and was opened with {parameter}={given}; give "
+            f"{parameter}={recorded}, or another namespace"
+        )
+        self.namespace = namespace
+        self.parameter = parameter
+        self.given = given
+        self.recorded = recorded
 
 
 class InvalidName(InconcertError, ValueError):

@@ -55,12 +55,12 @@ async def bodies(chat: Chats, user: str, **options: Any) -> list[JSON]:
 async def keys_of(concert: Coordinator, pattern: str) -> list[str]:
     """The keys of the test's namespace that match."""
     client: Any = raw(concert)
-    return sorted([key.decode() async for key in client.scan_iter(f"*{concert._ref.keys.namespace}:{pattern}")])
+    return sorted([key.decode() async for key in client.scan_iter(f"{{{concert._ref.keys.namespace}:{pattern}")])
 
 
 async def kept(concert: Coordinator) -> list[str]:
     """All keys of the test's namespace, but for those that remember requests for two minutes."""
-    return [key for key in await keys_of(concert, "*") if not key.endswith((":recent", ":older"))]
+    return [key for key in await keys_of(concert, "chats:*") if not key.endswith((":recent", ":older"))]
 
 
 async def key_of(concert: Coordinator, chat_id: str, part: str) -> str:

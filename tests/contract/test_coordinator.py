@@ -11,7 +11,7 @@ import pytest
 import redis.asyncio
 from fakeredis.aioredis import FakeRedis
 
-from inconcert import Coordinator, CoordinatorOptions, InvalidName, NotConnected, Unavailable
+from inconcert import Coordinator, CoordinatorOptions, InvalidName, NotConnected, Unavailable, WrongLayout
 from tests.support.raw import new_client, raw
 from tests.support.servers import RealServer, free_port
 
@@ -25,7 +25,7 @@ async def test_from_env_prefers_the_url_of_its_own(
     monkeypatch.setenv("INCONCERT_NAMESPACE", namespace)
 
     async with Coordinator.from_env() as concert, concert.lock("a"):
-        keys = [key async for key in raw(concert).scan_iter(match=f"*{namespace}*")]
+        keys = [key async for key in raw(concert).scan_iter(match=f"*{namespace}:lock:a*")]
 
     assert keys
 
@@ -178,3 +178,28 @@ async def test_embedded_server_is_reached_by_others_through_its_url(namespace: s
     with pytest.raises(Unavailable):
         async with Coordinator(url, timeout=1):
             pass
+
+
+# How a namespace is divided.
+
+
+async def test_another_number_than_the_namespace_has_is_refused_with_both(server: RealServer, namespace: str) -> None:
+    """The first who opened it has settled it, also for later processes; nothing stays open."""
+    async with Coordinator(server.url, namespace=namespace, chat_groups=2) as first:
+        await first.chat.create("ann", ["bob"], "hello")
+        other = Coordinator(server.url, namespace=namespace)
+        with pytest.raises(WrongLayout, match="has chat_groups=2, and was opened with chat_groups=4") as refused:
+            await other.__aenter__()
+    assert (refused.value.namespace, refused.value.parameter) == (namespace, "chat_groups")
+    assert (refused.value.given, refused.value.recorded) == (4, 2)
+    async with Coordinator(server.url, namespace=namespace, chat_groups=2) as again:
+        assert [batch.chat_id for batch in await again.chat.fetch("bob")]
+        keys = [key.decode() async for key in raw(again).scan_iter(match=f"{{{namespace}:chats:*")]
+    assert {key.partition("}")[0].rpartition(":")[2] for key in keys} <= {"0", "1"}
+
+
+@pytest.mark.parametrize("number", [0, 1025, 2.0, True])
+def test_number_of_groups_is_checked_without_a_server(number: Any) -> None:
+    """A whole number from 1 to 1,024."""
+    with pytest.raises(ValueError, match=r"chat_groups is .*; give a whole number from 1 to 1,024"):
+        Coordinator(chat_groups=number)

@@ -233,7 +233,7 @@ async def test_done_job_leaves_its_result_for_a_time_and_nothing_else(any_concer
     await until(any_concert, lambda ledger: not ledger.workers)
     client: Any = raw(any_concert)
     namespace = any_concert._ref.keys.namespace
-    keys = [key async for key in client.scan_iter(match=f"*{namespace}:*") if b":bell:" not in key]
+    keys = [key async for key in client.scan_iter(match=f"*{namespace}:tasks*") if b":bell:" not in key]
     kept = {key.rpartition(b"}:")[2].partition(b":")[0]: await client.pttl(key) for key in keys}
     assert set(kept) == {b"result", b"finished", b"clock", b"served", b"recent"}
     assert 110_000 < kept[b"recent"] <= 120_000

@@ -48,7 +48,7 @@ async def contents(concert: Coordinator) -> dict[str, tuple[Any, bool]]:
         b"string": client.get,
     }
     found: dict[str, tuple[Any, bool]] = {}
-    async for key in client.scan_iter(f"*{concert._ref.keys.namespace}:*"):
+    async for key in client.scan_iter(f"*{concert._ref.keys.namespace}:chats:*"):
         if key.endswith((b":recent", b":older")):
             continue
         value = await reads[await client.type(key)](key)

@@ -134,7 +134,7 @@ async def test_every_member_gets_everything_whoever_is_killed(
     for user in users:
         await chat.leave(chat_id, user)
     client: Any = raw(concert)
-    left = [key async for key in client.scan_iter(f"*{namespace}*")]
+    left = [key async for key in client.scan_iter(f"*{namespace}:chats*")]
     assert [key for key in left if not key.endswith((b":recent", b":older"))] == []
 
 

@@ -49,6 +49,7 @@ BOUNDED = {
     "permits/renew": "a lease that still holds counts from then",
     "quorum/take": "the lock is held by nobody on this server for one ttl",
     "rate_limits/take": "permits are taken that nobody uses, if they were refused before and are free by now",
+    "sessions/layout": "a namespace whose keys were all deleted has the layout of before",
     "signals/join": "a place of nobody: what comes for it is handed to the next",
     "tasks/report_served": "a queue that no one serves counts as served for two minutes",
     "tasks/resolve_dependents": "it passes on what there is by now, as anybody may",
@@ -105,10 +106,11 @@ class Scene:
         await self.session.run(load("signals/join")(signal._keys, address=address, ticket=0, look_ms=30_000))
 
     async def everything(self) -> dict[bytes, bytes]:
-        """All keys, but for what is remembered of requests."""
+        """All keys, but for what is remembered of requests, and what never changes."""
         client, namespace = raw(self.concert), self.concert._ref.keys.namespace
         keys = [key async for key in client.scan_iter(match=f"*{namespace}:*", count=1000)]
-        return {key: await client.dump(key) for key in sorted(keys) if not key.endswith((b":recent", b":older"))}
+        changing = [key for key in keys if not key.endswith((b":recent", b":older", b":layout"))]
+        return {key: await client.dump(key) for key in sorted(changing)}
 
 
 Story = Callable[[Scene], AsyncGenerator[None, None]]

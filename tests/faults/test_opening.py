@@ -185,4 +185,13 @@ async def test_second_opening_answers_the_same(guarded: RealServer, channel: str
         answers = [await concert._ref.session.run(opening) for _ in range(2)]
         assert answers[0] == answers[1]
         assert bool(answers[0]) == is_refused
-        assert await raw(concert).dbsize() == 0
+        assert await raw(concert).keys() == [b"{shop:namespace}:layout"]
+
+
+@pytest.mark.twice("sessions/layout")
+async def test_second_record_of_a_layout_changes_nothing(concert: Coordinator, namespace: str) -> None:
+    """The first number stays, whatever comes later."""
+    key = f"{{{namespace}}}:layout"
+    commands = [load("sessions/layout")(layout=key, partitions=number, chat_groups=7) for number in (3, 3, 5)]
+    assert [await concert._ref.session.run(command) for command in commands] == [[3, 7]] * 3
+    await raw(concert).delete(key)

@@ -89,7 +89,7 @@ class ChatModel(RuleBasedStateMachine):
                 await self.chat.leave(chat_id, user)
         left = [
             key
-            async for key in self.redis.scan_iter("*chat-model:*")
+            async for key in self.redis.scan_iter("*chat-model:chats*")
             if not key.endswith((b":recent", b":older"))  # what remembers requests lapses by itself
         ]
         for concert in self.concerts:

@@ -19,6 +19,7 @@ OF_CALLS = [
 ALL = [
     *OF_CALLS,
     errors.NotConnected("m"),
+    errors.WrongLayout("n", "partitions", 1, 8),
     errors.InvalidName("m"),
     errors.InvalidPayload("m"),
     errors.QuorumNotReached("n", {"a:1": "down"}, 3),
@@ -78,6 +79,7 @@ def test_errors_of_calls_say_what_was_called(error: Unavailable | OutcomeUnknown
         (["{shop:tasks}:bodies", "{shop:tasks}:queue:a:b}", "{shop:tasks}:result:1.2"], ("task queue", "a:b}")),
         (["{shop:tasks}:bodies", "{shop:tasks}:queue:a", "{shop:tasks}:queue:b"], ("tasks", None)),
         (["{shop:tasks}:bodies", "{shop:tasks}:result:1.2"], ("job", "1.2")),
+        (["{shop:namespace}:layout"], ("namespace", None)),
         (["{shop:session:12}:bell"], ("coordinator", None)),
         (["server"], ("server", None)),
         ([], ("server", None)),

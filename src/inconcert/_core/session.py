@@ -5,6 +5,7 @@ import itertools
 import secrets
 from collections.abc import Sequence
 
+from inconcert._core.layout import Layout
 from inconcert._core.line import Lines
 from inconcert._core.renewal import Renewal
 from inconcert._redis.bells import Bells
@@ -42,10 +43,13 @@ class Session:
         key_ring: What jobs and items are signed with.
     """
 
-    def __init__(self, pool: Pool, keys: Keyspace, key_ring: KeyRing, *, server: str, timeout: float) -> None:
+    def __init__(
+        self, pool: Pool, keys: Keyspace, key_ring: KeyRing, layout: Layout, *, server: str, timeout: float
+    ) -> None:
         self.id = secrets.token_hex(8)
         self.loop = asyncio.get_running_loop()
         self._keys = keys
+        self._layout = layout
         self.server = server
         self.pool = pool
         self.timeout = timeout
@@ -65,11 +69,13 @@ class Session:
 
         Raises:
             Unavailable: The server cannot be reached, or refuses us.
+            WrongLayout: The namespace is divided otherwise.
         """
         await self.channel.open()
         try:
             await Greeting(self.channel).check()
             await self._check_rights()
+            self._layout.compare(await self.run(self._layout.record(self._keys)), self._keys.namespace)
             await self.inbox.open()
         except BaseException:
             await self.channel.close()

@@ -32,7 +32,7 @@ _KEYS = [
     for pattern in (
         r"\{[^:{}]+:tasks\}:(?P<kind>queue|bell|result):(?P<name>.*)",
         r"\{[^:{}]+:chats:\d+\}:(?P<kind>chat|user):(?P<name>.*):\w+",
-        r"\{[^:{}]+:(?P<kind>tasks|chats)(?::\d+)?\}:.*",
+        r"\{[^:{}]+:(?P<kind>tasks|chats|namespace)(?::\d+)?\}:.*",
         r"\{[^:{}]+:(?P<kind>\w+):(?P<name>.*)\}:[^{}]*",
     )
 ]

@@ -32,6 +32,7 @@ _VERBS = {
     "quorum/take": "acquire",
     "rate_limits/refund": "acquire",
     "rate_limits/take": "acquire",
+    "sessions/layout": "open",
     "signals/join": "wait",
     "signals/leave": "wait",
     "tasks/enqueue_after": "enqueue",

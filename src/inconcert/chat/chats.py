@@ -74,9 +74,9 @@ class Chats:
     ```
     """
 
-    def __init__(self, ref: SessionRef) -> None:
+    def __init__(self, ref: SessionRef, groups: int) -> None:
         self._ref = ref
-        self._keys = ChatKeyspace(ref.keys)
+        self._keys = ChatKeyspace(ref.keys, groups)
 
     async def create(
         self,

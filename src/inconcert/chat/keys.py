@@ -1,4 +1,4 @@
-"""The keys of chats: four groups, each with its chats and, for every user, the list of those that they are in.
+"""The keys of chats: some groups, each with its chats and, for every user, the list of those that they are in.
 
 A group is one slot.  So one script changes a chat and its members' lists, and they never disagree; and one script per
 group finds all chats of a user that have news, however many there are.
@@ -13,10 +13,6 @@ from inconcert._redis.keys import Keyspace
 from inconcert._rules.names import check_name
 
 __all__ = ["ChatKeys", "ChatKeyspace", "ListKeys"]
-
-# A fetch asks each of them; on Redis Cluster, chats can spread over as many nodes. The keys of a chat depend on this
-# number, so it must not change.
-_GROUPS = 4
 
 
 class _Chat(NamedTuple):
@@ -54,26 +50,28 @@ class ChatKeyspace:
 
     Args:
         keys: The keys of the namespace.
+        groups: How many groups there are, the same in all processes.
     """
 
-    __slots__ = ("_keys",)
+    __slots__ = ("_groups", "_keys")
 
-    def __init__(self, keys: Keyspace) -> None:
+    def __init__(self, keys: Keyspace, groups: int) -> None:
         self._keys = keys
+        self._groups = groups
 
     def chat(self, chat_id: str) -> ChatKeys:
         """The keys of a chat."""
-        group = _group(chat_id)
+        group = self._group(chat_id)
         [heads] = self._keys.shared(group, "heads")
         return ChatKeys(*self._keys.grouped(_Chat, group, "chat", chat_id), heads)
 
     def user_list(self, user: str, chat_id: str) -> str:
         """The key of the list of this user's chats that has this chat, or would have it."""
-        return self._keys.grouped(_User, _group(chat_id), "user", user).chats
+        return self._keys.grouped(_User, self._group(chat_id), "user", user).chats
 
     def user_lists(self, user: str) -> list[ListKeys]:
         """The keys of the lists of this user's chats, one for each group."""
-        groups = [f"chats:{number}" for number in range(_GROUPS)]
+        groups = [f"chats:{number}" for number in range(self._groups)]
         return [
             ListKeys(self._keys.grouped(_User, group, "user", user).chats, *self._keys.shared(group, "heads"))
             for group in groups
@@ -95,6 +93,5 @@ class ChatKeyspace:
         """What the channels begin with that announce changes of users' lists that have this chat; the user follows."""
         return self._keys.channels_beside(self.chat(chat_id).heads, "user")
 
-
-def _group(chat_id: str) -> str:
-    return f"chats:{zlib.crc32(check_name('chat', chat_id).encode()) % _GROUPS}"
+    def _group(self, chat_id: str) -> str:
+        return f"chats:{zlib.crc32(check_name('chat', chat_id).encode()) % self._groups}"

@@ -1,0 +1,64 @@
+"""How a namespace is divided: numbers that all its processes must share, as the first that opened it recorded them.
+
+The keys of jobs and chats depend on these numbers, so a process with others would not find what the rest have stored.
+"""
+
+from typing import NamedTuple, Self
+
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import Command, load
+from inconcert._rules.limits import whole
+from inconcert.errors import WrongLayout
+
+__all__ = ["CHAT_GROUPS", "PARTITIONS", "Layout"]
+
+PARTITIONS = 1
+# A fetch of chats asks each group; on Redis Cluster, chats can spread over as many nodes.
+CHAT_GROUPS = 4
+
+_MOST = 1024  # of either
+
+
+class _LayoutKeys(NamedTuple):
+    layout: str
+
+
+_LAYOUT = load("sessions/layout").bind(_LayoutKeys)
+
+
+class Layout(NamedTuple):
+    """How a namespace is divided.
+
+    Attributes:
+        partitions: Over how many slots of a cluster its jobs are spread.
+        chat_groups: Over how many slots its chats are spread.
+    """
+
+    partitions: int = PARTITIONS
+    chat_groups: int = CHAT_GROUPS
+
+    def checked(self) -> Self:
+        """The same.
+
+        Raises:
+            ValueError: A number is not from 1 to 1,024.
+        """
+        for parameter, value in self._asdict().items():
+            whole(parameter, value, most=_MOST)
+        return self
+
+    def record(self, keys: Keyspace) -> Command:
+        """The command that records it, unless the namespace has a layout."""
+        key = _LayoutKeys(*keys.shared("namespace", "layout"))
+        return _LAYOUT(key, partitions=self.partitions, chat_groups=self.chat_groups)
+
+    def compare(self, recorded: Reply, namespace: str) -> None:
+        """Check what that command answered.
+
+        Raises:
+            WrongLayout: The namespace has another one.
+        """
+        for (parameter, here), there in zip(self._asdict().items(), recorded, strict=True):
+            if here != there:
+                raise WrongLayout(namespace, parameter, here, there)
