@@ -67,18 +67,18 @@ async def test_second_join_has_the_same_place(bench: Bench) -> None:
     first = await bench.join(bench.me)
     await bench.join(bench.other)
     second = await bench.join(bench.me)
-    assert (first[0], first[3]) == (0, 1)
-    assert (second[0], second[2], second[3]) == (0, first[2], 0)
+    assert (first[0], first[2]) == (0, 1)
+    assert (second[0], second[1], second[2]) == (0, first[1], 0)
     await raw(bench.concert).zrem(bench.keys.waiters, bench.me)
     assert await bench.join(bench.me) == first
-    assert await bench.join(bench.me, first[2]) == [0, 1000, first[2], 0]
+    assert await bench.join(bench.me, first[1]) == [0, first[1], 0, 1000]
     assert await bench.line() == [bench.me, bench.other]
 
 
 @pytest.mark.twice("signals/join")
 async def test_second_join_has_what_came_meanwhile(bench: Bench) -> None:
     """A notification until it is acknowledged, a broadcast for a minute; and stands in no line."""
-    ticket = (await bench.join(bench.me))[2]
+    ticket = (await bench.join(bench.me))[1]
     await bench.join(bench.other)
     await bench.notify("request 1", "1")
     for known in (0, ticket):
@@ -91,13 +91,13 @@ async def test_second_join_has_what_came_meanwhile(bench: Bench) -> None:
 
 async def test_newcomer_is_behind_the_line_and_the_last_broadcast_whatever_the_clock_says(bench: Bench) -> None:
     """It may have been set back."""
-    ticket = (await bench.join(bench.me))[2] + 60_000_000
+    ticket = (await bench.join(bench.me))[1] + 60_000_000
     await raw(bench.concert).zadd(bench.keys.waiters, {bench.me: ticket})
     newcomer = await bench.join(bench.other)
-    assert newcomer[2] == ticket + 1
+    assert newcomer[1] == ticket + 1
     await bench.broadcast("request")
     later = bench.concert._ref.session.new_address()
-    assert (await bench.join(later))[2] == ticket + 3
+    assert (await bench.join(later))[1] == ticket + 3
     assert await bench.join(bench.other) == [2, b"7"]
 
 

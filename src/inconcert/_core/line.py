@@ -13,9 +13,9 @@ from inconcert._redis.inbox import Inbox
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 
-__all__ = ["InLine", "Lines", "ReleaseCall"]
+__all__ = ["NO_ANSWER", "InLine", "Lines", "ReleaseCall"]
 
-_NO_ANSWER = 5.0  # seconds after which to look again when a look was not answered
+NO_ANSWER = 5.0  # seconds after which to look again when a look was not answered
 
 
 class InLine(Protocol):
@@ -53,11 +53,11 @@ class Lines:
                 line.close()
                 del self._lines[key]
 
-    def on_reply(self, key: str, reply: Reply) -> None:
-        """Act on what a script answered about a line: {..., retry_ms, now_ms, ticket, joined, grant, ...}."""
-        for grant in reply[5:]:
+    def on_reply(self, key: str, retry_ms: int, *grants: bytes) -> None:
+        """Act on how a script's reply about a line ends: when to recheck, and grants to waiters of this process."""
+        for grant in grants:
             self._inbox.dispatch(grant.decode())
-        self.recheck_in(key, reply[1] / 1000)
+        self.recheck_in(key, retry_ms / 1000)
 
     def recheck_in(self, key: str, seconds: float) -> None:
         """Look again after this time, whatever was said before."""
@@ -101,7 +101,7 @@ class ReleaseCall(Call):
     def on_reply(self, reply: Reply) -> None:
         """Tell those of this process whom it has served."""
         if len(reply) > 1:
-            self._lines.on_reply(self.key, reply)
+            self._lines.on_reply(self.key, *reply[1:])
 
 
 class _Line:
@@ -139,4 +139,4 @@ class _Line:
             self._sleep()
         else:
             any(waiter.recheck() for waiter in self.waiters)  # the first who still waits
-            self.recheck_in(_NO_ANSWER)
+            self.recheck_in(NO_ANSWER)

@@ -12,7 +12,6 @@ Source: docs/explanation/permits.md
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 
 from inconcert._core.acquirable import Acquirable
@@ -20,7 +19,7 @@ from inconcert._core.lease import Lease
 from inconcert._core.lease_state import local_deadline
 from inconcert._core.line import ReleaseCall
 from inconcert._core.permit_state import Grant, PermitKeys, PermitState
-from inconcert._core.place import Place
+from inconcert._core.place import JOIN, NO_WAIT, Place
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
@@ -36,7 +35,6 @@ _RELEASE = load("permits/release").bind(PermitKeys)
 _INSPECT = load("permits/inspect").bind(PermitKeys)
 
 _HANDOFF = 2.0  # seconds; life of a lease that is handed to a process that may stand still, until it is extended
-_NO_WAIT, _JOIN = -1, 0  # in place of a ticket
 
 LeaseT_co = TypeVar("LeaseT_co", bound=Lease, covariant=True)
 
@@ -105,7 +103,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         session = self._ref.session
         await session.channel.has_room()
         holder = session.new_address() + self._mark
-        ticket = _JOIN if waits else _NO_WAIT
+        ticket = JOIN if waits else NO_WAIT
         while True:
             attempt = _Attempt(session, self._keys, holder, self._terms, ticket)
             try:
@@ -154,92 +152,33 @@ class _Terms:
         self.ttl_ms = milliseconds(ttl)
         self.handoff_ms = milliseconds(min(ttl, _HANDOFF))
 
-    def place(self, holder: str) -> str:
-        """What stands in line for this holder."""
-        return f"{self.limit}:{self.handoff_ms}:{self.ttl_ms} {holder}"
-
 
 class _Attempt(Place):
-    """One who acquires: its call for a permit, and its place in line until it is granted one."""
+    """A request for a permit, and its place in line until one is granted."""
 
-    __slots__ = (
-        "_early",
-        "_grant",
-        "_is_in_line",
-        "_is_withdrawn",
-        "_keys",
-        "_must_recheck",
-        "_server_ms",
-        "_terms",
-        "holder",
-        "ticket",
-    )
+    __slots__ = ("_early", "_keys", "_server_ms", "_terms")
+
+    kind = "permit"
 
     def __init__(self, session: Session, keys: PermitKeys, holder: str, terms: _Terms, ticket: int) -> None:
-        super().__init__(session, _ask(session, keys, holder, terms, ticket))
         self._keys = keys
-        self.holder = holder
-        self.ticket = ticket
         self._terms = terms
         self._server_ms: int | None = None
         self._early: str | None = None
-        self._grant: Grant | None = None
-        self._is_in_line = False
-        self._must_recheck = False
-        self._is_withdrawn = False
-
-    def ask(self) -> None:
-        """Ask for a permit; this is done when one is granted, or refused to a caller that does not wait."""
-        # First of all be ready to hear of a grant: it may come through the inbox before the reply does.
-        self._session.inbox.register(self.holder, self)
-        if self.ticket != _NO_WAIT:
-            self._session.inbox.on_unclaimed("permit", partial(_decline, self._session))
-        self._submit()
+        super().__init__(session, holder, ticket)
 
     def grant(self) -> Grant | None:
         """What was granted; None if nothing was free."""
         self.raise_if_closed()
-        return self._grant
+        grant: Grant | None = self.result()
+        return grant
 
-    def withdraw(self) -> None:
-        """Leave the line on the server, too, or give back what was granted."""
-        if self.sends and not self._is_withdrawn and not self._session.channel.is_closed:
-            self._is_withdrawn = True
-            _release(self._session, self._keys, self.holder, self._terms.place(self.holder))
-
-    def leave(self) -> None:
-        """Wait no more."""
-        self._session.inbox.unregister(self.holder)
-        if self._is_in_line:
-            self._session.lines.leave(self.key, self)
-
-    # What it is told.
-
-    def on_reply(self, reply: Reply, asked_at: float) -> None:
-        """Take a reply of the script, to our call or to a later look."""
-        if reply[0]:
-            place = self._terms.place(self.holder) if len(reply) > 1 or self._is_in_line else ""
-            self._settle(Grant(self.holder, reply[0], local_deadline(asked_at, self._terms.ttl), place))
-        elif self.ticket == _NO_WAIT:
-            self._settle(None)
-        if len(reply) == 1:
-            if self._is_in_line:  # the server has forgotten the line
-                self._session.lines.recheck_all(self.key, asked_at)
+    @staticmethod
+    def leave_for(session: Session, address: str, rest: str) -> None:
+        if session.channel.is_closed or session.renewal.keeps(address):  # held: its acquirer heard of it in another way
             return
-        _, _, self._server_ms, self.ticket, joined = reply[:5]
-        self._asked_at = asked_at
-        if not self.done():
-            self._session.lines.join(self.key, self)
-        self._session.lines.on_reply(self.key, reply)
-        if joined and self._is_in_line:
-            self._session.lines.recheck_all(self.key, asked_at)
-        self._is_in_line = True
-        early, self._early = self._early, None
-        if early is not None:
-            self.on_message(early)
-        if self._must_recheck:
-            self._must_recheck = False
-            self.recheck()
+        _, _, _, terms, key = rest.split(" ", 4)
+        _release(session, Keyspace.beside(PermitKeys, key), address, f"{terms} {address}")
 
     def on_message(self, rest: str) -> None:
         if self.done():
@@ -257,51 +196,49 @@ class _Attempt(Place):
             self._session.lines.recheck_within(self.key, self._asked_at + life - now)
         elif now < deadline:
             is_short = lease_ms < self._terms.ttl_ms
-            self._settle(Grant(self.holder, token, deadline, self._terms.place(self.holder), is_short=is_short))
+            self.set_result(Grant(self.address, token, deadline, self._place(), is_short=is_short))
         else:
             self.recheck()
 
-    def recheck(self) -> bool:
-        if self.done():
-            return False
-        if not self._is_in_line:
-            self._must_recheck = True  # the reply under way may be from before what was missed
-            return True
-        command = _ask(self._session, self._keys, self.holder, self._terms, self.ticket)
-        self._submit_recheck(command)
-        return True
+    # Below.
 
-    def closed(self, error: InconcertError) -> None:
-        super().closed(error)
-        self.withdraw()
-        self.failed(error)
+    def _request(self) -> Command:
+        return _ACQUIRE(
+            self._keys,
+            holder=self.address,
+            limit=self._terms.limit,
+            ttl_ms=self._terms.ttl_ms,
+            handoff_ms=self._terms.handoff_ms,
+            ticket=self.ticket,
+            inboxes=self._session.inboxes(self._keys.holders),
+        )
 
-    def _settle(self, grant: Grant | None) -> None:
+    def _take(self, reply: Reply) -> None:
+        token, *line = reply
         if not self.done():
-            self._grant = grant
-            self.set_result(None)
+            if token:
+                place = self._place() if line or self.ticket > 0 else ""
+                self.set_result(Grant(self.address, token, local_deadline(self._asked_at, self._terms.ttl), place))
+            elif self.ticket == NO_WAIT:
+                self.set_result(None)
+        if line:
+            self._server_ms, *standing = line
+            self._stand(*standing)
+            early, self._early = self._early, None
+            if early is not None:
+                self.on_message(early)
+        elif self.ticket > 0:  # the server has forgotten the line
+            self._session.lines.recheck_all(self.key, self._asked_at)
 
+    def _give_back(self) -> None:
+        _release(self._session, self._keys, self.address, self._place())
 
-def _decline(session: Session, holder: str, rest: str) -> None:
-    """Give a permit back, or leave the line, for a holder that nobody here waits for any more."""
-    if session.channel.is_closed or session.renewal.keeps(holder):  # held: its acquirer heard of it in another way
-        return
-    _, _, _, terms, key = rest.split(" ", 4)
-    _release(session, Keyspace.beside(PermitKeys, key), holder, f"{terms} {holder}")
+    def _place(self) -> str:
+        """What stands in line."""
+        terms = self._terms
+        return f"{terms.limit}:{terms.handoff_ms}:{terms.ttl_ms} {self.address}"
 
 
 def _release(session: Session, keys: PermitKeys, holder: str, place: str) -> None:
     command = _RELEASE(keys, holder=holder, inboxes=session.inboxes(keys.holders), place=place)
     session.channel.submit(ReleaseCall(session.lines, command))
-
-
-def _ask(session: Session, keys: PermitKeys, holder: str, terms: _Terms, ticket: int) -> Command:
-    return _ACQUIRE(
-        keys,
-        holder=holder,
-        limit=terms.limit,
-        ttl_ms=terms.ttl_ms,
-        handoff_ms=terms.handoff_ms,
-        ticket=ticket,
-        inboxes=session.inboxes(keys.holders),
-    )

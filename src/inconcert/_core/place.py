@@ -1,8 +1,11 @@
-"""A wait in a line that the server keeps: its request, and the same request again from its place."""
+"""A request that waits in a line which the server keeps, until its turn has come or its caller has gone."""
 
 import time
 from abc import abstractmethod
+from functools import partial
+from typing import ClassVar
 
+from inconcert._core.line import NO_ANSWER
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
@@ -10,45 +13,120 @@ from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 from inconcert.errors import InconcertError
 
-__all__ = ["Place"]
+__all__ = ["JOIN", "NO_WAIT", "Place"]
+
+NO_WAIT, JOIN = -1, 0  # in place of a ticket
 
 
 class Place(Call, InboxReceiver):
     """The base of what waits in a line: the call that joins it, which is done when the wait is over.
 
+    A subclass says how to ask, what the replies and messages mean, and how to leave.  A script that has put the caller
+    in line, or found it there, ends its reply with `ticket, joined, retry_ms, grant, ...`: the caller's place; 1 if it
+    was not in line before; milliseconds until the next recheck; and what was granted to others of this process.
+
     Args:
         session: The open session.
-        command: Joins the line.
+        address: Of this wait in the inbox and in the line, unique every time.
+        ticket: `NO_WAIT`, `JOIN`, or the place to have back.
     """
 
-    __slots__ = ("_asked_at", "_session")
+    __slots__ = ("_asked_at", "_is_asking", "_may_be_in", "_must_recheck", "_session", "address", "ticket")
 
-    def __init__(self, session: Session, command: Command) -> None:
-        super().__init__(command)
+    kind: ClassVar[str]  # of the messages for it, see `_redis/inbox.py`
+
+    def __init__(self, session: Session, address: str, ticket: int) -> None:
         self._session = session
-        self._asked_at = 0.0
+        self.address = address
+        self.ticket = ticket
+        self._asked_at = 0.0  # when the request was sent whose reply came last
+        self._is_asking = True  # a request is under way
+        self._must_recheck = False  # its reply may be from before something that was missed
+        self._may_be_in = True  # the server may keep a place in line for this, or more
+        super().__init__(self._request())
 
-    def answered(self, reply: Reply) -> None:
-        """Take the reply to this call."""
-        self.on_reply(reply, self._asked_at)
-
-    @abstractmethod
-    def on_reply(self, reply: Reply, asked_at: float) -> None:
-        """Take a reply of the script, to this call or to a later one."""
-
-    def recheck_failed(self) -> None:
-        """Go on waiting after a later call failed: the line's timer rechecks."""
-
-    # For subclasses.
-
-    def _submit(self) -> None:
-        """Send this call."""
+    def ask(self) -> None:
+        """Send the request."""
+        # First of all be ready to hear: the inbox may bring a grant before the channel brings the reply.
+        self._session.inbox.register(self.address, self)
+        self._session.inbox.on_unclaimed(self.kind, partial(self.leave_for, self._session))
         self._asked_at = time.monotonic()
         self._session.channel.submit(self)
 
-    def _submit_recheck(self, command: Command) -> None:
-        """Ask again, unless the wait is over by the time at which this would be sent."""
-        self._session.channel.submit(_Recheck(self, command))
+    def leave(self) -> None:
+        """Stop waiting, as far as this process knows."""
+        self._session.inbox.unregister(self.address)
+        self._session.lines.leave(self.key, self)
+
+    def withdraw(self) -> None:
+        """Stop waiting, and leave the line on the server, or give back what came of the wait."""
+        self.leave()
+        if self._may_be_in and self.sends and not self._session.channel.is_closed:
+            self._may_be_in = False
+            self._give_back()
+        self.cancel()
+
+    # Called by the channel and the inbox.
+
+    def answered(self, reply: Reply) -> None:
+        self.on_reply(reply, self._asked_at)
+
+    def on_reply(self, reply: Reply, asked_at: float) -> None:
+        """Take a reply to this call, or to a recheck, that was sent at this time."""
+        self._is_asking = False
+        self._asked_at = asked_at
+        self._take(reply)
+        if self._must_recheck:
+            self.recheck()
+
+    def recheck(self) -> bool:
+        """Ask again, from the place in line; False if the wait is over."""
+        if self.done():
+            return False
+        self._must_recheck = self._is_asking
+        if not self._is_asking:
+            self._is_asking = True
+            self._session.channel.submit(_Recheck(self, self._request()))
+        return True
+
+    def recheck_failed(self) -> None:
+        """Go on waiting, and recheck later."""
+        self._is_asking = False
+        self._session.lines.recheck_within(self.key, NO_ANSWER)
+
+    def closed(self, error: InconcertError) -> None:
+        super().closed(error)
+        self.failed(error)
+        self.withdraw()
+
+    # For subclasses.
+
+    @staticmethod
+    @abstractmethod
+    def leave_for(session: Session, address: str, rest: str) -> None:
+        """Leave the line for a caller of this process that waits no more, after a message for it has come."""
+
+    @abstractmethod
+    def _request(self) -> Command:
+        """What asks, with the ticket as it is."""
+
+    @abstractmethod
+    def _take(self, reply: Reply) -> None:
+        """Set the result, or take the place in line."""
+
+    @abstractmethod
+    def _give_back(self) -> None:
+        """Send what leaves the line on the server, or gives back what came of the wait."""
+
+    def _stand(self, ticket: int, joined: int, retry_ms: int, *grants: bytes) -> None:
+        """Take the place in line that a reply tells."""
+        lines, was_in_line = self._session.lines, self.ticket > 0
+        self.ticket = ticket
+        if not self.done():
+            lines.join(self.key, self)
+        lines.on_reply(self.key, retry_ms, *grants)
+        if joined and was_in_line:  # the server had forgotten it, and maybe others
+            lines.recheck_all(self.key, self._asked_at)
 
 
 class _Recheck(Call):

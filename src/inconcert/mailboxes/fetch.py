@@ -9,25 +9,20 @@ the same, is taken out by its process when it is told.
 
 import logging
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import NamedTuple
 
-from inconcert._core.place import Place
+from inconcert._core.place import JOIN, NO_WAIT, Place
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
 from inconcert._rules.payloads import JSON, decode
-from inconcert.errors import InconcertError
 
 __all__ = ["Fetch", "MailboxKeys", "MailboxMessage"]
 
 
 _log = logging.getLogger("inconcert.mailboxes")
-
-_NO_WAIT, _JOIN = -1, 0  # in place of a ticket
-_NO_ANSWER = 5.0  # seconds after which to look again when a look was not answered
 
 
 class MailboxKeys(NamedTuple):
@@ -79,31 +74,14 @@ class Fetch(Place):
         waits: Whether to stand in line when there are none.
     """
 
-    __slots__ = (
-        "_address",
-        "_is_over",
-        "_is_rechecking",
-        "_keys",
-        "_must_recheck",
-        "_terms",
-        "_ticket",
-    )
+    __slots__ = ("_keys", "_terms")
+
+    kind = "mailbox"
 
     def __init__(self, session: Session, keys: MailboxKeys, terms: tuple[int, int, int], *, waits: bool) -> None:
-        self._address = session.new_address()
         self._keys = keys
         self._terms = terms
-        super().__init__(session, _ask(session, keys, self._address, terms, _JOIN if waits else _NO_WAIT))
-        self._ticket = 0
-        self._is_rechecking = True  # a question is under way
-        self._must_recheck = False  # something was said since it was asked
-        self._is_over = False
-
-    def ask(self) -> None:
-        """Ask for messages."""
-        self._session.inbox.register(self._address, self)
-        self._session.inbox.on_unclaimed("mailbox", partial(_leave, self._session))
-        self._submit()
+        super().__init__(session, session.new_address(), JOIN if waits else NO_WAIT)
 
     def take(self) -> tuple[list[MailboxMessage], list[int]]:
         """The messages, which are now the caller's; none if there is no reply yet. It waits no more.
@@ -120,7 +98,7 @@ class Fetch(Place):
             return [], []
         dropped, *flat = self.result()
         self.raise_if_closed()  # just when they had come; they are back in the mailbox
-        self._end()
+        self._may_be_in = False
         found: list[MailboxMessage] = []
         unreadable: list[int] = []
         for id_, message in zip(flat[::2], flat[1::2], strict=True):
@@ -132,105 +110,52 @@ class Fetch(Place):
                 _log.error("message %d on %r is dropped, because it cannot be read: %s", number, self.key, error)
                 unreadable.append(number)
             else:
-                found.append(MailboxMessage(number, number / 1e6, value, int(lapses) + 1, 0, self._address))
+                found.append(MailboxMessage(number, number / 1e6, value, int(lapses) + 1, 0, self.address))
         if found:
             found[0] = replace(found[0], missed=dropped + len(unreadable))
         return found, unreadable
 
-    @property
-    def claim(self) -> str:
-        """What its messages are acknowledged by."""
-        return self._address
-
-    def withdraw(self) -> None:
-        """Wait no more, and give back what was claimed, unless it was taken."""
-        if not self._is_over:
-            self._end()
-            if self.sends and not self._session.channel.is_closed:
-                _withdraw(self._session, self._keys, self._address, puts_back=True)
-        self.cancel()
-
-    # What it is told.
-
-    def on_reply(self, reply: Reply, asked_at: float) -> None:
-        """Take a reply of the script, to our call or to a later look."""
-        self._is_rechecking = False
-        if self.done():
-            return
-        if reply[0]:
-            self.set_result(reply[1:])
-        elif reply[2] == _NO_WAIT:
-            self.set_result([0])
-        else:
-            self._wait(reply, asked_at)
+    @staticmethod
+    def leave_for(session: Session, address: str, rest: str) -> None:
+        """Leave the line. What it claimed stays: its caller may have it in hand."""
+        if not session.channel.is_closed:
+            _withdraw(session, Keyspace.beside(MailboxKeys, rest.partition(" ")[2]), address, puts_back=False)
 
     def on_message(self, rest: str) -> None:
         """Look in so many milliseconds, or at once: 'MS WAITERS'."""
         ms = int(rest.partition(" ")[0])
-        if not ms or not self._ticket:
+        if not ms or not self.ticket:
             self.recheck()
         else:
             self._session.lines.recheck_in(self.key, ms / 1000)
 
-    def recheck(self) -> bool:
-        """Ask again; False if we wait no more."""
-        if self.done():
-            return False
-        if self._is_rechecking:
-            self._must_recheck = True  # the answer may be from before
-        else:
-            self._is_rechecking = True
-            self._submit_recheck(_ask(self._session, self._keys, self._address, self._terms, self._ticket))
-        return True
-
-    def recheck_failed(self) -> None:
-        """Look again later."""
-        self._is_rechecking = False
-        self._session.lines.recheck_in(self.key, _NO_ANSWER)
-
-    def closed(self, error: InconcertError) -> None:
-        """Leave, with this error."""
-        super().closed(error)
-        self.failed(error)
-        self.withdraw()
-
     # Below.
 
-    def _wait(self, reply: Reply, asked_at: float) -> None:
-        lines = self._session.lines
-        _, _, ticket, joined = reply
-        lines.join(self.key, self)
-        lines.on_reply(self.key, reply)
-        if joined and self._ticket:  # the server had forgotten it, and maybe others
-            lines.recheck_all(self.key, asked_at)
-        self._ticket = ticket
-        if self._must_recheck:
-            self._must_recheck = False
-            self.recheck()
+    def _request(self) -> Command:
+        limit, ttl_ms, max_age_ms = self._terms
+        return _FETCH(
+            self._keys,
+            address=self.address,
+            ticket=self.ticket,
+            limit=limit,
+            ttl_ms=ttl_ms,
+            max_age_ms=max_age_ms,
+            inboxes=self._session.inboxes(self._keys.waiters),
+        )
 
-    def _end(self) -> None:
-        self._is_over = True
-        self._session.inbox.unregister(self._address)
-        self._session.lines.leave(self.key, self)
+    def _take(self, reply: Reply) -> None:
+        has_messages, *rest = reply
+        if self.done():
+            return
+        if has_messages:
+            self.set_result(rest)
+        elif rest[0] == NO_WAIT:
+            self.set_result([0])
+        else:
+            self._stand(*rest)
 
-
-def _ask(session: Session, keys: MailboxKeys, address: str, terms: tuple[int, int, int], ticket: int) -> Command:
-    limit, ttl_ms, max_age_ms = terms
-    return _FETCH(
-        keys,
-        address=address,
-        ticket=ticket,
-        limit=limit,
-        ttl_ms=ttl_ms,
-        max_age_ms=max_age_ms,
-        inboxes=session.inboxes(keys.waiters),
-    )
-
-
-def _leave(session: Session, address: str, rest: str) -> None:
-    """Take one out of a line who waits no more. What it claimed stays: whoever fetched that may have it in hand."""
-    if not session.channel.is_closed:
-        _withdraw(session, Keyspace.beside(MailboxKeys, rest.partition(" ")[2]), address, puts_back=False)
+    def _give_back(self) -> None:
+        _withdraw(self._session, self._keys, self.address, puts_back=True)
 
 
 def _withdraw(session: Session, keys: MailboxKeys, address: str, *, puts_back: bool) -> None:

@@ -212,7 +212,7 @@ class Mailbox:
         finally:
             fetching.withdraw()
         if unreadable:
-            self._submit_ack(session, fetching.claim, unreadable)
+            self._submit_ack(session, fetching.address, unreadable)
         return messages, len(unreadable)
 
     async def _send(self, bodies: list[bytes]) -> None:

@@ -11,16 +11,15 @@ Source: docs/explanation/signals.md
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
-from inconcert._core.place import Place
+from inconcert._core.place import JOIN, Place
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
+from inconcert._redis.scripts import Command, load
 from inconcert.errors import InconcertError
 from inconcert.signals.broadcast import read
 
@@ -57,27 +56,16 @@ class Waiter(Place):
         channel: Where broadcasts are heard.
     """
 
-    __slots__ = (
-        "_address",
-        "_channel",
-        "_has_left",
-        "_keys",
-        "_listener",
-        "_must_recheck",
-        "_owes_word",
-        "_ticket",
-    )
+    __slots__ = ("_channel", "_hands_on", "_keys", "_listener")
+
+    kind = "signal"
 
     def __init__(self, session: Session, keys: SignalKeys, channel: str) -> None:
-        self._address = session.new_address()
-        super().__init__(session, _JOIN(keys, address=self._address, ticket=0, look_ms=_RECHECK_EVERY))
         self._keys = keys
         self._channel = channel
         self._listener = _BroadcastListener(self)
-        self._ticket = 0
-        self._must_recheck = False
-        self._owes_word = True  # the server may keep a place or a payload for it
-        self._has_left = False
+        self._hands_on = True
+        super().__init__(session, session.new_address(), JOIN)
 
     async def listen(self) -> None:
         """Hear broadcasts from now on. To be done before `join`."""
@@ -86,46 +74,23 @@ class Waiter(Place):
     async def join(self) -> None:
         """Stand in line."""
         await self._session.channel.has_room()
-        self._session.inbox.register(self._address, self)
-        self._session.inbox.on_unclaimed("signal", partial(_hand_on, self._session))
-        self._submit()
+        self.ask()
 
-    def leave(self, *, hands_on: bool) -> None:
-        """Wait no more; if it was notified and does not use that, the payload goes to the next in line."""
-        if self._has_left:
-            return
-        self._has_left = True
-        session = self._session
-        session.broadcasts.forget(self._channel, self._listener)
-        session.inbox.unregister(self._address)
-        session.lines.leave(self.key, self)
-        if self.sends and self._owes_word and not session.channel.is_closed:
-            knows = self.done() and self.exception() is None
-            session.channel.submit(_LeaveCall(session, self._keys, self._address, hands_on=hands_on and not knows))
-            if hands_on and knows:  # the server may have forgotten what it was notified of: `wait_all` may last long
-                session.channel.submit(_HandOnCall(session, self._keys, session.new_address(), self.result()))
-        self.cancel()
+    def keep(self) -> None:
+        """Use the payload: it does not go to the next in line."""
+        self._hands_on = False
 
-    # What it is told.
+    def leave(self) -> None:
+        """Stop waiting, as far as this process knows."""
+        self._session.broadcasts.forget(self._channel, self._listener)
+        super().leave()
 
-    def on_reply(self, reply: Reply, asked_at: float) -> None:
-        """Take a reply of the script, to our call or to a later look."""
-        if self.done():
-            return
-        if reply[0] != _IN_LINE:
-            self._owes_word = reply[0] == _NOTIFIED
-            self.set_result(reply[1])
-            return
-        lines = self._session.lines
-        _, _, ticket, joined = reply
-        lines.join(self.key, self)
-        lines.on_reply(self.key, reply)
-        if joined and self._ticket:  # the server had forgotten it, and maybe others
-            lines.recheck_all(self.key, asked_at)
-        self._ticket = ticket
-        if self._must_recheck:
-            self._must_recheck = False
-            self.recheck()
+    @staticmethod
+    def leave_for(session: Session, address: str, rest: str) -> None:
+        """Leave the line, and hand on what it was notified of: the server knows."""
+        if not session.channel.is_closed:
+            keys = Keyspace.beside(SignalKeys, rest.partition("\n")[2])
+            session.channel.submit(_LeaveCall(session, keys, address, hands_on=True))
 
     def on_message(self, rest: str) -> None:
         """It was notified: of a payload, and in the next line comes the key of the line."""
@@ -137,30 +102,40 @@ class Waiter(Place):
         if self.done():
             return
         said = read(text)
-        if said is None or (self._ticket and said.at < self._ticket):
+        if said is None or (self.ticket and said.at < self.ticket):
             return
-        if self._ticket and said.is_all:
-            self._owes_word = False
+        if self.ticket and said.is_all:
+            self._may_be_in = False
             self.set_result(said.payload)
         else:
             self.recheck()  # whether it was in line already; whether it was notified before, and has not heard yet
 
-    def recheck(self) -> bool:
-        """Ask the server what has come, and for our place; False if we wait no more."""
-        if self.done():
-            return False
-        if self._ticket:
-            command = _JOIN(self._keys, address=self._address, ticket=self._ticket, look_ms=_RECHECK_EVERY)
-            self._submit_recheck(command)
-        else:
-            self._must_recheck = True
-        return True
-
     def closed(self, error: InconcertError) -> None:
-        """Leave, with this error."""
+        """Leave, with this error; a payload that has come is used all the same."""
         if not self.done():
-            self.failed(error)
-            self.leave(hands_on=True)
+            super().closed(error)
+
+    # Below.
+
+    def _request(self) -> Command:
+        return _JOIN(self._keys, address=self.address, ticket=self.ticket, look_ms=_RECHECK_EVERY)
+
+    def _take(self, reply: Reply) -> None:
+        if self.done():
+            return
+        outcome, *rest = reply
+        if outcome == _IN_LINE:
+            self._stand(*rest)
+        else:
+            self._may_be_in = outcome == _NOTIFIED
+            self.set_result(rest[0])
+
+    def _give_back(self) -> None:
+        session, keys = self._session, self._keys
+        knows = self.done() and self.exception() is None
+        session.channel.submit(_LeaveCall(session, keys, self.address, hands_on=self._hands_on and not knows))
+        if self._hands_on and knows:  # the server may have forgotten what it was notified of: `wait_all` may last long
+            session.channel.submit(_HandOnCall(session, keys, session.new_address(), self.result()))
 
 
 async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
@@ -171,7 +146,6 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
         Unavailable: The server could not be asked.
         OutcomeUnknown: The server did not answer.
     """
-    kept: list[Waiter] = []
     try:
         for waiter in waiters:
             await waiter.listen()
@@ -182,19 +156,13 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
             for waiter in done:
                 waiter.result()  # raises what it failed with
             if len(done) >= number:
-                kept = done[:number]
-                return kept
+                for waiter in done[:number]:
+                    waiter.keep()
+                return done[:number]
             await asyncio.wait({*waiters}.difference(done), return_when=asyncio.FIRST_COMPLETED)
     finally:
         for waiter in waiters:
-            waiter.leave(hands_on=waiter not in kept)
-
-
-def _hand_on(session: Session, address: str, rest: str) -> None:
-    """Leave for a waiter that has gone, as it would itself: the server knows what it was notified of."""
-    if not session.channel.is_closed:
-        keys = Keyspace.beside(SignalKeys, rest.partition("\n")[2])
-        session.channel.submit(_LeaveCall(session, keys, address, hands_on=True))
+            waiter.withdraw()
 
 
 class _BroadcastListener:

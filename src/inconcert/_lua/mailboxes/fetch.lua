@@ -15,7 +15,7 @@
 -- ARGV[5]  max_age_ms  integer > 0, or 0 for messages of any age
 -- ARGV[6]  inboxes     what the channel of each session's inbox begins with
 -- RETURNS  {1, missed, id, message, ...}: how many were dropped before them, and what was claimed
---          | {0, look_ms, ticket, joined}: there is nothing; a waiter is in line (joined is 1 if not before)
+--          | {0, ticket, joined, retry_ms}: there is nothing; a waiter is in line (joined is 1 if not before)
 -- TWICE    the same messages as long as they are claimed; or the same place in line; nothing if the fetch is over
 -- COST     O(M log N), M messages claimed, put back or dropped, N there
 -- @include server_time
@@ -34,7 +34,7 @@ local now_ms = math.floor(now_us / 1000)
 return_lapsed(messages, unread, claims, claimed, dropped, now_ms)
 
 if recall(recent, older, address) then  -- this is its first sending, come late, and nobody listens
-  return {0, next_recheck(claims, now_ms), -1, 0}
+  return {0, -1, 0, next_recheck(claims, now_ms)}
 end
 local missed, mine = string.match(redis.call('HGET', claimed, address) or '', '^(%d+) (.*)$')
 local found = {}
@@ -90,4 +90,4 @@ if ticket >= 0 then
   ticket = tonumber(redis.call('ZSCORE', waiters, address))
   redis.call('PEXPIRE', waiters, 3600000)
 end
-return {0, next_recheck(claims, now_ms), ticket, joined}
+return {0, ticket, joined, next_recheck(claims, now_ms)}

@@ -9,7 +9,7 @@
 -- ARGV[4]  handoff_ms  integer > 0, life of a lease handed to a process that may be stopped, until extended
 -- ARGV[5]  ticket      -1 not to wait, 0 to join the line, otherwise the place to return to
 -- ARGV[6]  inboxes     prefix of each session's inbox channel
--- RETURNS  {token} granted at once | {token or 0, retry_ms, now_ms, ticket, joined, grant, ...}: in line with that ticket
+-- RETURNS  {token} granted at once | {token or 0, now_ms, ticket, joined, retry_ms, grant, ...}: in line with that ticket
 --          (joined is 1 if it was not before), and the grants to others of this session, in serve_line's form
 -- TWICE    a holder remains one, with a full lease and a new, larger token; a waiter keeps its place
 -- COST     O(log N), N holders and waiters
@@ -62,4 +62,4 @@ if is_mine or is_free then
 else
   extend_ttl(waiters, answer[1] + 60000)
 end
-return {token, answer[1], now_ms, tonumber(ticket), joined, unpack(answer, 2)}
+return {token, now_ms, tonumber(ticket), joined, unpack(answer)}

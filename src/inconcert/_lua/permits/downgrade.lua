@@ -6,7 +6,7 @@
 -- ARGV[1]  holder   string  'session.number', its mark included
 -- ARGV[2]  inboxes  prefix of each session's inbox channel
 -- ARGV[3]  heir     string  'session.number', its new name, for the rest of its lease
--- RETURNS  {held} no waiters | {held, retry_ms, now_ms, 0, 0, grant, ...}: 1 if the heir holds now; the rest as in acquire
+-- RETURNS  {held} no waiters | {held, retry_ms, grant, ...}: 1 if the heir holds now; the rest as in acquire
 -- TWICE    the same; the line is served as far as permits are free
 -- COST     O(log N), N holders and waiters
 -- @include server_time
@@ -29,4 +29,4 @@ if redis.call('EXISTS', waiters) == 0 then
   return {held}
 end
 local answer = serve_line(holders, waiters, fence, inboxes, home, now_us)
-return {held, answer[1], now_ms, 0, 0, unpack(answer, 2)}
+return {held, unpack(answer)}

@@ -6,7 +6,7 @@
 -- ARGV[1]  holder   string  'session.number'
 -- ARGV[2]  inboxes  prefix of each session's inbox channel
 -- ARGV[3]  place    'limit:handoff_ms:ttl_ms holder' of a holder that is or was in line; '' if it never was
--- RETURNS  {held} no waiters | {held, retry_ms, now_ms, 0, 0, grant, ...}: 1 if it was held; the rest as in acquire
+-- RETURNS  {held} no waiters | {held, retry_ms, grant, ...}: 1 if it was held; the rest as in acquire
 -- TWICE    {0, ...}: it is no longer held; the line is served as far as permits are free
 -- COST     O(log N), N holders and waiters
 local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
@@ -27,4 +27,4 @@ local now_ms = math.floor(now_us / 1000)
 local home = string.match(holder, '^(.*)%.')
 drop_places(waiters, drop_lapsed(holders, now_ms), home)
 local answer = serve_line(holders, waiters, fence, inboxes, home, now_us)
-return {held, answer[1], now_ms, 0, 0, unpack(answer, 2)}
+return {held, unpack(answer)}

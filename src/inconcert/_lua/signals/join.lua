@@ -9,7 +9,7 @@
 -- ARGV[1]  address  'session.number', unique to this waiter
 -- ARGV[2]  ticket   0 to join, else the place to have back
 -- ARGV[3]  look_ms  integer > 0: how long the line may go without anyone who looks
--- RETURNS  {0, look_ms, ticket, joined}: in line (joined is 1 if it was not before)
+-- RETURNS  {0, ticket, joined, look_ms}: in line (joined is 1 if it was not before)
 --          | {1, payload} it was notified | {2, payload} it was in line when this was broadcast
 -- TWICE    the same place, or what came for it meanwhile
 -- COST     O(log N), N waiters
@@ -38,4 +38,4 @@ else
 end
 local joined = redis.call('ZADD', waiters, 'NX', string.format('%.0f', ticket), address)
 redis.call('PEXPIRE', waiters, look_ms * 2)
-return {0, look_ms, ticket, joined}
+return {0, ticket, joined, look_ms}
