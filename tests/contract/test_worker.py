@@ -21,6 +21,7 @@ from inconcert._redis.scripts import load
 from inconcert._redis.wire import _TransportWire  # pyright: ignore[reportPrivateUsage]
 from inconcert.tasks import served_queues as served_module
 from inconcert.tasks import worker as worker_module
+from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import JobKeys
 from tests.contract.test_tasks import all_done, asleep, in_background, ledger_of, make_due, until
 from tests.support.eventually import eventually
@@ -616,6 +617,21 @@ async def test_each_attempt_has_a_line_at_its_start_and_at_its_end(
         assert end.startswith(f"{text}: {outcome}, it took 0.")
         for record in records:
             assert vars(record).items() >= {"attempt": 1, "task": "mail.sold", "queue": "high"}.items()
+
+
+async def test_attempt_makes_no_fields_for_lines_that_are_not_logged(
+    any_concert: Coordinator, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the level WARNING an attempt that ends well costs nothing for the log."""
+
+    @any_concert.task(name="mail.sold")
+    async def task() -> None: ...
+
+    put = await task.enqueue()
+    monkeypatch.setattr(JobState, "fields", None)
+    with caplog.at_level(logging.WARNING, "inconcert.tasks"):
+        await any_concert.run_worker("default", burst=True)
+    assert await put.status() is JobStatus.SUCCEEDED
 
 
 async def test_job_runs_in_a_task_of_its_name(any_concert: Coordinator) -> None:

@@ -175,8 +175,8 @@ class Worker:
 
     async def _run(self, job: ClaimedJob) -> None:
         started_at, state = time.monotonic(), state_of(job)
-        fields = state.fields()
-        _log.info("%s starts", job, extra=fields)
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s starts", job, extra=state.fields())
         try:
             if state.is_over:  # lost before it began
                 self._free_a_place()
@@ -191,8 +191,9 @@ class Worker:
                     raise
                 self._free_a_place()  # so that the next claim goes out along with the acknowledgement
         finally:
-            seconds = time.monotonic() - started_at
-            _log.info("%s: %s, it took %.3f s", job, state.outcome, seconds, extra=fields)
+            if _log.isEnabledFor(logging.INFO):
+                seconds = time.monotonic() - started_at
+                _log.info("%s: %s, it took %.3f s", job, state.outcome, seconds, extra=state.fields())
 
     async def _run_body(self, job: ClaimedJob, state: JobState) -> None:
         if state.is_cancelled:  # before it began
