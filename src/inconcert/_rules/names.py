@@ -1,10 +1,10 @@
-"""Which names users may give to locks, queues, chats and namespaces."""
+"""Which names users may give to locks, queues, chats and namespaces, and which ids jobs have."""
 
 import re
 
 from inconcert.errors import InvalidName
 
-__all__ = ["check_name", "check_namespace"]
+__all__ = ["check_job_id", "check_name", "check_namespace"]
 
 _LONGEST = 512  # bytes
 _NAMESPACE = re.compile(r"[^\s:{}]{1,64}")  # no braces: they delimit the hash tag; no colon: it ends the namespace
@@ -40,3 +40,15 @@ def check_namespace(namespace: str) -> str:
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidName(f"the namespace {namespace!r} must have 1 to 64 characters without space, ':', '{{' or '}}'")
     return check_name("namespace", namespace)
+
+
+def check_job_id(job_id: str) -> str:
+    """Return `job_id` if a job can have it.
+
+    Raises:
+        InvalidName: It is not a string, is empty, or has spaces or characters that are not ASCII.
+    """
+    is_text = isinstance(job_id, str)  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+    if not is_text or not job_id or not job_id.isascii() or not job_id.isprintable() or " " in job_id:
+        raise InvalidName(f"invalid job id {job_id!r}; pass the string from `Job.id`")
+    return job_id

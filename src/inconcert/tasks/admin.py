@@ -12,11 +12,12 @@ from inconcert._claims.keys import split_body
 from inconcert._core.session import SessionRef
 from inconcert._redis.replies import rows
 from inconcert._rules.durations import Seconds
+from inconcert._rules.names import check_job_id
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
-from inconcert.tasks.job import Job, check_id
+from inconcert.tasks.job import Job
 from inconcert.tasks.store import COUNT_CLAIMED, PAUSE, STATS, WORKERS, ClaimedCount, JobKeys, StatsRow
 from inconcert.tasks.watch import Watches
 
@@ -106,7 +107,7 @@ class Tasks:
         Raises:
             InvalidName: `job_id` is no id.
         """
-        return Job(self._ref, self._keys, self._watches, check_id(job_id), is_new=False)
+        return Job(self._ref, self._keys, self._watches, check_job_id(job_id), is_new=False)
 
     async def stats(self, *queues: str) -> TaskStats:
         """How much work there is, in these queues.
@@ -192,7 +193,7 @@ class Tasks:
 
         Cost: 2 round trips.
         """
-        letter = await self._dead_letters.find(check_id(job_id))
+        letter = await self._dead_letters.find(check_job_id(job_id))
         if letter is None:
             raise JobNotFound(job_id, among_the_dead=True)
         key_ring = self._ref.session.key_ring
@@ -219,7 +220,7 @@ class Tasks:
 
         Cost: 1 round trip.
         """
-        if not await self._dead_letters.purge(check_id(job_id)):
+        if not await self._dead_letters.purge(check_job_id(job_id)):
             raise JobNotFound(job_id, among_the_dead=True)
 
     async def purge_all(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:

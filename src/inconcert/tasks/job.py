@@ -14,13 +14,13 @@ from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.payloads import JSON, decode
-from inconcert.errors import InconcertError, InvalidName, JobCancelled, JobFailed, JobNotFound
+from inconcert.errors import InconcertError, JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.arguments import decode_result
 from inconcert.tasks.dependents import pass_on
 from inconcert.tasks.store import CANCEL, CANCELLED_TTL, RESCHEDULE, WATCH, JobKeys
 from inconcert.tasks.watch import Watches
 
-__all__ = ["Job", "JobStatus", "Progress", "check_id", "read_outcome"]
+__all__ = ["Job", "JobStatus", "Progress", "read_outcome"]
 
 _log = logging.getLogger("inconcert.tasks")
 
@@ -267,18 +267,6 @@ class Job(Generic[R_co]):
                 await watch.woken(changed)
         finally:
             self._watches.leave(watch)
-
-
-def check_id(job_id: str) -> str:
-    """Return `job_id` if a job can have it.
-
-    Raises:
-        InvalidName: It is no string, empty, or has what no id has: spaces, letters beyond ASCII.
-    """
-    is_text = isinstance(job_id, str)  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
-    if not is_text or not job_id or not job_id.isascii() or not job_id.isprintable() or " " in job_id:
-        raise InvalidName(f"a job has no id {job_id!r}; give the text that Job.id is")
-    return job_id
 
 
 @overload

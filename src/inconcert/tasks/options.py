@@ -7,9 +7,9 @@ from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
-from inconcert._rules.names import check_name
+from inconcert._rules.names import check_job_id, check_name
 from inconcert.errors import InvalidName
-from inconcert.tasks.job import Job, check_id
+from inconcert.tasks.job import Job
 
 __all__ = ["DEFAULT_QUEUE", "MAX_ATTEMPTS", "RESULT_TTL", "JobOptions", "Options", "UniqueUntil"]
 
@@ -133,7 +133,7 @@ def _after(value: object) -> tuple[str, ...]:
 
 def _parent(job_id: str) -> str:
     try:
-        return check_id(job_id)
+        return check_job_id(job_id)
     except InvalidName as error:
         raise InvalidName(f"after: {error}") from None
 
