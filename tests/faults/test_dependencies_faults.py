@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from inconcert import Consumer, Coordinator, Job, JobFailed, JobStatus, current_job
-from inconcert.tasks import worker_lease as claims_module
 from inconcert.tasks.dependents import Relay
 from tests.faults.test_tasks_faults import LEASE, forget_all, keys_of, ledger_of
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
@@ -17,15 +16,10 @@ from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer
+from tests.support.short_lease import with_lease
 
 HERE = "tests.faults.test_dependencies_faults"
 SOON = 3.0  # seconds
-
-
-@pytest.fixture
-def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers of this process are taken for dead after a second."""
-    monkeypatch.setattr(claims_module, "HEARTBEAT_LEASE", LEASE)
 
 
 async def nothing_is_kept(concert: Coordinator) -> None:
@@ -70,8 +64,7 @@ async def test_child_runs_though_the_worker_died_after_its_parent(
 
 async def run_graph(url: str, namespace: str) -> None:
     """In a child: add up what the parents returned, and 1."""
-    claims_module.HEARTBEAT_LEASE = LEASE
-    async with Coordinator(url, namespace=namespace) as concert:
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
 
         @concert.task(name="add")
         async def add() -> int:
@@ -135,7 +128,10 @@ async def test_reply_lost_at_each_step_changes_nothing(
     """No parent is counted twice, and none forgotten."""
     steps = 0
     while steps < 80:
-        async with Coordinator(proxy.url, namespace=namespace) as bad, bad.consume("q", "other") as jobs:
+        async with (
+            with_lease(Coordinator(proxy.url, namespace=namespace), LEASE) as bad,
+            bad.consume("q", "other") as jobs,
+        ):
             proxy.cut_after_replies(steps, lose_next=True)
             await use_them(bad, jobs)
         (await ledger_of(concert)).check(put=7, done=7)

