@@ -41,7 +41,7 @@ class Bench:
 
     async def broadcast(self, request: str, payload: str = "7") -> Reply:
         """Run the script that broadcasts."""
-        return await self.run("broadcast", request=request, payload=payload, channel="channel")
+        return await self.run("broadcast", request=request, payload=payload, channel="channel", plain="")
 
     async def line(self) -> list[str]:
         """Who waits, the longest waiting first."""
