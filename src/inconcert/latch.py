@@ -86,7 +86,7 @@ class Latch:
         """
         whole("n", n, most=_MOST)
         session = self._ref.session
-        await session.channel.has_room()
+        await session.channel.has_room(self._keys.counted)
         request = session.new_address()
         command = _COUNT_DOWN(self._keys, request=request, n=n, ttl_ms=self._ttl_ms, changes=self._changes)
         call = Call(command, must_run=True)

@@ -68,6 +68,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         self._keys = {name: ref.keys.of(PermitKeys, "lock", name) for name in names}
         if len(self._keys) < len(names):
             raise ValueError(f"locks{names!r} has a name twice, and would wait for itself; give each name once")
+        self._first = self._keys[min(self._keys)].holders
         self._ref = ref
         self._ttl = durations.ttl(ttl)
 
@@ -78,12 +79,12 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         return leases
 
     def _trouble(self, since: float) -> InconcertError | None:
-        return self._ref.session.channel.trouble(since)
+        return self._ref.session.channel.trouble(self._first, since)
 
     async def _take_at_once(self) -> "_LeaseStates | None":
         """Acquire all of them in one step; None if one is not free, or if the grant came too late to be used."""
         session = self._ref.session
-        await session.channel.has_room()
+        await session.channel.has_room(self._first)
         holders = [session.new_address() for _ in self._keys]
         attempt = _Attempt(session, dict(zip(holders, self._keys.values(), strict=True)), self._ttl)
         deadline = local_deadline(time.monotonic(), self._ttl)

@@ -156,7 +156,7 @@ class RateLimiter:
     async def _take(self, cost: int, longest_us: int) -> Reply:
         whole("cost", cost, most=self._burst)
         session = self._ref.session
-        await session.channel.has_room()
+        await session.channel.has_room(self._keys.line)
         terms = _Terms(cost * self._interval_us, self._burst * self._interval_us, longest_us)
         turn = _Turn(session, self._keys, terms)
         try:

@@ -127,7 +127,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             names=order,
         )
         call = Call(command)
-        await self._session.channel.has_room()
+        await self._session.channel.has_room(self._keys.bodies)
         self._acknowledge()  # what has ended goes along
         self._session.channel.submit(call)
         if self._is_behind:  # then the server works on it while what the last claim brought begins to run

@@ -101,7 +101,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
 
     async def _take(self, *, waits: bool) -> PermitState | None:
         session = self._ref.session
-        await session.channel.has_room()
+        await session.channel.has_room(self._keys.holders)
         holder = session.new_address() + self._mark
         ticket = JOIN if waits else NO_WAIT
         while True:
@@ -128,7 +128,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
             ticket = attempt.ticket
 
     def _trouble(self, since: float) -> InconcertError | None:
-        return self._ref.session.channel.trouble(since)
+        return self._ref.session.channel.trouble(self._keys.holders, since)
 
     def _lease(self, session: Session, grant: Grant) -> PermitState:
         """What was granted."""

@@ -115,7 +115,7 @@ class Session:
             WrongState: A key holds something that is not ours.
         """
         call = Call(command)
-        await self.channel.has_room(call)
+        await self.channel.has_room(call.key, call)
         self.channel.submit(call)
         return await call
 
@@ -128,7 +128,7 @@ class Session:
             WrongState: A key holds something that is not ours.
         """
         for call in calls:
-            await self.channel.has_room(call)
+            await self.channel.has_room(call.key, call)
             self.channel.submit(call)
         return [await call for call in calls]
 

@@ -5,7 +5,7 @@ import asyncio
 from inconcert._redis.operations import Operation
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
-from inconcert.errors import InconcertError
+from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable
 
 __all__ = ["Call"]
 
@@ -20,10 +20,11 @@ class Call(asyncio.Future[Reply]):
         command: What is called.
         must_run: Whether the command is sent even if its caller was cancelled: true for cleanup.
         overtakes: Whether it may pass calls that are held back, whatever their keys: true for renewals.
+        is_redirected: Whether it goes to a node that is still importing its slot, which must be told so before.
         sends: How often it was written; more than once means that an earlier reply was lost.
     """
 
-    __slots__ = ("command", "give_up_at", "must_run", "packed", "sends", "sent_at")
+    __slots__ = ("command", "give_up_at", "is_redirected", "must_run", "packed", "sends", "sent_at")
 
     overtakes = False
 
@@ -32,6 +33,7 @@ class Call(asyncio.Future[Reply]):
         self.command = command
         self.packed = command.pack()
         self.must_run = must_run
+        self.is_redirected = False
         self.sends = 0
         self.sent_at = self.give_up_at = 0.0
 
@@ -65,6 +67,15 @@ class Call(asyncio.Future[Reply]):
         if not self.done():
             self.set_exception(error)
             self.exception()  # so that asyncio does not warn when no caller awaits this call
+
+    def give_up(self, when: str) -> None:
+        """Fail, because no answer has come."""
+        if self.sends:
+            what = f"was not answered {when}; it may have been executed, so check before repeating it"
+            self.failed(self.operation.error(OutcomeUnknown, what))
+        else:
+            what = f"was not sent {when}; nothing was executed, so try again when the server is back"
+            self.failed(self.operation.error(Unavailable, what))
 
     def carry_source(self) -> None:
         """From now on send the script's source too: the server does not have it cached."""

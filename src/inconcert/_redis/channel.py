@@ -19,11 +19,13 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import anyio
 import hiredis
 
 from inconcert._redis.call import Call
+from inconcert._redis.commands import pack
 from inconcert._redis.held_back import HeldBack
 from inconcert._redis.link import Link
 from inconcert._redis.replies import ErrorReply, Reply, error_for, is_passing
@@ -31,7 +33,7 @@ from inconcert._redis.scripts import loaded
 from inconcert._redis.wire import Pool, Wire
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 
-__all__ = ["Channel"]
+__all__ = ["Channel", "ChannelOwner", "Commands"]
 
 _log = logging.getLogger("inconcert.redis")
 
@@ -44,6 +46,67 @@ _ENOUGH = 16  # calls to write before the turn ends, so that the server works on
 _UNUSUAL = (ErrorReply, hiredis.PushNotification)
 _A_MOMENT = 1.0  # seconds that reconnecting may take before the server counts as unreachable
 _CLOSE_TIMEOUT = 2.0  # seconds that closing waits for what is under way, such as releases
+_ASKING = pack("ASKING")
+_REDIRECTIONS = {"MOVED", "ASK"}
+
+
+class Commands(Protocol):
+    """Where commands go: to one server, or to that node of a cluster which has their keys."""
+
+    is_closed: bool
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            Unavailable: The server cannot be reached, or refuses the connection.
+        """
+
+    async def close(self) -> None:
+        """Wait at most 2 s for calls under way, then fail them and release the connections."""
+
+    def submit(self, call: Call) -> None:
+        """Send a call with the next flush, whatever else is under way.
+
+        Raises:
+            NotConnected: The coordinator is closed.
+        """
+
+    def flush(self) -> None:
+        """Write submitted calls now, so that the server works on them during the rest of the turn."""
+
+    async def has_room(self, key: str, call: Call | None = None) -> None:
+        """Wait while too many calls or bytes are under way to where this key is: back-pressure for new calls.
+
+        Args:
+            key: The first key of the call to be submitted.
+            call: The call itself; needed if it may be large.
+
+        Raises:
+            Unavailable: No call was answered for a whole call timeout.
+        """
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `has_room` would wait."""
+        ...
+
+    def trouble(self, key: str, since: float) -> InconcertError | None:
+        """Why nothing was answered about this key since this time, by the loop's clock; None if something was.
+
+        `Unavailable` if the server is known to be unreachable, `OutcomeUnknown` if it is silent.
+        """
+        ...
+
+
+class ChannelOwner(Protocol):
+    """Whoever has several channels, each to a node of a cluster, and moves calls between them."""
+
+    def refused(self, call: Call, reply: ErrorReply) -> None:
+        """Take back a call that a node did not execute: another may, or the same one later."""
+
+    def lost(self) -> None:
+        """A connection was lost: the node may have gone."""
 
 
 class Channel:
@@ -55,11 +118,21 @@ class Channel:
             due and no byte moves either way for half of this time.
         reconnected: Called when connected again, with the time of the loss.  Messages may have been lost, and older
             connections may lead to a server that is no longer the master.
+        owner: Has channels to other nodes, too; None if there is one server only.
     """
 
-    def __init__(self, pool: Pool, *, timeout: float, reconnected: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        timeout: float,
+        reconnected: Callable[[float], None],
+        owner: ChannelOwner | None = None,
+    ) -> None:
+        self._owner = owner
         self._timeout = timeout
         self._reconnected = reconnected
+        self._in_time = f"within {timeout:g} s"
         self._patience = timeout / 2
         self._link = Link(pool, self, timeout=self._patience, purpose="command channel")
         self._loop = asyncio.get_running_loop()
@@ -84,6 +157,10 @@ class Channel:
         """
         await self._link.open()
 
+    def start(self) -> None:
+        """Connect, without waiting for that."""
+        self._link.start()
+
     async def close(self) -> None:
         """Wait at most 2 s for calls under way, then fail them and release the connection."""
         self.is_closed = True
@@ -97,7 +174,7 @@ class Channel:
         self._wire = None
         for call in [*self._unanswered, *self._held_back.take_all(), *self._unsent]:
             if call is not None:
-                call.failed(self._gave_up(call, "before the coordinator was closed"))
+                call.give_up(self._with_reason("before the coordinator was closed"))
         self._unanswered.clear()
         self._unsent.clear()
         self._bytes = 0
@@ -113,6 +190,10 @@ class Channel:
         if self.is_closed:
             raise NotConnected(f"{call.operation} was not sent: the coordinator is closed; open it with `async with`")
         call.give_up_at = self._loop.time() + self._timeout
+        self.take(call)
+
+    def take(self, call: Call) -> None:
+        """Send a call that was submitted before, to another channel; its time goes on."""
         self._enqueue(call)
         if self._watch is None:
             self._watch = self._loop.call_at(call.give_up_at - self._patience, self._tick)
@@ -132,6 +213,9 @@ class Channel:
             if call.must_run or call.is_wanted:
                 call.sends += 1
                 call.sent_at = now
+                if call.is_redirected:
+                    pieces.append(_ASKING)
+                    self._unanswered.append(None)
                 pieces.append(call.packed)
                 self._unanswered.append(call)
             else:
@@ -140,15 +224,18 @@ class Channel:
         wire.write(b"".join(pieces))
         self._make_room()
 
-    async def has_room(self, call: Call | None = None) -> None:
-        """Wait while too many calls or bytes are under way: back-pressure for new calls.
+    def give_back(self) -> list[Call]:
+        """Return all calls that are not answered yet, in their order: they go elsewhere, and this is to be closed."""
+        calls = [*(call for call in self._unanswered if call is not None), *self._held_back.take_all(), *self._unsent]
+        self._unanswered.clear()
+        self._unsent.clear()
+        self._bytes = 0
+        self._make_room()
+        return calls
 
-        Args:
-            call: The call to be submitted; needed if it may be large.
-
-        Raises:
-            Unavailable: No call was answered for a whole call timeout.
-        """
+    async def has_room(self, key: str, call: Call | None = None) -> None:
+        """Wait while too many calls or bytes are under way."""
+        del key
         size = len(call.packed) if call is not None else 0
         most = _MOST_LARGE_BYTES if size > _LARGE else _MOST_BYTES
         while self._has_more_than(most):
@@ -159,11 +246,14 @@ class Channel:
         """Whether `has_room` would wait."""
         return self._has_more_than(_MOST_BYTES)
 
-    def trouble(self, since: float) -> InconcertError | None:
-        """Why the server has answered nothing since this time, by the loop's clock; None if it has answered.
+    @property
+    def is_connected(self) -> bool:
+        """Whether calls are sent at once."""
+        return self._wire is not None
 
-        `Unavailable` if it is known to be unreachable, `OutcomeUnknown` if it is silent.
-        """
+    def trouble(self, key: str, since: float) -> InconcertError | None:
+        """Why the server has answered nothing since this time; None if it has answered."""
+        del key
         wire, lost_at = self._wire, self._lost_at
         if wire is None and lost_at is not None:
             if since < lost_at and self._loop.time() < lost_at + _A_MOMENT:
@@ -206,6 +296,8 @@ class Channel:
     def disconnected(self, error: Exception) -> None:
         del error  # the link logs it
         self._wire = None
+        if self._owner is not None:
+            self._owner.lost()
         self._lost_at = self._loop.time()
         self._unsent.extendleft(reversed(self._held_back.take_all()))
         for call in reversed(self._unanswered):
@@ -262,6 +354,11 @@ class Channel:
         call = self._unanswered.popleft()
         if call is None:
             return
+        if self._owner is not None and (is_passing(reply) or reply.code in _REDIRECTIONS):
+            call.sends -= 1
+            self._bytes -= len(call.packed)
+            self._owner.refused(call, reply)
+            return
         if is_passing(reply):
             call.sends -= 1  # it was refused, not executed
             self._unanswered.appendleft(call)
@@ -282,10 +379,10 @@ class Channel:
         checks = self._check_for_life(now)
         for call in self._unanswered:
             if call is not None and now >= call.give_up_at:
-                call.failed(self._gave_up(call))  # it keeps its place: its reply may still come
+                call.give_up(self._with_reason(self._in_time))  # it keeps its place: its reply may still come
         for late in [*self._held_back.take_late(now), *(call for call in self._unsent if now >= call.give_up_at)]:
             self._bytes -= len(late.packed)
-            late.failed(self._gave_up(late))
+            late.give_up(self._with_reason(self._in_time))
         self._unsent = deque(call for call in self._unsent if now < call.give_up_at)
         self._send_away(now)
         self._make_room()
@@ -324,15 +421,9 @@ class Channel:
                 self._watch.cancel()
             self._watch = self._loop.call_at(at, self._tick)
 
-    def _gave_up(self, call: Call, when: str = "") -> InconcertError:
-        when = when or f"within {self._timeout:g} s"
-        if self._link.last_error is not None and self._wire is None:
-            when += f" ({self._link.last_error})"
-        if call.sends:
-            what = f"was not answered {when}; it may have been executed, so check before repeating it"
-            return call.operation.error(OutcomeUnknown, what)
-        what = f"was not sent {when}; nothing was executed, so try again when the server is back"
-        return call.operation.error(Unavailable, what)
+    def _with_reason(self, when: str) -> str:
+        is_away = self._link.last_error is not None and self._wire is None
+        return f"{when} ({self._link.last_error})" if is_away else when
 
     def _has_more_than(self, most: int) -> bool:
         return (

@@ -3,13 +3,14 @@
 import binascii
 import itertools
 import string
-from functools import cache
+from functools import cache, lru_cache
 
 __all__ = ["SLOTS", "slot_of", "tag_of"]
 
 SLOTS = 16_384
 
 
+@lru_cache(4096)
 def slot_of(key: str) -> int:
     """The slot of a key or channel: that of its hash tag, if it has one."""
     _, opens, rest = key.partition("{")

@@ -203,7 +203,7 @@ class Mailbox:
         self, session: Session, terms: tuple[int, int, int], seconds: float | None
     ) -> tuple[list[MailboxMessage], int]:
         """Fetch once; and how many messages there were that cannot be read, which are dropped."""
-        await session.channel.has_room()
+        await session.channel.has_room(self._keys.messages)
         fetching = Fetch(session, self._keys, terms, waits=seconds != 0)
         try:
             fetching.ask()

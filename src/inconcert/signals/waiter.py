@@ -73,7 +73,7 @@ class Waiter(Place):
 
     async def join(self) -> None:
         """Stand in line."""
-        await self._session.channel.has_room()
+        await self._session.channel.has_room(self._keys.waiters)
         self.ask()
 
     def keep(self) -> None:

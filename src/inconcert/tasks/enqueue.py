@@ -100,7 +100,7 @@ class EnqueueBatcher:
         jobs: list[Job[R]] = []
         for portion in _portions(drafts):
             if session.channel.is_full:
-                await session.channel.has_room()
+                await session.channel.has_room(self._keys.bodies)
             jobs += await self._add(session, portion)
         return jobs
 
