@@ -45,7 +45,7 @@ pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 # Not what runs on fakeredis: that depends neither on the user nor on the event loop.
-rights: $(VENV)/.dev ## the contract tests on uvloop, as the user that docs/how-to/deploy.md prints, in another database
+rights: $(VENV)/.dev ## the contract tests on uvloop, with the rights that `inconcert acl` prints, in another database
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" --loop uvloop \
 	  --least-rights --database 5 tests/contract
 

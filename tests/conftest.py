@@ -112,7 +112,7 @@ async def no_task_is_left() -> AsyncIterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """In which world the tests run; see `tests/support/world.py`."""
-    parser.addoption("--least-rights", action="store_true", help="log in as the user that docs/how-to/deploy.md prints")
+    parser.addoption("--least-rights", action="store_true", help="log in with the rights that `inconcert acl` prints")
     parser.addoption("--database", type=int, default=0, help="the number of the server's database")
     parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop")
 

@@ -1,38 +1,79 @@
-"""The user that the docs print may do everything that is done here, and is told at once if it may not."""
+"""The user with the least rights may do everything that is done here, and is told at once if it may not."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from inconcert import Coordinator, Unavailable
+from inconcert._redis.rights import Server, least_rights
 from tests.support.servers import RealServer
-from tests.support.world import documented_rules
 
-LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
+ROOT = Path(__file__).parents[2]
+LUA = ROOT / "src/inconcert/_lua"
+PAGE = ROOT / "docs/how-to/deploy.md"
 
-# What is sent outside scripts; what every connection may do is in @connection.
+# What is sent outside scripts, or by a script with its second word.
 SENT = {
     "eval", "evalsha", "script|load", "publish", "subscribe", "psubscribe", "unsubscribe", "punsubscribe", "blpop",
-    "client|setname", "select", "@connection",
+    "client|setname", "client|setinfo", "select", "ping", "pubsub|numsub",
+    "asking", "cluster|slots", "ssubscribe", "spublish", "pubsub|shardnumsub",
 }  # fmt: skip
 
-# What is sent on a cluster only.
-ON_A_CLUSTER = {"spublish", "shardnumsub"}
+# Words in capitals in the scripts that are no commands, or the first or second word of one.
+ARGUMENTS = {
+    "count", "gt", "keepttl", "limit", "lt", "match", "numsub", "nx", "pubsub", "px", "shardnumsub", "withscores", "xx",
+}  # fmt: skip
 
-# Words in capitals in the scripts that are no commands.
-ARGUMENTS = {"count", "gt", "keepttl", "limit", "lt", "match", "numsub", "nx", "px", "withscores", "xx"}
 
-
-def test_documented_user_has_no_right_that_is_not_used() -> None:
+def test_rights_are_those_of_what_is_sent() -> None:
     """Each command is one of a script or of a connection, and each of theirs is there."""
     code = "\n".join(re.sub(r"--[^\n]*", "", path.read_text()) for path in LUA.rglob("*.lua"))
-    used = {word.lower() for word in re.findall(r"'([A-Z]{2,})'", code)}
-    commands = {rule[1:].replace("pubsub|numsub", "pubsub") for rule in documented_rules() if rule.startswith("+")}
+    used = {word.lower() for word in re.findall(r"'([A-Z]{2,})'", code)} - ARGUMENTS
+    rights = least_rights("shop", server=Server.VALKEY, cluster=True)
+    commands = {rule[1:] for rule in rights if rule.startswith("+")}
 
-    assert commands - SENT - used == set(), "take these out of the user in docs/how-to/deploy.md"
-    used -= ARGUMENTS | ON_A_CLUSTER
-    assert (SENT | used) - commands == set(), "add these to the user in docs/how-to/deploy.md"
+    assert commands - SENT - used == set(), "take these out of src/inconcert/_redis/rights.py"
+    assert (SENT | used) - commands == set(), "add these to src/inconcert/_redis/rights.py"
+
+
+def test_page_shows_the_rights_that_are_printed() -> None:
+    """Those for Redis 7, in the order in which `inconcert acl` prints them."""
+    [shown] = re.findall(r"^ACL SETUSER shop (?:.*\n)*?(?=```)", PAGE.read_text("utf-8"), re.MULTILINE)
+
+    assert shlex.split(shown) == ["ACL", "SETUSER", "shop", "on", *least_rights("shop")]
+
+
+@pytest.mark.parametrize(("namespace", "other"), [("shop", "shop2"), ("a*", "ab"), ("a[b]?\\", "abc")])
+async def test_user_of_a_namespace_has_no_other(own_server: RealServer, namespace: str, other: str) -> None:
+    """Characters that mean something in a glob are escaped."""
+    own_server.command("ACL", "SETUSER", "shop", "on", ">secret", *least_rights(namespace))
+    url = own_server.url_of(0).replace("unix://", "unix://shop:secret@")
+    async with Coordinator(url, namespace=namespace) as concert:
+        await concert.lock("a").try_acquire()
+    with pytest.raises(Unavailable, match=r"(?i)key|publish"):
+        async with Coordinator(url, namespace=other):
+            pass
+
+
+def test_server_without_such_rules_is_refused() -> None:
+    """A cluster needs sharded channels, and only one server has rules for databases."""
+    with pytest.raises(ValueError, match=r"Redis 7\.0"):
+        least_rights("shop", server=Server.REDIS_6_2, cluster=True)
+    with pytest.raises(ValueError, match=r"Valkey 9\.1"):
+        least_rights("shop", server=Server.VALKEY, database=0)
+
+
+async def test_user_of_a_database_selects_no_other(own_server: RealServer) -> None:
+    """Valkey 9.1 has rules for databases."""
+    rules = least_rights("shop", server=Server.VALKEY_9_1, database=0)
+    own_server.command("ACL", "SETUSER", "shop", "on", ">secret", *rules)
+    url = own_server.url_of(0).replace("unix://", "unix://shop:secret@")
+    async with Coordinator(url, namespace="shop") as concert:
+        await concert.lock("a").try_acquire()
+    with pytest.raises(Unavailable, match="database"):
+        await Coordinator(f"{url}?db=1", namespace="shop").__aenter__()
 
 
 def as_user(server: RealServer, *rules: str) -> str:

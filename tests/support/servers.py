@@ -15,12 +15,15 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from inconcert._redis.rights import Server
 from tests.support.processes import Leashed
 from tests.support.world import world
 
 __all__ = ["Kind", "RealServer", "command", "free_port", "redis6_available"]
 
 Kind = Literal["valkey", "redis6"]
+
+_VERSIONS: dict[Kind, Server] = {"valkey": Server.VALKEY, "redis6": Server.REDIS_6_2}
 
 _START_TIMEOUT = 10.0  # seconds
 _RECHECK_AFTER = 0.01  # seconds
@@ -106,7 +109,7 @@ class RealServer:
         if self.kind == "valkey":
             options["enable-debug-command"] = "yes"  # Redis 6.2 has it always, and not the option
         arguments = [part for name, value in (options | self._options).items() for part in (f"--{name}", value)]
-        if user := world().user:
+        if user := world().user(_VERSIONS[self.kind]):
             arguments += ["--user", *user]
         with log.open("ab") as output:
             self._process = Leashed(

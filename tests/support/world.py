@@ -8,20 +8,17 @@ What the tests look at the server with, and do it harm with, stays the default u
 import asyncio
 import json
 import os
-import re
-import shlex
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-__all__ = ["USER", "World", "documented_rules", "new_loop", "world"]
+from inconcert._redis.rights import Server, least_rights
+
+__all__ = ["USER", "World", "new_loop", "world"]
 
 USER = "tests"  # whom coordinators log in as in a world of least rights
 
 _VARIABLE = "INCONCERT_TESTS_WORLD"  # by which the processes that tests start know it
-_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "deploy.md"
 _PASSWORD = "least-rights"
 _NAMESPACES = ("test-*", "inconcert", "shop", "a*")  # of all tests
 
@@ -31,7 +28,7 @@ class World:
     """What `server.url` names, and where coroutines run.
 
     Attributes:
-        least_rights: Whether coordinators log in as the user that `docs/how-to/deploy.md` prints.
+        least_rights: Whether coordinators log in as a user with the rights that `inconcert acl` prints.
         database: The number of the server's database.
         loop: `asyncio` or `uvloop`.
     """
@@ -45,17 +42,13 @@ class World:
         """`user:password` of coordinators; None for the server's default user."""
         return f"{USER}:{_PASSWORD}" if self.least_rights else None
 
-    @property
-    def user(self) -> list[str]:
-        """The user's name and rules, with the namespaces of the tests; empty without one."""
+    def user(self, server: Server) -> list[str]:
+        """The user's name and rules on this server, with the namespaces of the tests; empty without one."""
         if not self.least_rights:
             return []
-        found = [USER, f">{_PASSWORD}"]
-        for rule in documented_rules():
-            if "shop:" in rule:
-                found += [rule.replace("shop:", f"{namespace}:") for namespace in _NAMESPACES]
-            elif not rule.startswith(">"):
-                found.append(rule)
+        found = [USER, "on", f">{_PASSWORD}"]
+        for rule in least_rights("shop", server=server):
+            found += [rule.replace("shop:", f"{namespace}:") for namespace in _NAMESPACES if "shop:" in rule] or [rule]
         return found
 
     def make(self) -> None:
@@ -76,10 +69,3 @@ def new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
     factory: Any = uvloop.new_event_loop
     return factory  # type: ignore[no-any-return]
-
-
-@cache
-def documented_rules() -> list[str]:
-    """The rules of the user that the page prints for the namespace `shop`, as the server takes them."""
-    [command] = re.findall(r"^\$ redis-cli ACL SETUSER shop (on (?:.*\\\n)*.*)$", _PAGE.read_text(), re.MULTILINE)
-    return shlex.split(command.replace("\\\n", " "))

@@ -87,6 +87,12 @@ class Keyspace:
         """
         return _filled(bundle, f"{{{self.namespace}:{group}}}:{kind}:{check_name(kind, name)}:")
 
+    @property
+    def globs(self) -> tuple[str, str]:
+        """Globs for all keys and for all channels of the namespace, in any database."""
+        namespace = _SPECIAL_IN_A_GLOB.sub(_escape, self.namespace)
+        return f"{{{namespace}:*", f"{namespace}:*"
+
     @staticmethod
     def beside(bundle: type[KeysT], key: str) -> KeysT:
         """The keys of the object that `key` belongs to."""

@@ -1,4 +1,7 @@
-"""The command line: `inconcert worker module:attr` and `inconcert health module:attr`. Needs `inconcert[cli]`."""
+"""The command line: `inconcert worker module:attr`, `inconcert health module:attr`, `inconcert acl`.
+
+It needs `inconcert[cli]`.
+"""
 
 import sys
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import shlex
 import sys
 import time
 from collections.abc import Coroutine
@@ -17,6 +18,7 @@ from typing import Annotated, NoReturn
 import anyio
 import typer
 
+from inconcert._redis.rights import Server, least_rights
 from inconcert._rules import durations
 from inconcert._version import __version__
 from inconcert.cli.processes import CANNOT_START, Parent
@@ -152,6 +154,25 @@ def health(
         state = {"status": "failed", "error": str(error)}
     typer.echo(json.dumps(state | {"seconds": round(time.monotonic() - started_at, 3)}))
     sys.exit(0 if state["status"] == "ok" else _FAILED)
+
+
+@app.command()
+def acl(
+    *,
+    namespace: Annotated[str, typer.Option(envvar="INCONCERT_NAMESPACE", help="The coordinator's.")] = "inconcert",
+    user: Annotated[str | None, typer.Option(help="The user's name.", show_default="the namespace")] = None,
+    server: Annotated[Server, typer.Option(help="What checks the rights: this version or later.")] = Server.REDIS_7,
+    database: Annotated[
+        int | None, typer.Option(min=0, help="The only one that the user may select: Valkey 9.1.", show_default="any")
+    ] = None,
+    cluster: Annotated[bool, typer.Option("--cluster", help="The server is a cluster.")] = False,
+) -> None:
+    """Print the least rights of a user for one namespace, as a command for redis-cli; they leave its passwords."""
+    try:
+        rules = least_rights(namespace, server=server, database=database, cluster=cluster)
+    except ValueError as error:
+        _refuse(str(error))
+    typer.echo(shlex.join(["ACL", "SETUSER", user or namespace, "on", *rules]))
 
 
 async def _claim_nothing(concert: Coordinator, queues: list[str], timeout: float) -> dict[str, object]:

@@ -1,0 +1,69 @@
+"""The least rights of a user for one namespace: which commands, keys and channels, as rules for `ACL SETUSER`.
+
+The commands are those of the scripts, which run with the rights of their caller, and those that connections send.
+Every user may run `HELLO` and `AUTH`.
+"""
+
+from enum import StrEnum
+
+from inconcert._redis.keys import Keyspace
+
+__all__ = ["Server", "least_rights"]
+
+
+class Server(StrEnum):
+    """What checks the rights: this version or a later one."""
+
+    REDIS_6_2 = "redis-6.2"
+    REDIS_7 = "redis-7"
+    REDIS_7_2 = "redis-7.2"
+    VALKEY = "valkey"
+    VALKEY_9_1 = "valkey-9.1"
+
+
+_CONNECTIONS = ("client|setname", "ping", "select")
+_SINCE_7_2 = ("client|setinfo",)  # the driver goes on without it, but `ACL LOG` would tell of each connection
+_SCRIPTS = ("eval", "evalsha", "script|load")
+_MESSAGES = ("psubscribe", "publish", "pubsub|numsub", "punsubscribe", "subscribe", "unsubscribe")
+_CLUSTER = ("asking", "cluster|slots", "pubsub|shardnumsub", "spublish", "ssubscribe")
+_DATA = (
+    *("blpop", "lindex", "llen", "lpop", "lpush", "lrange", "ltrim", "rpush"),
+    *("del", "exists", "persist", "pexpire", "pttl", "rename", "unlink"),
+    *("get", "getrange", "incrby", "set"),
+    *("hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "hsetnx"),
+    *("sadd", "sdiff", "sismember", "smembers", "srem"),
+    *("zadd", "zcard", "zcount", "zlexcount", "zpopmin", "zrange", "zrangebylex", "zrangebyscore", "zrank", "zrem"),
+    *("zremrangebyscore", "zrevrange", "zrevrangebylex", "zscan", "zscore"),
+    "time",
+)
+
+
+def least_rights(
+    namespace: str, *, server: Server = Server.REDIS_7, database: int | None = None, cluster: bool = False
+) -> list[str]:
+    """What a user must be granted to use a namespace, and nothing else.
+
+    They replace the rights that the user has, and leave its passwords.
+
+    Args:
+        namespace: The coordinator's.
+        server: What checks the rules.
+        database: The only database that the user may select; None for any. Only Valkey 9.1 has a rule for it.
+        cluster: Whether the server is a cluster.
+
+    Raises:
+        InvalidName: `namespace` is not valid.
+        ValueError: This server has no such rules.
+    """
+    if cluster and server is Server.REDIS_6_2:
+        raise ValueError("a cluster needs Redis 7.0 or newer: sharded channels are new in it")
+    if database is not None and server is not Server.VALKEY_9_1:
+        raise ValueError(f"{server} has no rules for databases; Valkey 9.1 has")
+    keys, channels = Keyspace(namespace).globs
+    commands = [*_CONNECTIONS, *_SCRIPTS, *_MESSAGES, *_DATA]
+    commands += [] if server in (Server.REDIS_6_2, Server.REDIS_7) else _SINCE_7_2
+    commands += _CLUSTER if cluster else ()
+    rules = [] if server is Server.REDIS_6_2 else ["clearselectors"]
+    rules += ["resetkeys", f"~{keys}", "resetchannels", f"&{channels}"]
+    rules += ["resetdbs", f"db={database}"] if database is not None else []
+    return [*rules, "-@all", *(f"+{command}" for command in commands)]

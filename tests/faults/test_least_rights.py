@@ -1,0 +1,195 @@
+"""Of the rights that a user is given, the server asks for each: without it, something is refused that our code does."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+
+import anyio
+import pytest
+
+from inconcert import Coordinator, QueueFull
+from inconcert._redis.rights import Server, least_rights
+from inconcert._redis.scripts import Command, Script
+from tests.support.eventually import eventually
+from tests.support.servers import RealServer, command
+
+RIGHTS = [rule[1:] for rule in least_rights("shop", server=Server.VALKEY) if rule.startswith("+")]
+
+DATABASE = 5  # not 0, which needs no SELECT
+
+Story = Callable[[Coordinator, RealServer], Awaitable[object]]
+
+
+# What is done with a coordinator, so that together the stories send every command.
+
+
+async def opening(concert: Coordinator, server: RealServer) -> None:
+    """Nothing but to open it."""
+
+
+async def forgotten_script(concert: Coordinator, server: RealServer) -> None:
+    """A server that does not have a script is sent its source."""
+    session = concert._ref.session
+    await session.run(Command(Script("tests/unknown", f"return '{session.id}'"), (session._bell,), ()))
+
+
+async def permits(concert: Coordinator, server: RealServer) -> None:
+    """One waits in line, and another downgrades."""
+    async with concert.rwlock("a").write() as lease:
+        with pytest.raises(TimeoutError):
+            await concert.rwlock("a").write().acquire(timeout=0.01)
+        await lease.downgrade()
+    await concert.lock("a").waiters()
+
+
+async def an_election(concert: Coordinator, server: RealServer) -> None:
+    """It is won, and the term ends."""
+    async with aclosing(concert.election("e").terms()) as terms:
+        async for term in terms:
+            async with term:
+                break
+
+
+async def meetings(concert: Coordinator, server: RealServer) -> None:
+    """An event, a latch, a barrier and a limiter; and requests that are remembered for long."""
+    await concert.event("e").set()
+    url = server.url_of(DATABASE)
+    for key in command(url, "KEYS", "*:event:e}:recent"):
+        command(url, "PEXPIRE", key, 50_000)  # as after a minute
+    await concert.event("e").clear()
+    await concert.latch("l", 1).count_down()
+    await concert.barrier("b", 1).abort()
+    await concert.barrier("b", 1).reset()
+    await concert.rate_limiter("r", 5, 1.0).try_acquire()
+
+
+async def signals(concert: Coordinator, server: RealServer) -> None:
+    """For one, for all, and for a pattern."""
+    with anyio.move_on_after(1):
+        async with concert.signals("s*").subscribe():
+            pass
+    async with asyncio.timeout(3), asyncio.TaskGroup() as group:
+        group.create_task(concert.signal("s").wait())
+        await eventually(concert.signal("s").notify)
+    async with concert.signal("s").subscribe():
+        await concert.signal("s").broadcast(1)
+
+
+async def mail(concert: Coordinator, server: RealServer) -> None:
+    """More than is fetched."""
+    box = concert.mailbox("m")
+    await box.send_many([1, 2, 3])
+    await box.fetch(limit=1)
+    await box.purge()
+
+
+async def chats(concert: Coordinator, server: RealServer) -> None:
+    """A chat that is trimmed, and its members."""
+    chat = await concert.chat.create("ann", ["bob"], "hello", max_messages=1)
+    await concert.chat.send(chat, "ann", "more")
+    await concert.chat.fetch("bob")
+    await concert.chat.members(chat)
+    await concert.chat.unread("ann")
+    await concert.chat.join(chat, "cy")
+    await concert.chat.leave(chat, "cy")
+    async with aclosing(concert.chat.listen("ann")) as batches:
+        async for _ in batches:
+            break
+
+
+async def an_index(concert: Coordinator, server: RealServer) -> None:
+    """More documents than one script reads."""
+    index = concert.index("i")
+    await asyncio.gather(
+        *(index.add(f"{number}", f"every wor{number % 9}", scores={"price": number}) for number in range(1_100))
+    )
+    await index.search("wor*", weights={"price": 1})
+    await index.search("every")
+    await index.search('"every every"', weights={"price": -1})  # reads on and on, and finds none
+    await index.suggest("wor")
+    await index.remove("1")
+    await index.clear()
+
+
+async def a_queue(concert: Coordinator, server: RealServer) -> None:
+    """Put, delayed, full, requeued, empty."""
+    queue, waits = concert.queue("q", maxsize=2), f"cmd=blpop user={concert._ref.keys.namespace} "
+    await queue.put(1)
+    await queue.put(2, delay=0.01)
+    with pytest.raises(QueueFull):
+        await queue.put(3, timeout=0.01)
+    await queue.peek()
+    await queue.oldest_age()
+    await (await queue.get(timeout=1)).nack()
+    await (await queue.get(timeout=1)).ack()
+    await queue.purge()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(queue.get(timeout=0.5))
+        with anyio.move_on_after(0.4):
+            await eventually(lambda: waits in server.command("CLIENT", "LIST"))
+        await queue.put(4)
+
+
+async def jobs(concert: Coordinator, server: RealServer) -> None:
+    """One with a name and one after it, in a worker."""
+
+    @concert.task(name="work")
+    async def work() -> int:
+        return 1
+
+    job = await work.options(unique="one", unique_for=60.0).enqueue()
+    await work.options(unique="one", unique_for=60.0).enqueue()
+    await work.options(after=[job]).enqueue()
+    await concert.tasks.pause("other")
+    await concert.tasks.stats("default")
+    async with asyncio.timeout(2):
+        await concert.run_worker("default", burst=True)
+    await job.result(timeout=1)
+
+
+STORIES: list[Story] = [
+    opening, forgotten_script, permits, an_election, meetings, signals, mail, chats, a_queue, jobs, an_index
+]  # fmt: skip
+
+
+async def tell(story: Story, server: RealServer, rights: list[str], namespace: str) -> None:
+    """As a user of this namespace who has just these rights; opening included."""
+    rules = [rule for rule in least_rights(namespace, server=Server.VALKEY) if not rule.startswith("+")]
+    pattern = f"&{namespace}:{DATABASE}:signal:s*"
+    server.command("ACL", "SETUSER", namespace, "on", ">secret", *rules, pattern, *(f"+{right}" for right in rights))
+    url = f"redis://{namespace}:secret@127.0.0.1:{server.port}/{DATABASE}"
+    async with Coordinator(url, namespace=namespace) as concert:
+        await story(concert, server)
+
+
+def sent(server: RealServer) -> set[str]:
+    """The commands that the server was sent since this was last asked, by scripts too."""
+    found = {name.removeprefix("cmdstat_") for name in server.command("INFO", "commandstats")}
+    server.command("CONFIG", "RESETSTAT")
+    return found
+
+
+async def refused(story: Story, server: RealServer, right: str, limiter: anyio.CapacityLimiter) -> bool:
+    """Whether the server refuses this command in the story of a user who lacks the right."""
+    namespace = f"no-{right.replace('|', '-')}"
+    others = [other for other in RIGHTS if other != right]
+    async with limiter:
+        with suppress(Exception), anyio.move_on_after(5):  # a listener tries again and again
+            await tell(story, server, others, namespace)
+    return any({namespace, right} <= set(map(str, entry)) for entry in server.command("ACL", "LOG", 10_000))
+
+
+async def test_each_right_is_needed(own_server: RealServer) -> None:
+    """For each there is a story in which the server refuses a command to a user who lacks this right alone."""
+    story_of: dict[str, Story] = {}
+    for story in STORIES:
+        sent(own_server)
+        await tell(story, own_server, RIGHTS, f"all-{story.__name__}")
+        story_of = dict.fromkeys(sent(own_server), story) | story_of
+    assert own_server.command("ACL", "LOG") == []
+    assert set(RIGHTS) - set(story_of) == set(), "add what sends these to the stories"
+
+    own_server.command("CONFIG", "SET", "acllog-max-len", 10_000)
+    limiter = anyio.CapacityLimiter(20)  # more at once would wait for each other
+    results = await asyncio.gather(*(refused(story_of[right], own_server, right, limiter) for right in RIGHTS))
+    assert [right for right, needed in zip(RIGHTS, results, strict=True) if not needed] == []
