@@ -30,7 +30,6 @@ from inconcert._core.lease_state import local_deadline
 from inconcert._redis.commands import Argument
 from inconcert._redis.peers import Peer
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
 from inconcert._rules.durations import Seconds
 from inconcert.quorum import lock as quorum_module
 from inconcert.quorum import rounds
@@ -38,6 +37,7 @@ from inconcert.quorum.rounds import QuorumKeys
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.raw import as_admin, new_client
+from tests.support.scripts import command_of
 from tests.support.servers import RealServer
 
 OTHER = b"another"
@@ -606,7 +606,7 @@ async def test_second_run_answers_as_the_header_says(
     server = Peer(client, timeout=5.0)
 
     async def run(name: str, **named: Argument) -> Reply:
-        answer = await server.run(load(name)(QuorumKeys(bench.key), **named))
+        answer = await server.run(command_of(name, QuorumKeys(bench.key), **named))
         return answer.reply
 
     await case(run, client, bench.key)

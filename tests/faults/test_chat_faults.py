@@ -15,13 +15,13 @@ import pytest
 
 from inconcert import Chats, Coordinator, InconcertError, NotAMember, Unavailable, WrongState
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
 from inconcert.chat.keys import ListKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
+from tests.support.scripts import command_of
 from tests.support.servers import RealServer, redis6_available
 
 
@@ -65,7 +65,7 @@ async def listed(concert: Coordinator, user: str) -> list[str]:
 
 async def nothing_is_under_way(concert: Coordinator) -> None:
     """Return when the server has answered all that the coordinator sent before."""
-    await concert._ref.session.run(load("chat/members")(concert.chat._keys.chat("nobody's"), cursor=0))
+    await concert._ref.session.run(command_of("chat/members", concert.chat._keys.chat("nobody's"), cursor=0))
 
 
 # Each script, run twice.
@@ -94,7 +94,7 @@ async def run(concert: Coordinator, verb: str, chat_id: str, user: str, /, **nam
     lists = ListKeys(keyspace.user_list(user, chat_id), keys.heads)
     if verb == "create":
         named["chats"] = [lists.chats]
-    return await concert._ref.session.run(load(f"chat/{verb}")(keys, lists, **named))
+    return await concert._ref.session.run(command_of(f"chat/{verb}", keys, lists, **named))
 
 
 async def send(concert: Coordinator, chat_id: str, request: str = "request") -> Reply:
@@ -115,7 +115,7 @@ async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coor
     session, keyspace = any_concert._ref.session, any_concert.chat._keys
     users = ("ann", "bob", "cy")
     chats = [keyspace.user_list(member, "kitchen") for member in users]
-    create = load("chat/create")(keyspace.chat("kitchen"), chats=chats, **NEW, body='"hello"', users=users)
+    create = command_of("chat/create", keyspace.chat("kitchen"), chats=chats, **NEW, body='"hello"', users=users)
     await session.run(create)
     await send(any_concert, "kitchen")
     user = "dee" if verb == "join" else "bob"
@@ -641,7 +641,7 @@ async def test_reply_to_fetch_is_bounded_in_bytes(chat: Chats, concert: Coordina
     for _ in range(40):
         await chat.send(chat_id, "ann", "x" * 200_000)
 
-    command = load("chat/fetch")(chat._keys.chat(chat_id), user="bob", after=-1, count=1_000)
+    command = command_of("chat/fetch", chat._keys.chat(chat_id), user="bob", after=-1, count=1_000)
     reply = await concert._ref.session.run(command)
 
     assert reply[:4] == [1, 0, 1, small + 40]

@@ -13,7 +13,6 @@ import pytest
 from inconcert import Coordinator, Election, ElectionRecord, LeaseLost
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
 from inconcert.periodic import _Keys as PeriodicKeys
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
@@ -21,6 +20,7 @@ from tests.support.lines import in_line
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
+from tests.support.scripts import command_of
 from tests.support.servers import RealServer
 
 HERE = "tests.faults.test_election_faults"
@@ -429,7 +429,7 @@ async def test_cancellation_of_a_body_that_resigns_itself_is_never_swallowed(con
 async def run(concert: Coordinator, name: str, **named: Argument) -> Reply:
     """Run a script of the election `door` once."""
     election = concert.election("door")
-    return await concert._ref.session.run(load(name)(election._keys, record=election._record, **named))
+    return await concert._ref.session.run(command_of(name, election._keys, record=election._record, **named))
 
 
 async def renew(concert: Coordinator, holder: str, *, number: int = 7, candidate: str = "ann") -> Reply:
@@ -521,7 +521,7 @@ async def test_run_that_has_begun_begins_again_for_the_same_request_only(any_con
     """One whose reply was lost is not left out; another waits until it is due.  A late one begins no other run."""
     access = any_concert._ref
     keys = access.keys.of(PeriodicKeys, "periodic", "door")
-    begin = partial(load("periodic/begin"), keys, period_ms=30_000)
+    begin = partial(command_of, "periodic/begin", keys, period_ms=30_000)
     for _ in range(2):
         assert await access.session.run(begin(request="s.1")) == 0
     waits_ms = await access.session.run(begin(request="s.2"))

@@ -8,8 +8,8 @@ import pytest
 from inconcert import Barrier, Coordinator
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
 from tests.support.raw import raw
+from tests.support.scripts import command_of
 
 TTL_MS = 10_000
 CHANGES = "changes"
@@ -25,7 +25,7 @@ class Bench:
         """Run a script of the one event, latch or barrier once."""
         event, latch = self.concert.event("it"), self.concert.latch("it", 9)
         keys = {"events": event._keys, "latches": latch._keys, "barriers": self.barrier._terms.keys}
-        return await self.concert._ref.session.run(load(name)(keys[name.partition("/")[0]], **named))
+        return await self.concert._ref.session.run(command_of(name, keys[name.partition("/")[0]], **named))
 
     async def set(self, request: str) -> Reply:
         """Run the script that sets the event."""

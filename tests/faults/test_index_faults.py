@@ -10,11 +10,11 @@ import pytest
 
 import inconcert.index.search as searching
 from inconcert import Coordinator, Index, Unavailable, WrongState
-from inconcert._redis.scripts import load
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
+from tests.support.scripts import command_of
 from tests.support.servers import RealServer, redis6_available
 
 
@@ -84,7 +84,7 @@ async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coor
     session, index = any_concert._ref.session, any_concert.index("it")
     await index.add("a", "red apples", scores={"n": 1})
     await index.add("b", "red pears")
-    command = load(f"index/{verb}")(index._keys, **RUNS[verb])
+    command = command_of(f"index/{verb}", index._keys, **RUNS[verb])
 
     first = await session.run(command)
     state = await contents(any_concert, index)
@@ -102,7 +102,7 @@ async def test_second_run_changes_nothing_and_answers_the_same(any_concert: Coor
 async def test_late_twin_of_a_removal_that_found_nothing_removes_nothing(concert: Coordinator, index: Index) -> None:
     """It answers again that the document was not there, though it is by now."""
     session = concert._ref.session
-    removal = load("index/remove")(index._keys, request="request", document="a")
+    removal = command_of("index/remove", index._keys, request="request", document="a")
     assert await session.run(removal) == 0
 
     await index.add("a", "red apples")
@@ -261,7 +261,7 @@ async def test_search_goes_on_where_a_document_was_that_is_gone(concert: Coordin
     plan = '{"words": ["word"], "without": [], "has": [], "has_not": [], "names": []}'
 
     async def read(*lists: str | bytes) -> tuple[list[bytes], list[bytes]]:
-        lasts, rows = await session.run(load("index/search")(index._keys, query=plan, most=2, lists=lists))
+        lasts, rows = await session.run(command_of("index/search", index._keys, query=plan, most=2, lists=lists))
         return lasts, rows[::2]
 
     changes: list[Callable[[], Awaitable[object]]] = [

@@ -19,11 +19,12 @@ import pytest
 from inconcert import AcquireTimeout, Barrier, Coordinator, JobNotFound, QueueFull, Signal
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
-from inconcert._redis.scripts import assemble, load
+from inconcert._redis.scripts import assemble
 from inconcert.periodic import _Keys as PeriodicKeys
 from inconcert.quorum.rounds import QuorumKeys
 from tests.support.eventually import eventually
 from tests.support.raw import raw
+from tests.support.scripts import command_of
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
 SCRIPTS = [f"{path.parent.name}/{path.stem}" for path in LUA.rglob("*.lua") if path.parent.name != "include"]
@@ -99,11 +100,11 @@ class Scene:
     async def arrive_at(self, barrier: Barrier, holder: str) -> None:
         """Take part in its round, for half a minute."""
         terms = {"parties": 2, "ttl_ms": 30_000, "waits": 1, "changes": "nowhere"}
-        await self.session.run(load("barriers/arrive")(barrier._terms.keys, holder=holder, **terms))
+        await self.session.run(command_of("barriers/arrive", barrier._terms.keys, holder=holder, **terms))
 
     async def join(self, signal: Signal, address: str) -> None:
         """Stand in line for a signal."""
-        await self.session.run(load("signals/join")(signal._keys, address=address, ticket=0, look_ms=30_000))
+        await self.session.run(command_of("signals/join", signal._keys, address=address, ticket=0, look_ms=30_000))
 
     async def everything(self) -> dict[bytes, bytes]:
         """All keys, but for what is remembered of requests, and what never changes."""
@@ -423,7 +424,7 @@ async def _progress_does_not_go_back(scene: Scene) -> AsyncGenerator[None, None]
 async def _instant_that_was_enqueued_is_not_again(scene: Scene) -> AsyncGenerator[None, None]:
     keys = scene.concert._enqueuing._keys
     queue, schedule = keys.queue("q"), keys.schedule("s")
-    tick = partial(load("tasks/enqueue_due"), keys, queue, schedule=schedule, ttl_ms=3_600_000, void_ms="")
+    tick = partial(command_of, "tasks/enqueue_due", keys, queue, schedule=schedule, ttl_ms=3_600_000, void_ms="")
     [now_ms, *_] = await scene.session.run(tick(results=(), instants=()))
     await raw(scene.concert).set(schedule, now_ms - 1000, px=3_600_000)
     results, instants = [keys.result("instant")], (now_ms - 500, "instant", "{}")
@@ -527,7 +528,7 @@ async def _one_that_has_left_a_barrier_does_not_arrive_again(scene: Scene) -> As
     barrier = scene.concert.barrier("b", 2)
     async with scene.sent("barriers/arrive"):
         await scene.arrive_at(barrier, "one.1")
-    await scene.session.run(load("barriers/leave")(barrier._terms.keys, holder="one.1"))
+    await scene.session.run(command_of("barriers/leave", barrier._terms.keys, holder="one.1"))
     yield
 
 
@@ -536,7 +537,7 @@ async def _others_stay_in_a_round(scene: Scene) -> AsyncGenerator[None, None]:
     barrier = scene.concert.barrier("b", 2)
     await scene.arrive_at(barrier, "one.1")
     async with scene.sent("barriers/leave"):
-        await scene.session.run(load("barriers/leave")(barrier._terms.keys, holder="one.1"))
+        await scene.session.run(command_of("barriers/leave", barrier._terms.keys, holder="one.1"))
     await scene.arrive_at(barrier, "one.2")
     yield
 
@@ -633,10 +634,10 @@ async def _later_leader_stays_proclaimed(scene: Scene) -> AsyncGenerator[None, N
 @late("quorum/release")
 async def _holder_on_one_server_keeps_it(scene: Scene) -> AsyncGenerator[None, None]:
     keys = scene.concert._ref.keys.of(QuorumKeys, "quorum", "l")
-    take = partial(load("quorum/take"), keys, ttl_ms=30_000)
+    take = partial(command_of, "quorum/take", keys, ttl_ms=30_000)
     await scene.session.run(take(me="me"))
     async with scene.sent("quorum/release"):
-        await scene.session.run(load("quorum/release")(keys, me="me"))
+        await scene.session.run(command_of("quorum/release", keys, me="me"))
     await scene.session.run(take(me="another"))
     yield
 
@@ -647,11 +648,11 @@ async def _permits_are_given_back_once(scene: Scene) -> AsyncGenerator[None, Non
     run, new_address = scene.session.run, scene.session.new_address
     first, second, third = new_address(), new_address(), new_address()
     terms = {"cost_us": 1_000_000, "burst_us": 5_000_000, "inboxes": scene.session.inboxes("")}
-    take = partial(load("rate_limits/take"), keys, longest_us=0, ticket=0, **terms)
+    take = partial(command_of, "rate_limits/take", keys, longest_us=0, ticket=0, **terms)
     for request in (first, second):
         await run(take(request=request))
     async with scene.sent("rate_limits/refund"):
-        assert await run(load("rate_limits/refund")(keys, request=second, **terms)) == 1
+        assert await run(command_of("rate_limits/refund", keys, request=second, **terms)) == 1
     await run(take(request=third))
     yield
 
@@ -679,7 +680,7 @@ async def _others_stay_in_line_for_a_signal(scene: Scene) -> AsyncGenerator[None
     signal, me, other = scene.concert.signal("s"), scene.session.new_address(), scene.session.new_address()
     await scene.join(signal, me)
     async with scene.sent("signals/leave"):
-        leave = load("signals/leave")(signal._keys, address=me, hands_on=1, inboxes=scene.session.inboxes(""))
+        leave = command_of("signals/leave", signal._keys, address=me, hands_on=1, inboxes=scene.session.inboxes(""))
         await scene.session.run(leave)
     await scene.join(signal, other)
     yield
@@ -688,7 +689,7 @@ async def _others_stay_in_line_for_a_signal(scene: Scene) -> AsyncGenerator[None
 @late("periodic/begin")
 async def _run_that_is_due_is_left_to_who_asks_now(scene: Scene) -> AsyncGenerator[None, None]:
     keys = scene.concert._ref.keys.of(PeriodicKeys, "periodic", "p")
-    begin = partial(load("periodic/begin"), keys, period_ms=60_000)
+    begin = partial(command_of, "periodic/begin", keys, period_ms=60_000)
     async with scene.sent("periodic/begin"):
         assert await scene.session.run(begin(request="first")) == 0
         assert await scene.session.run(begin(request="second")) > 0

@@ -7,8 +7,8 @@ import pytest
 
 from inconcert import Coordinator, Mailbox
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
 from tests.support.raw import raw
+from tests.support.scripts import command_of
 
 TTL_MS = 60_000
 
@@ -25,7 +25,7 @@ class Bench:
 
     async def run(self, verb: str, **named: Any) -> Reply:
         """Run a script once."""
-        return await self.concert._ref.session.run(load(f"mailboxes/{verb}")(self.mailbox._keys, **named))
+        return await self.concert._ref.session.run(command_of(f"mailboxes/{verb}", self.mailbox._keys, **named))
 
     async def send(self, request: str, *bodies: str, most: int = 100) -> Reply:
         """Run the script that sends."""

@@ -12,8 +12,8 @@ import pytest
 from inconcert import Coordinator, Unavailable
 from inconcert._redis import greeting as greeting_module
 from inconcert._redis.commands import pack
-from inconcert._redis.scripts import load
 from tests.support.raw import new_client, raw
+from tests.support.scripts import command_of
 from tests.support.servers import RealServer, free_port
 
 
@@ -181,7 +181,7 @@ async def test_second_opening_answers_the_same(guarded: RealServer, channel: str
     """Why the user may not publish there, or that it may; and nothing is stored."""
     guarded.command("ACL", "SETUSER", "shop", "on", ">word", "~*", "resetchannels", "&shop:*", "+@all")
     async with Coordinator(f"redis://shop:word@127.0.0.1:{guarded.port}/0", namespace="shop") as concert:
-        opening = load("sessions/open")(bell="{shop}:bell", channel=channel)
+        opening = command_of("sessions/open", bell="{shop}:bell", channel=channel)
         answers = [await concert._ref.session.run(opening) for _ in range(2)]
         assert answers[0] == answers[1]
         assert bool(answers[0]) == is_refused
@@ -192,6 +192,6 @@ async def test_second_opening_answers_the_same(guarded: RealServer, channel: str
 async def test_second_record_of_a_layout_changes_nothing(concert: Coordinator, namespace: str) -> None:
     """The first number stays, whatever comes later."""
     key = f"{{{namespace}}}:layout"
-    commands = [load("sessions/layout")(layout=key, partitions=number, chat_groups=7) for number in (3, 3, 5)]
+    commands = [command_of("sessions/layout", layout=key, partitions=number, chat_groups=7) for number in (3, 3, 5)]
     assert [await concert._ref.session.run(command) for command in commands] == [[3, 7]] * 3
     await raw(concert).delete(key)

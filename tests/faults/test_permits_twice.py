@@ -9,8 +9,8 @@ from inconcert import Coordinator
 from inconcert._core.permit_state import PermitKeys
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
 from tests.support.raw import raw
+from tests.support.scripts import command_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Bench:
 
     async def run(self, name: str, **named: Argument) -> Reply:
         """Run a script once."""
-        return await self.concert._ref.session.run(load(name)(self.keys, **named))
+        return await self.concert._ref.session.run(command_of(name, self.keys, **named))
 
     async def acquire(self, holder: str, *, ticket: int = 0, limit: int = 1) -> Reply:
         """Run the script that acquires; joins the line by default."""
@@ -51,7 +51,7 @@ class Bench:
 
     async def acquire_several(self, first: PermitKeys, second: PermitKeys, *holders: str) -> Reply:
         """Run the script that acquires two locks at once."""
-        command = load("locks/acquire")(locks=(*first, *second), ttl_ms=30_000, holders=holders)
+        command = command_of("locks/acquire", locks=(*first, *second), ttl_ms=30_000, holders=holders)
         return await self.concert._ref.session.run(command)
 
     async def holders(self) -> list[str]:

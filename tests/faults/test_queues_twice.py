@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator
-from inconcert._redis.scripts import load
 from inconcert.queues.store import ItemKeys
 from tests.support.queues import read_places
 from tests.support.raw import raw
+from tests.support.scripts import command_of
 
 
 class Scene:
@@ -27,7 +27,7 @@ class Scene:
 
     async def run(self, script: str, /, **named: Any) -> Any:
         """Run a script once."""
-        return await self.session.run(load(script)(self.keys, self.keys.only, **named))
+        return await self.session.run(command_of(script, self.keys, self.keys.only, **named))
 
     async def put(self, *ids: str, delay_ms: int = 0, maxsize: int = -1, waits: bool = False) -> int:
         """Run the script that puts in."""

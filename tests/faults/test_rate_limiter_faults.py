@@ -10,12 +10,12 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, NotConnected, OutcomeUnknown, RateLimiter, Unavailable
-from inconcert._redis.scripts import load
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
+from tests.support.scripts import command_of
 from tests.support.servers import RealServer
 from tests.support.simulation import World, run
 
@@ -372,13 +372,13 @@ async def test_permits_that_may_be_used_just_when_the_coordinator_closes_are_not
 
 SECOND = 1_000_000
 BURST = 100 * SECOND
-TAKE, GIVE_BACK = load("rate_limits/take"), load("rate_limits/refund")
 
 
 async def take(concert: Coordinator, request: str, seconds: int, longest: int = 0) -> list[int]:
     """Run the script that takes permits which come back in so many seconds."""
     session = concert._ref.session
-    command = TAKE(
+    command = command_of(
+        "rate_limits/take",
         slow(concert)._keys,
         request=f"{session.id}.{request}",
         cost_us=seconds * SECOND,
@@ -394,7 +394,8 @@ async def take(concert: Coordinator, request: str, seconds: int, longest: int = 
 async def give_back(concert: Coordinator, request: str, seconds: int) -> int:
     """Run the script that gives them back."""
     session = concert._ref.session
-    command = GIVE_BACK(
+    command = command_of(
+        "rate_limits/refund",
         slow(concert)._keys,
         request=f"{session.id}.{request}",
         cost_us=seconds * SECOND,

@@ -8,9 +8,9 @@ from inconcert import Coordinator
 from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
 from inconcert.signals.waiter import SignalKeys
 from tests.support.raw import raw
+from tests.support.scripts import command_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Bench:
 
     async def run(self, verb: str, **named: Argument) -> Reply:
         """Run a script once."""
-        return await self.concert._ref.session.run(load(f"signals/{verb}")(self.keys, **named))
+        return await self.concert._ref.session.run(command_of(f"signals/{verb}", self.keys, **named))
 
     async def join(self, address: str, ticket: int = 0) -> Reply:
         """Run the script that joins."""

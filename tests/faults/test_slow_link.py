@@ -16,12 +16,12 @@ from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
 from tests.support.servers import RealServer
 
-LENGTH = Script("test/length", "-- KEYS[1]  key\n-- ARGV[1]  text\nreturn #ARGV[1]")
-TEXT = Script("test/text", "-- KEYS[1]  key\n-- ARGV[1]  length\nreturn string.rep('x', tonumber(ARGV[1]))")
+LENGTH = Script("test/length", "-- KEYS[1]  key\n-- ARGV[1]  text\nreturn #ARGV[1]").bind()
+TEXT = Script("test/text", "-- KEYS[1]  key\n-- ARGV[1]  length\nreturn string.rep('x', tonumber(ARGV[1]))").bind()
 NOTE = Script(
     "test/note",
     "-- KEYS[1..]  keys\n-- ARGV[1]  notes\n-- ARGV[2]  text\nreturn redis.call('RPUSH', ARGV[1], ARGV[2]:sub(1, 1))",
-)
+).bind()
 
 
 class _Urgent(Call):
@@ -31,8 +31,8 @@ class _Urgent(Call):
 @pytest.fixture(autouse=True)
 def _scripts(server: RealServer) -> None:
     """The server knows them, or they would be sent twice."""
-    for script in LENGTH, TEXT, NOTE:
-        server.command("SCRIPT", "LOAD", script.source)
+    for command in LENGTH(key=KEY, text=""), TEXT(key=KEY, length=0), NOTE(keys=[], notes=KEY, text=""):
+        server.command("SCRIPT", "LOAD", command.script.source)
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 
 from inconcert import Coordinator, WrongState
 from inconcert._claims.keys import QueueKeys
-from inconcert._redis.scripts import load
 from inconcert.tasks.store import COUNT_CLAIMED, RESCHEDULE, JobKeys
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.raw import raw
+from tests.support.scripts import command_of
 
 WORKER = "session.1"
 HOUR = 3_600_000  # milliseconds
@@ -40,7 +40,7 @@ class Scene:
 
     async def run(self, script: str, /, **named: Any) -> Any:
         """Run a script once."""
-        return await self.session.run(load(script)(self.keys, self.place, self.worker, **named))
+        return await self.session.run(command_of(script, self.keys, self.place, self.worker, **named))
 
     async def enqueue(self, *jobs: tuple[str, int, str], again: bool = False) -> list[bytes]:
         """Run the script that adds jobs: id, delay in ms, unique name; `again` when the request is forgotten."""

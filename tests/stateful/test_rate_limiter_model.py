@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inconcert import Coordinator
-from inconcert._redis.scripts import load
+from tests.support.scripts import command_of
 
-TAKE, REFUND = load("rate_limits/take"), load("rate_limits/refund")
 BEGAN = 1_800_000_000_000_000  # microseconds; its digits are those of the years to come
 LONGEST = 10**13
 INTERVAL = 10_000
@@ -201,12 +200,15 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
         session = concert._ref.session
 
         async def take(request: str, cost: int, longest: int, ticket: int) -> Any:
-            terms = {"cost_us": cost, "burst_us": model.burst, "longest_us": longest}
-            return await session.run(TAKE(keys, request=request, **terms, ticket=ticket, inboxes=session.inboxes("")))
+            terms = {"cost_us": cost, "burst_us": model.burst, "longest_us": longest, "ticket": ticket}
+            inboxes = session.inboxes("")
+            return await session.run(command_of("rate_limits/take", keys, request=request, **terms, inboxes=inboxes))
 
         async def give_back(one: Caller) -> Any:
             terms = {"cost_us": one.cost, "burst_us": model.burst}
-            return await session.run(REFUND(keys, request=one.request, **terms, inboxes=session.inboxes("")))
+            return await session.run(
+                command_of("rate_limits/refund", keys, request=one.request, **terms, inboxes=session.inboxes(""))
+            )
 
         def caller(which: int) -> Caller | None:
             return model.callers[which % len(model.callers)] if model.callers else None

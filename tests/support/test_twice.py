@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 from inconcert import Coordinator
-from inconcert._redis.scripts import load
+from tests.support.scripts import command_of
 from tests.support.twice import commands, names_of_module, not_repeated
 
 
@@ -14,7 +14,7 @@ async def test_other_arguments_are_no_second_run(any_concert: Coordinator) -> No
     session, keys = any_concert._ref.session, any_concert.event("it")._keys
     with commands() as counted:
         for request in ("a", "b", "b"):
-            await session.run(load("events/clear")(keys, request=request))
+            await session.run(command_of("events/clear", keys, request=request))
             assert not_repeated({"events/clear"}, counted) == ({"events/clear"} if counted.total() < 3 else set())
         assert not_repeated({"events/set"}, counted) == {"events/set"}
 

@@ -53,18 +53,20 @@ HOLDERS = Holders("holders of l", "waiters of l")
 
 def test_keys_come_from_bundles_and_arguments_from_keywords() -> None:
     """In the order of the header, however they are given."""
-    command = TAKE(Queue(), HOLDERS, limit=3, holder="s.1")
+    command = TAKE.bind(Queue, Holders)(Queue(), HOLDERS, limit=3, holder="s.1")
 
     assert command == Command(TAKE, ("holders of l", "bell of q"), ("s.1", 3))
-    assert TAKE(HOLDERS, bell="b", holder="s.1", limit=3) == Command(TAKE, ("holders of l", "b"), ("s.1", 3))
+    taken = TAKE.bind(Holders)(HOLDERS, bell="b", holder="s.1", limit=3)
+    assert taken == Command(TAKE, ("holders of l", "b"), ("s.1", 3))
 
 
 def test_what_has_any_length_is_given_flat() -> None:
     """Keys and arguments alike, none included."""
-    command = TAKE_MANY(HOLDERS, bells=["a", "b"], holder="s.1", names=(name for name in "ab"))
+    take_many = TAKE_MANY.bind(Holders)
+    command = take_many(HOLDERS, bells=["a", "b"], holder="s.1", names=(name for name in "ab"))
 
     assert command == Command(TAKE_MANY, ("holders of l", "a", "b"), ("s.1", "a", "b"))
-    assert TAKE_MANY(HOLDERS, bells=(), holder="s.1", names=()).keys == ("holders of l",)
+    assert take_many(HOLDERS, bells=(), holder="s.1", names=()).keys == ("holders of l",)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +80,13 @@ def test_what_has_any_length_is_given_flat() -> None:
 def test_wrong_argument_is_told(given: dict[str, object], message: str) -> None:
     """One that is missing, misspelt or not of this script; and a key that a bundle has."""
     with pytest.raises(TypeError, match=message):
-        TAKE(HOLDERS, Queue(), **given)
+        TAKE.bind(Holders, Queue)(HOLDERS, Queue(), **given)
 
 
 def test_missing_key_is_told() -> None:
     """By its name in the header: a method of that name is not a key."""
     with pytest.raises(TypeError, match=r"missing .* 'holders'"):
-        TAKE(Queue(), holder="s.1", limit=3)
+        TAKE.bind(Queue)(Queue(), holder="s.1", limit=3)
 
 
 def test_every_script_of_the_package_has_its_includes() -> None:

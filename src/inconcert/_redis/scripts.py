@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from inconcert._redis.commands import Argument, pack
 from inconcert._redis.operations import Operation
@@ -72,10 +72,6 @@ class Script:
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"
-
-    def __call__(self, *bundles: object, **named: Any) -> Command:  # noqa: ANN401 - the header says what
-        """Fill in the keys and arguments; for many calls `bind` it once."""
-        return self.bind(*map(type, bundles))(*bundles, **named)
 
     def bind(self, *bundles: type) -> Binder:
         """A function that fills in the keys and arguments.
