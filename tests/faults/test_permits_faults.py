@@ -10,11 +10,13 @@ import anyio
 import pytest
 import redis.asyncio
 
-from inconcert import AcquireTimeout, Coordinator, Lease, LeaseLost, NotConnected
+from inconcert import AcquireTimeout, Coordinator, Lease, LeaseLost, NotConnected, OutcomeUnknown
 from inconcert._core import permits as permits_module
 from inconcert._core import renewal as renewal_module
 from inconcert._core.permit_state import PermitState
 from inconcert._core.permits import Permits
+from inconcert._redis.call import Call
+from inconcert._redis.channel import Channel
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.fenced import FencedRegister
@@ -459,6 +461,28 @@ async def test_message_that_is_missed_before_the_reply_is_not_missed_for_good(
         await held.release()
         with anyio.fail_after(5):
             await (await waiter).release()
+
+
+async def test_waiter_whose_recheck_failed_asks_again(
+    concert: Coordinator, elsewhere: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is under way for it any more, so the next recheck does not wait for a reply."""
+
+    def fail(_: Channel, call: Call) -> None:
+        call.failed(OutcomeUnknown("no reply"))
+
+    held = await elsewhere.lock("door").acquire()
+    waiter = asyncio.create_task(concert.lock("door").acquire())
+    await in_line(elsewhere.lock("door"), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "submit", fail)
+        concert._ref.session.inbox.missed()
+    await raw(elsewhere).delete(elsewhere.lock("door")._keys.waiters)
+    concert._ref.session.inbox.missed()
+    await in_line(elsewhere.lock("door"), 1)
+    await held.release()
+    with anyio.fail_after(5):
+        await (await waiter).release()
 
 
 async def flow(lock: Permits[Lease], other: Permits[Lease]) -> list[int]:
