@@ -11,13 +11,12 @@ Source: docs/explanation/rate-limits.md
 import asyncio
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
+from inconcert._core.place import JOIN, Place
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
-from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
@@ -160,13 +159,13 @@ class RateLimiter:
         terms = _Terms(cost * self._interval_us, self._burst * self._interval_us, longest_us)
         turn = _Turn(session, self._keys, terms)
         try:
-            turn.begin()
+            turn.ask()
             return await turn
         except BaseException:
-            turn.give_back()
+            turn.withdraw()
             raise
         finally:
-            turn.end()
+            turn.leave()
 
 
 class _Terms(NamedTuple):
@@ -177,53 +176,29 @@ class _Terms(NamedTuple):
     longest: int
 
 
-class _Turn(Call, InboxReceiver):
+class _Turn(Place):
     """A call for permits; its result is there when they may be used, or were refused."""
 
-    __slots__ = ("_is_granted", "_keys", "_must_recheck", "_request", "_session", "_terms", "_ticket", "_timer")
+    __slots__ = ("_is_granted", "_keys", "_terms", "_timer")
+
+    kind = "limiter"
 
     def __init__(self, session: Session, keys: _Keys, terms: _Terms) -> None:
-        self._session = session
         self._keys = keys
         self._terms = terms
-        self._request = session.new_address()
-        self._ticket = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_granted = False
-        self._must_recheck = False
-        super().__init__(self._take())
+        super().__init__(session, session.new_address(), JOIN)
 
-    def begin(self) -> None:
-        inbox = self._session.inbox
-        inbox.register(self._request, self)
-        inbox.on_unclaimed("limiter", partial(_leave, self._session))
-        self._session.channel.submit(self)
-
-    def give_back(self) -> None:
-        if self.sends:
-            _give_back(self._session, self._keys, self._request, self._terms.cost, self._terms.burst)
-
-    def end(self) -> None:
-        self._session.inbox.unregister(self._request)
+    def leave(self) -> None:
+        super().leave()
         self._set_timer(None)
 
-    # What it is told.
-
-    def answered(self, reply: Reply) -> None:
-        """Take the reply to our call, or to a later question."""
-        if self.done() or self._is_granted:
-            return
-        outcome, wait_us, *_ = reply
-        if outcome == _IN_LINE:
-            self._ticket = reply[3]
-            self._wait(wait_us)
-        elif outcome == _GRANTED:
-            self._use(reply)
-        else:
-            super().answered(reply)
-        if self._must_recheck:
-            self._must_recheck = False
-            self.recheck()
+    @staticmethod
+    def leave_for(session: Session, address: str, rest: str) -> None:
+        _, _, cost_us, burst_us, line = rest.split(" ", 4)
+        if not session.channel.is_closed:
+            _refund(session, Keyspace.beside(_Keys, line), address, cost_us, burst_us)
 
     def on_message(self, rest: str) -> None:
         """The line has moved: 'GRANTED WAIT_US COST_US BURST_US', and the key of the line."""
@@ -234,32 +209,44 @@ class _Turn(Call, InboxReceiver):
             else:
                 self._wait(int(wait_us))
 
-    def recheck(self) -> None:
+    def recheck(self) -> bool:
         """Ask whether its time has come, and for its place in the line."""
-        if self.done() or self._is_granted:
-            return
-        if self._ticket:
-            self._session.channel.submit(_Question(self, self._take()))
-        else:
-            self._must_recheck = True
+        return not self._is_granted and super().recheck()
+
+    def recheck_failed(self, error: InconcertError) -> None:
+        self.failed(error)
 
     def closed(self, error: InconcertError) -> None:
         if not self.done():  # else its permits are about to be used
-            self.give_back()
-            self.failed(error)
+            super().closed(error)
 
     # Below.
 
-    def _take(self) -> Command:
+    def _request(self) -> Command:
         return _TAKE(
             self._keys,
-            request=self._request,
+            request=self.address,
             cost_us=self._terms.cost,
             burst_us=self._terms.burst,
             longest_us=self._terms.longest,
-            ticket=self._ticket,
+            ticket=self.ticket,
             inboxes=self._session.inboxes(self._keys.line),
         )
+
+    def _take(self, reply: Reply) -> None:
+        if self.done() or self._is_granted:
+            return
+        outcome, wait_us, *_ = reply
+        if outcome == _IN_LINE:
+            self.ticket = reply[3]
+            self._wait(wait_us)
+        elif outcome == _GRANTED:
+            self._use(reply)
+        else:
+            self.set_result(reply)
+
+    def _give_back(self) -> None:
+        _refund(self._session, self._keys, self.address, self._terms.cost, self._terms.burst)
 
     def _wait(self, wait_us: int) -> None:
         """Ask again after this time, so that the answer is there when it is over."""
@@ -275,8 +262,8 @@ class _Turn(Call, InboxReceiver):
         early = at - time.monotonic()
         if early > 0:  # also when the timer has fired: those of uvloop count in milliseconds
             self._set_timer(self._session.loop.call_later(early, self._use_at, at, grant))
-        else:
-            super().answered(grant)
+        elif not self.done():
+            self.set_result(grant)
 
     def _set_timer(self, timer: asyncio.TimerHandle | None) -> None:
         if self._timer is not None:
@@ -284,34 +271,6 @@ class _Turn(Call, InboxReceiver):
         self._timer = timer
 
 
-class _Question(Call):
-    """One in line asks whether its time has come."""
-
-    __slots__ = ("_turn",)
-
-    def __init__(self, turn: _Turn, command: Command) -> None:
-        super().__init__(command)
-        self._turn = turn
-
-    @property
-    def is_wanted(self) -> bool:
-        return not self._turn.done()
-
-    def answered(self, reply: Reply) -> None:
-        self._turn.answered(reply)
-
-    def failed(self, error: InconcertError) -> None:
-        self._turn.failed(error)
-
-
-def _give_back(session: Session, keys: _Keys, request: str, cost_us: Argument, burst_us: Argument) -> None:
-    if not session.channel.is_closed:
-        inboxes = session.inboxes(keys.line)
-        command = _REFUND(keys, request=request, cost_us=cost_us, burst_us=burst_us, inboxes=inboxes)
-        session.channel.submit(Call(command, must_run=True))
-
-
-def _leave(session: Session, address: str, rest: str) -> None:
-    """Give back for a caller that waits no more, and is in line all the same."""
-    _, _, cost_us, burst_us, line = rest.split(" ", 4)
-    _give_back(session, Keyspace.beside(_Keys, line), address, cost_us, burst_us)
+def _refund(session: Session, keys: _Keys, request: str, cost_us: Argument, burst_us: Argument) -> None:
+    command = _REFUND(keys, request=request, cost_us=cost_us, burst_us=burst_us, inboxes=session.inboxes(keys.line))
+    session.channel.submit(Call(command, must_run=True))

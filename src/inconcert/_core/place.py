@@ -21,9 +21,7 @@ NO_WAIT, JOIN = -1, 0  # in place of a ticket
 class Place(Call, InboxReceiver):
     """The base of what waits in a line: the call that joins it, which is done when the wait is over.
 
-    A subclass says how to ask, what the replies and messages mean, and how to leave.  A script that has put the caller
-    in line, or found it there, ends its reply with `ticket, joined, retry_ms, grant, ...`: the caller's place; 1 if it
-    was not in line before; milliseconds until the next recheck; and what was granted to others of this process.
+    A subclass says how to ask, what replies and messages mean, and how to leave.
 
     Args:
         session: The open session.
@@ -89,8 +87,9 @@ class Place(Call, InboxReceiver):
             self._session.channel.submit(_Recheck(self, self._request()))
         return True
 
-    def recheck_failed(self) -> None:
+    def recheck_failed(self, error: InconcertError) -> None:
         """Go on waiting, and recheck later."""
+        del error
         self._is_asking = False
         self._session.lines.recheck_within(self.key, NO_ANSWER)
 
@@ -119,7 +118,14 @@ class Place(Call, InboxReceiver):
         """Send what leaves the line on the server, or gives back what came of the wait."""
 
     def _stand(self, ticket: int, joined: int, retry_ms: int, *grants: bytes) -> None:
-        """Take the place in line that a reply tells."""
+        """Take a place in one of the session's `lines`: how a reply ends to a caller that is in line.
+
+        Args:
+            ticket: The place.
+            joined: 1 if the caller was not in line before.
+            retry_ms: Milliseconds until the next recheck.
+            grants: What was granted to others of this process.
+        """
         lines, was_in_line = self._session.lines, self.ticket > 0
         self.ticket = ticket
         if not self.done():
@@ -147,5 +153,4 @@ class _Recheck(Call):
         self._place.on_reply(reply, self._asked_at)
 
     def failed(self, error: InconcertError) -> None:
-        del error  # the wait goes on
-        self._place.recheck_failed()
+        self._place.recheck_failed(error)
