@@ -19,7 +19,7 @@ from typing import NamedTuple
 import anyio
 
 from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
-from inconcert._core.lease_state import local_deadline
+from inconcert._core.renewal import local_deadline, next_renewal, next_try
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
@@ -36,8 +36,6 @@ _log = logging.getLogger("inconcert.barrier")
 
 BARRIER_TTL = 10.0  # seconds; how long the others wait for a dead participant, so shorter than that of a lock
 _MOST = 10_000  # parties; a message names all of them
-_RENEW_AFTER = 1 / 3  # of what is left of a lease
-_TRY_AGAIN = 1 / 10  # of a ttl, when a renewal failed
 
 
 class _Keys(NamedTuple):
@@ -288,16 +286,14 @@ class _Participant:
     def renewed(self, asked_at: float) -> None:
         """The server renewed the lease: it lasts a full ttl from `asked_at` on."""
         self.deadline = max(self.deadline, local_deadline(asked_at, self._terms.ttl))
-        now = time.monotonic()
-        self.renew_at = now + (self.deadline - now) * _RENEW_AFTER
+        self.renew_at = next_renewal(self.deadline)
         self._session.renewal.add(self)
 
     def renewal_failed(self, error: InconcertError) -> None:
         """Try again soon, unless the lease must have lapsed by now."""
-        now = time.monotonic()
-        if now < self.deadline:
+        if time.monotonic() < self.deadline:
             _log.warning("a lease on barrier %r could not be renewed yet: %s", self._terms.name, error)
-            self.renew_at = min(self.deadline, now + self._terms.ttl * _TRY_AGAIN)
+            self.renew_at = next_try(self.deadline, self._terms.ttl)
             self._session.renewal.add(self)
         else:
             self.lapsed()

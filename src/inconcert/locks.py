@@ -9,9 +9,9 @@ import anyio
 
 from inconcert._core.acquirable import Acquirable
 from inconcert._core.lease import Lease
-from inconcert._core.lease_state import local_deadline
 from inconcert._core.line import ReleaseCall
 from inconcert._core.permit_state import Grant, PermitKeys, PermitState
+from inconcert._core.renewal import local_deadline
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.call import Call

@@ -26,7 +26,7 @@ from inconcert import (
     QuorumLock,
     QuorumNotReached,
 )
-from inconcert._core.lease_state import local_deadline
+from inconcert._core.renewal import local_deadline
 from inconcert._redis.commands import Argument
 from inconcert._redis.peers import Peer
 from inconcert._redis.replies import Reply

@@ -19,6 +19,7 @@ from typing import Any
 import anyio
 
 from inconcert._claims.worker_lease import WorkerLease
+from inconcert._core.renewal import RENEW_AFTER, TRY_AGAIN
 from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.wire import Pool
 from inconcert.errors import InconcertError
@@ -31,8 +32,6 @@ _log = logging.getLogger("inconcert.claims")
 # thread notices within the first two of these, and then has at least a third left to reach the server in.
 _ASK_EVERY = 1 / 10
 _ANSWER_WITHIN = 1 / 5
-_RENEW_AFTER = 1 / 3
-_TRY_AGAIN = 1 / 10  # when the server could not be reached
 
 _LONGEST = 60.0  # seconds for which the thread stands in
 _CLOSE_TIMEOUT = 5.0  # seconds that closing waits for a thread that waits for the server
@@ -125,7 +124,7 @@ class Watchdog:
                 try:
                     if not worker.beat_aside(connection):
                         return
-                    pause = lease * _RENEW_AFTER
+                    pause = lease * RENEW_AFTER
                 except InconcertError as error:
                     _log.warning("worker %s could not renew its heartbeat yet: %s", worker.holder, error)
-                    pause = lease * _TRY_AGAIN
+                    pause = lease * TRY_AGAIN

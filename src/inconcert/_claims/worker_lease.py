@@ -18,7 +18,7 @@ from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, hea
 from inconcert._claims.keys import CLAIM, NACK, ClaimKeys, QueueKeys
 from inconcert._claims.policy import Policy
 from inconcert._claims.reaper import put_all_back
-from inconcert._core.lease_state import local_deadline
+from inconcert._core.renewal import RENEW_AFTER, local_deadline, next_try
 from inconcert._core.session import Session
 from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.call import Call
@@ -214,7 +214,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         if alive:
             self._deadline = local_deadline(asked_at, self.lease)
             # Early, if some worker may be dead by then: the reply tells.
-            self.renew_at = min(asked_at + self.lease / 3, time.monotonic() + next_ms / 1000 + _A_MOMENT)
+            self.renew_at = min(asked_at + self.lease * RENEW_AFTER, time.monotonic() + next_ms / 1000 + _A_MOMENT)
             self._session.renewal.add(self)
             self._end_again()
         else:
@@ -230,7 +230,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         """Take note that a heartbeat was not answered, and try again."""
         if not self.is_lost:
             _log.warning("worker %s could not renew its heartbeat yet: %s", self.holder, error)
-            self.renew_at = min(self.deadline, time.monotonic() + self.lease / 10)
+            self.renew_at = next_try(self.deadline, self.lease)
             self._session.renewal.add(self)
 
     def beat_aside(self, connection: BlockingConnection) -> bool:

@@ -14,21 +14,12 @@ from contextlib import suppress
 import anyio
 
 from inconcert._core.body import Body
-from inconcert._core.renewal import Renewal
+from inconcert._core.renewal import Renewal, local_deadline, next_renewal, next_try
 from inconcert.errors import InconcertError, LeaseLost, NotConnected, NotHeld
 
-__all__ = ["LeaseState", "local_deadline"]
+__all__ = ["LeaseState"]
 
 _log = logging.getLogger("inconcert.leases")
-
-_CLOCK_DRIFT = 0.01  # of a ttl: how much slower than the server's our clock may run; also time for a body to stop in
-_RENEW_AFTER = 1 / 3  # of what is left of a lease
-_TRY_AGAIN = 1 / 10  # of a ttl, when a renewal failed
-
-
-def local_deadline(asked_at: float, life: float) -> float:
-    """When a lease of `life` seconds ends for us, if it was asked for at `asked_at`."""
-    return asked_at + life * (1 - _CLOCK_DRIFT)
 
 
 class LeaseState(ABC):
@@ -156,7 +147,7 @@ class LeaseState(ABC):
         """Try a renewal again soon: the server did not answer this one."""
         if not (self._is_lost or self.is_released):
             _log.warning("lease on %s could not be renewed yet: %s", self, error)
-            self.renew_at = min(self.deadline, time.monotonic() + self._ttl * _TRY_AGAIN)
+            self.renew_at = next_try(self.deadline, self._ttl)
             self._renewal.add(self)
 
     def lose(self) -> None:
@@ -229,6 +220,5 @@ class LeaseState(ABC):
 
     def _keep_until(self, deadline: float) -> None:
         self.deadline = deadline
-        now = time.monotonic()
-        self.renew_at = now + (deadline - now) * _RENEW_AFTER
+        self.renew_at = next_renewal(deadline)
         self._renewal.add(self)

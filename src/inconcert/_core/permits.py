@@ -16,10 +16,10 @@ from typing import TypeVar
 
 from inconcert._core.acquirable import Acquirable
 from inconcert._core.lease import Lease
-from inconcert._core.lease_state import local_deadline
 from inconcert._core.line import ReleaseCall
 from inconcert._core.permit_state import Grant, PermitKeys, PermitState
 from inconcert._core.place import JOIN, NO_WAIT, Place
+from inconcert._core.renewal import local_deadline
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply

@@ -10,11 +10,30 @@ import time
 import weakref
 from typing import NamedTuple, Protocol
 
-__all__ = ["Renewable", "Renewal"]
+__all__ = ["RENEW_AFTER", "TRY_AGAIN", "Renewable", "Renewal", "local_deadline", "next_renewal", "next_try"]
 
 _log = logging.getLogger("inconcert.leases")
 
+RENEW_AFTER = 1 / 3  # of what is left of a lease
+TRY_AGAIN = 1 / 10  # of a ttl, when a renewal failed
+_CLOCK_DRIFT = 0.01  # of a ttl: how much slower than the server's our clock may run; also time for a body to stop in
 _TOGETHER = 0.25  # of the time between a renewal and the deadline: what is due within it is renewed along with the rest
+
+
+def local_deadline(asked_at: float, life: float) -> float:
+    """When a lease of `life` seconds ends for us, if it was asked for at `asked_at`."""
+    return asked_at + life * (1 - _CLOCK_DRIFT)
+
+
+def next_renewal(deadline: float) -> float:
+    """When to renew a lease that lasts from now until this deadline."""
+    now = time.monotonic()
+    return now + (deadline - now) * RENEW_AFTER
+
+
+def next_try(deadline: float, ttl: float) -> float:
+    """When to renew again after a renewal has failed now."""
+    return min(deadline, time.monotonic() + ttl * TRY_AGAIN)
 
 
 class Renewable(Protocol):

@@ -16,8 +16,8 @@ import anyio
 
 from inconcert._core.acquirable import Acquirable
 from inconcert._core.lease import HeldLease
-from inconcert._core.lease_state import LeaseState, local_deadline
-from inconcert._core.renewal import Renewal
+from inconcert._core.lease_state import LeaseState
+from inconcert._core.renewal import Renewal, local_deadline
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.peers import Peer
 from inconcert._rules import durations
