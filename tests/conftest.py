@@ -7,7 +7,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import nullcontext
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 from fakeredis.aioredis import FakeRedis
@@ -19,7 +19,7 @@ from tests.support.proxy import Proxy
 from tests.support.raw import close_raw, new_client
 from tests.support.servers import RealServer
 from tests.support.twice import commands, names, not_repeated
-from tests.support.world import World, world
+from tests.support.world import Kind, World, world
 
 # What users store has no TTL: it is there until it is consumed, trimmed or deleted.
 PERMANENT = re.compile(
@@ -75,7 +75,8 @@ async def any_concert(request: pytest.FixtureRequest, server: RealServer, namesp
             yield opened
         await _nothing_is_left(server.admin_url, namespace)
     else:
-        client = FakeRedis(db=world().database)
+        protocol = {"protocol": world().protocol} if world().protocol else {}
+        client = FakeRedis(db=world().database, **protocol)
         async with Coordinator.from_client(client, namespace=namespace) as opened:
             yield opened
         await client.aclose()
@@ -114,13 +115,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """In which world the tests run; see `tests/support/world.py`."""
     parser.addoption("--least-rights", action="store_true", help="log in with the rights that `inconcert acl` prints")
     parser.addoption("--database", type=int, default=0, help="the number of the server's database")
+    parser.addoption("--server", choices=get_args(Kind), default="valkey", help="which server")
+    parser.addoption("--protocol", type=int, choices=[2, 3], default=0, help="RESP 2 or 3; else the driver's default")
     parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Also in each process that runs tests beside others."""
     options = config.option
-    World(least_rights=options.least_rights, database=options.database, loop=options.loop).make()
+    World(
+        least_rights=options.least_rights,
+        database=options.database,
+        loop=options.loop,
+        server=options.server,
+        protocol=options.protocol,
+    ).make()
     if options.loop == "uvloop":
         config.pluginmanager.register(_Loops())
 

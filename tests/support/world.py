@@ -1,6 +1,6 @@
-"""The world in which the tests run: as which user, in which database, on which event loop.
+"""The world in which the tests run: on which server, as which user, in which database, on which event loop.
 
-    pytest tests/contract --least-rights --database=5 --loop=uvloop
+    pytest tests/contract --server=redis6 --protocol=2 --least-rights --database=5 --loop=uvloop
 
 What the tests look at the server with, and do it harm with, stays the default user, in the same database.
 """
@@ -10,11 +10,13 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from inconcert._redis.rights import Server, least_rights
 
-__all__ = ["USER", "World", "new_loop", "world"]
+__all__ = ["USER", "Kind", "World", "new_loop", "world"]
+
+Kind = Literal["valkey", "redis6", "redis7"]
 
 USER = "tests"  # whom coordinators log in as in a world of least rights
 
@@ -31,11 +33,15 @@ class World:
         least_rights: Whether coordinators log in as a user with the rights that `inconcert acl` prints.
         database: The number of the server's database.
         loop: `asyncio` or `uvloop`.
+        server: Which server, of those that `tests/support/servers.py` knows.
+        protocol: RESP 2 or 3; 0 for what the driver speaks by default.
     """
 
     least_rights: bool = False
     database: int = 0
     loop: str = "asyncio"
+    server: Kind = "valkey"
+    protocol: int = 0
 
     @property
     def login(self) -> str | None:
