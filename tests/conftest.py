@@ -75,7 +75,7 @@ async def any_concert(request: pytest.FixtureRequest, server: RealServer, namesp
             yield opened
         await _nothing_is_left(server.admin_url, namespace)
     else:
-        protocol = {"protocol": world().protocol} if world().protocol else {}
+        protocol: dict[str, Any] = {"protocol": world().protocol} if world().protocol else {}
         client = FakeRedis(db=world().database, **protocol)
         async with Coordinator.from_client(client, namespace=namespace) as opened:
             yield opened

@@ -22,6 +22,8 @@ class _Nobody:
 
     def writable(self) -> None: ...
 
+    def log_in(self, credentials: tuple[str, ...]) -> None: ...
+
 
 @pytest.fixture(scope="module", params=["tcp", "unix"])
 def url(request: pytest.FixtureRequest, server: RealServer) -> str:

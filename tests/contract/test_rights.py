@@ -48,7 +48,7 @@ def test_page_shows_the_rights_that_are_printed() -> None:
 @pytest.mark.parametrize(("namespace", "other"), [("shop", "shop2"), ("a*", "ab"), ("a[b]?\\", "abc")])
 async def test_user_of_a_namespace_has_no_other(own_server: RealServer, namespace: str, other: str) -> None:
     """Characters that mean something in a glob are escaped."""
-    own_server.command("ACL", "SETUSER", "shop", "on", ">secret", *least_rights(namespace))
+    own_server.command("ACL", "SETUSER", "shop", "on", ">secret", *least_rights(namespace, server=own_server.version))
     url = own_server.url_of(0).replace("unix://", "unix://shop:secret@")
     async with Coordinator(url, namespace=namespace) as concert:
         await concert.lock("a").try_acquire()
@@ -65,20 +65,21 @@ def test_server_without_such_rules_is_refused() -> None:
         least_rights("shop", server=Server.VALKEY, database=0)
 
 
-async def test_user_of_a_database_selects_no_other(own_server: RealServer) -> None:
+async def test_user_of_a_database_selects_no_other() -> None:
     """Valkey 9.1 has rules for databases."""
     rules = least_rights("shop", server=Server.VALKEY_9_1, database=0)
-    own_server.command("ACL", "SETUSER", "shop", "on", ">secret", *rules)
-    url = own_server.url_of(0).replace("unix://", "unix://shop:secret@")
-    async with Coordinator(url, namespace="shop") as concert:
-        await concert.lock("a").try_acquire()
-    with pytest.raises(Unavailable, match="database"):
-        await Coordinator(f"{url}?db=1", namespace="shop").__aenter__()
+    with RealServer("valkey") as server:
+        server.command("ACL", "SETUSER", "shop", "on", ">secret", *rules)
+        url = server.url_of(0).replace("unix://", "unix://shop:secret@")
+        async with Coordinator(url, namespace="shop") as concert:
+            await concert.lock("a").try_acquire()
+        with pytest.raises(Unavailable, match="database"):
+            await Coordinator(f"{url}?db=1", namespace="shop").__aenter__()
 
 
 def as_user(server: RealServer, *rules: str) -> str:
     """The URL of a user who may run all commands, and has these rules."""
-    server.command("ACL", "SETUSER", "shop", "reset", "on", ">secret", "+@all", *rules)
+    server.command("ACL", "SETUSER", "shop", "reset", "on", ">secret", "+@all", "resetchannels", *rules)
     return server.url_of(0).replace("unix://", "unix://shop:secret@")
 
 

@@ -69,6 +69,11 @@ class RealServer:
         self.close()
 
     @property
+    def version(self) -> Server:
+        """What its rules for users may be."""
+        return _VERSIONS[self.kind]
+
+    @property
     def url(self) -> str:
         """For coordinators: as the user and in the database of the tests' world."""
         return self._unix_url(self._login, world().database, world().protocol)
@@ -112,7 +117,7 @@ class RealServer:
         if self.kind != "redis6":
             options["enable-debug-command"] = "yes"  # Redis 6.2 has it always, and not the option
         arguments = [part for name, value in (options | self._options).items() for part in (f"--{name}", value)]
-        if user := world().user(_VERSIONS[self.kind]):
+        if user := world().user(self.version):
             arguments += ["--user", *user]
         with log.open("ab") as output:
             self._process = Leashed(

@@ -7,6 +7,7 @@ nothing else: a command behind a blocked one would wait with it.
 
 import asyncio
 import logging
+from collections import deque
 from contextlib import suppress
 
 from inconcert._redis.call import Call
@@ -45,7 +46,7 @@ class Bells:
         self._link: Link | None = None
         self._wire: Wire | None = None
         self._connected_at = 0.0
-        self._is_greeted = False  # whether the current wire has answered
+        self._unanswered: deque[bool] = deque()  # whether each is a BLPOP
         self._sleepers: dict[Sleeper, None] = {}  # the first has slept longest
         self._covered: frozenset[str] = frozenset()  # by the BLPOP under way; empty for none
         self._is_ending = False  # a token that ends that BLPOP was sent
@@ -107,14 +108,16 @@ class Bells:
     def connected(self, wire: Wire) -> None:
         self._wire = wire
         self._connected_at = self._loop.time()
-        self._is_greeted = False
+        self._unanswered.clear()
         wire.write(pack("PING"))  # a BLPOP reply may take long, and a wire that answers nothing counts as a failure
+        self._unanswered.append(False)
         if self._sleepers:
             self._block()
 
     def received(self, reply: Reply) -> None:
-        if not self._is_greeted:
-            self._is_greeted = True
+        if not self._unanswered.popleft():
+            if isinstance(reply, ErrorReply) and reply.code == "WRONGPASS" and self._link is not None:
+                self._link.login_refused(reply)
             return
         if isinstance(reply, ErrorReply):  # the link reconnects after a pause, which grows while connections are brief
             _log.warning("bells: the server refused to wait: %s", reply)
@@ -135,6 +138,11 @@ class Bells:
     def writable(self) -> None:
         """Nothing to do: no writes are pending here."""
 
+    def log_in(self, command: bytes) -> None:
+        if self._wire is not None:
+            self._wire.write(command)  # after the BLPOP under way, which takes a few seconds at most
+            self._unanswered.append(False)
+
     # Private.
 
     def _block(self) -> None:
@@ -143,6 +151,7 @@ class Bells:
         keys = dict.fromkeys(key for sleeper in self._sleepers for key in sleeper.keys)
         self._covered = frozenset(keys)
         self._wire.write(pack("BLPOP", *keys, self._key, _BLOCK))
+        self._unanswered.append(True)
         self._patience = self._loop.call_later(_BLOCK + self._timeout, self._give_up)
 
     def _end_block(self) -> None:

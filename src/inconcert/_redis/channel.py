@@ -309,6 +309,11 @@ class Channel:
     def writable(self) -> None:
         self.flush()
 
+    def log_in(self, command: bytes) -> None:
+        if self._wire is not None:
+            self._wire.write(command)
+            self._unanswered.append(None)
+
     # Private.
 
     def _enqueue(self, call: Call) -> None:
@@ -353,6 +358,8 @@ class Channel:
             return  # an unsolicited push message (RESP3)
         call = self._unanswered.popleft()
         if call is None:
+            if reply.code == "WRONGPASS":
+                self._link.login_refused(reply)
             return
         if self._owner is not None and (is_passing(reply) or reply.code in _REDIRECTIONS):
             call.sends -= 1

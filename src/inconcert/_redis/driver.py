@@ -1,12 +1,15 @@
 """What differs between versions of redis-py; everything else used here is the same in 5.1 to 8."""
 
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import redis
 import redis.asyncio
 import redis.asyncio.connection
 
-__all__ = ["get_connection", "has_input", "without_maintenance"]
+__all__ = ["forget_credentials", "get_connection", "has_input", "on_new_credentials", "without_maintenance"]
 
 Connection = redis.asyncio.connection.AbstractConnection
 
@@ -29,6 +32,28 @@ async def has_input(connection: Connection) -> bool:
     asked: Any = connection
     found: bool = await (asked.can_read() if _VERSION >= (8, 0) else asked.can_read_destructive())
     return found
+
+
+def on_new_credentials(connection: Connection, callback: Callable[[tuple[str, ...]], None]) -> None:
+    """Call this with `AUTH`'s arguments when a streaming credential provider of the connection's pool has new ones.
+
+    The driver, from 5.3 on, logs in again on connections that are idle in its pool.  On the others it only notes the
+    token, with this method, for when they are released, which ours never are.
+    """
+    loop = asyncio.get_running_loop()
+
+    def note(token: Any) -> None:  # noqa: ANN401 - a type that older versions do not have
+        user = token.try_get("oid")
+        arguments = (token.get_value(),) if user is None else (user, token.get_value())
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(callback, arguments)  # a provider may have a thread of its own
+
+    vars(connection)["set_re_auth_token"] = note
+
+
+def forget_credentials(connection: Connection) -> None:
+    """End `on_new_credentials`."""
+    vars(connection).pop("set_re_auth_token", None)
 
 
 def without_maintenance() -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import anyio
 
-from inconcert._redis.replies import Reply
+from inconcert._redis.commands import pack
+from inconcert._redis.replies import ErrorReply, Reply
 from inconcert._redis.wire import Pool, Wire, open_wire
 from inconcert._rules.backoff import backoff
 from inconcert.errors import InconcertError
@@ -35,6 +36,9 @@ class LinkUser(Protocol):
 
     def writable(self) -> None:
         """The peer accepts bytes again."""
+
+    def log_in(self, command: bytes) -> None:
+        """Send this `AUTH` in its turn, and discard what is answered."""
 
 
 class Link:
@@ -88,8 +92,17 @@ class Link:
             self._is_given_up = True
             self._wire.drop(error)
 
+    def login_refused(self, reply: ErrorReply) -> None:
+        """Report what the server says of new credentials; the connection stays logged in as before."""
+        _log.error("%s: the server refused the new credentials: %s", self._purpose, reply)
+
     def writable(self) -> None:
         self._user.writable()
+
+    def log_in(self, credentials: tuple[str, ...]) -> None:
+        if self._wire is not None:
+            _log.debug("%s: logging in again, with new credentials", self._purpose)
+            self._user.log_in(pack("AUTH", *credentials))
 
     def disconnected(self, error: Exception) -> None:
         self.last_error = error

@@ -25,7 +25,9 @@ _log = logging.getLogger("inconcert.redis")
 _PING_EVERY = 15.0  # seconds; without it a half-open connection would never be noticed, because nothing else is sent
 
 # The first element of each reply to a command; everything else on this connection is unsolicited.
-_ANSWERS = frozenset({b"subscribe", b"psubscribe", b"unsubscribe", b"punsubscribe", b"pong", ord("P")})  # PONG, RESP3
+_ANSWERS = frozenset(
+    {b"subscribe", b"psubscribe", b"unsubscribe", b"punsubscribe", b"pong", ord("P"), ord("O")}
+)  # PONG and OK, RESP3
 
 
 class Listener(Protocol):
@@ -58,7 +60,7 @@ class PubSub:
         self._wire: Wire | None = None
         self._channels: dict[bytes, _Topic] = {}
         self._patterns: dict[bytes, _Topic] = {}
-        self._unanswered: deque[_Topic | None] = deque()  # None: a command whose reply is discarded
+        self._unanswered: deque[_Topic | Literal["AUTH"] | None] = deque()  # None: a reply to discard
         self._timer: asyncio.TimerHandle | None = None
         self._connected_at = self._pinged_at = 0.0
         self._end: InconcertError | None = None
@@ -166,9 +168,9 @@ class PubSub:
             if topic is not None:
                 topic.dispatch(reply[2].decode(errors="surrogateescape"), reply[3])
         elif kind in _ANSWERS:
-            topic = self._unanswered.popleft()
-            if topic is not None:
-                topic.confirm()
+            answered = self._unanswered.popleft()
+            if isinstance(answered, _Topic):
+                answered.confirm()
 
     def disconnected(self, error: Exception) -> None:
         del error  # the link logs it
@@ -179,6 +181,11 @@ class PubSub:
 
     def writable(self) -> None:
         """Nothing to do: no writes are pending here."""
+
+    def log_in(self, command: bytes) -> None:
+        if self._wire is not None:
+            self._wire.write(command)
+            self._unanswered.append("AUTH")
 
     # Private.
 
@@ -197,12 +204,21 @@ class PubSub:
         topic = self._unanswered.popleft()
         if topic is None:
             return
+        if topic == "AUTH":
+            self._login_refused(reply)
+            return
         why = str(reply)
         if reply.code == "NOPERM" and topic.verb == "PSUBSCRIBE":
             why += f"; a pattern needs a rule of its own in the user's ACL: &{topic.name}"
         _log.error("%s: the server refused to subscribe to %r: %s", self._purpose, topic.name, why)
         topic.is_refused = True
         topic.closed(Operation.subscribing(topic.name).error(Unavailable, f"was refused by the server: {why}"))
+
+    def _login_refused(self, reply: ErrorReply) -> None:
+        if reply.code == "WRONGPASS":
+            self._link.login_refused(reply)
+        else:  # before RESP3 a subscribed connection can only subscribe
+            self._link.drop(ConnectionError("new credentials need a new connection"))
 
     def _ping(self) -> None:
         delay = _PING_EVERY

@@ -19,7 +19,7 @@ import redis.asyncio
 import redis.asyncio.connection
 import redis.exceptions
 
-from inconcert._redis.driver import has_input
+from inconcert._redis.driver import forget_credentials, has_input, on_new_credentials
 from inconcert._redis.failures import cannot_connect
 from inconcert._redis.replies import ErrorReply, Reply
 from inconcert.errors import Unavailable
@@ -45,6 +45,9 @@ class Receiver(Protocol):
 
     def writable(self) -> None:
         """The peer accepts bytes again."""
+
+    def log_in(self, credentials: tuple[str, ...]) -> None:
+        """Send `AUTH` with these arguments: the old ones will not be valid for long."""
 
 
 class Wire(Protocol):
@@ -109,6 +112,7 @@ async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
 
 
 def _take_over(connection: Connection, pool: Pool, receiver: Receiver) -> Wire:
+    on_new_credentials(connection, receiver.log_in)
     writer = getattr(connection, "_writer", None)
     if isinstance(writer, asyncio.StreamWriter):
         return _TransportWire(connection, pool, receiver, writer.transport)
@@ -117,6 +121,7 @@ def _take_over(connection: Connection, pool: Pool, receiver: Receiver) -> Wire:
 
 async def _give_back(connection: Connection, pool: Pool) -> None:
     """Close a connection and return it to its pool, which reconnects it when needed."""
+    forget_credentials(connection)
     try:
         with anyio.move_on_after(1.0):
             await connection.disconnect(nowait=True)
