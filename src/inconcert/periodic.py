@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
+from inconcert._core.cancellation import cancel_all
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import SessionRef
 from inconcert._redis.scripts import load
@@ -31,7 +32,6 @@ __all__ = ["PeriodicFunction", "Timetable"]
 
 _log = logging.getLogger("inconcert.periodic")
 
-_TELL_AGAIN = 1.0  # seconds for a cancelled function to clean up; if it goes on after that, it is cancelled again
 
 PeriodicFunction = Callable[[], Coroutine[Any, Any, object]]
 
@@ -84,10 +84,7 @@ class Timetable:
     async def stop(self) -> None:
         """Cancel all functions and wait until they have ended: the coordinator is closing."""
         tasks, self._tasks = self._tasks, None
-        while tasks:
-            for task in tasks:
-                task.cancel()
-            _, tasks = await asyncio.wait(tasks, timeout=_TELL_AGAIN)
+        await cancel_all(tasks or ())
 
     def forget(self) -> object:
         """Leave the running tasks to the parent process after a fork, and return them."""

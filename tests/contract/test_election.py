@@ -490,7 +490,7 @@ async def _nothing() -> None:
 
 async def test_many_may_ask_one_leader_to_resign(election: Election, monkeypatch: pytest.MonkeyPatch) -> None:
     """All wait for its end, and nothing of that is left behind."""
-    monkeypatch.setattr(body_module, "_TELL_AGAIN", 0.05)
+    monkeypatch.setattr(body_module, "CANCEL_AGAIN", 0.05)
     terms: list[Term] = []
     tidying, may_end = asyncio.Event(), asyncio.Event()
 

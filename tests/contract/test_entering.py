@@ -459,7 +459,7 @@ async def test_loss_stops_nobody_when_the_entering_task_has_ended(
     door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The body goes on in another task, which nobody knows; its exit tells of the loss."""
-    monkeypatch.setattr(body_module, "_TELL_AGAIN", 0.0)
+    monkeypatch.setattr(body_module, "CANCEL_AGAIN", 0.0)
     part = door.part()
     lease = await elsewhere(part.__anext__())
     lose(lease)

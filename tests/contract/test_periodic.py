@@ -222,7 +222,7 @@ async def test_function_that_swallows_its_cancellation_does_not_keep_the_coordin
     namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told again."""
-    monkeypatch.setattr("inconcert.periodic._TELL_AGAIN", 0.02)
+    monkeypatch.setattr("inconcert._core.cancellation.CANCEL_AGAIN", 0.02)
     client = FakeRedis()
     swallowed = 0
 

@@ -508,7 +508,7 @@ async def test_body_that_swallows_its_cancellation_is_told_at_its_end(
     concert: Coordinator, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is cancelled again while it goes on, and however it ends, `LeaseLost` is raised."""
-    monkeypatch.setattr(body_module, "_TELL_AGAIN", 0.05)
+    monkeypatch.setattr(body_module, "CANCEL_AGAIN", 0.05)
     permits = member.make(concert, "door", ttl=0.3)
     swallowed = 0
 

@@ -20,7 +20,6 @@ from inconcert import ClaimedJob, Coordinator, JobStatus, NotConnected, current_
 from inconcert._redis.scripts import load
 from inconcert._redis.wire import _TransportWire  # pyright: ignore[reportPrivateUsage]
 from inconcert.tasks import served_queues as served_module
-from inconcert.tasks import worker as worker_module
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import JobKeys
 from tests.contract.test_tasks import all_done, asleep, in_background, ledger_of, make_due, until
@@ -190,7 +189,7 @@ async def test_body_that_swallows_its_cancellation_is_told_again(
     any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that is to stop does not wait for it for ever."""
-    monkeypatch.setattr(worker_module, "_TELL_AGAIN", 0.05)
+    monkeypatch.setattr("inconcert._core.cancellation.CANCEL_AGAIN", 0.05)
     stop, started, swallowed = asyncio.Event(), asyncio.Event(), list[int]()
 
     @any_concert.task(name="t")

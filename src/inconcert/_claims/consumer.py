@@ -12,6 +12,7 @@ from inconcert._claims.promoter import Promoter
 from inconcert._claims.reaper import Reaper
 from inconcert._claims.watchdog import Watchdog
 from inconcert._claims.worker_lease import WorkerLease
+from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session
 from inconcert._core.shield import run_shielded
 from inconcert._redis.inbox import InboxReceiver
@@ -133,10 +134,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         return [self._promoter.run(), self._reaper.run()]
 
     async def _end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await cancel_all(self._tasks)
         await self._watchdog.close()
 
     async def _living_worker(self) -> WorkerLease[C]:

@@ -6,9 +6,9 @@ leaving one takes a sixth of the time of a whole acquire and release.
 
 import asyncio
 
-__all__ = ["Body"]
+from inconcert._core.cancellation import CANCEL_AGAIN
 
-_TELL_AGAIN = 1.0  # seconds to tidy up in; a body that swallowed its cancellation gets another after it
+__all__ = ["Body"]
 
 
 class Body:
@@ -35,7 +35,7 @@ class Body:
             self._task.cancel()
             if self._again is not None:
                 self._again.cancel()
-            self._again = asyncio.get_running_loop().call_later(_TELL_AGAIN, self.stop)
+            self._again = asyncio.get_running_loop().call_later(CANCEL_AGAIN, self.stop)
 
     def end(self, error: BaseException | None) -> bool:
         """The body has ended, with this exception; returns whether that is only our own cancellation.

@@ -10,6 +10,7 @@ from typing import Self
 
 import anyio
 
+from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.commands import Argument
@@ -54,10 +55,7 @@ class Scheduler:
     async def __aexit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._tasks:
-            for task in self._tasks:
-                task.cancel()
-            await run_shielded(_ended(self._tasks))
+        await run_shielded(cancel_all(self._tasks))
 
     async def _follow(self, session: Session, schedule: Schedule) -> None:
         while True:
@@ -98,7 +96,3 @@ class Scheduler:
         if schedule.next(now_ms) < last_ms:  # the clock was set back, and what comes until then is not to be missed
             now_ms, last_ms, _ = await session.run(tick(void_ms=last_ms, results=[], instants=[]))
         return now_ms, last_ms
-
-
-async def _ended(tasks: list[asyncio.Task[None]]) -> None:
-    await asyncio.wait(tasks)

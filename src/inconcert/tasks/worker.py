@@ -12,6 +12,7 @@ from functools import partial
 import anyio
 import anyio.to_thread
 
+from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._rules import durations
@@ -30,7 +31,6 @@ _log = logging.getLogger("inconcert.tasks")
 
 DEFAULT_GRACE = 30.0  # seconds; what Kubernetes gives a pod by default
 _MOST_NAMES = 20  # of tasks in one line of the log
-_TELL_AGAIN = 1.0  # seconds to tidy up in; a body that swallowed its cancellation gets another after it
 
 Middleware = Callable[[ClaimedJob], AbstractAsyncContextManager[object]]
 
@@ -97,7 +97,7 @@ class Worker:
                         await asyncio.wait(self._running)
                 finally:
                     draining.cancel()
-                    await run_shielded(self._stop_running())
+                    await run_shielded(cancel_all(self._running))
         finally:
             seconds = time.monotonic() - started_at
             _log.info("worker %s has ended after %.1f s; attempts: %d", session.id, seconds, self._attempts)
@@ -110,14 +110,7 @@ class Worker:
         _log.info("worker %s stops; jobs that still run: %d, with %g s to end", name, running, self._grace)
         self._claim_no_more()
         await anyio.sleep(self._grace)
-        await self._stop_running()
-
-    async def _stop_running(self) -> None:
-        """Cancel what runs, and again every second until it has ended: a body may swallow a cancellation."""
-        while self._running:
-            for task in self._running:
-                task.cancel()
-            await asyncio.wait(self._running, timeout=_TELL_AGAIN)
+        await cancel_all(self._running)
 
     async def _claim_and_start(self) -> None:
         while not self._stop.is_set():
