@@ -100,7 +100,7 @@ class Commands(Protocol):
 
 
 class ChannelOwner(Protocol):
-    """Whoever has several channels, each to a node of a cluster, and moves calls between them."""
+    """Owns several channels, each to a node of a cluster, and moves calls between them."""
 
     def refused(self, call: Call, reply: ErrorReply) -> None:
         """Take back a call that a node did not execute: another may, or the same one later."""
