@@ -12,11 +12,14 @@ WORKERS ?= 3
 # Of tests/faults, where the event loop matters most.
 FAULTS ?= channel cli embedded failover late link opening rate_limiter_faults signals_faults slow_link strangers \
   tasks_faults watchdog
+# Of the faults in `make torture`, and how long each test makes them, in seconds.
+SEED ?= 1
+SECONDS ?= 30
 PEERS := arq docket saq streaq taskiq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format types docs pytest rights oldest uvloop bench clean
+.PHONY: help demo test lint format types docs pytest rights oldest torture uvloop bench clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +55,10 @@ rights: $(VENV)/.dev ## the contract tests on uvloop, with the rights that `inco
 uvloop: $(VENV)/.dev ## the fault tests of connections, messages, timers and workers on uvloop; FAULTS="link" to choose
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" --loop uvloop \
 	  $(FAULTS:%=tests/faults/test_%.py)
+
+torture: $(VENV)/.dev ## failovers under load, and what else takes long; SEED=2 SECONDS=600 for others, and longer
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m torture --seed $(SEED) --seconds $(SECONDS) \
+	  -o timeout=$$(($(SECONDS) + 300)) $(ARGS)
 
 oldest: $(OLDEST)/.installed ## the contract tests, and those of connections, with the oldest versions of what is required
 	$(OLDEST)/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" \

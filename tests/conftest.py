@@ -117,6 +117,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--database", type=int, default=0, help="the number of the server's database")
     parser.addoption("--server", choices=get_args(Kind), default="valkey", help="which server")
     parser.addoption("--protocol", type=int, choices=[2, 3], default=0, help="RESP 2 or 3; else the driver's default")
+    parser.addoption("--seed", type=int, default=1, help="of the faults that torture tests draw")
+    parser.addoption("--seconds", type=float, default=30.0, help="how long each torture test makes faults")
     parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop")
 
 

@@ -13,7 +13,7 @@ from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.clients import Client
 from inconcert._redis.keys import Keyspace
-from inconcert._redis.sources import ClientSource, EmbeddedSource, Source, UrlSource
+from inconcert._redis.sources import ClientSource, EmbeddedSource, Source, source_of
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.signing import KeyRing, SigningKeys, read_signing_keys
@@ -75,7 +75,8 @@ class Coordinator(TaskCoordinator):
     not set itself: then `from_client`, `from_env` and `embedded` make the subclass, too.
 
     Args:
-        url: The server: `redis://`, `rediss://` or `unix://`; `valkey://` and `valkeys://` mean the first two.
+        url: The server: `redis://`, `rediss://` or `unix://`; `valkey://` and `valkeys://` mean the first two. Or the
+            Sentinels that know it: `redis+sentinel://host1:26379,host2:26379/mymaster/0`, and so on.
         namespace: Prefix of all keys, 1 to 64 characters without space, colon or braces. Processes that coordinate
             with each other use the same one.
         timeout: How long a call may take, reconnecting included, in seconds. Waiting in line does not count.
@@ -104,7 +105,7 @@ class Coordinator(TaskCoordinator):
         self._key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
         self._timeout = _call_timeout(timeout)
         self._layout = Layout(chat_groups=chat_groups).checked()
-        self._source = UrlSource(url) if isinstance(url, str) else url
+        self._source = source_of(url) if isinstance(url, str) else url
         super().__init__(SessionRef(Keyspace(namespace, self._source.database)))
         self._client: Client | None = None
         self._state: Literal["closed", "opening", "open", "closing"] = "closed"

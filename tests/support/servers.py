@@ -105,23 +105,9 @@ class RealServer:
         if self.is_running():
             raise RuntimeError("the server is already running")
         log = self.folder / "log"
-        options = {
-            "bind": "127.0.0.1",
-            "port": str(self.port),
-            "unixsocket": str(self.socket),
-            "dir": str(self._data),
-            "save": "",
-            "appendonly": "no",
-            "loglevel": "notice",
-        }
-        if self.kind != "redis6":
-            options["enable-debug-command"] = "yes"  # Redis 6.2 has it always, and not the option
-        arguments = [part for name, value in (options | self._options).items() for part in (f"--{name}", value)]
-        if user := world().user(self.version):
-            arguments += ["--user", *user]
         with log.open("ab") as output:
             self._process = Leashed(
-                [str(_binary(self.kind)), *arguments],
+                [str(_binary(self.kind)), *self._arguments()],
                 stdout=output,
                 stderr=output,
                 env={**os.environ, "LC_ALL": "C"},  # Valkey refuses to start in a locale that is not installed
@@ -170,6 +156,23 @@ class RealServer:
     def command(self, *args: str | float | bytes) -> Any:
         """Run one command on a connection of its own, without retries; replies are str where they are text."""
         return command(self.admin_url, *args)
+
+    def _arguments(self) -> list[str]:
+        options = {
+            "bind": "127.0.0.1",
+            "port": str(self.port),
+            "unixsocket": str(self.socket),
+            "dir": str(self._data),
+            "save": "",
+            "appendonly": "no",
+            "loglevel": "notice",
+        }
+        if self.kind != "redis6":
+            options["enable-debug-command"] = "yes"  # Redis 6.2 has it always, and not the option
+        arguments = [part for name, value in (options | self._options).items() for part in (f"--{name}", value)]
+        if user := world().user(self.version):
+            arguments += ["--user", *user]
+        return arguments
 
     @property
     def _default_login(self) -> str:

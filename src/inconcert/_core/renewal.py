@@ -95,6 +95,13 @@ class Renewal:
         """Whether this holder was added, and neither removed nor lost."""
         return holder in self._kept
 
+    def renew_all(self) -> None:
+        """Renew everything now: the server may be another one, and lack what was granted last."""
+        for holder, (reference, _) in list(self._kept.items()):
+            lease = reference()
+            if lease is not None and lease.renew_at < lease.deadline:  # otherwise a renewal is under way
+                _renew(holder, lease)
+
     def close(self) -> list[Renewable]:
         """End, and return what is still held."""
         self._is_closed = True
@@ -124,13 +131,17 @@ class Renewal:
                 lease.lose()
             else:
                 if now >= lease.renew_at - _TOGETHER * (lease.deadline - lease.renew_at):
-                    try:
-                        lease.start_renewal()
-                    except Exception:  # noqa: BLE001 - the others are renewed all the same, and this one is lost in time
-                        _log.exception("the lease of holder %s could not be renewed now", holder)
+                    _renew(holder, lease)
                 renewals.append(lease.renew_at)
         if renewals:
             self._wake_at(min(renewals))
+
+
+def _renew(holder: str, lease: Renewable) -> None:
+    try:
+        lease.start_renewal()
+    except Exception:  # noqa: BLE001 - the others are renewed all the same, and this one is lost in time
+        _log.exception("the lease of holder %s could not be renewed now", holder)
 
 
 class _Kept(NamedTuple):

@@ -14,11 +14,13 @@ from inconcert._redis.channel import Channel
 from inconcert._redis.greeting import Greeting
 from inconcert._redis.inbox import Inbox
 from inconcert._redis.keys import Keyspace
+from inconcert._redis.master_watch import MasterWatch
 from inconcert._redis.pubsub import PubSub
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
 from inconcert._redis.wire import Pool
 from inconcert._rules.signing import KeyRing
+from inconcert._rules.urls import Node
 from inconcert.errors import NotConnected, Unavailable
 
 __all__ = ["Session", "SessionRef"]
@@ -61,6 +63,7 @@ class Session:
         self.bells = Bells(pool, self.channel, self._bell, timeout=timeout / 2)
         self.renewal = Renewal()
         self.lines = Lines(self.inbox)
+        self._watch = MasterWatch.of(pool, self._master_moved)
         self.key_ring = key_ring
         self._numbers = itertools.count(1)
 
@@ -80,6 +83,8 @@ class Session:
         except BaseException:
             await self.channel.close()
             raise
+        if self._watch is not None:
+            self._watch.start()
 
     async def close(self) -> None:
         """Give back what is held, send waiters away, and disconnect."""
@@ -88,6 +93,8 @@ class Session:
         self.broadcasts.closed(closed)
         for lease in self.renewal.close():
             lease.give_up()
+        if self._watch is not None:
+            await self._watch.close()
         await self.bells.close()  # before the channel, on which it puts back what it may have taken
         await self.channel.close()
         await self.broadcasts.close()
@@ -145,6 +152,13 @@ class Session:
         self.inbox.server_was_lost(at)
         self.broadcasts.server_was_lost(at)
         self.bells.server_was_lost(at)
+        self.renewal.renew_all()
+
+    def _master_moved(self, to: Node) -> None:
+        self.channel.server_moved(to)
+        self.inbox.server_moved(to)
+        self.broadcasts.server_moved(to)
+        self.bells.server_moved(to)
 
 
 class SessionRef:

@@ -17,6 +17,7 @@ from inconcert._redis.link import Link
 from inconcert._redis.replies import ErrorReply, Reply
 from inconcert._redis.scripts import load
 from inconcert._redis.wire import Pool, Wire
+from inconcert._rules.urls import Node
 from inconcert.errors import NotConnected
 
 __all__ = ["Bells", "Sleeper"]
@@ -75,6 +76,11 @@ class Bells:
         """Drop a connection opened before this time: the server may have moved."""
         if self._link is not None and self._connected_at < at:
             self._link.drop(ConnectionError("the server may have moved"))
+
+    def server_moved(self, to: Node) -> None:
+        """Connect to this server at once, unless connected to it."""
+        if self._link is not None:
+            self._link.server_moved(to)
 
     # For sleepers.
 

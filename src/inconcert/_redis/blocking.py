@@ -15,6 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from inconcert._redis.replies import Reply
+from inconcert._redis.roles import HELLO, role_in
 from inconcert._redis.scripts import Command
 from inconcert._redis.wire import Pool
 from inconcert.errors import OutcomeUnknown, Unavailable
@@ -72,6 +73,7 @@ class BlockingConnection:
             if self._connection is None:
                 self._connection = self._make()
             self._connection.connect()  # does nothing if connected
+            self._check_role()
         except Exception as error:
             raise command.operation.error(Unavailable, f"could not reach the server: {error}") from error
         try:
@@ -81,6 +83,15 @@ class BlockingConnection:
             self._connection.disconnect()
             what = f"got no valid reply: {error}; it may have been executed, so check before repeating it"
             raise command.operation.error(OutcomeUnknown, what) from error
+
+    def _check_role(self) -> None:
+        """Raise ConnectionError if Sentinels have named the server, and it is not the master now."""
+        if isinstance(self._pool, redis.asyncio.sentinel.SentinelConnectionPool):
+            self._connection.send_packed_command([HELLO], check_health=False)
+            role = role_in(self._connection.read_response(disable_decoding=True))
+            if role != "master":
+                self._connection.disconnect()
+                raise ConnectionError(f"it is a {role}, not a master")
 
     def _make(self) -> Any:  # noqa: ANN401 - one of several classes, whose common base has no type hints
         pool = self._pool

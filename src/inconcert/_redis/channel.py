@@ -31,6 +31,7 @@ from inconcert._redis.link import Link
 from inconcert._redis.replies import ErrorReply, Reply, error_for, is_passing
 from inconcert._redis.scripts import loaded
 from inconcert._redis.wire import Pool, Wire
+from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 
 __all__ = ["Channel", "ChannelOwner", "Commands"]
@@ -250,6 +251,10 @@ class Channel:
     def is_connected(self) -> bool:
         """Whether calls are sent at once."""
         return self._wire is not None
+
+    def server_moved(self, to: Node) -> None:
+        """Connect to this server at once, unless connected to it."""
+        self._link.server_moved(to)
 
     def trouble(self, key: str, since: float) -> InconcertError | None:
         """Why the server has answered nothing since this time; None if it has answered."""

@@ -1,9 +1,15 @@
-"""Which of the user's clients are accepted."""
+"""Which of the user's clients are accepted, and how clients of ours are configured."""
+
+from typing import Any
 
 import redis
 import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
-__all__ = ["Client", "check_client"]
+from inconcert._redis.driver import without_maintenance
+
+__all__ = ["Client", "check_client", "client_options"]
 
 Client = redis.asyncio.Redis
 
@@ -22,3 +28,19 @@ def check_client(who_takes: str, client: object) -> Client:
     elif "Cluster" in kind:
         kind += "; Redis Cluster is not supported yet"
     raise TypeError(f"{who_takes} a redis.asyncio.Redis, and this is a {kind}")
+
+
+def client_options(*, timeout: float | None) -> dict[str, Any]:
+    """Options of every client that is made here.
+
+    Args:
+        timeout: Longest wait to connect, and for a reply, in seconds.
+    """
+    return {
+        "client_name": "inconcert",
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        # By default the driver resends a command up to 10 times if its connection breaks, whatever it does.
+        "retry": Retry(NoBackoff(), 0),
+        **without_maintenance(),
+    }

@@ -4,12 +4,10 @@ A replica or a cluster node lets us subscribe but refuses the first script, or e
 once.  Every user may run `HELLO`, and it costs little beside what opening sends anyway.
 """
 
-from typing import cast
-
 from inconcert._redis.call import Call
 from inconcert._redis.channel import Channel
 from inconcert._redis.commands import pack
-from inconcert._redis.replies import Reply
+from inconcert._redis.roles import fields_of
 from inconcert._redis.scripts import Command, Script
 from inconcert.errors import InconcertError, NotConnected, Unavailable
 
@@ -39,7 +37,7 @@ class Greeting(Call):
             Unavailable: This kind of server is not supported.
         """
         try:
-            said = _read(await self)
+            said = fields_of(await self)
         except NotConnected:
             raise
         except InconcertError:  # no answer, as before Redis 6: continue
@@ -51,17 +49,9 @@ class Greeting(Call):
             )
         if said.get("mode") == "sentinel":
             raise Unavailable(
-                "the server is a Sentinel; ask it for the master: "
-                "Coordinator.from_client(redis.asyncio.Sentinel(...).master_for(...))"
+                "the server is a Sentinel; let it name the master: write redis+sentinel://host:26379/mymaster/0"
             )
         if said.get("role") in ("replica", "slave"):
             raise Unavailable(
                 "the server is a replica, to which only its master writes; connect to the master, or through Sentinel"
             )
-
-
-def _read(reply: Reply) -> dict[str, str]:
-    if isinstance(reply, list):  # alternating names and values, before RESP3
-        reply = dict(zip(*[iter(cast("list[object]", reply))] * 2, strict=False))
-    fields = cast("dict[bytes, object]", reply)
-    return {name.decode(): value.decode() for name, value in fields.items() if isinstance(value, bytes)}

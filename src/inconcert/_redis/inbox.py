@@ -27,6 +27,7 @@ from collections.abc import Callable
 
 from inconcert._redis.pubsub import PubSub
 from inconcert._redis.wire import Pool
+from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError
 
 __all__ = ["Inbox", "InboxReceiver"]
@@ -111,6 +112,10 @@ class Inbox:
         """Leave a connection from before: the server may have moved. Replies that told of grants may be lost, too."""
         if not self._pubsub.server_was_lost(at):
             self.missed()
+
+    def server_moved(self, to: Node) -> None:
+        """Connect to this server at once, unless connected to it."""
+        self._pubsub.server_moved(to)
 
     # What the connection tells us.
 

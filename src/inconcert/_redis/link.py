@@ -12,6 +12,7 @@ from inconcert._redis.commands import pack
 from inconcert._redis.replies import ErrorReply, Reply
 from inconcert._redis.wire import Pool, Wire, open_wire
 from inconcert._rules.backoff import backoff
+from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError
 
 __all__ = ["Link", "LinkUser"]
@@ -63,6 +64,7 @@ class Link:
         self._lost = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._stop = anyio.CancelScope()
+        self._attempts = anyio.CancelScope()  # to connect, and the pauses between them
         self.last_error: Exception | None = None
 
     async def open(self) -> None:
@@ -96,6 +98,13 @@ class Link:
         """Report what the server says of new credentials; the connection stays logged in as before."""
         _log.error("%s: the server refused the new credentials: %s", self._purpose, reply)
 
+    def server_moved(self, to: Node) -> None:
+        """Connect anew at once, unless to this server."""
+        if self._wire is None:
+            self._attempts.cancel()
+        elif self._wire.node != to:
+            self._wire.drop(ConnectionError(f"the master is now {to[0]}:{to[1]}"))
+
     def writable(self) -> None:
         self._user.writable()
 
@@ -113,8 +122,10 @@ class Link:
         failures = 0
         with self._stop:
             while True:
-                if self._wire is None:
-                    await self._reconnect(failures)
+                while self._wire is None:
+                    with anyio.CancelScope() as self._attempts:
+                        await self._reconnect(failures)
+                    failures = 0  # if it was cancelled, the server has moved
                 await self._lost.wait()
                 self._lost.clear()
                 _log.warning("%s: connection lost (%s); reconnecting", self._purpose, self.last_error)

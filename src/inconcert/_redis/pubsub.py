@@ -16,6 +16,7 @@ from inconcert._redis.link import Link
 from inconcert._redis.operations import Operation
 from inconcert._redis.replies import ErrorReply, Reply
 from inconcert._redis.wire import Pool, Wire
+from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, Unavailable
 
 __all__ = ["Listener", "PubSub"]
@@ -50,10 +51,13 @@ class PubSub:
         pool: Where the connection comes from.
         timeout: How long the server may take to answer, in seconds.
         purpose: What it is for, as log messages name it.
+        ping_every: How long the connection may be silent before the server is asked for a sign of life, in seconds; by
+            default 15.
     """
 
-    def __init__(self, pool: Pool, *, timeout: float, purpose: str) -> None:
+    def __init__(self, pool: Pool, *, timeout: float, purpose: str, ping_every: float | None = None) -> None:
         self._timeout = timeout
+        self._ping_every = ping_every or _PING_EVERY
         self._purpose = purpose
         self._link = Link(pool, self, timeout=timeout, purpose=purpose)
         self._loop = asyncio.get_running_loop()
@@ -72,7 +76,7 @@ class PubSub:
             Unavailable: The server cannot be reached, or refuses the connection.
         """
         await self._link.open()
-        self._timer = self._loop.call_later(_PING_EVERY, self._ping)
+        self._timer = self._loop.call_later(self._ping_every, self._ping)
 
     async def close(self) -> None:
         """Release the connection."""
@@ -110,7 +114,7 @@ class PubSub:
             self._subscribe([topic])
         if self._timer is None:
             self._link.start()
-            self._timer = self._loop.call_later(_PING_EVERY, self._ping)
+            self._timer = self._loop.call_later(self._ping_every, self._ping)
         if topic.is_confirmed:
             topic.listeners[listener] = None
             return
@@ -146,6 +150,10 @@ class PubSub:
         if is_from_before:
             self._link.drop(ConnectionError("the server may have moved"))
         return is_from_before
+
+    def server_moved(self, to: Node) -> None:
+        """Connect to this server at once, unless connected to it."""
+        self._link.server_moved(to)
 
     # Called by the link.
 
@@ -221,7 +229,7 @@ class PubSub:
             self._link.drop(ConnectionError("new credentials need a new connection"))
 
     def _ping(self) -> None:
-        delay = _PING_EVERY
+        delay = self._ping_every
         # Remaining listeners, such as an inbox, receive messages again once the server allows it.
         self._subscribe([topic for topic in [*self._channels.values(), *self._patterns.values()] if topic.is_refused])
         if self._wire is not None:
@@ -229,8 +237,8 @@ class PubSub:
             silence = self._loop.time() - heard_at
             if heard_at < self._pinged_at:
                 self._link.drop(ConnectionError(f"no reply to a ping for {self._timeout:g} s"))
-            elif silence < _PING_EVERY:
-                delay = _PING_EVERY - silence
+            elif silence < self._ping_every:
+                delay = self._ping_every - silence
             else:
                 self._pinged_at = self._loop.time()
                 self._wire.write(pack("PING"))

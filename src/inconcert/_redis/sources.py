@@ -4,16 +4,13 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import redis.asyncio
-import redis.exceptions
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
-from inconcert._redis.clients import Client, check_client
-from inconcert._redis.driver import without_maintenance
+from inconcert._redis.clients import Client, check_client, client_options
 from inconcert._redis.embedded import EmbeddedServer
-from inconcert._rules.urls import option_names, parse_url
+from inconcert._redis.sentinel_source import SentinelSource
+from inconcert._rules.urls import ServerUrl, parse_url
 
-__all__ = ["ClientSource", "EmbeddedSource", "Source", "UrlSource"]
+__all__ = ["ClientSource", "EmbeddedSource", "Source", "UrlSource", "source_of"]
 
 
 class Source(Protocol):
@@ -49,31 +46,33 @@ class Source(Protocol):
         ...
 
 
-class UrlSource:
-    """A client made for a URL.
+def source_of(url: str) -> Source:
+    """What leads to the server, or to the servers, of a URL.
 
     Raises:
-        ValueError: `url` is not a valid server URL.
+        TypeError: `url` is not a string.
+        ValueError: `url` is not a valid server URL, or an option of it is not one of the driver's.
+    """
+    parts = parse_url(url)
+    if parts.topology == "cluster":
+        raise ValueError(f"the URL of {parts.shown} leads to a Redis Cluster, which is not supported yet")
+    return SentinelSource(parts) if parts.topology == "sentinel" else UrlSource(parts)
+
+
+class UrlSource:
+    """A client made for the URL of one server.
+
+    Raises:
+        ValueError: An option is not one of the driver's.
     """
 
-    def __init__(self, url: str) -> None:
-        parts = parse_url(url)
-        if parts.topology != "server":
-            raise ValueError(
-                f"the URL of {parts.shown} leads to a {parts.topology}, which is not supported yet; for Sentinels use "
-                "Coordinator.from_client(redis.asyncio.Sentinel(...).master_for(...))"
-            )
-        self._given, self._url, self.url = url, parts.url, parts.shown
+    def __init__(self, parts: ServerUrl) -> None:
+        self.url = parts.shown
+        self._parts = parts
         self._client: Client | None = None
-        try:
+        with parts.naming_options():
             pool = self._new_client(timeout=None).connection_pool
-            pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O: checks the URL's options
-        except (TypeError, ValueError, redis.exceptions.RedisError) as error:
-            names = [name for name in option_names(self._url) if name in str(error)]
-            option = f"the option {names[0]!r}" if names else "an option"
-            raise ValueError(
-                f"the URL of {self.url} has {option} that redis-py does not take, or not with this value"
-            ) from None
+            pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O
         self.database = _database(pool)
 
     async def open(self, *, timeout: float) -> Client:
@@ -86,17 +85,11 @@ class UrlSource:
             self._client = None
 
     def in_child(self) -> "UrlSource":
-        return UrlSource(self._given)
+        return UrlSource(self._parts)
 
     def _new_client(self, *, timeout: float | None) -> Client:
         client: Client = cast("Any", redis.asyncio.Redis).from_url(  # its type hint is incomplete
-            self._url,
-            client_name="inconcert",
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            # By default the driver resends a command up to 10 times if its connection breaks, whatever it does.
-            retry=Retry(NoBackoff(), 0),
-            **without_maintenance(),
+            self._parts.url, **client_options(timeout=timeout)
         )
         return client
 
@@ -138,7 +131,7 @@ class EmbeddedSource:
 
     async def open(self, *, timeout: float) -> Client:
         await self._server.start()
-        self._client = UrlSource(self._server.url)
+        self._client = UrlSource(parse_url(self._server.url))
         return await self._client.open(timeout=timeout)
 
     async def close(self) -> None:

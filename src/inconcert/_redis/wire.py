@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Protocol, cast
 
 import anyio
+import anyio.lowlevel
 import hiredis
 import redis.asyncio
 import redis.asyncio.connection
@@ -22,9 +23,11 @@ import redis.exceptions
 from inconcert._redis.driver import forget_credentials, has_input, on_new_credentials
 from inconcert._redis.failures import cannot_connect
 from inconcert._redis.replies import ErrorReply, Reply
+from inconcert._redis.roles import check_role
+from inconcert._rules.urls import Node
 from inconcert.errors import Unavailable
 
-__all__ = ["Receiver", "Wire", "open_wire"]
+__all__ = ["Connection", "Pool", "Receiver", "Wire", "open_wire"]
 
 _log = logging.getLogger("inconcert.redis")
 
@@ -58,6 +61,9 @@ class Wire(Protocol):
 
     has_answered: bool
     """Whether anything was received since the connection was taken over."""
+
+    node: Node | None
+    """The server's address; None for a unix socket."""
 
     def write(self, data: bytes) -> None:
         """Send, without waiting. Does nothing on a lost wire: its receiver is, or was, notified."""
@@ -100,7 +106,9 @@ async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
             await connection.connect()  # type: ignore[no-untyped-call]
             if await has_input(connection):
                 raise ConnectionError("the new connection says something that nobody asked for")
+            await check_role(connection, pool)
         if task is not None and task.cancelling() > cancellations:
+            await anyio.lowlevel.checkpoint_if_cancelled()  # raised by a scope, it ends at that scope
             raise asyncio.CancelledError  # the driver's wait_for swallowed it, as it can in Python 3.11
         return _take_over(connection, pool, receiver)
     except BaseException as error:
@@ -117,6 +125,11 @@ def _take_over(connection: Connection, pool: Pool, receiver: Receiver) -> Wire:
     if isinstance(writer, asyncio.StreamWriter):
         return _TransportWire(connection, pool, receiver, writer.transport)
     return _StreamWire(connection, pool, receiver)
+
+
+def _node(connection: Connection) -> Node | None:
+    host, port = getattr(connection, "host", None), getattr(connection, "port", None)
+    return (str(host), int(port)) if host and port else None
 
 
 async def _give_back(connection: Connection, pool: Pool) -> None:
@@ -138,6 +151,7 @@ class _TransportWire(asyncio.Protocol):
     ) -> None:
         self.is_full = False
         self.has_answered = False
+        self.node = _node(connection)
         self._connection = connection
         self._pool = pool
         self._receiver = receiver
@@ -236,6 +250,7 @@ class _StreamWire:
     is_backed_up = False
 
     def __init__(self, connection: Connection, pool: Pool, receiver: Receiver) -> None:
+        self.node = _node(connection)
         self._connection = connection
         self._read_response = cast("Any", connection.read_response)  # it has no type hints
         self._pool = pool

@@ -7,11 +7,13 @@ server is, so both kinds obey the same rules.
 """
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, cast
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
-__all__ = ["Node", "ServerUrl", "Topology", "option_names", "parse_url"]
+__all__ = ["Node", "ServerUrl", "Topology", "parse_url"]
 
 Topology = Literal["server", "sentinel", "cluster"]
 Node = tuple[str, int]  # host and port
@@ -52,6 +54,18 @@ class ServerUrl:
     service: str = ""
     sentinel_login: tuple[str | None, str | None] = field(default=(None, None), repr=False)
 
+    @contextmanager
+    def naming_options(self) -> Generator[None]:
+        """Raise ValueError with the name of the option that the driver does not take, and never with a value."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the driver, its parser or ssl
+            names = [name for name, _ in parse_qsl(urlsplit(self.url).query) if _OPTION_NAME.fullmatch(name)]
+            named = next((f"the option {name!r}" for name in names if name in str(error)), "an option")
+            raise ValueError(
+                f"the URL of {self.shown} has {named} that redis-py does not take, or not with this value"
+            ) from None
+
 
 def parse_url(url: str) -> ServerUrl:
     """Return the parts of `url` if it is valid.
@@ -80,11 +94,6 @@ def parse_url(url: str) -> ServerUrl:
         if str(error).startswith(shown):
             raise
         raise ValueError(f"{shown} has brackets that hold no address, or characters that no address has") from None
-
-
-def option_names(url: str) -> list[str]:
-    """The names of a URL's options, those that can be shown."""
-    return [name for name, _ in parse_qsl(urlsplit(url).query) if _OPTION_NAME.fullmatch(name)]
 
 
 def _one(shown: str, scheme: str, rest: str) -> ServerUrl:

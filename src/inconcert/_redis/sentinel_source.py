@@ -1,0 +1,78 @@
+"""A client of a master that Sentinels name."""
+
+from typing import Any, cast
+
+import redis.asyncio.connection
+
+from inconcert._redis.clients import Client, client_options
+from inconcert._redis.sentinels import Sentinels
+from inconcert._rules.urls import ServerUrl
+
+__all__ = ["SentinelSource"]
+
+_TIMEOUT = 2.0  # seconds for all Sentinels together to answer; one answer is enough
+
+
+class SentinelSource:
+    """A client made for the URL of Sentinels.
+
+    Its connections ask for the master whenever they connect.
+
+    Args:
+        parts: The URL.
+
+    Raises:
+        ValueError: An option is not one of the driver's.
+    """
+
+    def __init__(self, parts: ServerUrl) -> None:
+        self.url = parts.shown
+        self._parts = parts
+        self._sentinels: Sentinels | None = None
+        self._client: Client | None = None
+        with parts.naming_options():
+            options = self._options(timeout=None)
+            client = self._new_client(self._new_sentinels(options), options)
+            client.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O
+        self.database = int(options.get("db") or 0)
+
+    async def open(self, *, timeout: float) -> Client:
+        options = self._options(timeout=timeout)
+        self._sentinels = self._new_sentinels(options)
+        self._client = self._new_client(self._sentinels, options)
+        return self._client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+        if self._sentinels is not None:
+            await self._sentinels.close()
+            self._sentinels = None
+
+    def in_child(self) -> "SentinelSource":
+        return SentinelSource(self._parts)
+
+    def _options(self, *, timeout: float | None) -> dict[str, Any]:
+        options: dict[str, Any] = dict(cast("Any", redis.asyncio.connection).parse_url(self._parts.url))
+        for name in "host", "port", "connection_class":
+            options.pop(name, None)
+        return client_options(timeout=timeout) | options | {"ssl": self._parts.url.startswith("rediss:")}
+
+    def _new_sentinels(self, options: dict[str, Any]) -> Sentinels:
+        """With the certificates of the master's connections, and a login of their own."""
+        username, password = self._parts.sentinel_login
+        timeout = options["socket_timeout"]
+        options = {
+            **client_options(timeout=timeout),
+            **{name: value for name, value in options.items() if name.startswith(("ssl", "socket_"))},
+            "username": username,
+            "password": password,
+            "protocol": 2,
+        }
+        timeout = min(_TIMEOUT, timeout or _TIMEOUT)
+        return Sentinels(self._parts.nodes, self._parts.service, timeout=timeout, options=options)
+
+    def _new_client(self, sentinels: Sentinels, options: dict[str, Any]) -> Client:
+        client: Client = cast("Any", sentinels).master_for(self._parts.service, **options)
+        return client
