@@ -60,7 +60,7 @@ _MUTANTS = [
     Mutant(FairSemaphore, partial(is_crowded, limit=1), "wrong refusal", seeds=10),
     Mutant(FairSemaphore, partial(has_a_fast_clock, limit=3), "too many hold"),
     Mutant(FairSemaphore, renews_late, "revived"),
-    Mutant(GuardedSemaphore, partial(is_crowded, limit=3), "wrong refusal"),
+    Mutant(GuardedSemaphore, partial(is_crowded, limit=3), "wrong refusal", seeds=10),
 ]
 
 _STORIES = {name_of(mutant.story): mutant for mutant in _MUTANTS}  # by their names, for some have several mutants
