@@ -68,7 +68,7 @@ PLAN = '{"words": ["red"], "without": ["blue"], "has": [" red a"], "has_not": []
 VALUES = "\nm 4000000000000000"
 LISTS = ("word", "red", "", "highest", "n", "", "lowest", "n", "")
 RUNS: dict[str, dict[str, Any]] = {
-    "add": {"request": "r1", "document": "a", "text": " new red ", "values": VALUES, "lacks": ("new", 5, "red", 6)},
+    "add": {"request": "r1", "document": "a", "text": " new red ", "values": VALUES, "impacts": ("new", 5, "red", 6)},
     "remove": {"request": "r1", "document": "a"},
     "clear": {"request": "r1"},
     "size": {},

@@ -23,11 +23,11 @@ class Facts(NamedTuple):
 
     text: str
     values: str
-    lacks: list[Argument]  # each word and its lack
+    impacts: list[Argument]  # each word and its impact key
 
 
 def facts_of(title: str, text: str, scores: Mapping[str, float], reader: Reader) -> Facts:
-    """Its words in their order, its scores, and each word with what its share lacks: what `index/add` is given.
+    """Its words in their order, its scores, and each word with its impact key: what `index/add` is given.
 
     Args:
         title: The document's name in errors.
@@ -52,5 +52,5 @@ def facts_of(title: str, text: str, scores: Mapping[str, float], reader: Reader)
         raise InvalidPayload(
             f"{title} has {len(counts):,} different words; add it in parts of up to {_MOST_DIFFERENT:,}"
         )
-    lacks: list[Argument] = [part for word, times in counts.items() for part in (word, impact_key(times, len(words)))]
-    return Facts(as_text(words), scores_as_text(scores), lacks)
+    impacts: list[Argument] = [part for word, times in counts.items() for part in (word, impact_key(times, len(words)))]
+    return Facts(as_text(words), scores_as_text(scores), impacts)

@@ -128,7 +128,7 @@ class Index:
             document=document_id,
             text=facts.text,
             values=facts.values,
-            lacks=facts.lacks,
+            impacts=facts.impacts,
         )
         await session.run(command)
 

@@ -18,7 +18,7 @@ _USUAL_LENGTH = 100  # words
 
 
 def impact_key(times: int, length: int) -> int:
-    """What a word's share in a text lacks to 1, as a whole number from 0 to 2^20 - 1.
+    """What sorts a text among those that have a word: from 0 to 2^20 - 1, and lower for a larger share.
 
     Args:
         times: How often it occurs, 1 or more.
@@ -28,9 +28,9 @@ def impact_key(times: int, length: int) -> int:
     return min(round(_SPAN * pivot / (times + pivot)), _SPAN - 1)
 
 
-def share_of(lack: int) -> float:
-    """The share, above 0 and below 1."""
-    return 1 - lack / _SPAN
+def share_of(key: int) -> float:
+    """The share of a word with this key, above 0 and below 1."""
+    return 1 - key / _SPAN
 
 
 def rarity(documents: int, having: int) -> float:

@@ -32,7 +32,7 @@ _MOST = 1000  # documents to read in one script
 
 
 @dataclass(slots=True)
-class _List:
+class _SortedList:
     """The documents that have a word or a score, and how far they were read."""
 
     kind: Literal["word", "highest", "lowest"]
@@ -42,7 +42,7 @@ class _List:
     last: str = ""  # the entry that was read last: what orders it, and the document
 
     def adds(self, fact: Reply) -> float:
-        """What it adds to the rank of a document, from the lack of the word or the place of the score."""
+        """What it adds to the rank of a document, from the impact key of the word or the place of the score."""
         if self.kind == "word":
             return self.weight * share_of(int(fact))
         return self.weight * score_at(fact) if fact else 0.0
@@ -98,9 +98,9 @@ class Search:
         parts = {"words": words, "without": query.without, "has": has, "has_not": query.has_not}
         self._query = msgspec.json.encode(parts | {"names": list(weights)})
         self._keys = keys
-        self._lists = [_List("word", word, relevance) for word in words]
-        self._lists += [_List("highest" if item[1] > 0 else "lowest", *item) for item in weights.items()]
-        self._reading: list[_List] = []  # those of them that are being read
+        self._lists = [_SortedList("word", word, relevance) for word in words]
+        self._lists += [_SortedList("highest" if item[1] > 0 else "lowest", *item) for item in weights.items()]
+        self._reading: list[_SortedList] = []  # those of them that are being read
         self._wanted = wanted
         self._enough: float = wanted  # how many must be known before it makes sense to see whether others rank higher
         self._size = 0  # documents to read next

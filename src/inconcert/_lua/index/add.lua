@@ -2,7 +2,7 @@
 --
 -- KEYS[1]    documents  hash  document -> its words in their order: ' red apples '
 -- KEYS[2]    words      hash  word -> its number; '' -> the last number that was given
--- KEYS[3]    postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + lack: the lower, the more the word says of the document
+-- KEYS[3]    postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + impact key: the lower, the more the word says of the document
 -- KEYS[4]    ranks      zset  'NAME PLACE DOCUMENT', all with the score 0
 -- KEYS[5]    scores     hash  document -> its scores, each '\nNAME PLACE'; the lower its place, the higher the score
 -- KEYS[6]    sorted     zset  words, all with the score 0
@@ -12,7 +12,7 @@
 -- ARGV[2]    document   string
 -- ARGV[3]    text       its words in their order: ' red apples '
 -- ARGV[4]    values     its scores, as in `scores`; '' for none
--- ARGV[5..]  lacks      each of its words and the lack of that, lack from 0 to 2^20 - 1
+-- ARGV[5..]  impacts    each of its words and its impact key, 0 to 2^20 - 1
 -- RETURNS  1
 -- TWICE    the same, and nothing is changed, even if the document was changed in between
 -- COST     O(M log N), M words of the document and of its former version, N words of all documents
@@ -53,8 +53,8 @@ for i = 5, #ARGV, 2000 do  -- 1,000 words in one command
   end
   local numbers = redis.call('HMGET', words, unpack(part))
   for k, word in ipairs(part) do
-    local number, lack = numbers[k] or new_number(word), ARGV[i + 2 * k - 1]
-    entries[2 * k - 1] = string.format('%.0f', number * 1048576 + lack)
+    local number, impact_key = numbers[k] or new_number(word), ARGV[i + 2 * k - 1]
+    entries[2 * k - 1] = string.format('%.0f', number * 1048576 + impact_key)
     entries[2 * k] = number .. ' ' .. document
   end
   redis.call('ZADD', postings, unpack(entries))

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  documents  hash  document -> its words in their order: ' red apples '
 -- KEYS[2]  words      hash  word -> its number; '' -> the last number that was given
--- KEYS[3]  postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + lack
+-- KEYS[3]  postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + impact key
 -- KEYS[4]  ranks      zset  'NAME PLACE DOCUMENT', all with the score 0
 -- KEYS[5]  scores     hash  document -> its scores, each '\nNAME PLACE'
 -- KEYS[6]  sorted     zset  words, all with the score 0

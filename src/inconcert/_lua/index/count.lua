@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  documents  hash  document -> its words in their order: ' red apples '
 -- KEYS[2]  words      hash  word -> its number; '' -> the last number that was given
--- KEYS[3]  postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + lack
+-- KEYS[3]  postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + impact key
 -- KEYS[4]  ranks      zset  'NAME PLACE DOCUMENT', all with the score 0
 -- ARGV[1..]  lists    each a kind ('word' or another), and a word or the name of a score
 -- RETURNS  {documents, those on the first list, ...}

@@ -2,14 +2,14 @@
 --
 -- KEYS[1]  documents  hash  document -> its words in their order: ' red apples '
 -- KEYS[2]  words      hash  word -> its number; '' -> the last number that was given
--- KEYS[3]  postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + lack: the lower, the more the word says of the document
+-- KEYS[3]  postings   zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + impact key: the lower, the more the word says of the document
 -- KEYS[4]  ranks      zset  'NAME PLACE DOCUMENT', all with the score 0
 -- KEYS[5]  scores     hash  document -> its scores, each '\nNAME PLACE'; the lower its place, the higher the score
 -- ARGV[1]  query      JSON: words, without; has, has_not: parts of the text; names of scores
 -- ARGV[2]  most       integer 1 to 1000, how many documents of each list
 -- ARGV[3..]  lists    each a kind ('word', 'highest', 'lowest'), a word or the name of a score, and the entry after which
 --          to go on, '' to begin. An entry is 'LACK DOCUMENT' for a word, 'PLACE DOCUMENT' for a score
--- RETURNS  {{the last entry read of each list, '' at its end}, {document, lack of each word, place of each score or '', ...}}
+-- RETURNS  {{the last entry read of each list, '' at its end}, {document, impact key of each word, place of each score or '', ...}}
 -- TWICE    the same; nothing is changed
 -- COST     O(M (K + log N) + T), M documents read, K words in the query, N words of all documents, T bytes of their texts if
 --          parts of them are looked for: 16 MB, and no more than one text of each list beyond
@@ -31,11 +31,11 @@ local function read_word(word, after)
     return {}
   end
   local low, prefix = number[word] * SPAN, number[word] .. ' '
-  local lack, document = string.match(after, '^(%d+) (.*)$')
-  local score, from = string.format('%.0f', low + (lack or 0)), nil
+  local impact_key, document = string.match(after, '^(%d+) (.*)$')
+  local score, from = string.format('%.0f', low + (impact_key or 0)), nil
   if document and redis.call('ZSCORE', postings, prefix .. document) == score then
     from = redis.call('ZRANK', postings, prefix .. document) + 1
-  else  -- the first, or a document that was changed meanwhile: then again those with its lack
+  else  -- the first, or a document that was changed meanwhile: then again those with its impact key
     from = redis.call('ZCOUNT', postings, '-inf', '(' .. score)
   end
   local flat, found = redis.call('ZRANGE', postings, from, from + most - 1, 'WITHSCORES'), {}

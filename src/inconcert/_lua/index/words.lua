@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  sorted    zset  words, all with the score 0
 -- KEYS[2]  words     hash  word -> its number
--- KEYS[3]  postings  zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + lack
+-- KEYS[3]  postings  zset  'NUMBER DOCUMENT' -> NUMBER * 2^20 + impact key
 -- ARGV[1]  prefix    string, not empty
 -- RETURNS  word, count, ...: at most 1,000 words, in the order of their bytes
 -- TWICE    the same; nothing is changed
