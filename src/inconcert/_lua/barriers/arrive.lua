@@ -24,6 +24,7 @@
 -- @include remember
 -- @include extend_ttl
 -- @include end_round
+local HOUR_MS = 3600000
 local participants, order, rounds, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder, parties, ttl_ms, waits, changes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local round = recall(recent, older, holder)
@@ -64,7 +65,7 @@ else
   redis.call('HSET', rounds, 'open', round)
   extend_ttl(order, ttl_ms)
   extend_ttl(participants, ttl_ms)
-  extend_ttl(rounds, ttl_ms + 3600000)
+  extend_ttl(rounds, ttl_ms + HOUR_MS)
 end
 remember(recent, older, holder, round)
 return {round, outcome}

@@ -16,6 +16,7 @@
 -- @include server_time
 -- @include extend_ttl
 -- @include end_round
+local HOUR_MS = 3600000
 local participants, order, rounds = KEYS[1], KEYS[2], KEYS[3]
 local holder, round, ttl_ms, changes = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 if not redis.call('ZSCORE', participants, holder) then
@@ -27,7 +28,7 @@ if dead then
   return end_round(participants, order, rounds, round, 'broken ' .. dead, changes)
 end
 -- First the commands that need no memory: after them a full server lets the last one pass.
-extend_ttl(rounds, ttl_ms + 3600000)
+extend_ttl(rounds, ttl_ms + HOUR_MS)
 extend_ttl(order, ttl_ms)
 extend_ttl(participants, ttl_ms)
 redis.call('ZADD', participants, 'XX', now_ms + ttl_ms, holder)

@@ -25,6 +25,7 @@
 --            about 1,000 at most, and up to 499 more in each queue
 -- @include server_time
 -- @include ring
+local HOUR_MS = 3600000
 local FIRST_QUEUE, PARTS, FIRST_NAME = 10, 3, 5  -- KEYS of the queues, and how many each has; ARGV of their names
 local HEAD, FIELDS = 3, 7  -- parts of the answer before the jobs, and of each job
 local MOST_BYTES = 1048576  -- of all that is claimed
@@ -141,7 +142,7 @@ if last_number < number then
     redis.call('ZADD', workers, ends, worker)
     redis.call('PERSIST', claimed)
   elseif is_idle then
-    redis.call('PEXPIRE', claimed, 3600000)
+    redis.call('PEXPIRE', claimed, HOUR_MS)
   end
   for i = FIRST_QUEUE, #KEYS, PARTS do
     if ready[i] > 0 then

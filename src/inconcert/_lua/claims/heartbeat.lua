@@ -14,6 +14,7 @@
 -- COST     O(log N), N workers
 -- @include server_time
 -- @include lease_clock
+local HOUR_MS = 3600000
 local workers, news, clock, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local worker, ttl_ms, is_new = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local at_ms = lease_clock(clock, workers, ttl_ms, math.floor(server_time() / 1000))
@@ -25,7 +26,7 @@ local alive = 0
 if is_new == '1' or (ends and tonumber(ends) > at_ms) then
   redis.call('ZREM', place, worker)  -- first: it frees memory, so a full server lets the other pass
   redis.call('ZADD', place, at_ms + ttl_ms, worker)
-  redis.call('PEXPIRE', idle, 3600000)
+  redis.call('PEXPIRE', idle, HOUR_MS)
   alive = 1
 end
 local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', at_ms, 'LIMIT', ARGV[4], 10)

@@ -10,13 +10,15 @@
 -- @include next_token
 -- @include extend_ttl
 -- @include drop_lapsed
+local FIRST_HOLDER, PARTS = 2, 3  -- ARGV of the holders; KEYS of each lock
+
 local ttl_ms = tonumber(ARGV[1])
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
 
 -- All are checked before one is changed.
-for i = 1, #KEYS, 3 do
-  local holders, waiters, holder = KEYS[i], KEYS[i + 1], ARGV[1 + (i + 2) / 3]
+for i = 1, #KEYS, PARTS do
+  local holders, waiters, holder = KEYS[i], KEYS[i + 1], ARGV[FIRST_HOLDER + (i - 1) / PARTS]
   local ends = redis.call('ZSCORE', holders, holder)
   if not ends or tonumber(ends) <= now_ms then
     local held = redis.call('ZCOUNT', holders, '(' .. now_ms, '+inf')
@@ -27,8 +29,8 @@ for i = 1, #KEYS, 3 do
 end
 
 local tokens = {}
-for i = 1, #KEYS, 3 do
-  local holders, fence, holder = KEYS[i], KEYS[i + 2], ARGV[1 + (i + 2) / 3]
+for i = 1, #KEYS, PARTS do
+  local holders, fence, holder = KEYS[i], KEYS[i + 2], ARGV[FIRST_HOLDER + (i - 1) / PARTS]
   drop_lapsed(holders, now_ms)
   tokens[#tokens + 1] = tonumber(next_token(fence, now_us))
   redis.call('ZADD', holders, now_ms + ttl_ms, holder)

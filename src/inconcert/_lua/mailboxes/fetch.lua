@@ -25,6 +25,7 @@
 -- @include drop_unread
 -- @include next_recheck
 -- @include notify_line
+local HOUR_MS = 3600000
 local messages, unread, claims, claimed, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local recent, older = KEYS[7], KEYS[8]
 local address, ticket, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -88,6 +89,6 @@ if ticket >= 0 then
   end
   joined = redis.call('ZADD', waiters, 'NX', string.format('%.0f', ticket), address)
   ticket = tonumber(redis.call('ZSCORE', waiters, address))
-  redis.call('PEXPIRE', waiters, 3600000)
+  redis.call('PEXPIRE', waiters, HOUR_MS)
 end
 return {0, ticket, joined, next_recheck(claims, now_ms)}

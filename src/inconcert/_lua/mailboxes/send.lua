@@ -22,6 +22,7 @@
 -- @include min_score
 -- @include drop_unread
 -- @include notify_line
+local HOUR_MS = 3600000
 local messages, unread, claims, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local recent, older, last = KEYS[6], KEYS[7], KEYS[8]
 local request, max_messages, max_age_ms, inboxes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
@@ -41,7 +42,7 @@ if not recall(recent, older, request) then
   -- First what grows most: a full server refuses here, before anything is changed.
   redis.call('HSET', messages, unpack(fields))
   redis.call('ZADD', unread, unpack(entries))
-  redis.call('SET', last, entries[#entries], 'PX', string.format('%.0f', 3600000 + math.max(0, id - now_us) / 1000))
+  redis.call('SET', last, entries[#entries], 'PX', string.format('%.0f', HOUR_MS + math.max(0, id - now_us) / 1000))
   remember(recent, older, request, 1)
   local excess = redis.call('ZCARD', unread) - max_messages
   if excess > 0 then

@@ -37,6 +37,8 @@
 -- @include make_ready
 -- @include fail_dependent
 -- @include count_waiting
+local FIRST_RESULT, FIRST_PARENT = 18, 7  -- KEYS of the parents' results; ARGV of the parents
+
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, checks, dead, reasons = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local parents, children, followers, outcomes = KEYS[10], KEYS[11], KEYS[12], KEYS[13]
@@ -66,9 +68,9 @@ if name ~= '' then
   take_name(unique, checks, id, name, window_ms, now_ms)
 end
 drop_names(unique, checks, bodies, dead, now_ms, 10)
-redis.call('HSET', parents, id, table.concat(ARGV, ' ', 7))
+redis.call('HSET', parents, id, table.concat(ARGV, ' ', FIRST_PARENT))
 local pending, obstacle = 0, nil
-for i = 7, #ARGV do
+for i = FIRST_PARENT, #ARGV do
   local parent = ARGV[i]
   local is_dead = redis.call('ZSCORE', dead, parent)
   redis.call('HINCRBY', children, parent, 1)
@@ -76,7 +78,7 @@ for i = 7, #ARGV do
     pending = pending + 1
     redis.call('ZADD', followers, 0, parent .. ' ' .. id)
   else
-    local outcome = redis.call('HGET', outcomes, parent) or redis.call('GET', KEYS[11 + i])
+    local outcome = redis.call('HGET', outcomes, parent) or redis.call('GET', KEYS[FIRST_RESULT + i - FIRST_PARENT])
     if is_dead then
       outcome = 'failed ' .. (redis.call('HGET', reasons, parent) or '')
     end

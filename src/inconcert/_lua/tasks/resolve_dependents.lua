@@ -25,6 +25,8 @@
 -- @include forget_parents
 -- @include fail_dependent
 -- @include count_waiting
+local FIRST_QUEUE, FIRST_NAME, PARTS = 12, 2, 3  -- KEYS of the queues; ARGV of their names; KEYS of each queue
+
 local news, bodies, states, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local watchers, parents, children, followers, outcomes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local waiting, inboxes = KEYS[11], ARGV[1]
@@ -32,8 +34,8 @@ local now_ms = math.floor(server_time() / 1000)
 
 -- All queues are read before one is changed.  A queue with a foreign key delays its own jobs, and no others.
 local place = {}
-for i = 2, #ARGV do
-  local first = 12 + (i - 2) * 3
+for i = FIRST_NAME, #ARGV do
+  local first = FIRST_QUEUE + (i - FIRST_NAME) * PARTS
   place[ARGV[i]] = first
   for key = first, first + 2 do
     if type(redis.pcall(key == first + 2 and 'ZCARD' or 'LLEN', KEYS[key])) ~= 'number' then
