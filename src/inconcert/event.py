@@ -24,6 +24,11 @@ class _Keys(NamedTuple):
     older: str
 
 
+class _State(NamedTuple):
+    is_set: int
+    at_us: int  # the server's time
+
+
 _SET = load("events/set").bind(_Keys)
 _CLEAR = load("events/clear").bind(_Keys)
 _INSPECT = load("events/inspect").bind(_Keys)
@@ -95,8 +100,8 @@ class Event:
 
         Cost: 1 round trip.
         """
-        is_set, _ = await self._inspect()
-        return bool(is_set)
+        state = await self._inspect()
+        return bool(state.is_set)
 
     async def wait(self, *, timeout: Seconds | None = None) -> Literal[True]:
         """Wait until the flag is set; return at once if it is.
@@ -126,18 +131,17 @@ class Event:
     async def _becomes_set(self) -> Literal[True]:
         async with ChannelSubscription(self._ref.session, self._changes) as subscription:
             asked_at = time.monotonic()
-            is_set, inspected_at = await self._inspect()
-            while not is_set:
+            state = await self._inspect()
+            while not state.is_set:
                 message = await subscription.next()
                 set_at = message.number if isinstance(message, ChannelMessage) else None
-                latest = inspected_at + (time.monotonic() - asked_at + _LATEST) * 1_000_000
-                if set_at is not None and inspected_at < set_at < latest:
+                latest = state.at_us + (time.monotonic() - asked_at + _LATEST) * 1_000_000
+                if set_at is not None and state.at_us < set_at < latest:
                     return True
                 # A message was missed, or this one is older than the last inspection, or did not come from the server.
                 asked_at = time.monotonic()
-                is_set, inspected_at = await self._inspect()
+                state = await self._inspect()
         return True
 
-    async def _inspect(self) -> tuple[int, int]:
-        is_set, now_us = await self._ref.session.run(_INSPECT(self._keys))
-        return is_set, now_us
+    async def _inspect(self) -> _State:
+        return _State._make(await self._ref.session.run(_INSPECT(self._keys)))

@@ -43,6 +43,15 @@ class _Keys(NamedTuple):
     older: str
 
 
+class _Answer(NamedTuple):
+    """What `rate_limits/take` answers."""
+
+    outcome: int
+    wait_us: int  # until the permits may be used, or until to ask again
+    full_us: int  # until all permits are back, if those in line take theirs
+    ticket: int = 0  # of a place in line
+
+
 _TAKE = load("rate_limits/take").bind(_Keys)
 _REFUND = load("rate_limits/refund").bind(_Keys)
 
@@ -125,9 +134,9 @@ class RateLimiter:
 
         Cost: 1 round trip.
         """
-        is_allowed, wait_us, full_us = await self._take(cost, 0)
-        remaining = max(0, self._burst - -(-full_us // self._interval_us))
-        return RateDecision(bool(is_allowed), remaining, wait_us / _SECOND)
+        answer = await self._take(cost, 0)
+        remaining = max(0, self._burst - -(-answer.full_us // self._interval_us))
+        return RateDecision(answer.outcome == _GRANTED, remaining, answer.wait_us / _SECOND)
 
     async def acquire(self, *, timeout: Seconds | None = None, cost: int = 1) -> None:
         """Take permits, and return when they may be used.
@@ -148,11 +157,11 @@ class RateLimiter:
         Cost: 1 round trip. After a wait 1 more (seldom 2), or a message; 0 while waiting.
         """
         seconds = durations.timeout(timeout)
-        is_granted, wait_us, _ = await self._take(cost, _LONGEST if seconds is None else int(seconds * _SECOND))
-        if not is_granted:
-            raise AcquireTimeout("rate limiter", self._name, seconds or 0.0, retry_after=wait_us / _SECOND)
+        answer = await self._take(cost, _LONGEST if seconds is None else int(seconds * _SECOND))
+        if answer.outcome != _GRANTED:
+            raise AcquireTimeout("rate limiter", self._name, seconds or 0.0, retry_after=answer.wait_us / _SECOND)
 
-    async def _take(self, cost: int, longest_us: int) -> Reply:
+    async def _take(self, cost: int, longest_us: int) -> _Answer:
         whole("cost", cost, most=self._burst)
         session = self._ref.session
         await session.channel.has_room(self._keys.line)
@@ -160,7 +169,8 @@ class RateLimiter:
         turn = _Turn(session, self._keys, terms)
         try:
             turn.ask()
-            return await turn
+            answer: _Answer = await turn
+            return answer
         except BaseException:
             turn.withdraw()
             raise
@@ -205,7 +215,7 @@ class _Turn(Place):
         if not self.done() and not self._is_granted:
             is_granted, wait_us, *_ = rest.split(" ", 2)
             if is_granted == "1":
-                self._use((_GRANTED, int(wait_us), 0))
+                self._use(_Answer(_GRANTED, int(wait_us), 0))
             else:
                 self._wait(int(wait_us))
 
@@ -236,14 +246,14 @@ class _Turn(Place):
     def _take(self, reply: Reply) -> None:
         if self.done() or self._is_granted:
             return
-        outcome, wait_us, *_ = reply
-        if outcome == _IN_LINE:
-            self.ticket = reply[3]
-            self._wait(wait_us)
-        elif outcome == _GRANTED:
-            self._use(reply)
+        answer = _Answer(*reply)
+        if answer.outcome == _IN_LINE:
+            self.ticket = answer.ticket
+            self._wait(answer.wait_us)
+        elif answer.outcome == _GRANTED:
+            self._use(answer)
         else:
-            self.set_result(reply)
+            self.set_result(answer)
 
     def _give_back(self) -> None:
         _refund(self._session, self._keys, self.address, self._terms.cost, self._terms.burst)
@@ -252,13 +262,12 @@ class _Turn(Place):
         """Ask again after this time, so that the answer is there when it is over."""
         self._set_timer(self._session.loop.call_later(max(0.0, wait_us / _SECOND - _ASK_BEFORE), self.recheck))
 
-    def _use(self, grant: Reply) -> None:
+    def _use(self, grant: _Answer) -> None:
         """The permits may be used after a time, counted from here, which is after the server has counted it."""
         self._is_granted = True
-        _, wait_us, *_ = grant
-        self._use_at(time.monotonic() + wait_us / _SECOND, grant)
+        self._use_at(time.monotonic() + grant.wait_us / _SECOND, grant)
 
-    def _use_at(self, at: float, grant: Reply) -> None:
+    def _use_at(self, at: float, grant: _Answer) -> None:
         early = at - time.monotonic()
         if early > 0:  # also when the timer has fired: those of uvloop count in milliseconds
             self._set_timer(self._session.loop.call_later(early, self._use_at, at, grant))
