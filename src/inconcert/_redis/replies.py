@@ -9,7 +9,7 @@ import redis.exceptions
 from inconcert._redis.operations import Operation
 from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable, WrongState
 
-__all__ = ["ErrorReply", "Reply", "error_for", "is_passing", "rows"]
+__all__ = ["ErrorReply", "Reply", "error_for", "head", "is_passing", "rows"]
 
 # One reply as hiredis parses it: integers, bytes, None, lists of these.  The header of each script says which.
 Reply = Any
@@ -100,6 +100,16 @@ def error_for(reply: ErrorReply, operation: Operation, *, sends: int) -> Inconce
 
 def _remedy(reply: ErrorReply) -> str:
     return next((remedy for code, remedy in _REMEDIES.items() if code in str(reply)), _OTHER_REMEDY)
+
+
+def head(reply: list[Any], head_type: type[R]) -> tuple[R, list[Any]]:
+    """The first fields of a reply, and what follows them.
+
+    Raises:
+        TypeError: A field is missing.
+    """
+    size = len(head_type._fields)
+    return head_type._make(reply[:size]), reply[size:]
 
 
 def rows(flat: Iterable[Any], row_type: type[R]) -> list[R]:

@@ -11,49 +11,35 @@ Source: docs/explanation/chat.md
 """
 
 import logging
-import secrets
 import sys
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import SessionRef
 from inconcert._redis.call import Call
-from inconcert._redis.replies import Reply, rows
-from inconcert._redis.scripts import Binder, load
+from inconcert._redis.scripts import load
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import age_ms, whole
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON, decode, encode
+from inconcert.chat.answers import check_answer
 from inconcert.chat.keys import ChatKeys, ChatKeyspace
 from inconcert.chat.listener import Listener
-from inconcert.chat.messages import DONE, PAGE, Batch, Cursor, Message, list_unread, read_messages
+from inconcert.chat.membership import Caps, create_chat, join_chat, leave_chat, list_members, members_of
+from inconcert.chat.messages import Batch, Message
+from inconcert.chat.reader import PAGE, count_unread, fetch_new, read_history
 from inconcert.errors import ChatNotFound, NotAMember
 
 __all__ = ["Chats"]
 
 _log = logging.getLogger("inconcert.chat")
 
-_CREATE = load("chat/create").bind(ChatKeys)
-_JOIN = load("chat/join").bind(ChatKeys)
-_LEAVE = load("chat/leave").bind(ChatKeys)
-_MEMBERS = load("chat/members").bind(ChatKeys)
 _SEND = load("chat/send").bind(ChatKeys)
 _ACK = load("chat/ack").bind(ChatKeys)
-_HISTORY = load("chat/history").bind(ChatKeys)
-_UNREAD = load("chat/unread").bind(ChatKeys)
-
-_NOT_A_MEMBER = 0  # what scripts answer first instead of DONE, or less if the chat does not exist; the user follows
 
 _MOST_MESSAGES = 1_000_000  # in a chat; dropping them all at once takes the server some milliseconds
-_MOST_RECIPIENTS = 10_000  # of a new chat, in one script
-
-
-class _MemberRow(NamedTuple):
-    user: bytes
-    read: bytes  # the id of the last message read
 
 
 class Chats:
@@ -110,25 +96,13 @@ class Chats:
 
         Cost: 1 round trip, O(N log N), N members.
         """
-        users = _members(sender, recipients)
+        users = members_of(sender, recipients)
         whole("max_messages", max_messages, most=_MOST_MESSAGES)
         max_age_ms = age_ms(max_age)
         whole("history", history, least=0, most=max_messages)
         body = encode("the first message of a chat", message)
-        chat_id = secrets.token_hex(12)
-        command = _CREATE(
-            self._keys.chat(chat_id),
-            chats=[self._keys.user_list(user, chat_id) for user in users],
-            chat=chat_id,
-            max_messages=max_messages,
-            max_age_ms=max_age_ms,
-            history=history,
-            body=body,
-            listeners=self._keys.users_channels(chat_id),
-            users=users,
-        )
-        await self._ref.session.run(command)
-        return chat_id
+        caps = Caps(max_messages, max_age_ms, history)
+        return await create_chat(self._ref.session, self._keys, users, caps, body)
 
     async def join(self, chat_id: str, user: str) -> None:
         """Become a member, who gets what is sent from now on. Does nothing if the user is a member already.
@@ -139,7 +113,7 @@ class Chats:
 
         Cost: 1 round trip.
         """
-        await self._change(_JOIN, chat_id, user)
+        await join_chat(self._ref, self._keys, chat_id, user)
 
     async def leave(self, chat_id: str, user: str) -> None:
         """Stop being a member. When the last member leaves, the chat and its messages are deleted.
@@ -151,7 +125,7 @@ class Chats:
 
         Cost: 1 round trip.
         """
-        await self._change(_LEAVE, chat_id, user)
+        await leave_chat(self._ref, self._keys, chat_id, user)
 
     async def add(self, chat_id: str, by: str, user: str) -> None:
         """Make another user a member, who gets what is sent from now on. Does nothing if the user is a member already.
@@ -168,7 +142,7 @@ class Chats:
 
         Cost: 1 round trip.
         """
-        await self._change(_JOIN, chat_id, user, check_name("user", by))
+        await join_chat(self._ref, self._keys, chat_id, user, check_name("user", by))
 
     async def remove(self, chat_id: str, by: str, user: str) -> None:
         """End another user's membership. Any member can; your application decides which of them may.
@@ -185,7 +159,7 @@ class Chats:
 
         Cost: 1 round trip.
         """
-        await self._change(_LEAVE, chat_id, user, check_name("user", by))
+        await leave_chat(self._ref, self._keys, chat_id, user, check_name("user", by))
 
     async def members(self, chat_id: str) -> dict[str, int]:
         """Each member, with the id of the last message they have read, or 0: read receipts.
@@ -196,15 +170,7 @@ class Chats:
         Cost: 1 round trip for each 1,000 members or so; between two of them members may join and leave.
         """
         keys = self._keys.chat(chat_id)
-        session = self._ref.session
-        found: dict[str, int] = {}
-        cursor = None
-        while cursor != b"0":
-            cursor, flat = await session.run(_MEMBERS(keys, cursor=cursor or 0))
-            found.update((row.user.decode(), int(row.read)) for row in rows(flat, _MemberRow))
-        if not found:
-            raise ChatNotFound(chat_id)
-        return found
+        return await list_members(self._ref.session, keys, chat_id)
 
     async def send(self, chat_id: str, sender: str, body: JSON) -> Message:
         """Add a message to a chat, for all who are members now.
@@ -230,8 +196,9 @@ class Chats:
             channel=self._keys.chat_channel(chat_id),
         )
         reply = await session.run(command)
-        _check(reply, chat_id)
-        id_, at_ms = reply[1].split()
+        check_answer(reply, chat_id)
+        _, sent = reply
+        id_, at_ms = sent.split()
         return Message(int(id_), int(at_ms) / 1000, sender, decode(text))
 
     async def fetch(self, user: str, *, limit: int | None = None, ack: bool = True) -> list[Batch]:
@@ -256,15 +223,7 @@ class Chats:
         most = sys.maxsize if limit is None else whole("limit", limit)
         check_name("user", user)
         session = self._ref.session
-        unread = await list_unread(session, self._keys, user)
-        cursors = [Cursor(chat.chat_id, self._keys.chat(chat.chat_id), most) for chat in unread]
-        unfinished = cursors
-        while unfinished:
-            replies = await session.gather([cursor.fetch(user) for cursor in unfinished])
-            for cursor, reply in zip(unfinished, replies, strict=True):
-                cursor.advance(reply)
-            unfinished = [cursor for cursor in unfinished if cursor.has_more]
-        batches = [cursor.batch() for cursor in cursors if cursor.has_news]
+        batches = await fetch_new(session, self._keys, user, most)
         if ack:  # without an await, so that no cancellation can come between the positions and the caller
             for batch in batches:
                 session.channel.submit(self._ack(user, batch.chat_id, batch.last_id))
@@ -315,7 +274,7 @@ class Chats:
         """
         call = self._ack(user, chat_id, whole("message_id", message_id))
         [reply] = await self._ref.session.gather([call])
-        _check(reply, chat_id)
+        check_answer(reply, chat_id)
 
     async def history(self, chat_id: str, user: str, *, before: int | None = None, limit: int = 50) -> list[Message]:
         """The latest messages that the chat still has, or those before one, read or not. No read position moves.
@@ -343,15 +302,7 @@ class Chats:
         wanted = whole("limit", limit, most=PAGE)
         check_name("user", user)
         keys = self._keys.chat(chat_id)
-        session = self._ref.session
-        found: list[Message] = []
-        while wanted:
-            reply = await session.run(_HISTORY(keys, user=user, before=end, count=wanted))
-            _check(reply, chat_id)
-            _, end, first, *texts = reply
-            found += read_messages(chat_id, first, texts)
-            wanted = end - first - len(texts) if texts else 0
-        return found
+        return await read_history(self._ref.session, keys, chat_id, user, before=end, limit=wanted)
 
     async def unread(self, user: str) -> dict[str, int]:
         """How many messages of others a user has not read, for each chat that has any. No read position moves.
@@ -362,59 +313,9 @@ class Chats:
         news; where the user sent some of the messages, O(M) for M of them.
         """
         check_name("user", user)
-        session = self._ref.session
-        counts: dict[str, int] = {}
-        uncounted = {chat.chat_id: -1 for chat in await list_unread(session, self._keys, user)}
-        while uncounted:
-            calls = [
-                Call(_UNREAD(self._keys.chat(chat_id), user=user, after=after)) for chat_id, after in uncounted.items()
-            ]
-            replies = dict(zip(uncounted, await session.gather(calls), strict=True))
-            uncounted = {}
-            for chat_id, reply in replies.items():
-                if reply[0] != DONE:  # the user has left meanwhile
-                    continue
-                _, count, after = reply
-                counts[chat_id] = counts.get(chat_id, 0) + count
-                if after >= 0:
-                    uncounted[chat_id] = after
-        return {chat_id: count for chat_id, count in counts.items() if count}
-
-    async def _change(self, script: Binder, chat_id: str, user: str, by: str = "") -> None:
-        keys, chats = self._keys.chat(chat_id), self._keys.user_list(user, chat_id)
-        session = self._ref.session
-        command = script(
-            keys,
-            chats=chats,
-            chat=chat_id,
-            user=user,
-            request=session.new_address(),
-            by=by,
-            channel=self._keys.user_channel(user, chat_id),
-        )
-        _check(await session.run(command), chat_id)
+        return await count_unread(self._ref.session, self._keys, user)
 
     def _ack(self, user: str, chat_id: str, message_id: int) -> Call:
         """The call that moves a read position."""
         keys, chats = self._keys.chat(chat_id), self._keys.user_list(user, chat_id)
         return Call(_ACK(keys, chats=chats, chat=chat_id, user=user, id=message_id))
-
-
-def _check(reply: Reply, chat_id: str) -> None:
-    """Raise the error that the first element of a script's reply stands for."""
-    if reply[0] == _NOT_A_MEMBER:
-        raise NotAMember(chat_id, reply[1].decode())
-    if reply[0] != DONE:
-        raise ChatNotFound(chat_id)
-
-
-def _members(sender: str, recipients: Iterable[str]) -> list[str]:
-    """The sender, and each recipient, once."""
-    if isinstance(recipients, str):
-        raise ValueError(f"recipients is the string {recipients!r}; give a list of users")  # noqa: TRY004 - documented
-    users = list(dict.fromkeys(check_name("user", name) for name in (sender, *recipients)))
-    if len(users) > _MOST_RECIPIENTS + 1:
-        raise ValueError(
-            f"there are {len(users) - 1} recipients; name at most {_MOST_RECIPIENTS}, and let the rest join"
-        )
-    return users

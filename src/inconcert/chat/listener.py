@@ -15,7 +15,8 @@ from typing import Self
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import Session
 from inconcert.chat.keys import ChatKeyspace
-from inconcert.chat.messages import PAGE, Batch, Cursor, list_chats
+from inconcert.chat.messages import Batch
+from inconcert.chat.reader import PAGE, Cursor, list_chats
 from inconcert.errors import InconcertError
 
 __all__ = ["Listener"]

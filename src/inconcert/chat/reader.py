@@ -1,0 +1,189 @@
+"""Reading in chats: the cursor of a fetch, a page of history, counts, and which chats of a user have new messages."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
+
+from inconcert._core.session import Session
+from inconcert._redis.call import Call
+from inconcert._redis.replies import Reply, head
+from inconcert._redis.scripts import load
+from inconcert.chat.answers import check_answer, is_refused
+from inconcert.chat.keys import ChatKeys, ChatKeyspace, ListKeys
+from inconcert.chat.messages import Batch, Message, read_messages
+
+__all__ = [
+    "PAGE",
+    "Cursor",
+    "Listed",
+    "count_unread",
+    "fetch_new",
+    "list_chats",
+    "list_unread",
+    "read_history",
+]
+
+_FETCH = load("chat/fetch").bind(ChatKeys)
+_HISTORY = load("chat/history").bind(ChatKeys)
+_UNREAD = load("chat/unread").bind(ChatKeys)
+_LIST = load("chat/list").bind(ListKeys)
+_NEWS = load("chat/news").bind(ListKeys)
+
+PAGE = 1_000  # messages in one reply: a millisecond of the server's time
+
+
+class _FetchedPage(NamedTuple):
+    """What `chat/fetch` answers; the messages follow."""
+
+    outcome: int
+    missed: int  # messages dropped before the user read them
+    first: int  # the id of the first message here
+    last: int  # the id of the latest message
+
+
+class _HistoryPage(NamedTuple):
+    """What `chat/history` answers; the messages follow."""
+
+    outcome: int
+    end: int  # the id before which this page ends
+    first: int  # the id of its first message
+
+
+class _UnreadCount(NamedTuple):
+    """What `chat/unread` answers."""
+
+    outcome: int
+    counted: int
+    after: int  # the id after which to count the rest; -1 if that was all
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far one fetch has come in one chat.
+
+    Attributes:
+        chat_id: Which chat.
+        keys: The chat's keys.
+        most: How many messages to fetch.
+        at: The id of the last message fetched or dropped; -1 for the read position, which the server knows.
+        end: Where to stop: the latest message when the fetch began; -1 before the first reply.
+        missed: How many messages were dropped.
+        messages: The messages fetched so far.
+    """
+
+    chat_id: str
+    keys: ChatKeys
+    most: int
+    at: int = -1
+    end: int = -1
+    missed: int = 0
+    messages: list[Message] = field(default_factory=list[Message])
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything was fetched, or missed."""
+        return bool(self.messages or self.missed)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether to fetch again."""
+        return self.at < self.end and len(self.messages) < self.most
+
+    def fetch(self, user: str) -> Call:
+        """The call for the next messages."""
+        count = min(PAGE, self.most - len(self.messages))
+        return Call(_FETCH(self.keys, user=user, after=self.at, count=count))
+
+    def advance(self, reply: Reply) -> None:
+        """Add the messages of a reply to `fetch`."""
+        if is_refused(reply):  # the user has left meanwhile
+            self.end = self.at
+            return
+        page, texts = head(reply, _FetchedPage)
+        if self.end < 0:
+            self.end = page.last
+        self.at = page.first + len(texts) - 1
+        readable = read_messages(self.chat_id, page.first, texts)
+        self.missed += page.missed + len(texts) - len(readable)
+        self.messages += readable
+
+    def batch(self) -> Batch:
+        """What the user gets."""
+        return Batch(self.chat_id, self.messages, self.missed, self.at)
+
+
+class Listed(NamedTuple):
+    """A chat on a user's list."""
+
+    chat_id: str
+    read: int  # the id of the last message that the user has read
+
+
+async def list_chats(session: Session, keys: ChatKeyspace, user: str) -> tuple[list[Listed], list[Listed]]:
+    """The chats of a user, and those of them with unread messages: for each chat both as of one moment.
+
+    Cost: 1 round trip with 4 scripts; O(N) for N chats.
+    """
+    replies = await session.gather([Call(_LIST(each)) for each in keys.user_lists(user)])
+    listed, unread = zip(*replies, strict=True)
+    return _listed(listed), _listed(unread)
+
+
+async def list_unread(session: Session, keys: ChatKeyspace, user: str) -> list[Listed]:
+    """The chats of a user with unread messages.
+
+    Cost: 1 round trip with 4 scripts; O(N) for N chats.
+    """
+    return _listed(await session.gather([Call(_NEWS(each)) for each in keys.user_lists(user)]))
+
+
+def _listed(groups: Iterable[list[bytes]]) -> list[Listed]:
+    found = (entry.decode().split(" ") for entry in chain.from_iterable(groups))
+    return [Listed(chat_id, int(read)) for chat_id, read in found]
+
+
+async def fetch_new(session: Session, keys: ChatKeyspace, user: str, most: int) -> list[Batch]:
+    """What is new to a user, at most so many messages of each chat; see `Chats.fetch`."""
+    unread = await list_unread(session, keys, user)
+    cursors = [Cursor(chat.chat_id, keys.chat(chat.chat_id), most) for chat in unread]
+    unfinished = cursors
+    while unfinished:
+        replies = await session.gather([cursor.fetch(user) for cursor in unfinished])
+        for cursor, reply in zip(unfinished, replies, strict=True):
+            cursor.advance(reply)
+        unfinished = [cursor for cursor in unfinished if cursor.has_more]
+    return [cursor.batch() for cursor in cursors if cursor.has_news]
+
+
+async def read_history(
+    session: Session, keys: ChatKeys, chat_id: str, user: str, *, before: int, limit: int
+) -> list[Message]:
+    """The latest messages of a chat before the one with this id, 0 for none; see `Chats.history`."""
+    found: list[Message] = []
+    while limit:
+        reply = await session.run(_HISTORY(keys, user=user, before=before, count=limit))
+        check_answer(reply, chat_id)
+        page, texts = head(reply, _HistoryPage)
+        found += read_messages(chat_id, page.first, texts)
+        before = page.end
+        limit = page.end - page.first - len(texts) if texts else 0
+    return found
+
+
+async def count_unread(session: Session, keys: ChatKeyspace, user: str) -> dict[str, int]:
+    """How many messages of others a user has not read, for each chat that has any; see `Chats.unread`."""
+    counts: dict[str, int] = {}
+    uncounted = {chat.chat_id: -1 for chat in await list_unread(session, keys, user)}
+    while uncounted:
+        calls = [Call(_UNREAD(keys.chat(chat_id), user=user, after=after)) for chat_id, after in uncounted.items()]
+        replies = dict(zip(uncounted, await session.gather(calls), strict=True))
+        uncounted = {}
+        for chat_id, reply in replies.items():
+            if is_refused(reply):  # the user has left meanwhile
+                continue
+            unread = _UnreadCount._make(reply)
+            counts[chat_id] = counts.get(chat_id, 0) + unread.counted
+            if unread.after >= 0:
+                uncounted[chat_id] = unread.after
+    return {chat_id: count for chat_id, count in counts.items() if count}
