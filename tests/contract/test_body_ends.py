@@ -155,7 +155,7 @@ async def test_error_that_looks_like_an_end_from_outside_is_a_failed_attempt(
     await attempt(work, body)
     counts = await work.counts()
     assert (counts.ready, counts.crashes) == (False, 0)
-    assert "and nobody had ended it" in (counts.reason or "")
+    assert "although nothing had ended it" in (counts.reason or "")
 
 
 @pytest.mark.parametrize("body", [exit_the_program, interrupt])

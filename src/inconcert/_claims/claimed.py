@@ -1,6 +1,6 @@
-"""A job or an item that this process has claimed: until it ends, is given back, or its worker is taken for dead.
+"""A job or an item that this process has claimed, until it ends, is requeued, or its worker is presumed dead.
 
-`ClaimState` is the engine's side of it, and `Claimed` what users hold, which only refers to that.
+`ClaimState` is the engine's side; `Claimed` is what users hold, and only refers to it.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ __all__ = ["MAX_CRASHES", "ClaimState", "Claimed", "Claimer", "Outcome", "Row", 
 
 _log = logging.getLogger("inconcert.claims")
 
-_SUSPECT = 2  # workers that have died with it, as the script that claims has it, too
-MAX_CRASHES = 3  # workers that may die with something before it is taken for the reason
+_SUSPECT = 2  # workers that died with it; the claiming script has the same number
+MAX_CRASHES = 3  # workers that may die with something before it is presumed to be the cause
 
 Verdict = Literal["retry", "again", "back", "crash", "dead"]
 Outcome = Literal["running", "done", "cancelled", "lost"] | Verdict
@@ -29,7 +29,7 @@ S = TypeVar("S", bound="ClaimState")
 
 
 class Row(NamedTuple):
-    """What was claimed, as the script answers it."""
+    """One claimed job or item, as the script returns it."""
 
     id: bytes
     body: bytes
@@ -41,38 +41,38 @@ class Row(NamedTuple):
 
 
 class Claimer(Protocol):
-    """The worker, as what it has claimed sees it."""
+    """The worker, as its claims see it."""
 
     def done(self, claimed: "ClaimState", result: bytes, ttl: float, *, is_run: bool = True) -> Awaitable[bool]:
-        """Acknowledge, and keep what became of it for `ttl` seconds; the answer is whether it was still held.
+        """Acknowledge, and keep the outcome for `ttl` seconds; returns whether it was still held.
 
-        One that was run is acknowledged again until that is confirmed.
+        If it was run, the acknowledgement is repeated until it is confirmed.
         """
         ...
 
     async def not_done(self, claimed: "ClaimState", verdict: Verdict, *, delay: float, reason: bytes) -> bool:
-        """Give back, or set aside; returns whether it was still held."""
+        """Requeue or dead-letter; returns whether it was still held."""
         ...
 
     def give_back_nowait(self, claimed: "ClaimState") -> None:
-        """Give back, without waiting for it."""
+        """Requeue without waiting for the reply."""
 
 
 class ClaimState(ABC):
-    """What the engine has of a job or an item that was claimed, which ends once.
+    """The engine's state of a claimed job or item, which ends once.
 
     Args:
         kind: What it is, such as `job`.
         claimer: The worker that holds it.
-        row: What the server says of it.
-        queue: The queue that it was claimed from, as users name it.
-        max_attempts: How many may fail before it is set aside.
-        unique: The name that it has while it is live; empty for none.
+        row: What the server returned for it.
+        queue: The user's name of the queue that it was claimed from.
+        max_attempts: How many attempts may fail before it is dead-lettered.
+        unique: Its unique name while it is live; empty for none.
 
     Attributes:
         is_over: Whether it has ended, or was lost.
-        is_settled: Whether it counts as done already, and never comes back.
-        outcome: What became of this attempt.
+        is_settled: Whether it already counts as done, and is not delivered again.
+        outcome: How this attempt ended.
     """
 
     __slots__ = (
@@ -118,45 +118,46 @@ class ClaimState(ABC):
         self._body: Body | None = None
 
     def enter(self) -> None:
-        """Begin the body, which is cancelled when it is lost."""
+        """Begin the body, which is cancelled when the claim is lost."""
         if self.is_over:
             raise NotClaimed(self._kind, self.id)
         self._body = Body()
 
     async def exit(self, error: BaseException | None) -> bool:
-        """End the body, which raised this, and the claim with it; returns whether the error stays here."""
+        """End the body, which raised this error, and the claim; returns whether to suppress the error."""
         assert self._body is not None  # noqa: S101 - entered before
         body, self._body = self._body, None
         was_stopped = body.end(error)
         if error is not None and not was_stopped and not _is_from_outside(error):
             _log.error("%s failed", self, exc_info=error, extra=self.fields())
         try:
-            if not self.is_over:  # else it was lost, or ended by hand in the body
+            if not self.is_over:  # otherwise it was lost, or ended explicitly in the body
                 await self._end_of_body(error, was_stopped=was_stopped)
         except InconcertError as unconfirmed:
             _log.warning(
-                "%s: its end was not confirmed, so it may come again: %s", self, unconfirmed, extra=self.fields()
+                "%s: its end was not confirmed, so it may be delivered again: %s", self, unconfirmed,
+                extra=self.fields()
             )
         return was_stopped or isinstance(error, Exception)
 
     async def bury(self, error: Exception) -> None:
-        """Set it aside at once; see `Claimed.bury`."""
-        _log.error("%s is set aside: %s", self, error, extra=self.fields())
+        """Dead-letter it at once; see `Claimed.bury`."""
+        _log.error("%s is dead-lettered: %s", self, error, extra=self.fields())
         await self._end("dead", reason=Reason.of(error, self.attempt).stored())
 
     async def give_back(self) -> None:
-        """Put it back to the front of its queue; see `Claimed.give_back`."""
+        """Requeue it at the front; see `Claimed.give_back`."""
         await self._end("back")
 
     def give_back_nowait(self) -> None:
-        """Give it back without waiting for that: nobody has been given it."""
+        """Requeue it without waiting for the reply: it was never handed out."""
         self._end_once("back")
         self._claimer.give_back_nowait(self)
 
     async def settle(self) -> None:
-        """Let it count as done before it is handed out, so that it never comes back: for delivery at most once.
+        """Count it as done before it is handed out, so that it is never redelivered: for delivery at most once.
 
-        If that is not sure, it is over, and must not be handed out: it may come back.
+        If that is not confirmed, the claim is over and must not be handed out: it may be redelivered.
         """
         if self.is_over or self.is_settled:
             return
@@ -167,8 +168,8 @@ class ClaimState(ABC):
         self.is_over = not self.is_settled
 
     def lose(self) -> None:
-        """Take note that it is not ours any more, and stop the body."""
-        _log.warning("%s is stopped: its worker was taken for dead, or is closing", self, extra=self.fields())
+        """Note that the claim is lost, and stop the body."""
+        _log.warning("%s is stopped: its worker was presumed dead, or is closing", self, extra=self.fields())
         self.is_over = True
         self.outcome = "lost"
         if self._body is not None:
@@ -176,17 +177,17 @@ class ClaimState(ABC):
 
     @property
     def is_suspect(self) -> bool:
-        """Whether two workers have died with it: then it is claimed beside no other such."""
+        """Whether two workers have died with it: such jobs are claimed one at a time."""
         return self.attempt - self._failures - 1 >= _SUSPECT
 
     @abstractmethod
     def fields(self) -> dict[str, object]:
-        """What a record of the log has of it, beside the text that `str` makes of it."""
+        """The extra fields of its log records."""
 
     # Below.
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
-        """How it ends after its body, which raised this."""
+        """How it ends after its body, which raised this error."""
         del was_stopped
         if error is None:
             return self._succeed()
@@ -198,25 +199,25 @@ class ClaimState(ABC):
 
     @abstractmethod
     async def _succeed(self) -> None:
-        """End it as done."""
+        """Acknowledge it."""
 
     @abstractmethod
     async def _fail(self, error: BaseException | None) -> None:
-        """Count a failed attempt, and let it be tried again or set it aside."""
+        """Count a failed attempt, and retry or dead-letter it."""
 
     async def _crash(self, error: BaseException) -> None:
-        """Count that a worker ends with it, and give it back, or set it aside if that were too many."""
+        """Count it as a crash of the worker, and requeue it, or dead-letter it after too many."""
         if self.attempt - self._failures >= MAX_CRASHES:
             await self._end("dead", reason=Reason.of(error, self.attempt).stored())
         else:
             await self._end("crash")
 
     async def _settle(self) -> bool:
-        """Acknowledge it before it is handed out; returns whether that is sure."""
+        """Acknowledge it before it is handed out; returns whether that is confirmed."""
         return await self._claimer.done(self, b"", 0.0, is_run=False)
 
     async def _fail_with(self, error: BaseException | None, verdict: Verdict, *, delay: float | None) -> None:
-        """Let it be tried again in this way, unless this was its last attempt, or there is no delay."""
+        """Retry it after this delay; dead-letter it if this was its last attempt, or the delay is None."""
         if self._failures + 1 >= self._max_attempts or delay is None:
             await self._end("dead", reason=Reason.of(error, self.attempt).stored())
         else:
@@ -240,10 +241,10 @@ class ClaimState(ABC):
 
 
 class Claimed(Generic[S]):
-    """What users hold of a job or an item that was claimed: leaving the body of its `async with` ends it.
+    """A claimed job or item as users hold it: leaving the body of its `async with` ends it.
 
     Args:
-        state: What it refers to.
+        state: The engine's state.
     """
 
     __slots__ = ("_state",)
@@ -260,22 +261,22 @@ class Claimed(Generic[S]):
         return await self._state.exit(error)
 
     async def bury(self, error: Exception) -> None:
-        """Set it aside at once, because another attempt cannot go better.
+        """Dead-letter it at once, because another attempt would fail too.
 
         Raises:
-            NotClaimed: It has ended before, or this worker was presumed dead.
-            OutcomeUnknown: The server did not answer; it may come again.
+            NotClaimed: It has already ended, or this worker was presumed dead.
+            OutcomeUnknown: The server did not answer; it may be delivered again.
 
         Cost: 1 round trip.
         """
         await self._state.bury(error)
 
     async def give_back(self) -> None:
-        """Put it back to the front of its queue; that does not count as an attempt.
+        """Requeue it at the front; that does not count as an attempt.
 
         Raises:
-            NotClaimed: It has ended before, or this worker was presumed dead.
-            OutcomeUnknown: The server did not answer; it comes back with this worker's end at the latest.
+            NotClaimed: It has already ended, or this worker was presumed dead.
+            OutcomeUnknown: The server did not answer; it is requeued when this worker ends, at the latest.
 
         Cost: 1 round trip.
         """
@@ -283,7 +284,7 @@ class Claimed(Generic[S]):
 
     @property
     def id(self) -> str:
-        """Which one; the same at each attempt."""
+        """Its id; the same at each attempt."""
         return self._state.id
 
     @property
@@ -293,7 +294,7 @@ class Claimed(Generic[S]):
 
     @property
     def attempt(self) -> int:
-        """Which try this is, from 1; tries that ended with their worker count, too."""
+        """Which attempt this is, from 1; attempts whose worker died count too."""
         return self._state.attempt
 
     @property
@@ -303,15 +304,15 @@ class Claimed(Generic[S]):
 
     @property
     def outcome(self) -> Outcome:
-        """What became of this attempt."""
+        """How this attempt ended."""
         return self._state.outcome
 
 
 def _is_from_outside(error: BaseException) -> bool:
-    """Whether a body was ended with this, and has not raised it by itself.
+    """Whether this exception ended the body from outside, rather than being raised by it.
 
     The current task was cancelled, or an async generator was closed while it yielded from the body: then the error was
-    raised nowhere else than in that generator.
+    raised in that generator only.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -325,9 +326,9 @@ def _is_from_outside(error: BaseException) -> bool:
 
 
 def _as_failure(error: BaseException) -> BaseException:
-    """What an attempt has failed with: what would end a coroutine from outside does not stop the attempts."""
+    """The error of a failed attempt: one that normally ends a coroutine from outside is wrapped."""
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
-        failure = RuntimeError(f"it raised {type(error).__name__}, and nobody had ended it")
+        failure = RuntimeError(f"it raised {type(error).__name__}, although nothing had ended it")
         failure.__cause__ = error
         return failure
     return error

@@ -25,18 +25,18 @@ C = TypeVar("C", bound=ClaimState)
 Guarantee = Literal["at_least_once", "at_most_once"]
 """How often what is put in is handed out: at least once, until it is acknowledged, or at most once."""
 
-_SHORTEST_SLEEP, _LONGEST_SLEEP = 2.0, 5.0  # seconds; apart, so that consumers do not all look at once
+_SHORTEST_SLEEP, _LONGEST_SLEEP = 2.0, 5.0  # seconds; random, so that consumers do not all check at once
 AFTER_A_FAILURE = 0.5  # seconds
 
 
 class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
-    """Claims from some queues, by one worker after the other: a new one when the last was taken for dead.
+    """Claims from some queues, through one worker lease after another: a new one when the last was presumed dead.
 
-    While it is open it also moves what is due in these queues, and gives back what other workers held that died.
+    While it is open it also moves what is due in these queues, and requeues the claims of workers that died.
 
     Args:
         session: The open session.
-        keys: Of all that is claimed under one tag.
+        keys: The keys of everything claimed under one tag.
         queues: Where to claim from.
         promoter: Moves what is due in them.
     """
@@ -54,12 +54,12 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         self._tasks: list[asyncio.Task[None]] = []
 
     def open(self) -> None:
-        """Begin; the worker begins with the first claim."""
+        """Start; the worker starts with the first claim."""
         self._session.inbox.register(self._address, self)
         self._tasks = [asyncio.create_task(work) for work in self._background()]
 
     async def close(self) -> None:
-        """Give back what is claimed and not done, and end."""
+        """Requeue unfinished claims, and stop."""
         self._session.inbox.unregister(self._address)
         self.closed(NotConnected("the consumer was closed while this call waited"))
         if self._worker is not None and not self._session.channel.is_closed:
@@ -67,9 +67,9 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         await run_shielded(self._end())
 
     async def try_claim(self, count: int) -> tuple[list[C], float | None]:
-        """Claim what may be claimed now, up to `count`; and in how many seconds something is due, 0 for now.
+        """Claim up to `count` that are ready; also returns in how many seconds something is due, 0 for now.
 
-        May be cancelled: the next one is answered with the same.  One at a time.
+        May be cancelled: the next claim then returns the same.  One at a time.
 
         Raises:
             NotConnected: It was closed.
@@ -78,26 +78,26 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         """
         worker = await self._living_worker()
         claimed, due_in = await worker.claim(count)
-        if worker.is_lost:  # taken for dead: everything is there for a new worker, now and not after a sleep
+        if worker.is_lost:  # presumed dead: everything is ready for a new worker now, without a sleep
             claimed, due_in = await (await self._living_worker()).claim(count)
         if due_in is not None:
             self._promoter.recheck_in(due_in)
         return claimed, due_in
 
     async def sleep(self) -> None:
-        """Until a bell rings or somebody interrupts, and at most 2 to 5 s."""
+        """Sleep until a bell rings or `interrupt` is called, for at most 2 to 5 s."""
         rung = await self._sleeper.rung(random.uniform(_SHORTEST_SLEEP, _LONGEST_SLEEP))
         if rung and not self._wants_more:
             self._session.bells.pass_on(rung)
 
     def interrupt(self) -> None:
-        """Let whoever sleeps look again."""
+        """End the current sleep, so that the queues are checked again."""
         self._sleeper.interrupt()
 
-    # As a waiter.
+    # Called by the inbox.
 
     def recheck(self) -> None:
-        """What was missed is at most a bell."""
+        """Only a bell can have been missed."""
         self.interrupt()
 
     def closed(self, error: InconcertError) -> None:
@@ -105,17 +105,17 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         super().closed(error)
         self.interrupt()
 
-    # What its worker tells.
+    # Called by its worker.
 
     def on_dead_workers(self, workers: list[str]) -> None:
-        """Give back what these other workers hold."""
+        """Requeue what these dead workers hold."""
         self._reaper.found(workers)
 
     def on_news(self) -> None:
-        """Something has ended that others wait for: nobody waits for it, unless a subclass says so."""
+        """Something that has dependents has ended; does nothing unless a subclass overrides it."""
 
     def on_room(self) -> None:
-        """There is something to claim that its worker could not take before."""
+        """There is something to claim that its worker could not claim before."""
         self.interrupt()
 
     # Below.
@@ -123,14 +123,14 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     @property
     @abstractmethod
     def _wants_more(self) -> bool:
-        """Whether anybody here is there for what may be claimed next."""
+        """Whether anything here still wants what is claimed next."""
 
     @abstractmethod
     def _new_worker(self) -> WorkerLease[C]:
-        """A worker that has not begun."""
+        """A worker that has not started."""
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
-        """What runs while it is open."""
+        """The background tasks while it is open."""
         return [self._promoter.run(), self._reaper.run()]
 
     async def _end(self) -> None:
@@ -144,7 +144,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         worker = self._worker = await self._new_worker().begin()
         try:
             self.raise_if_closed()
-        except InconcertError:  # closed while it began, and then nobody else ends it
+        except InconcertError:  # closed while it started: nothing else would end it
             if not self._session.channel.is_closed:
                 worker.retire()
             raise
@@ -153,5 +153,5 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
 
 
 async def settle(claimed: Sequence[ClaimState]) -> None:
-    """Let all these count as done before they are handed out."""
-    await asyncio.gather(*(one.settle() for one in claimed))  # in one turn, so by one script
+    """Count all these as done before they are handed out."""
+    await asyncio.gather(*(one.settle() for one in claimed))  # in one turn of the event loop, so by one script

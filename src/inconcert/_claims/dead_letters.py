@@ -1,4 +1,4 @@
-"""Dead letters: jobs and items that were set aside; why, and listing, replaying and dropping them.
+"""Dead letters: jobs and items that failed for good; why, and listing, replaying and dropping them.
 
 Redis keeps a dead letter until an operator replays or drops it.
 """
@@ -25,11 +25,11 @@ _MOST_DROPPED = 500  # in one script
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why something was set aside: text for people to read, never code.
+    """Why something was dead-lettered: text for people to read, never code.
 
     Attributes:
         reason: The last error, in one line.
-        traceback: Where it was raised; empty if nothing was.
+        traceback: Where it was raised; empty if nothing was raised.
         attempts: How many attempts there were.
     """
 
@@ -39,35 +39,35 @@ class Reason(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException | None, attempts: int) -> Self:
-        """The reason that an error is; without one it was nacked."""
+        """The reason for this error; None means that it was nacked."""
         if error is None:
             return cls("nacked", "", attempts)
-        # Not str(error): that of a user's own class may fail.
+        # Not str(error): a user's own __str__ may fail.
         line = tracebacks.format_exception_only(error)[-1].strip()
         lines = "".join(tracebacks.format_exception(error))
         return cls(_clean(line[:_LONGEST_REASON]), _clean(lines[-_LONGEST_TRACEBACK:]), attempts)
 
     @classmethod
     def read(cls, text: bytes) -> Self:
-        """Read what was stored, with or without the name of the queue behind it."""
+        """Read a stored reason, with or without the name of the queue after it."""
         try:
             return msgspec.json.decode(text.partition(b"\n")[0], type=cls)
         except msgspec.MsgspecError:
             return cls("the reason cannot be read")
 
     def stored(self) -> bytes:
-        """The reason as it is stored: JSON, in one line."""
+        """The stored form: JSON, in one line."""
         return encode("the reason", {"reason": self.reason, "traceback": self.traceback, "attempts": self.attempts})
 
 
 class DeadLetter(NamedTuple):
-    """A job or an item that was set aside.
+    """A dead-lettered job or item.
 
     Attributes:
         id: Which one.
-        body: What it was put in as, behind the instant of that.
-        queue: The name of the queue that it came from; empty for the only one.
-        reason: Why it was set aside.
+        body: Its stored body, after the time at which it was put in.
+        queue: The name of its queue; empty if there is only one.
+        reason: Why it was dead-lettered.
         died_at: When, in seconds since 1970 by the server's clock.
     """
 
@@ -79,7 +79,7 @@ class DeadLetter(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """One dead letter, as the script answers it."""
+    """One dead letter, as the script returns it."""
 
     id: bytes
     died_ms: bytes
@@ -92,11 +92,11 @@ class _Row(NamedTuple):
 
 
 class DeadLetters:
-    """All that was set aside under one tag.
+    """The dead letters under one tag.
 
     Args:
-        ref: The way to the open session.
-        keys: Of all that is claimed under that tag.
+        ref: Refers to the open session.
+        keys: The keys of everything claimed under that tag.
     """
 
     def __init__(self, ref: SessionRef, keys: ClaimKeys) -> None:
@@ -104,7 +104,7 @@ class DeadLetters:
         self._keys = keys
 
     async def latest(self, *, limit: int) -> list[DeadLetter]:
-        """Those that were set aside, the latest first.
+        """The dead letters, latest first.
 
         Raises:
             ValueError: `limit` is not from 1 to 1,000.
@@ -112,7 +112,7 @@ class DeadLetters:
         Cost: 1 round trip for each MiB, so that none holds up other replies.
         """
         whole("limit", limit, most=_MOST_SHOWN)
-        found: dict[bytes, _Row] = {}  # by id: what is set aside between two portions moves the others on
+        found: dict[bytes, _Row] = {}  # by id: new dead letters between two pages shift the positions
         passed_over, has_more = 0, True
         while has_more and len(found) < limit:
             has_more, portion = await self._read("", passed_over, limit - len(found))
@@ -121,7 +121,7 @@ class DeadLetters:
         return [row.read() for row in found.values()]
 
     async def find(self, dead_id: str) -> DeadLetter | None:
-        """The one of this id; None if it is not among the dead.
+        """The one with this id; None if it is not in the dead-letter list.
 
         Cost: 1 round trip.
         """
@@ -129,13 +129,13 @@ class DeadLetters:
         return found[0].read() if found else None
 
     async def replay(self, dead_id: str, queue: QueueKeys, *, envelope: bytes = b"", unique: str = "") -> bool:
-        """Put one at the back of this queue, as if it were new; returns whether it was among the dead.
+        """Put one at the back of this queue, as if it were new; returns whether it was in the dead-letter list.
 
         Args:
-            dead_id: Which one.
+            dead_id: Its id.
             queue: Where it goes.
-            envelope: Another body than it had; empty for the one that it has.
-            unique: The name that it has again unless another has it now; empty for none.
+            envelope: A new body; empty to keep its own.
+            unique: The unique name that it takes again unless another has it now; empty for none.
 
         Cost: 1 round trip.
         """
@@ -145,18 +145,18 @@ class DeadLetters:
         return bool(await session.run(command))
 
     async def purge(self, dead_id: str) -> bool:
-        """Drop one; returns whether it was among the dead.
+        """Drop one; returns whether it was in the dead-letter list.
 
         Cost: 1 round trip.
         """
         return await self._purge(dead_id) > 0
 
     async def purge_all(self, *, older_than: Seconds, keep: int) -> int:
-        """Drop the oldest, and return how many they were.
+        """Drop the oldest, and return how many were dropped.
 
         Args:
-            older_than: Only those that were set aside longer ago than this, in seconds.
-            keep: How many stay whatever their age, the latest; 0 for none.
+            older_than: Only those that were dead-lettered longer ago than this, in seconds.
+            keep: How many of the latest stay whatever their age; 0 for none.
 
         Raises:
             ValueError: A number is out of its range.

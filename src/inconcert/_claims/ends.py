@@ -1,4 +1,4 @@
-"""What a worker has under way to the server: heartbeats, and the ends of what it claimed."""
+"""The calls of a worker: heartbeats, and the ends of its claims."""
 
 import asyncio
 import time
@@ -16,20 +16,20 @@ from inconcert.errors import InconcertError
 
 __all__ = ["ENDED_WITH_DEPENDENTS", "Ack", "Ended", "Heartbeat", "LeasedWorker", "Nack", "WorkerOwner", "heartbeat"]
 
-ENDED_WITH_DEPENDENTS = 2  # what a script answers that has ended a job for which others wait
+ENDED_WITH_DEPENDENTS = 2  # what a script returns that has ended a job with dependents
 
 
 class WorkerOwner(Protocol):
-    """What a worker tells about what it learns: to the consumer that claims by it."""
+    """What a worker notifies: the consumer that claims through it."""
 
     def on_dead_workers(self, workers: list[str]) -> None:
         """These other workers were found dead."""
 
     def on_news(self) -> None:
-        """Something has ended that others wait for."""
+        """Something that has dependents has ended."""
 
     def on_room(self) -> None:
-        """There is something to claim that it could not take before."""
+        """There is something to claim that it could not claim before."""
 
 
 class LeasedWorker(Protocol):
@@ -37,35 +37,35 @@ class LeasedWorker(Protocol):
 
     @property
     def holder(self) -> str:
-        """What the server knows it by."""
+        """The id under which the server knows it."""
         ...
 
     @property
     def lease(self) -> float:
-        """How long it lives without a heartbeat, in seconds."""
+        """How long it is presumed alive without a heartbeat, in seconds."""
         ...
 
     def beaten(self, reply: Reply, asked_at: float) -> None:
         """A heartbeat was answered."""
 
     def missed(self, error: InconcertError) -> None:
-        """A heartbeat was not."""
+        """A heartbeat failed."""
 
     def unconfirmed(self, ends: "Iterable[Ended | Nack]") -> None:
         """These may not have reached the server."""
 
     def was_first_time(self, call: Call) -> bool:
-        """Whether an end that found nothing to end was a success before, and only its reply was lost."""
+        """Whether an end that found nothing to end had succeeded before, and only its reply was lost."""
         ...
 
     @property
     def owner(self) -> WorkerOwner:
-        """Is told what the worker learns."""
+        """Is notified of what the worker learns."""
         ...
 
 
 class Heartbeat(Call):
-    """A heartbeat under way."""
+    """The call of a heartbeat."""
 
     __slots__ = ("_asked_at", "_worker")
 
@@ -86,24 +86,24 @@ class Heartbeat(Call):
 
 
 def heartbeat(worker: LeasedWorker, keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> Command:
-    """The command that lets a worker live on."""
+    """The command that renews a worker's lease."""
     return HEARTBEAT(
         keys, worker=worker.holder, ttl_ms=milliseconds(worker.lease), is_new=int(is_new), skip=passed_over
     )
 
 
 class Ended(NamedTuple):
-    """Something that is done, or was cancelled."""
+    """The end of something that is done, or was cancelled."""
 
     claimed: ClaimState
     result: bytes
     ttl_ms: int
     was_held: asyncio.Future[bool]
-    is_run: bool  # else it was only about to be handed out
+    is_run: bool  # otherwise it was only about to be handed out
 
 
 class Ack(Call):
-    """The ends of several, under way."""
+    """The call that ends several."""
 
     __slots__ = ("_batch", "_worker")
 
@@ -141,7 +141,7 @@ class Ack(Call):
 
 
 class Nack(Call):
-    """Something that was not done, under way back."""
+    """The call that requeues or dead-letters something."""
 
     __slots__ = ("_worker",)
 

@@ -1,39 +1,39 @@
-"""What lies in Redis of everything that is claimed: the jobs of tasks, and the items of a queue.
+"""The keys of everything that is claimed: the jobs of tasks, and the items of a queue.
 
     bodies       hash    id -> 'put_ms text', until it has ended
     queue        list    ids that may be claimed, the next one first
     bell         list    at most one token, for which idle consumers wait
     delayed      zset    id -> due time, server ms
     states       hash    id -> where it is, if not in its queue: 'delayed QUEUE', 'running WORKER', 'cancelling WORKER';
-                         'cancelling ' of one that came back to its queue, and is to be ended instead of claimed
-    workers      zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold something
-    idle         zset    the same of those that hold nothing, so that nothing of them stays if they are killed; 1 h
-    clock        string  'AT SEEN': the lease clock, and the server's at the last look
+                         'cancelling ' of one that was requeued, and is to be ended instead of claimed
+    workers      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
+    idle         zset    the same of those that hold nothing, so that nothing of them remains if they are killed; 1 h
+    clock        string  'AT SEEN': the lease clock, and the server's when it was last read
     claimed:ID   hash    id -> 'place attempt queue-name', of one worker; places rise as they are claimed
     failures     hash    id -> attempts that failed
     crashes      hash    id -> workers that died with it
-    dead         zset    id -> when it was set aside
+    dead         zset    id -> when it was dead-lettered
     reasons      hash    id -> why, JSON, and the name of its queue
-    line         zset    address -> ticket: those who wait for room to put something in
-    recent       hash    request -> what it was answered, so that a second run of it changes nothing; see remember.lua
+    line         zset    address -> ticket: the waiters for room to put something in
+    recent       hash    request -> its reply, so that a second run of it changes nothing; see remember.lua
     older        hash    the same, from before
 
-There may be several queues under one tag, as tasks have them, or one, which needs no name.  Whoever ends something also
-sees to those who wait for that; these keys, and those of names and progress, exist for jobs only:
+There may be several queues under one tag, as tasks have them, or one, which needs no name. The script that ends a job
+also notifies its waiters and dependents; these keys, and those of names and progress, exist for jobs only:
 
-    progress     hash    id -> how far it is, JSON, after the number of times that its worker said something
-    watchers     zset    'id address': which processes wait for its end
-    parents      hash    id -> ids of the jobs that it runs after
-    children     hash    id -> how many jobs that run after it have not ended
-    outcomes     hash    id -> what became of it, while it has children
-    news         list    ids of jobs that have ended, or may run now, which nobody has seen to yet
-    unique       hash    unique name -> id of the job that has it, and when its window ends, or 0
-    checks       zset    unique name -> when to look whether it is still taken, server ms
+    progress     hash    id -> its progress, JSON, after the number of reports by its worker
+    watchers     zset    'id address': processes that wait for its end
+    parents      hash    id -> ids of the jobs it runs after
+    children     hash    id -> number of jobs that run after it and have not ended
+    outcomes     hash    id -> its outcome, while it has children
+    news         list    ids of jobs that have ended or may run now, not processed yet
+    unique       hash    unique name -> id of the job that has it, and end of its window, or 0
+    checks       zset    unique name -> when to check whether it is still taken, server ms
     finished     hash    queue name -> jobs that have succeeded or were cancelled
     paused       set     names of queues from which nothing is claimed
 
-Whatever has a body is in exactly one place: a queue, a delayed set, a worker's claims, or among the dead; or it is a
-job that waits for others.
+Everything that has a body is in exactly one place: a queue, a delayed set, a worker's claims, or the dead letters; or
+it is a job that waits for others.
 
 Source: docs/explanation/tasks.md
 """
@@ -62,10 +62,10 @@ __all__ = [
 
 
 class ClaimKeys(ABC):
-    """The keys of all that is claimed under one tag; they share one slot.
+    """The keys of everything claimed under one tag; they share one slot.
 
     Args:
-        parts: Makes the keys of these parts, under that tag.
+        parts: Makes the keys of these parts under that tag.
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class ClaimKeys(ABC):
         self.recent, self.older = parts("recent", "older")
 
     def claimed(self, worker: str) -> str:
-        """What this worker has claimed."""
+        """The key of what this worker has claimed."""
         return self._parts(f"claimed:{worker}")[0]
 
     @abstractmethod
@@ -115,17 +115,17 @@ class ClaimKeys(ABC):
 
     @abstractmethod
     def results(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Where it is kept what became of these; empty if that is never kept."""
+        """The keys of the results of these; empty if results are never kept."""
 
 
 class QueueKeys(NamedTuple):
     """The keys of one queue.
 
     Attributes:
-        name: Which queue; empty for the only one.
-        queue: Its list.
+        name: The name of the queue; empty if there is only one.
+        queue: Its list of ids.
         bell: Its bell.
-        delayed: What is due later.
+        delayed: Its set of what is due later.
     """
 
     name: str
@@ -147,6 +147,6 @@ PURGE = load("claims/purge").bind(ClaimKeys)
 
 
 def split_body(body: bytes) -> tuple[int, bytes]:
-    """When it was put in, in server ms, and its text; 0 if that is not there to be read."""
+    """When it was put in, in server ms, and its text; 0 if the time cannot be read."""
     put_ms, _, text = body.partition(b" ")
     return (int(put_ms), text) if put_ms.isdigit() else (0, body)

@@ -8,14 +8,14 @@ from inconcert._rules.limits import whole
 
 __all__ = ["Policy", "Strict", "Weighted", "check_weights"]
 
-_HEAVIEST = 1000  # one queue against another; more could not be told from never
+_HEAVIEST = 1000  # one queue against another; more would be as good as never
 
 
 class Policy(Protocol):
-    """Chooses for each claim the order of the queues."""
+    """Chooses the order of the queues for each claim."""
 
     def turn(self, count: int) -> tuple[Sequence[str], int]:
-        """The queues in the order in which the next claim is to look at them, and how many jobs to ask for.
+        """The queues in the order in which the next claim checks them, and how many jobs to ask for.
 
         Args:
             count: How many jobs there is room for.
@@ -23,18 +23,18 @@ class Policy(Protocol):
         ...
 
     def took(self, order: Sequence[str], count: int, queues: Sequence[str]) -> None:
-        """Take note of a claim.
+        """Record a claim.
 
         Args:
-            order: The queues in the order in which it looked at them.
+            order: The queues in the order in which it checked them.
             count: How many jobs it asked for.
-            queues: Where each job that it got came from.
+            queues: The queue of each claimed job.
         """
         ...
 
 
 class Strict:
-    """The order of the list, always: a queue is looked at when all before it are empty.
+    """The order of the list, always: a queue is used when all before it are empty.
 
     Args:
         queues: The most urgent first.
@@ -48,18 +48,18 @@ class Strict:
         return self._queues, count
 
     def took(self, order: Sequence[str], count: int, queues: Sequence[str]) -> None:
-        """Nothing to note."""
+        """Nothing to record."""
 
 
 class Weighted:
     """Shares by weight, so that no queue starves: of two that have work, one with weight 6 gets six times as many jobs.
 
-    Each job costs its queue 1/weight, and the queue that has spent least comes first, with at most its weight of jobs
-    in one claim.  So while all have work, no two differ by more than 1 in what they spent.  What the first does not
-    need goes to the next.  A queue that is found empty is put level with the others: it saves nothing up.
+    Each job costs its queue 1/weight, and the queue that has spent the least comes first, with at most its weight of
+    jobs in one claim.  So while all have work, no two differ by more than 1 in what they spent.  What the first does
+    not need goes to the next. An empty queue is brought level with the others: it accumulates no credit.
 
     Args:
-        weights: Queue -> its weight; of equals the first comes first.
+        weights: Queue -> its weight; equal ones are used in their order.
 
     Source: stride scheduling, Waldspurger and Weihl 1995, with claims of several jobs as in deficit round robin.
     """
@@ -70,17 +70,17 @@ class Weighted:
         self._is_empty = dict.fromkeys(weights, False)
 
     def turn(self, count: int) -> tuple[Sequence[str], int]:
-        """The queues, those that have spent least first, and at most as many jobs as the first one weighs."""
+        """The queues, the one that has spent the least first, and at most as many jobs as that one weighs."""
         order = sorted(self._weights, key=lambda queue: (self._spent[queue], self._is_empty[queue]))
         return order, min(count, self._weights[order[0]])
 
     def took(self, order: Sequence[str], count: int, queues: Sequence[str]) -> None:
-        """Let each queue pay for its jobs, and see which are empty."""
+        """Charge each queue for its jobs, and find which are empty."""
         got = Counter(queues)
         found_empty: list[str] = []
         for queue in order:
             self._spent[queue] += got[queue] / self._weights[queue]
-            if count:  # else it was not looked at
+            if count:  # otherwise it was not checked
                 count -= got[queue]
                 self._is_empty[queue] = count > 0
                 found_empty += [queue] if count else []
@@ -91,7 +91,7 @@ class Weighted:
 
 
 def check_weights(queues: Sequence[str], weights: Mapping[str, int]) -> None:
-    """Raise ValueError if these are no weights of these queues."""
+    """Raise ValueError unless these are weights of these queues."""
     if set(weights) != set(queues):
         raise ValueError(f"weights are for {sorted(weights)!r}, and queues are {queues!r}; give each queue one weight")
     for queue, weight in weights.items():

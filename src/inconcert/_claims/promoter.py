@@ -1,4 +1,4 @@
-"""The background task that moves to its queue what is due."""
+"""The background task that moves what is due to its queue."""
 
 import logging
 import time
@@ -20,13 +20,13 @@ _AFTER_A_FAILURE = 1.0  # seconds
 class Promoter:
     """Sleeps until something is due and moves it. Any number of promoters may work at once, without a lock.
 
-    It asks the server only when something is due: whoever adds what is due before all others wakes a
-    consumer, whose claim tells when, and the consumer tells its promoter.
+    It asks the server only when something is due: adding something that is due before all else wakes a consumer, whose
+    claim returns when, and the consumer passes that to its promoter.
 
     Args:
         session: The open session.
-        keys: Of all that is claimed under one tag.
-        queues: Whose delayed items to move.
+        keys: The keys of everything claimed under one tag.
+        queues: The queues whose delayed items to move.
         to_the_front: Whether what is due goes to the front of its queue.
     """
 
@@ -37,11 +37,11 @@ class Promoter:
         self._keys = keys
         self._queues = queues
         self._front = int(to_the_front)
-        self._due_at: float | None = None  # by the local clock; the server's own decides
+        self._due_at: float | None = None  # by the local clock; the server's clock decides
         self._sooner = anyio.Event()
 
     def recheck_in(self, seconds: float) -> None:
-        """Something is due in this time."""
+        """Something is due in this many seconds."""
         due_at = time.monotonic() + seconds
         if self._due_at is None or due_at < self._due_at:
             self._due_at = due_at

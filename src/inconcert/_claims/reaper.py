@@ -1,4 +1,4 @@
-"""Giving back what a worker holds: one that died, or that retires."""
+"""Requeueing what a worker holds that died, or that retires."""
 
 import logging
 from collections.abc import Callable
@@ -17,15 +17,15 @@ _log = logging.getLogger("inconcert.claims")
 
 
 class Reaper:
-    """The background task that gives what dead workers hold back to the front of its queues.
+    """The background task that requeues what dead workers hold, at the front.
 
-    Any number of reapers may find the same worker: a script decides what it still holds.  That with which too many
-    workers died is set aside, for it may be what kills them.
+    Any number of reapers may find the same worker: a script decides what it still holds.  What too many workers died
+    with is dead-lettered: it may be what kills them.
 
     Args:
         session: The open session.
-        keys: Of all that is claimed under one tag.
-        on_news: Called when something was set aside that others wait for.
+        keys: The keys of everything claimed under one tag.
+        on_news: Called when something that has dependents was dead-lettered.
     """
 
     def __init__(self, session: Session, keys: ClaimKeys, on_news: Callable[[], None]) -> None:
@@ -36,7 +36,7 @@ class Reaper:
         self._found = anyio.Event()
 
     def found(self, workers: list[str]) -> None:
-        """These workers are dead."""
+        """Recover what these dead workers hold."""
         if workers:
             self._dead.update(workers)
             self._found.set()
@@ -56,7 +56,7 @@ class Reaper:
     async def _recover(self, worker: str) -> None:
         keys = self._keys
         names = await self._session.run(CLAIMED_QUEUES(claimed=keys.claimed(worker)))
-        # Each queue by itself: one of which a key is not ours does not hold up the others.
+        # Each queue by itself: one with a foreign key does not hold up the others.
         for queues in [[keys.queue(name.decode())] for name in names] or [[]]:
             call = _recover(self._session, keys, worker, queues, max_crashes=MAX_CRASHES)
             self._session.channel.submit(call)
@@ -68,11 +68,11 @@ class Reaper:
             if others_are_to_be_told:
                 self._on_news()
             if back > 0 or dead > 0:
-                _log.warning("worker %s is dead: of what it holds %d go back, %d are set aside", worker, back, dead)
+                _log.warning("worker %s is dead; requeued: %d, dead-lettered: %d", worker, back, dead)
 
 
 def put_all_back(session: Session, keys: ClaimKeys, worker: str, queues: list[QueueKeys]) -> None:
-    """Give what a worker holds that retires back to the front of its queues, without waiting for it."""
+    """Requeue what a retiring worker holds, at the front, without waiting for the reply."""
     session.channel.submit(_recover(session, keys, worker, queues, max_crashes=0))
 
 

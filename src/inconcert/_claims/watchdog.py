@@ -1,10 +1,10 @@
 """Keeps a worker alive while its event loop stands still.
 
-A function that blocks the event loop stops the heartbeat with it, and a silent worker is taken for dead, although what
-it has claimed goes on.  So a thread asks the loop for a sign of life; while none comes it sends the heartbeat itself,
-and the log says what blocks.  It does so for a bounded time: a loop that never turns again is as good as dead.
+A function that blocks the event loop also stops the heartbeat, and a silent worker is presumed dead, although its jobs
+go on.  So a thread asks the loop for a sign of life; while there is none it sends the heartbeat itself, and logs what
+blocks.  It does so for a bounded time: a loop that never turns again is as good as dead.
 
-The thread stands still with the process, and it can run only while the blocking code leaves it the interpreter's lock.
+The thread stops with the process, and can run only while the blocking code releases the interpreter's lock.
 """
 
 import asyncio
@@ -33,15 +33,15 @@ _log = logging.getLogger("inconcert.claims")
 _ASK_EVERY = 1 / 10
 _ANSWER_WITHIN = 1 / 5
 
-_LONGEST = 60.0  # seconds for which the thread stands in
-_CLOSE_TIMEOUT = 5.0  # seconds that closing waits for a thread that waits for the server
+_LONGEST = 60.0  # seconds for which the thread sends heartbeats
+_CLOSE_TIMEOUT = 5.0  # seconds for which closing waits for a thread that waits for the server
 
 
 class Watchdog:
     """The thread of one consumer.
 
     Args:
-        pool: What its connection, which it opens when it needs one, is to resemble.  If that is not possible it only
+        pool: Its connection, opened when needed, is set up like those of this pool. If that is not possible it only
             logs.
     """
 
@@ -55,7 +55,7 @@ class Watchdog:
         self._has_ended = asyncio.Event()
 
     def watch(self, worker: WorkerLease[Any]) -> None:
-        """Keep this worker from now on; the thread is started with the first."""
+        """Watch this worker from now on; the thread starts with the first."""
         self._worker = worker
         if self._thread is None:
             thread = threading.Thread(target=self._run, args=(worker.lease,), name="inconcert watchdog", daemon=True)
@@ -88,12 +88,12 @@ class Watchdog:
                     )
                     self._stand_in(turned, lease)
                     while not turned.wait(lease) and not self._loop.is_closed():
-                        pass  # one blockage is told of once
+                        pass  # each blockage is logged once
         finally:
             self._when_it_turns(self._has_ended.set)
 
     def _when_it_turns(self, callback: Callable[[], None]) -> bool:
-        """Let the loop call this; False if it is closed, and nobody has closed the consumer."""
+        """Have the loop call this; False if the loop was closed and the consumer was not."""
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
@@ -101,7 +101,7 @@ class Watchdog:
         return True
 
     def _in_what(self) -> str:
-        """The asyncio task that blocks: a worker of tasks gives it the name of its job."""
+        """The name of the asyncio task that blocks: workers name it after its job."""
         task = asyncio.current_task(self._loop)
         return task.get_name() if task is not None else "a callback"
 
@@ -110,7 +110,7 @@ class Watchdog:
         return "".join(traceback.format_stack(frame)) if frame is not None else "its thread has ended"
 
     def _stand_in(self, turned: threading.Event, lease: float) -> None:
-        """Renew the heartbeat until the loop turns, the worker is taken for dead, or it takes too long."""
+        """Renew the heartbeat until the loop turns, the worker is presumed dead, or it takes too long."""
         worker = self._worker
         if worker is None or not BlockingConnection.is_possible(self._pool):
             return
@@ -119,7 +119,7 @@ class Watchdog:
         with BlockingConnection(self._pool, timeout=lease * _ANSWER_WITHIN) as connection:
             while not turned.wait(pause) and not worker.is_lost and time.monotonic() < worker.deadline:
                 if time.monotonic() >= give_up_at:
-                    _log.error("the event loop stands still: worker %s is left to be taken for dead", worker.holder)
+                    _log.error("the event loop stands still: worker %s will be presumed dead", worker.holder)
                     return
                 try:
                     if not worker.beat_aside(connection):

@@ -1,6 +1,6 @@
 """What one worker holds: its heartbeat, what it has claimed, and how that ends.
 
-A worker lives as long as its heartbeat is renewed, all its claims with it, however long they take.  When the heartbeat
+A worker is alive while its heartbeat is renewed, and holds all its claims, however long they take.  When the heartbeat
 cannot be renewed in time, everything that the worker holds is stopped by the local clock, before the server lets
 another worker have it.
 """
@@ -37,20 +37,20 @@ Ending = Callable[[], Awaitable[None]]
 
 _A_MOMENT = 0.05  # seconds after which a lapse can be seen
 _MOST = 500  # in one claim or one acknowledgement, so that no script takes long
-_MOST_DEAD = 10  # workers that one heartbeat is told of
-_MOST_BYTES = 2**20  # of results in one acknowledgement, likewise; a claim stops there, too
+_MOST_DEAD = 10  # workers that one heartbeat returns
+_MOST_BYTES = 2**20  # of results in one acknowledgement, likewise; a claim stops there too
 
 
 class WorkerLease(InboxReceiver, ABC, Generic[C]):
-    """One worker: it lives as long as its lease is renewed, and holds what it has claimed.
+    """One worker: it is alive while its lease is renewed, and holds what it has claimed.
 
     Args:
         session: The open session.
-        keys: Of all that is claimed under one tag.
-        queues: Where to claim from.
+        keys: The keys of everything claimed under one tag.
+        queues: The queues to claim from.
         policy: Chooses the order of the queues for each claim.
-        owner: Is told what the worker learns.
-        lease: Seconds after which the worker is taken for dead if it is silent, and others have what it holds.
+        owner: Is notified of what the worker learns.
+        lease: Seconds of silence after which the worker is presumed dead, and others get what it holds.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._policy = policy
         self._claimed = keys.claimed(self.holder)
         self._by_name = {queue.name: queue for queue in queues}
-        self._passed_over = 0  # of the dead, with the next heartbeat
+        self._passed_over = 0  # of the dead workers, by the next heartbeat
         self._number = 1
-        self._is_behind = False  # whether the last claim brought all that it asked for, so there may be more
+        self._is_behind = False  # whether the last claim returned all that it asked for, so there may be more
         self._held: dict[str, C] = {}
         self._suspects: set[str] = set()  # held, and two workers have died with each: one at a time
         self._ended: list[Ended] = []
@@ -89,30 +89,30 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     @property
     def deadline(self) -> float:
-        """When it is taken for dead unless a heartbeat is renewed, by whichever thread."""
+        """When it is presumed dead unless a heartbeat is renewed, by whichever thread."""
         return max(self._deadline, self._deadline_aside)
 
     async def begin(self) -> Self:
-        """Let the server know of this worker."""
+        """Register this worker with the server."""
         self._session.inbox.register(self.holder, self)
         call = Heartbeat(self, self._keys, is_new=True)
         try:
             self._session.channel.submit(call)
             await call
-        except BaseException:  # then nobody has this worker, which may have begun on the server
+        except BaseException:  # the caller has no worker then, but it may be registered on the server
             with suppress(NotConnected):
                 self.retire()
             raise
         return self
 
     async def claim(self, count: int) -> tuple[list[C], float | None]:
-        """Take up to `count`, in the order of the policy.
+        """Claim up to `count`, in the order of the policy.
 
-        May be cancelled: the next claim then has the same number, and is answered with the same.  One at a time.
+        May be cancelled: the next claim then has the same number, and returns the same.  One at a time.
 
         Returns:
-            What was claimed, and seconds until it is time to look again, such as when something is due; None if it
-            never is.
+            The claims, and seconds until the next check, such as when something is due; None for no
+            check.
         """
         order, count = self._policy.turn(min(count, _MOST))
         queues = [self._by_name[name] for name in order]
@@ -128,7 +128,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         )
         call = Call(command)
         await self._session.channel.has_room(self._keys.bodies)
-        self._acknowledge()  # what has ended goes along
+        self._acknowledge()  # sent along with what has ended
         self._session.channel.submit(call)
         if self._is_behind:  # then the server works on it while what the last claim brought begins to run
             self._session.channel.flush()
@@ -136,31 +136,31 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         if not status:
             self._session.renewal.remove(self)
             self.lose()
-        if self.is_lost:  # also while the reply was under way: then what is in it is for others already
+        if self.is_lost:  # also while the reply was on its way: its claims belong to others already
             return [], None
         next_ms, now_ms, *parts = answer
         found = rows(parts, Row)
         opened = await self._open(found, now_ms)
-        is_cut = bool(found) and next_ms == 0  # perhaps they were too large for one reply, and no queue was seen empty
+        is_cut = bool(found) and next_ms == 0  # too large for one reply, and no queue was found empty
         self._policy.took(order, len(found) if is_cut else count, [row.queue.decode() for row in found])
         self._is_behind = len(found) == count or is_cut
-        self._number += 1  # only now, for opening them may be cancelled, too
+        self._number += 1  # only now, because opening them may be cancelled too
         if len(opened) < len(found):
-            next_ms = 0  # the others have ended, and more may lie behind them
+            next_ms = 0  # the others have ended, and there may be more after them
         return opened, next_ms / 1000 if next_ms >= 0 else None
 
     def retire(self) -> None:
-        """Give everything back and end, without waiting for it."""
+        """Requeue everything and end, without waiting for the reply."""
         self._end_again()
-        self._acknowledge()  # what has ended in this turn is done: it must not be given back before that is said
+        self._acknowledge()  # what ended in this turn is done: it must not be requeued before that is sent
         self._session.renewal.remove(self)
         self.lose()
         put_all_back(self._session, self._keys, self.holder, list(self._by_name.values()))
 
-    # For what was claimed.
+    # Called by the claims.
 
     def done(self, claimed: ClaimState, result: bytes, ttl: float, *, is_run: bool = True) -> asyncio.Future[bool]:
-        """Acknowledge, and keep what became of it for `ttl` seconds; the answer is whether it was still held."""
+        """Acknowledge, and keep the outcome for `ttl` seconds; returns whether it was still held."""
         self._let_go(claimed)
         ended = Ended(claimed, result, milliseconds(ttl), self._session.loop.create_future(), is_run)
         self._ended.append(ended)
@@ -169,25 +169,25 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         return ended.was_held
 
     async def not_done(self, claimed: ClaimState, verdict: Verdict, *, delay: float, reason: bytes) -> bool:
-        """Give back, or set aside; returns whether it was still held."""
+        """Requeue or dead-letter; returns whether it was still held."""
         call = self._nack(claimed, verdict, delay=delay, reason=reason)
         return bool(await call) or self.was_first_time(call)
 
     def give_back_nowait(self, claimed: ClaimState) -> None:
-        """Give back, without waiting for it."""
-        with suppress(NotConnected):  # then closing has given it back
+        """Requeue without waiting for the reply."""
+        with suppress(NotConnected):  # closing has requeued it
             self._nack(claimed, "back")
 
     def unconfirmed(self, ends: Iterable[Ended | Nack]) -> None:
-        """Take note that these may not have reached the server: as long as this worker lives, nobody else ends them."""
+        """Note that these may not have reached the server: while this worker is alive, nothing else ends them."""
         if not self.is_lost:
             self._unconfirmed += ends
 
     def was_first_time(self, call: Call) -> bool:
-        """Whether an end that found nothing to end was a success before, and only its reply was lost."""
+        """Whether an end that found nothing to end had succeeded before, and only its reply was lost."""
         return call.sends > 1 and not self.is_lost and time.monotonic() < self.deadline
 
-    # For what renews it.
+    # Called by the renewal.
 
     def start_renewal(self) -> None:
         """Send a heartbeat."""
@@ -195,7 +195,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._session.channel.submit(Heartbeat(self, self._keys, passed_over=self._passed_over))
 
     def lose(self) -> None:
-        """Stop everything: another worker may be given it."""
+        """Stop everything: other workers may get it now."""
         self.is_lost = True
         self._session.inbox.unregister(self.holder)
         for claimed in self._held.values():
@@ -207,36 +207,36 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self.retire()
 
     def beaten(self, reply: Reply, asked_at: float) -> None:
-        """Take the reply of a heartbeat."""
+        """Process the reply of a heartbeat."""
         alive, next_ms, has_news, *dead = reply
         if self.is_lost:
             return
         if alive:
             self._deadline = local_deadline(asked_at, self.lease)
-            # Early, if some worker may be dead by then: the reply tells.
+            # Early, if some worker may be dead by then: the reply says when.
             self.renew_at = min(asked_at + self.lease * RENEW_AFTER, time.monotonic() + next_ms / 1000 + _A_MOMENT)
             self._session.renewal.add(self)
             self._end_again()
         else:
             self._session.renewal.remove(self)
             self.lose()
-        # Those that cannot be recovered, for a key in their way is not ours, are not to hide the others.
+        # Those that cannot be recovered, because of a foreign key, must not hide the others.
         self._passed_over = self._passed_over + len(dead) if len(dead) == _MOST_DEAD else 0
         self.owner.on_dead_workers([worker.decode() for worker in dead])
         if has_news:
             self.owner.on_news()
 
     def missed(self, error: InconcertError) -> None:
-        """Take note that a heartbeat was not answered, and try again."""
+        """Note that a heartbeat was not answered, and try again."""
         if not self.is_lost:
             _log.warning("worker %s could not renew its heartbeat yet: %s", self.holder, error)
             self.renew_at = next_try(self.deadline, self.lease)
             self._session.renewal.add(self)
 
     def beat_aside(self, connection: BlockingConnection) -> bool:
-        """Renew the heartbeat from another thread, while the loop stands still; returns whether the worker lives.
+        """Renew the heartbeat from another thread, while the loop is blocked; returns whether the worker is alive.
 
-        The loop sees the new deadline with its first turn, before it can take the worker for dead.
+        The loop sees the new deadline in its first turn, before it can declare the worker dead.
 
         Raises:
             Unavailable: No heartbeat was sent.
@@ -251,10 +251,10 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     @abstractmethod
     def _read(self, row: Row, now_ms: int) -> tuple[C, Ending | None]:
-        """What was claimed; and how it ends without being handed out, if it does."""
+        """The claim; and how it ends if it must not be handed out."""
 
     async def _open(self, rows: list[Row], now_ms: int) -> list[C]:
-        """What was claimed, without what is not to be handed out: that is ended."""
+        """The claims to hand out; those that must not be handed out are ended."""
         opened: list[C] = []
         endings: list[Ending] = []
         for row in rows:
@@ -271,7 +271,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         return opened
 
     def _end_again(self) -> None:
-        """Say once more what was not confirmed; what the server knows already changes nothing."""
+        """Repeat what was not confirmed; what the server knows already changes nothing."""
         ends, self._unconfirmed = self._unconfirmed, []
         self._ended += (end for end in ends if isinstance(end, Ended))
         self._acknowledge()
@@ -307,7 +307,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         return call
 
     def _acknowledge(self) -> None:
-        """One script for all that ended in this turn of the loop."""
+        """Send one script for all that ended in this turn of the loop."""
         while self._ended:
             count = _how_many(self._ended)
             batch, self._ended = self._ended[:count], self._ended[count:]
@@ -329,5 +329,5 @@ def _how_many(ended: list[Ended]) -> int:
 
 
 async def _if_held(ending: Ending) -> None:
-    with suppress(NotClaimed):  # it was lost meanwhile: the next worker ends it
+    with suppress(NotClaimed):  # lost meanwhile: the next worker ends it
         await ending()
