@@ -5,7 +5,7 @@
     ├── Unavailable           not executed: the server could not be asked, or refused
     ├── OutcomeUnknown        sent, and no reply came
     │   └── QuorumNotReached      by a majority of several servers
-    ├── WrongState            not executed: a key holds something that is not ours
+    ├── WrongState            not executed: a key holds a foreign value
     ├── WrongLayout           not executed: also a ValueError
     ├── InvalidName           not executed: also a ValueError
     ├── InvalidPayload        not executed: also a ValueError
@@ -24,8 +24,8 @@
     ├── QueueFull             not executed: also an asyncio.QueueFull
     └── ItemNotFound          not executed
 
-Each error is exactly one of: not executed, executed, outcome unknown.  A message says which thing, what is so, and
-what to do; the facts in it are attributes too, and stay with an error that is copied or pickled.
+Each error is exactly one of: not executed, executed, outcome unknown.  A message names the object, the fact and the
+remedy; the same facts are attributes, and survive copying and pickling.
 """
 
 import asyncio
@@ -66,14 +66,14 @@ class InconcertError(Exception):
 
 
 def _made(error_type: type[InconcertError], args: tuple[object, ...]) -> InconcertError:
-    """An error with this message, to which its attributes are still to be added."""
+    """An error with this message; the caller sets its attributes."""
     error = error_type.__new__(error_type)
     error.args = args
     return error
 
 
 class _OfCall(InconcertError):
-    """What went wrong with one call: its operation, kind and name are None where no call is concerned."""
+    """The base of errors of one call: operation, kind and name are None if no call is concerned."""
 
     def __init__(
         self, message: str = "", *, operation: str | None = None, kind: str | None = None, name: str | None = None
@@ -92,7 +92,7 @@ class Unavailable(_OfCall):
     """The server could not be reached or refused the command; nothing was executed.
 
     Attributes:
-        operation: What was called, such as `acquire`; None if it was no single call, as when connecting.
+        operation: What was called, such as `acquire`; None if it was not a single call, as when connecting.
         kind: What it was called on, such as `lock`; None as above.
         name: Which one; None as above, and where a namespace has only one, such as its `tasks`.
     """
@@ -102,19 +102,19 @@ class OutcomeUnknown(_OfCall):
     """The command was sent and no reply came: it may or may not have been executed.
 
     Attributes:
-        operation: What was called, such as `acquire`; None if it was no single call.
+        operation: What was called, such as `acquire`; None if it was not a single call.
         kind: What it was called on, such as `lock`; None as above.
         name: Which one; None as above, and where a namespace has only one, such as its `tasks`.
     """
 
 
 class QuorumNotReached(OutcomeUnknown):
-    """A majority of several servers could not be asked; what the others granted is given back, or lapses.
+    """A majority of several servers could not be asked; what the others granted is released, or lapses.
 
     Attributes:
         kind: `quorum lock`.
         name: Which one.
-        reasons: Why each server that failed did so, by its address.
+        reasons: Server address -> why it failed.
         servers: How many servers there are.
     """
 
@@ -131,7 +131,7 @@ class QuorumNotReached(OutcomeUnknown):
 
 
 class WrongState(_OfCall):
-    """A key of ours holds something that this package did not put there; nothing was executed.
+    """A key of the namespace holds a value that this package did not put there; nothing was executed.
 
     Attributes:
         operation: What was called, such as `acquire`.
@@ -141,7 +141,7 @@ class WrongState(_OfCall):
 
 
 class WrongLayout(InconcertError, ValueError):
-    """A namespace was opened with another number of partitions or chat groups than it has; nothing was executed.
+    """A namespace was opened with other numbers of partitions or chat groups than it has; nothing was executed.
 
     Attributes:
         namespace: Which one.
@@ -178,13 +178,13 @@ _WHO_HAS_IT = {
 class AcquireTimeout(InconcertError, TimeoutError):
     """A permit was not granted in time; the waiter has left the line.
 
-    Its `__cause__` is None if others held it. Otherwise that says that the server did not answer.
+    Its `__cause__` is None if others held it; otherwise it says that the server did not answer.
 
     Attributes:
         kind: What was not granted, such as `lock`.
         name: Which one.
-        timeout: How long it was to be waited for, in seconds.
-        retry_after: After how many seconds a rate limiter would have granted it; None for all else.
+        timeout: The longest wait, in seconds.
+        retry_after: After how many seconds a rate limiter would have granted it; None for everything else.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ class JobExpired(InconcertError):
 
 
 class JobNotFound(InconcertError):
-    """There is no job of this id, or it has ended and nothing of it is kept any more."""
+    """No job has this id, or it has ended and its result is no longer kept."""
 
     def __init__(self, job_id: str, *, among_the_dead: bool = False) -> None:
         super().__init__(
@@ -309,7 +309,7 @@ class NotAMember(InconcertError):
 
 
 class ChatNotFound(InconcertError):
-    """There is no chat of this id: it was never created, or its last member left."""
+    """No chat has this id: it was never created, or its last member left."""
 
     def __init__(self, chat_id: str) -> None:
         super().__init__(f"chat {chat_id!r} does not exist; create it first, or use the id that create() returned")
@@ -317,7 +317,7 @@ class ChatNotFound(InconcertError):
 
 
 class QueueFull(InconcertError, asyncio.QueueFull):
-    """A queue had no room; nothing was put in."""
+    """A queue was full; nothing was put in."""
 
     def __init__(self, name: str, maxsize: int, timeout: float | None = None) -> None:
         in_time = f" and had no room within {timeout:g} s" if timeout else ""
@@ -340,7 +340,7 @@ class ItemNotFound(InconcertError):
 
 
 class BarrierBroken(InconcertError, asyncio.BrokenBarrierError):
-    """A round of a barrier ended before all parties were there; nobody who waited in it has passed.
+    """A round of a barrier ended before all parties had arrived; none of its waiters passed.
 
     Attributes:
         name: Which barrier.

@@ -177,7 +177,7 @@ async def test_worker_whose_loop_never_turns_is_recovered(
         assert not (await child.wait_for("ended"))["was_held"]
         await job.ack()
         log = child.errors()
-    assert log.count("stood still for") == log.count("is left to be taken for dead") == 1
+    assert log.count("stood still for") == log.count("will be presumed dead") == 1
     (await ledger_of(concert)).check(put=1, done=1)
 
 

@@ -135,8 +135,10 @@ class ClaimState(ABC):
                 await self._end_of_body(error, was_stopped=was_stopped)
         except InconcertError as unconfirmed:
             _log.warning(
-                "%s: its end was not confirmed, so it may be delivered again: %s", self, unconfirmed,
-                extra=self.fields()
+                "%s: its end was not confirmed, so it may be delivered again: %s",
+                self,
+                unconfirmed,
+                extra=self.fields(),
             )
         return was_stopped or isinstance(error, Exception)
 

@@ -2,9 +2,9 @@
 
     waiters  zset  address -> ticket: the line, the longest waiting first
 
-Whoever sends tells the first in line to look, which is to ask again.  One that stands still does not hold up the
-others: they look a moment later, and when the next claim may have lapsed.  One that waits no more, and is in line all
-the same, is taken out by its process when it is told.
+Sending notifies the first in line, which then asks again. A process that stands still does not hold up the others: they
+ask a moment later, and when the next claim may have lapsed. A waiter that has gone but is still in line is removed by
+its process when it is notified.
 """
 
 import logging
@@ -26,7 +26,7 @@ _log = logging.getLogger("inconcert.mailboxes")
 
 
 class MailboxKeys(NamedTuple):
-    """Where a mailbox is kept."""
+    """The keys of a mailbox."""
 
     messages: str
     unread: str
@@ -48,12 +48,12 @@ class MailboxMessage:
     """One message of a mailbox.
 
     Attributes:
-        id: Rises from each message of the mailbox to the next: the server's time in microseconds.
-        time: When the server took it, in seconds since 1970.
+        id: The server's time in microseconds; it rises from each message of the mailbox to the next.
+        time: When the server received it, in seconds since 1970.
         body: The JSON value that was sent.
-        attempt: 1 when it is fetched for the first time, and one more each time that it comes back.
-        missed: How many messages were dropped unread before this one; told with the first message of a fetch.
-        claim: Which fetch has it; what `Mailbox.ack` shows.
+        attempt: 1 when it is fetched for the first time, and one more each time that it is fetched again.
+        missed: How many messages were dropped unread before this one; reported with the first message of a fetch.
+        claim: The fetch that holds it; `Mailbox.ack` presents it.
     """
 
     id: int
@@ -69,9 +69,9 @@ class Fetch(Place):
 
     Args:
         session: The open session.
-        keys: Of the mailbox.
+        keys: The keys of the mailbox.
         terms: The most messages, the life of the claim and the longest age in milliseconds.
-        waits: Whether to stand in line when there are none.
+        waits: Whether to join the line when there are none.
     """
 
     __slots__ = ("_keys", "_terms")
@@ -84,10 +84,10 @@ class Fetch(Place):
         super().__init__(session, session.new_address(), JOIN if waits else NO_WAIT)
 
     def take(self) -> tuple[list[MailboxMessage], list[int]]:
-        """The messages, which are now the caller's; none if there is no reply yet. It waits no more.
+        """The messages, which the caller now holds; none if there is no reply yet. It stops waiting.
 
-        And the ids of those that cannot be read, which nobody has sent by `Mailbox.send`: to be acknowledged, so that
-        they do not come again and again. They count as missed.
+        Also the ids of messages that cannot be read, which `Mailbox.send` never sends: acknowledge them, so that they
+        are not fetched again and again. They count as missed.
 
         Raises:
             Unavailable: The server could not be asked.
@@ -97,7 +97,7 @@ class Fetch(Place):
         if not self.done():
             return [], []
         dropped, *flat = self.result()
-        self.raise_if_closed()  # just when they had come; they are back in the mailbox
+        self.raise_if_closed()  # just when they came; they are back in the mailbox
         self._may_be_in = False
         found: list[MailboxMessage] = []
         unreadable: list[int] = []
@@ -117,12 +117,12 @@ class Fetch(Place):
 
     @staticmethod
     def leave_for(session: Session, address: str, rest: str) -> None:
-        """Leave the line. What it claimed stays: its caller may have it in hand."""
+        """Leave the line. Its claim stays: the caller may be handling it."""
         if not session.channel.is_closed:
             _withdraw(session, Keyspace.beside(MailboxKeys, rest.partition(" ")[2]), address, puts_back=False)
 
     def on_message(self, rest: str) -> None:
-        """Look in so many milliseconds, or at once: 'MS WAITERS'."""
+        """Ask again in so many milliseconds, or at once: 'MS WAITERS'."""
         ms = int(rest.partition(" ")[0])
         if not ms or not self.ticket:
             self.recheck()

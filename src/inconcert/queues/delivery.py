@@ -1,4 +1,4 @@
-"""An item that this process has claimed, and is to handle."""
+"""An item that this process has claimed and handles."""
 
 from inconcert._claims.claimed import Claimed, Claimer, ClaimState, Row
 from inconcert._rules import durations
@@ -9,14 +9,14 @@ __all__ = ["Delivery", "ItemState"]
 
 
 class ItemState(ClaimState):
-    """What the engine has of an item.
+    """The engine's state of a claimed item.
 
     Args:
         claimer: The worker that holds it.
-        row: What the server says of it.
+        row: What the server returned for it.
         item: What was put in.
         queue: The name of the queue.
-        max_attempts: How many attempts may fail before it is set aside.
+        max_attempts: How many attempts may fail before it is dead-lettered.
         put_at: When it was put in, in seconds since 1970 by the server's clock.
     """
 
@@ -40,7 +40,7 @@ class ItemState(ClaimState):
         return f"item {self.id} attempt {self.attempt} (queue {self.queue!r})"
 
     async def ack(self) -> None:
-        """Say that the item is done; see `Delivery.ack`."""
+        """Acknowledge the item; see `Delivery.ack`."""
         await self._done(b"", 0.0)
 
     async def nack(self, delay: float) -> None:
@@ -48,7 +48,7 @@ class ItemState(ClaimState):
         await self._fail_with(None, "retry" if delay else "again", delay=delay)
 
     def fields(self) -> dict[str, object]:
-        """What a record of the log has of it, beside the text that `str` makes of it."""
+        """The extra fields of its log records."""
         return {"item_id": self.id, "attempt": self.attempt, "queue": self.queue}
 
     # Below.
@@ -61,17 +61,16 @@ class ItemState(ClaimState):
 
 
 class Delivery(Claimed[ItemState]):
-    """An item that this process has taken from a queue, and that comes back unless it is acknowledged.
+    """An item that this process has claimed from a queue, and that is requeued unless it is acknowledged.
 
-    As a context manager it gives its item, and ends: leaving the body acknowledges it.  An exception in the body is
-    logged, counted as a failed attempt, and *not* passed on, so that a loop goes on with the next item; the item is
-    back at the front of its queue at once, and after its last attempt it is set aside with the reason.  A cancelled
-    body gives the item back at once, and that does not count as an attempt.  What is not an `Exception` is
-    counted likewise unless it came from outside, and passed on; `KeyboardInterrupt` and `SystemExit` count as a death
-    of the process.
+    As a context manager it returns its item, and leaving the body acknowledges it. An exception in the body is logged,
+    counted as a failed attempt, and *not* propagated, so that a loop continues with the next item; the item is requeued
+    at the front at once, and dead-lettered with the reason after its last attempt. A cancelled body requeues the item
+    at once, and that does not count as an attempt. A `BaseException` that is not an `Exception` is counted likewise
+    unless it came from outside, and propagated; `KeyboardInterrupt` and `SystemExit` count as a crash of the process.
 
-    If this process is taken for dead, because it did not reach the server for the queue's `ttl`, the body is cancelled,
-    for another may have the item then.
+    If this process is presumed dead, because it did not reach the server for the queue's `ttl`, the body is cancelled,
+    because another process may have the item then.
 
     ```python
     async for delivery in concert.queue("thumbnails"):
@@ -90,26 +89,26 @@ class Delivery(Claimed[ItemState]):
         return self._state.item
 
     async def ack(self) -> None:
-        """Say that the item is done: it is gone then. Once this has started, cancelling it changes nothing.
+        """Acknowledge the item, which deletes it. Once started, cancelling this call does not stop it.
 
         Raises:
-            NotClaimed: It has ended before, or this process was presumed dead.
-            OutcomeUnknown: The server did not answer; the item may come again.
+            NotClaimed: It has already ended, or this process was presumed dead.
+            OutcomeUnknown: The server did not answer; the item may be delivered again.
 
         Cost: 1 round trip, shared by all that end in the same turn of the event loop.
         """
         await self._state.ack()
 
     async def nack(self, *, delay: Seconds = 0.0) -> None:
-        """Count a failed attempt: the item is back at once, at the front, or later; after its last attempt it is dead.
+        """Count a failed attempt and requeue the item, now or later; dead-letter it after its last attempt.
 
         Args:
-            delay: After how many seconds it joins its queue as if it were put in then; 0 for its old place at once.
+            delay: After how many seconds it joins its queue as if it were put in then; 0 for the front, at once.
 
         Raises:
-            ValueError: `delay` is negative, or no number.
-            NotClaimed: It has ended before, or this process was presumed dead.
-            OutcomeUnknown: The server did not answer; the item may come again.
+            ValueError: `delay` is negative, or not a number.
+            NotClaimed: It has already ended, or this process was presumed dead.
+            OutcomeUnknown: The server did not answer; the item may be delivered again.
 
         Cost: 1 round trip.
         """

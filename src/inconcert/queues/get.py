@@ -1,4 +1,4 @@
-"""Taking items out of a queue: all who wait in a process are served by one worker."""
+"""Getting items from a queue: one worker serves all waiters of a process."""
 
 import asyncio
 import logging
@@ -21,10 +21,10 @@ _log = logging.getLogger("inconcert.queues")
 
 
 class Getters:
-    """All who take items out of queues while a coordinator is open.
+    """All calls of `get` while a coordinator is open.
 
     Args:
-        ref: The way to the open session.
+        ref: Refers to the open session.
     """
 
     def __init__(self, ref: SessionRef) -> None:
@@ -41,19 +41,19 @@ class Getters:
         return Delivery(await getting.get(timeout))
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Requeue everything, and stop."""
         while self._open:
             _, getting = self._open.popitem()
             await getting.close()
 
     def forget(self) -> object:
-        """Leave all to the process of which this one is a fork, and return it."""
+        """Leave everything to the process that this one was forked from, and return it."""
         left, self._open = self._open, {}
         return left
 
 
 class _OpenGetters(ClaimConsumer[ItemState]):
-    """Those who wait for items of one queue, on the same terms."""
+    """The waiters for items of one queue, on the same terms."""
 
     def __init__(self, session: Session, keys: ItemKeys, terms: Terms) -> None:
         promoter = Promoter(session, keys, [keys.only], to_the_front=terms.order == "lifo")
@@ -61,8 +61,8 @@ class _OpenGetters(ClaimConsumer[ItemState]):
         self._keys = keys
         self._terms = terms
         self._getters: deque[_Getter] = deque()  # the first has waited longest
-        self._left_over: deque[ItemState] = deque()  # settled for someone who has gone
-        self._is_unsure = False  # a claim may have been made whose answer was lost
+        self._left_over: deque[ItemState] = deque()  # settled for a waiter that has gone
+        self._is_unsure = False  # the reply of a claim may have been lost
         self._serving: asyncio.Task[None] | None = None
 
     async def get(self, timeout: float | None) -> ItemState:
@@ -92,7 +92,7 @@ class _OpenGetters(ClaimConsumer[ItemState]):
     def _forget(self, getter: "_Getter") -> None:
         self._getters.remove(getter)
         if not self._getters:
-            self.interrupt()  # nobody here sleeps any more
+            self.interrupt()  # no waiter is left to sleep for
 
     def _serve(self) -> None:
         if self._serving is None:
@@ -101,7 +101,7 @@ class _OpenGetters(ClaimConsumer[ItemState]):
             self.interrupt()
 
     async def _serve_all(self) -> None:
-        """Claim for all who wait, until nobody does. Whoever is cancelled does not cancel this."""
+        """Claim for all waiters, until there are none. Cancelling a waiter does not cancel this."""
         try:
             while self._getters or self._may_hold_unseen:
                 asked = list(self._getters)
@@ -113,13 +113,13 @@ class _OpenGetters(ClaimConsumer[ItemState]):
                     self._is_unsure = self._is_unsure or isinstance(error, OutcomeUnknown)
                     self._fail([getter for getter in asked if not getter.waits], error)
                     await anyio.sleep(AFTER_A_FAILURE)
-        except Exception as error:  # noqa: BLE001 - whoever waits raises it
+        except Exception as error:  # noqa: BLE001 - the waiters raise it
             self._fail(self._getters, error)
         finally:
             self._serving = None
 
     async def _serve_some(self, asked: "list[_Getter]") -> bool:
-        """Claim for these once; returns whether to sleep then, for nothing is left."""
+        """Claim for these once; returns whether to sleep then, because nothing is left."""
         while self._left_over and self._getters:
             self._take_back(self._left_over.popleft())
         wanted = len(self._getters) or int(self._may_hold_unseen)
@@ -131,22 +131,22 @@ class _OpenGetters(ClaimConsumer[ItemState]):
         if self._terms.delivery == "at_most_once" and self._getters:
             await settle(items)
         self._hand_out(items)
-        if items and due_in == 0:  # they were too large for one reply, or more is due: that is for the next claim
+        if items and due_in == 0:  # the rest was too large for one reply, or more is due: the next claim gets it
             return False
         none = TimeoutError(f"queue {self._terms.name!r} has no item now; wait for one with timeout=")
         self._fail([getter for getter in asked if not getter.waits], none)
         return 0 < len(self._getters) == sum(getter.waits for getter in self._getters) and len(items) < wanted
 
     def _hand_out(self, items: Iterable[ItemState]) -> None:
-        """The first to whoever has waited longest; what nobody wants any more goes back."""
-        left = deque(item for item in items if not item.is_over)  # else it was lost meanwhile
+        """Give the first to the longest waiter, and so on; requeue what nobody wants any more."""
+        left = deque(item for item in items if not item.is_over)  # otherwise it was lost meanwhile
         while left and self._getters:
             self._getters.popleft().delivery.set_result(left.popleft())
         while left:
-            self._take_back(left.pop())  # the last first, so that the first comes to the front
+            self._take_back(left.pop())  # the last first, so that the first ends up at the front
 
     def _take_back(self, item: ItemState) -> None:
-        """Nobody was given it after all: it is for the next who waits here, or for whoever."""
+        """Give an item that was not handed out to the next waiter here, or requeue it."""
         if item.is_over:
             return
         if self._getters:
@@ -164,7 +164,7 @@ class _OpenGetters(ClaimConsumer[ItemState]):
 
     @property
     def _may_hold_unseen(self) -> bool:
-        """Whether the server may have given us items of which we do not know: the next claim is answered with them."""
+        """Whether the server may have given us items that we do not know of: the next claim returns them."""
         return self._is_unsure and self._worker is not None and not self._worker.is_lost
 
     @property
@@ -181,10 +181,10 @@ class _OpenGetters(ClaimConsumer[ItemState]):
 
 
 class _Getter:
-    """One who waits.
+    """A waiter for an item.
 
     Attributes:
-        delivery: What it gets.
+        delivery: The item that it gets.
         waits: Whether it waits for something to be put in.
     """
 
@@ -196,5 +196,5 @@ class _Getter:
 
     @property
     def has_one(self) -> bool:
-        """Whether it was given something."""
+        """Whether it was given an item."""
         return self.delivery.done() and self.delivery.exception() is None

@@ -21,25 +21,25 @@ __all__ = ["Put"]
 
 _MOST = 500  # items in one script
 _MOST_BYTES = 8 * 2**20  # in one script, so that none holds up the server for long
-_IN, _BEHIND_OTHERS = 1, -1  # what the script answers
-_ROOM = "room"  # what a script says to the first in line
-_SHORTEST_WAIT, _LONGEST_WAIT = 2.0, 5.0  # seconds after which one in line looks again, whether it was told or not
+_IN, _BEHIND_OTHERS = 1, -1  # what the script returns
+_ROOM = "room"  # what a script sends to the first in line
+_SHORTEST_WAIT, _LONGEST_WAIT = 2.0, 5.0  # seconds after which a waiter asks again, even without a notification
 
 
 class Put(InboxReceiver):
-    """Some items on their way, all of them or none.
+    """A call that puts in some items, all of them or none.
 
     Args:
         session: The open session.
-        keys: Of the queue.
+        keys: The keys of the queue.
         name: The queue's name.
-        items: What to put in.
+        items: The items to put in.
         order: To which end.
         delay: After how many seconds they may be taken.
         maxsize: How many the queue may hold; None for any number.
 
     Raises:
-        ValueError: They are more than 500, or than `maxsize`.
+        ValueError: There are more than 500, or than `maxsize`.
         InvalidPayload: One cannot be sent, or they are larger than 8 MiB together.
     """
 
@@ -95,7 +95,7 @@ class Put(InboxReceiver):
         self._session.inbox.on_unclaimed(_ROOM, partial(_leave_as_told, self._session))
         answer = None
         try:
-            while (answer := await self._put(waits=True)) != _IN:  # told meanwhile, it puts again at once
+            while (answer := await self._put(waits=True)) != _IN:  # if notified meanwhile, it puts again at once
                 left = _LONGEST_WAIT if give_up_at is None else give_up_at - time.monotonic()
                 if left <= 0:
                     raise QueueFull(self._name, self._maxsize or 0, timeout)
@@ -108,7 +108,7 @@ class Put(InboxReceiver):
             if answer != _IN:
                 _leave(self._session, self._keys.line, self._address)
 
-    # What it is told.
+    # Called by the inbox.
 
     def on_message(self, rest: str) -> None:
         """There may be room."""
@@ -116,12 +116,12 @@ class Put(InboxReceiver):
         self.recheck()
 
     def recheck(self) -> None:
-        """It may not have heard."""
+        """Ask again: a message may have been missed."""
         if not self._told.done():
             self._told.set_result(None)
 
     def closed(self, error: InconcertError) -> None:
-        """Wait no more, with this error."""
+        """Stop waiting, with this error."""
         super().closed(error)
         self.recheck()
 
@@ -143,17 +143,20 @@ class Put(InboxReceiver):
 
 
 def _leave_as_told(session: Session, address: str, line: str) -> None:
-    """A script has let in someone who waits no more."""
+    """A script has notified a waiter that has gone."""
     _leave(session, line, address)
 
 
 def _leave(session: Session, line: str, address: str) -> None:
-    with suppress(NotConnected):  # then this process has gone from all lines
+    with suppress(NotConnected):  # this process has left all lines
         session.channel.submit(_Leave(session, line, address))
 
 
 class _Leave(Call):
-    """Someone who waits no more: said until it is heard, for as long as this process lives nobody passes by."""
+    """Leaves the line for a waiter that has gone.
+
+    It is repeated until it is answered: while this process lives, nobody overtakes the waiter.
+    """
 
     __slots__ = ("_address", "_session")
 

@@ -1,6 +1,6 @@
-"""One queue of items, as it lies in Redis: what all that is claimed has, under a tag of its own.
+"""The keys of one queue of items: those of everything that is claimed, under a tag of its own.
 
-    told  hash  session -> when it was told that there is room for what it waits to put in, if it has not come since
+    told  hash  session -> when it was notified that there is room for its items, if it has not put any in since
 
 The others are in _claims/keys.py.
 
@@ -19,12 +19,12 @@ __all__ = ["INSPECT", "LEAVE", "PURGE_READY", "PUT", "ItemKeys", "ItemRow", "Que
 
 
 def item_of(queue: str) -> str:
-    """As what an item of this queue is signed: it means something only there."""
+    """The kind as which an item of this queue is signed: it is valid only there."""
     return f"item of queue '{queue}'"
 
 
 class LineKeys(NamedTuple):
-    """Where those wait who have something to put into a full queue."""
+    """The keys of the line for room in a full queue."""
 
     line: str
     told: str
@@ -40,7 +40,7 @@ class ItemKeys(ClaimKeys):
         name: Which queue.
 
     Raises:
-        InvalidName: `name` is empty, too long or no valid string.
+        InvalidName: `name` is empty, too long or not a valid string.
     """
 
     __slots__ = ("only", "told")
@@ -56,20 +56,20 @@ class ItemKeys(ClaimKeys):
         return self.only
 
     def results(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Nobody asks what became of an item."""
+        """Items have no results."""
         del ids
         return ()
 
 
 class QueueState(NamedTuple):
-    """How a queue is, as the script that inspects it answers.
+    """How much is in a queue, as the script returns it.
 
     Attributes:
         ready: Items that may be taken now.
         delayed: Items that may be taken later.
-        claimed: Items that somebody has.
-        dead: Items that were set aside.
-        oldest_ms: For how long the oldest that is ready has been there; -1 if none is.
+        claimed: Items that are claimed.
+        dead: Items that were dead-lettered.
+        oldest_ms: How long the oldest ready item has been there; -1 if there is none.
     """
 
     ready: int
@@ -80,7 +80,7 @@ class QueueState(NamedTuple):
 
 
 class ItemRow(NamedTuple):
-    """An item that is ready; what it was put in as is in its body."""
+    """A ready item, with its stored body."""
 
     id: bytes
     body: bytes

@@ -1,4 +1,4 @@
-"""What one worker holds of a queue's items."""
+"""The worker lease of one queue's items."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -25,14 +25,14 @@ QueueOrder = Literal["fifo", "lifo"]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How items of a queue are taken; those who agree in it share a worker.
+    """How items of a queue are claimed; waiters on the same terms share a worker.
 
     Attributes:
         name: Which queue.
-        order: Where an item goes that was put off and is due.
+        order: Where a delayed item goes when it is due.
         ttl: How long the worker may be silent, in seconds.
-        max_attempts: How many attempts may fail before an item is set aside.
-        delivery: Whether items may come again.
+        max_attempts: How many attempts may fail before an item is dead-lettered.
+        delivery: Whether items may be delivered again.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Terms:
 
 
 class ItemWorkerLease(WorkerLease[ItemState]):
-    """A worker that takes items.
+    """A worker that claims items.
 
     Args:
         session: The open session.
-        keys: Of the queue.
-        terms: On which it takes them.
+        keys: The keys of the queue.
+        terms: How it claims them.
         owner: As for `WorkerLease`.
     """
 

@@ -1,10 +1,10 @@
-"""One who waits for a signal: a place in a line that the server keeps, and an ear for what is said to all.
+"""A waiter for a signal: a place in a line that the server keeps, and a listener for broadcasts.
 
     waiters  zset    address -> ticket: the line, the longest waiting first
-    handed   hash    address -> what it was notified of, until it says that it has it
-    last     string  the last broadcast, for those who were in line and cut off
+    handed   hash    address -> the payload of its notification, until it confirms it
+    last     string  the last broadcast, for waiters that were disconnected
 
-One that waits no more, and is in line all the same, may be notified: its process then hands that on.
+A waiter that has gone but is still in line may be notified: its process then passes the notification on.
 
 Source: docs/explanation/signals.md
 """
@@ -26,13 +26,13 @@ from inconcert.signals.broadcast import read
 __all__ = ["SignalKeys", "Waiter", "wait_for"]
 
 
-_IN_LINE, _NOTIFIED = 0, 1  # what the script answers that joins; else it was broadcast
+_IN_LINE, _NOTIFIED = 0, 1  # what the joining script returns; otherwise it was a broadcast
 _CALL_AGAIN = -1
 _RECHECK_EVERY = 1_800_000  # milliseconds; keeps the line alive, which lives twice as long
 
 
 class SignalKeys(NamedTuple):
-    """Where a signal is kept."""
+    """The keys of a signal."""
 
     waiters: str
     handed: str
@@ -48,12 +48,12 @@ _NOTIFY = load("signals/notify").bind(SignalKeys)
 
 
 class Waiter(Place):
-    """One who waits: the call for a place in line, which is done when there is a payload for it.
+    """A waiter: the call for a place in line, which is done when there is a payload for it.
 
     Args:
         session: The open session.
-        keys: Of the signal.
-        channel: Where broadcasts are heard.
+        keys: The keys of the signal.
+        channel: The channel of the broadcasts.
     """
 
     __slots__ = ("_channel", "_hands_on", "_keys", "_listener")
@@ -68,16 +68,16 @@ class Waiter(Place):
         super().__init__(session, session.new_address(), JOIN)
 
     async def listen(self) -> None:
-        """Hear broadcasts from now on. To be done before `join`."""
+        """Listen for broadcasts from now on. Call it before `join`."""
         await self._session.broadcasts.listen(self._channel, self._listener)
 
     async def join(self) -> None:
-        """Stand in line."""
+        """Join the line."""
         await self._session.channel.has_room(self._keys.waiters)
         self.ask()
 
     def keep(self) -> None:
-        """Use the payload: it does not go to the next in line."""
+        """Keep the payload: it is not passed on to the next in line."""
         self._hands_on = False
 
     def leave(self) -> None:
@@ -87,18 +87,18 @@ class Waiter(Place):
 
     @staticmethod
     def leave_for(session: Session, address: str, rest: str) -> None:
-        """Leave the line, and hand on what it was notified of: the server knows."""
+        """Leave the line, and pass on a notification: the server knows it."""
         if not session.channel.is_closed:
             keys = Keyspace.beside(SignalKeys, rest.partition("\n")[2])
             session.channel.submit(_LeaveCall(session, keys, address, hands_on=True))
 
     def on_message(self, rest: str) -> None:
-        """It was notified: of a payload, and in the next line comes the key of the line."""
+        """A notification came: the payload, and on the next line the key of the line."""
         if not self.done():
             self.set_result(rest.partition("\n")[0])
 
     def on_broadcast(self, text: bytes) -> None:
-        """Something was said to all who were in line: to this one, too, if its ticket is from before."""
+        """A broadcast came: it is for this waiter if its ticket is older."""
         if self.done():
             return
         said = read(text)
@@ -108,10 +108,10 @@ class Waiter(Place):
             self._may_be_in = False
             self.set_result(said.payload)
         else:
-            self.recheck()  # whether it was in line already; whether it was notified before, and has not heard yet
+            self.recheck()  # whether it was in line already; whether it was notified and has not heard of it yet
 
     def closed(self, error: InconcertError) -> None:
-        """Leave, with this error; a payload that has come is used all the same."""
+        """Leave, with this error; a payload that has come is still used."""
         if not self.done():
             super().closed(error)
 
@@ -134,12 +134,12 @@ class Waiter(Place):
         session, keys = self._session, self._keys
         knows = self.done() and self.exception() is None
         session.channel.submit(_LeaveCall(session, keys, self.address, hands_on=self._hands_on and not knows))
-        if self._hands_on and knows:  # the server may have forgotten what it was notified of: `wait_all` may last long
+        if self._hands_on and knows:  # the server may have forgotten the notification: `wait_all` may take long
             session.channel.submit(_HandOnCall(session, keys, session.new_address(), self.result()))
 
 
 async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
-    """Wait until so many have a payload, and return them; all leave, and what others were notified of is handed on.
+    """Wait until this many have a payload, and return them; all leave, and pass unused notifications on.
 
     Raises:
         NotConnected: The coordinator was closed.
@@ -154,7 +154,7 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
         while True:
             done = [waiter for waiter in waiters if waiter.done()]
             for waiter in done:
-                waiter.result()  # raises what it failed with
+                waiter.result()  # raises its error
             if len(done) >= number:
                 for waiter in done[:number]:
                     waiter.keep()
@@ -166,7 +166,7 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
 
 
 class _BroadcastListener:
-    """Hears broadcasts for a waiter."""
+    """Listens for broadcasts for a waiter."""
 
     __slots__ = ("_waiter",)
 
@@ -185,7 +185,7 @@ class _BroadcastListener:
 
 
 class _LeaveCall(Call):
-    """A waiter leaves, whoever waits for that."""
+    """The call by which a waiter leaves; it is sent even if nobody waits for it."""
 
     __slots__ = ("_address", "_hands_on", "_keys", "_session")
 
@@ -204,7 +204,7 @@ class _LeaveCall(Call):
 
 
 class _HandOnCall(Call):
-    """What a waiter was notified of, and does not use, goes to the next in line, as any notification does."""
+    """Passes an unused notification on to the next in line."""
 
     __slots__ = ("_keys", "_payload", "_request", "_session")
 
