@@ -1,4 +1,4 @@
-"""How anything is acquired that may have to be waited for: by `async with`, `acquire` or `try_acquire`."""
+"""Acquiring what may require a wait: with `async with`, `acquire` or `try_acquire`."""
 
 import asyncio
 import weakref
@@ -24,7 +24,7 @@ class Enterable(Protocol):
         """Begin a body."""
 
     async def exit(self, error: BaseException | None) -> None:
-        """End the body, which has raised this, and release."""
+        """End the body, which raised this error, and release."""
 
 
 StateT = TypeVar("StateT", bound=Enterable)
@@ -32,10 +32,10 @@ FaceT_co = TypeVar("FaceT_co", covariant=True)
 
 
 class Acquirable(ABC, Generic[StateT, FaceT_co]):
-    """Something to acquire; may be shared by all tasks.
+    """Something to acquire; many tasks may share it.
 
-    What an `async with` has acquired belongs to that statement, see `_core/entry.py`.  The only state here is what was
-    entered by a plain call of `__aenter__`, such as that of a class around this one.
+    What an `async with` acquires belongs to that statement, see `_core/entry.py`. The only state here is what was
+    entered by a plain call of `__aenter__`, such as by a class that wraps this one.
 
     Args:
         kind: What it is to its users, such as `lock`.
@@ -53,7 +53,7 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
         return f"<{type(self).__name__} {self._name!r}>"
 
     async def _leave(self, held: Enterable | None, error: BaseException | None) -> bool | None:
-        """Release what an entry has acquired, in whatever task, context and order it is left."""
+        """Release what an entry has acquired, whatever task, context and order it is left in."""
         await self._found(held).exit(error)
         return None
 
@@ -76,21 +76,21 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
         """Wait in line and take it.
 
         Args:
-            timeout: Longest wait in seconds; None waits forever, 0 tries once. By default the object's own.
+            timeout: Longest wait in seconds; None waits forever, 0 tries once. Defaults to the object's `timeout`.
 
         Raises:
-            AcquireTimeout: It was not free in time, or the server did not answer in this time, as `__cause__` and the
-                message tell; the line has been left.
+            AcquireTimeout: It was not free in time, or the server did not answer in time, as `__cause__` and the
+                message say; the waiter has left the line.
             NotConnected: The coordinator is not open, or was closed meanwhile.
-            Unavailable: The server could not be asked, or is away when the time is up; nothing was acquired.
-            OutcomeUnknown: The server did not answer; what it may have granted is given back or lapses.
+            Unavailable: The server could not be asked, or is unreachable when the time is up; nothing was acquired.
+            OutcomeUnknown: The server did not answer; what it may have granted is released or lapses.
 
-        Cost: 1 round trip when it is free. Else 1 to join the line, 0 while waiting, 1 message to wake.
+        Cost: 1 round trip when it is free. Otherwise 1 to join the line, 0 while waiting, 1 message to wake.
         """
         return self._face(await self._acquire(self._timeout if timeout is ... else durations.timeout(timeout)))
 
     async def try_acquire(self) -> FaceT_co | None:
-        """Take it if it is free and nobody waits for it; never waits in line.
+        """Take it if it is free and nobody waits for it; never joins the line.
 
         Returns:
             What was acquired, or None.
@@ -98,7 +98,7 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
         Raises:
             NotConnected: The coordinator is not open.
             Unavailable: The server could not be asked; nothing was acquired.
-            OutcomeUnknown: The server did not answer; what it may have granted is given back or lapses.
+            OutcomeUnknown: The server did not answer; what it may have granted is released or lapses.
 
         Cost: 1 round trip.
         """
@@ -134,7 +134,7 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
         return held
 
     def _trouble(self, since: float) -> InconcertError | None:
-        """What has kept the server from answering since this time, by the loop's clock; None if that is not known."""
+        """What has prevented the server from answering since this time, by the loop's clock; None if unknown."""
         del since
         return None
 
@@ -153,7 +153,7 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
         return error
 
     def _found(self, held: Enterable | None) -> Enterable:
-        """What to release: what the entry holds, or by hand the last of this task, or else of a task that has ended."""
+        """What to release: the entry's; for a plain call, the last of this task, or else of a task that has ended."""
         if held is not None:
             return held
         if not self._entered:
@@ -169,8 +169,8 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
 
     @abstractmethod
     async def _take(self, *, waits: bool) -> StateT | None:
-        """Take it; None if it is not free and one does not wait."""
+        """Take it; None if it is not free and the caller does not wait."""
 
     @abstractmethod
     def _face(self, held: StateT) -> FaceT_co:
-        """What users get of what was taken: for one acquisition once."""
+        """The face that users get: made once for each acquisition."""

@@ -1,7 +1,7 @@
-"""The code under an `async with` of ours, which is cancelled when what it stands on is lost.
+"""The code under an `async with`, which is cancelled when what it relies on is lost.
 
-This is what `asyncio.timeout` does at its deadline.  An `anyio.CancelScope` would do it as well, but entering and
-leaving one takes a sixth of the time of a whole acquire and release.
+This is what `asyncio.timeout` does at its deadline.  An `anyio.CancelScope` would do as well, but entering and leaving
+one takes a sixth of the time of a whole acquire and release.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ class Body:
     def stop(self) -> None:
         """Cancel the body, and again every second until it has ended.
 
-        A body that ends what it stands on itself, by closing the coordinator, is not cancelled in the middle of that.
-        One whose task has ended goes on in another, which nobody knows: it is not cancelled at all.
+        A body that ends what it relies on itself, by closing the coordinator, is not cancelled during that. A body
+        whose task has ended continues in another, which is unknown: it is not cancelled at all.
         """
         if asyncio.current_task() is not self._task and not self._task.done():
             self._stops += 1
@@ -38,9 +38,9 @@ class Body:
             self._again = asyncio.get_running_loop().call_later(CANCEL_AGAIN, self.stop)
 
     def end(self, error: BaseException | None) -> bool:
-        """The body has ended, with this exception; returns whether that is only our own cancellation.
+        """The body has ended with this exception; returns whether that is only our own cancellation.
 
-        If it ends in another task than it began in, that task has not been cancelled by us.
+        If it ends in another task than it began in, we have not cancelled that task.
         """
         if self._again is None:
             return False

@@ -1,4 +1,4 @@
-"""What is said on a channel, in its order, for one listener who may be slow or cut off, and is told what it missed."""
+"""The messages of a channel, in order, for one listener that may be slow or disconnected, and learns what it missed."""
 
 import asyncio
 from collections import deque
@@ -10,16 +10,16 @@ from inconcert.errors import InconcertError
 
 __all__ = ["ChannelMessage", "ChannelSubscription", "Gap"]
 
-_DIGITS = 17  # of a number that a script says; one with more is not ours
+_DIGITS = 17  # of a number that a script publishes; a longer one is foreign
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Something was missed, in this place of a stream: look at the source of truth again, if there is one.
+    """Something was missed at this place of a stream: read the source of truth again, if there is one.
 
     Attributes:
-        missed: How many messages were dropped because the buffer was full; None if the connection was away, so that
-            nobody knows.
+        missed: How many messages were dropped because the buffer was full; None if the connection was lost, so that the
+            number is unknown.
     """
 
     missed: int | None
@@ -33,16 +33,16 @@ class ChannelMessage(NamedTuple):
 
     @property
     def number(self) -> int | None:
-        """The whole number that it is; None if it is none, for anyone may publish on a channel."""
+        """Its text as a whole number; None if it is not one, because anyone may publish on a channel."""
         return int(self.text) if self.text.isdigit() and len(self.text) <= _DIGITS else None
 
 
 class ChannelSubscription:
-    """What is said on one channel, or on all that fit a pattern, from `async with` on.
+    """The messages on one channel, or on all that match a pattern, from `async with` on.
 
     Args:
         session: The open session.
-        channel: Which channel, or a glob.
+        channel: The channel, or a glob.
         is_pattern: Whether it is a glob.
         buffer: How many messages may wait for `next`; one more drops the oldest.
     """
@@ -58,7 +58,7 @@ class ChannelSubscription:
         self._end: InconcertError | None = None
 
     async def __aenter__(self) -> Self:
-        """Begin: when this returns, whatever is published from now on is heard.
+        """Subscribe: when this returns, everything published from now on is received.
 
         Raises:
             NotConnected: The coordinator is closing.
@@ -71,15 +71,15 @@ class ChannelSubscription:
         self._pubsub.forget(self._channel, self, is_pattern=self._is_pattern)
 
     async def next(self) -> ChannelMessage | Gap:
-        """Wait for what comes next. Cancelling it loses nothing.
+        """Wait for the next message. Cancelling it loses nothing.
 
         Raises:
-            NotConnected: The coordinator was closed; what had come before is returned first.
+            NotConnected: The coordinator was closed; what was received before is returned first.
             Unavailable: The server refused us when the connection came back.
         """
         while self._dropped is None and not self._items:
             if self._end is not None:
-                raise self._end.with_traceback(None)  # many raise this one
+                raise self._end.with_traceback(None)  # many waiters raise the same error
             self._news.clear()
             await self._news.wait()
         if self._dropped is not None:
@@ -87,7 +87,7 @@ class ChannelSubscription:
             return gap
         return self._items.popleft()
 
-    # What the connection tells us.
+    # Called by the connection.
 
     def on_message(self, channel: str, text: bytes) -> None:
         self._append(ChannelMessage(channel, text))

@@ -1,10 +1,10 @@
 """Which `__aenter__` an `__aexit__` belongs to, when many tasks enter one object and leave it in any order.
 
-`async with` looks `__aexit__` up before it calls `__aenter__`, and in the end it calls what it has looked up: so the
-language defines it, and `AsyncExitStack` does the same.  Here each look-up gives out another entry, and the
-`__aenter__` that follows puts into it what it has acquired.  So the entry lies where the statement lies: in the frame
-of a coroutine or generator, or in an exit stack.  It releases its own, in whatever task, context and order it is left.
-If the frame is dropped without being left, the entry is dropped with it, and what it holds lapses.
+`async with` looks `__aexit__` up before it calls `__aenter__`, and at the end calls what it has looked up: the language
+defines it so, and `AsyncExitStack` does the same. Here each look-up returns another entry, and the `__aenter__` that
+follows puts into it what it has acquired. So the entry lives where the statement lives: in the frame of a coroutine or
+generator, or in an exit stack. It releases its own, whatever task, context and order it is left in. If the frame is
+dropped without being left, the entry is dropped with it, and what it holds lapses.
 
 Source: https://docs.python.org/3/reference/compound_stmts.html#the-async-with-statement
 """
@@ -21,15 +21,15 @@ Leave: TypeAlias = Callable[[Any, Any, BaseException | None], Coroutine[Any, Any
 
 
 class Entry:
-    """One passage through an `async with`.
+    """One execution of an `async with`.
 
     Args:
-        manager: What is entered; None if that is not known yet, because it was looked up on its class.
-        leave: What leaves it.
+        manager: What is entered; None while unknown, because it was looked up on its class.
+        leave: The function that leaves it.
 
     Attributes:
         manager: As given.
-        held: What it has acquired; None before it is entered, and once it is left.
+        held: What it has acquired; None before it is entered and after it is left.
     """
 
     __slots__ = ("__weakref__", "_leave", "held", "manager")
@@ -62,8 +62,8 @@ class Exits:
     """The `__aexit__` of a class: a new entry each time it is looked up.
 
     Args:
-        leave: A method that is called with what the entry has acquired, and with what its body has raised; with None
-            if `__aexit__` was not looked up before its `__aenter__` was called, so that nobody knows the entry.
+        leave: A method that is called with what the entry has acquired, and with what its body has raised; with None if
+            `__aexit__` was not looked up before its `__aenter__` was called, so that there is no entry.
     """
 
     def __init__(self, leave: Leave) -> None:
@@ -78,7 +78,7 @@ class Exits:
 class _LookedUp(threading.local):
     """The entry that was looked up last in this thread, until it is entered."""
 
-    entry: weakref.ref[Entry] | None = None  # weak: one that was looked up for nothing is gone at once
+    entry: weakref.ref[Entry] | None = None  # weak: an unused one is gone at once
 
 
 _last = _LookedUp()

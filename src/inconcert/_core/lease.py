@@ -1,4 +1,4 @@
-"""What acquiring returns: a small face of a lease, for its users, that refers to its engine."""
+"""What acquiring returns: a lease's small public face, which refers to its engine."""
 
 from typing import Generic, TypeVar
 
@@ -55,19 +55,19 @@ class HeldLease(Generic[StateT]):
         await self._state.lost()
 
     async def renew(self) -> None:
-        """Make it last a full ttl from now. The background does so by itself; this is for just before a long step.
+        """Extend it to a full ttl from now. That is also done in the background; call it just before a long step.
 
         Raises:
             LeaseLost: It has lapsed.
             NotHeld: It was released before.
-            OutcomeUnknown: The server did not answer; the background tries again until the deadline.
+            OutcomeUnknown: The server did not answer; renewal is retried in the background until the deadline.
 
         Cost: 1 round trip.
         """
         await self._state.renew()
 
     async def release(self) -> None:
-        """Release it. Once this has started, cancelling it changes nothing: the release is on its way.
+        """Release it. Once started, cancelling this call does not stop the release.
 
         Raises:
             LeaseLost: It had lapsed before; another may hold it now.
@@ -82,7 +82,7 @@ class HeldLease(Generic[StateT]):
 class Lease(HeldLease[PermitState]):
     """A permit that is held until it is released, or lost.
 
-    It is renewed in the background as long as someone keeps it.  If the server cannot be reached, it is lost at its
+    It is renewed in the background as long as it is referenced. If the server cannot be reached, it is lost at its
     deadline by the local clock, which comes before anyone else may get the permit.
     """
 
@@ -92,6 +92,6 @@ class Lease(HeldLease[PermitState]):
     def fencing_token(self) -> int:
         """Rises with every grant of the name.
 
-        Give it to the resource that the permit protects, and let the resource refuse a lower one than it has seen.
+        Pass it to the resource that the permit protects, and let the resource refuse any lower one than it has seen.
         """
         return self._state.fencing_token

@@ -23,18 +23,18 @@ _log = logging.getLogger("inconcert.leases")
 
 
 class LeaseState(ABC):
-    """What there is to know and to do about one lease, until it is released, or lost.
+    """The state of one lease, and what can be done with it, until it is released or lost.
 
-    It is renewed in the background as long as someone keeps it.  If the server cannot be reached, it is lost at its
+    It is renewed in the background as long as it is referenced.  If the server cannot be reached, it is lost at its
     deadline by the local clock, which comes before anyone else may get it.
 
     Args:
-        kind: What it is a right to, such as `lock`.
+        kind: What it is a lease on, such as `lock`.
         name: Which one.
         holder: This acquisition's identity, unique every time.
         ttl: Life between renewals, in seconds.
         deadline: When it is lost unless renewed, by the local monotonic clock.
-        renewal: What keeps it alive.
+        renewal: Renews it in the background.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class LeaseState(ABC):
         await self._lost.wait()
 
     async def renew(self) -> None:
-        """Make it last a full ttl from now."""
+        """Extend it to a full ttl from now."""
         self.check_held()
         await self._send_renewal()
         if self.is_lost:
@@ -106,7 +106,7 @@ class LeaseState(ABC):
         if self._is_lost:
             self.release_nowait()
             raise self.loss()
-        # Not by the clock: after the loop stood still, the reply of a renewal may wait unread. The server knows.
+        # Not by the clock: after the loop was blocked, the reply of a renewal may wait unread. The server knows.
         if not await self._start_release():
             raise self.loss()
 
@@ -118,10 +118,10 @@ class LeaseState(ABC):
             raise self.loss()
 
     def loss(self) -> LeaseLost:
-        """What its holder is told when it is lost."""
+        """The error that its holder gets when it is lost."""
         return LeaseLost(self.kind, self.name)
 
-    # For what keeps it.
+    # Called by the renewal, and by the entries.
 
     @property
     def title(self) -> str:
@@ -134,7 +134,7 @@ class LeaseState(ABC):
         self._send_renewal()
 
     def renewed(self, *, is_held: bool, asked_at: float) -> None:
-        """Take the reply of a renewal that was asked for at this time."""
+        """Process the reply of a renewal that was requested at this time."""
         if self._is_lost or self.is_released:
             return
         if is_held:
@@ -151,7 +151,7 @@ class LeaseState(ABC):
             self._renewal.add(self)
 
     def lose(self) -> None:
-        """Take note that it is lost, and stop the body under it."""
+        """Note that it is lost, and stop its body."""
         self._is_lost = True
         _log.warning("lease on %s: its holder is stopped", self)
         if self._lost is not None:
@@ -165,8 +165,8 @@ class LeaseState(ABC):
         self._start_release()
 
     def release_nowait(self) -> None:
-        """Release it without waiting for the reply: whoever wanted it has gone, or has lost it."""
-        with suppress(NotConnected):  # then it was given back by closing, or lost before
+        """Release it without waiting for the reply: its caller has gone, or has lost it."""
+        with suppress(NotConnected):  # it was released by closing, or lost before
             self._start_release()
 
     def enter(self) -> None:
@@ -174,23 +174,23 @@ class LeaseState(ABC):
         self._body = Body()
 
     async def exit(self, error: BaseException | None) -> None:
-        """End a body: release, and tell of a loss if the body has nothing worse to tell."""
+        """End a body: release, and raise a loss unless the body raised another error."""
         await self.conclude(error, was_stopped=self.end_body(error))
 
     def end_body(self, error: BaseException | None) -> bool:
-        """End a body, which no loss stops from now on; whether this error is only our having stopped it."""
+        """End a body, which no loss stops from now on; returns whether this error is only our cancellation of it."""
         assert self._body is not None  # noqa: S101 - entered before
         body, self._body = self._body, None
         return body.end(error)
 
     async def conclude(self, error: BaseException | None, *, was_stopped: bool) -> None:
-        """Release after a body, and tell of a loss if the body has nothing worse to tell."""
+        """Release after a body, and raise a loss unless the body raised another error."""
         try:
             if self.is_released:
                 if self._is_lost:  # the coordinator was closed under the body
                     raise self.loss()
             elif isinstance(error, Exception):
-                # A cancelled scope around us must not put its cancellation in the place of what the body has raised.
+                # A cancelled scope around us must not replace the error of the body with its cancellation.
                 with anyio.CancelScope(shield=True):
                     await self.release()
             else:
@@ -201,18 +201,18 @@ class LeaseState(ABC):
             error.add_note(str(lost))
         except InconcertError as unconfirmed:
             _log.warning("lease on %s: the release was not confirmed, so it lapses by itself: %s", self, unconfirmed)
-        if was_stopped:  # though it was held to the end: nobody else is to hear of our own cancellation
+        if was_stopped:  # although it was held to the end: our own cancellation must not escape
             raise self.loss()
 
     # Below.
 
     @abstractmethod
     def _send_renewal(self) -> Awaitable[object]:
-        """Ask for a full ttl from now; `renewed` or `renewal_failed` is called with the outcome, awaited or not."""
+        """Request a full ttl from now; `renewed` or `renewal_failed` is called with the outcome, awaited or not."""
 
     @abstractmethod
     def _start_release(self) -> Awaitable[bool]:
-        """Begin to give it back, now, awaited or not; whether it was still held."""
+        """Begin to release it now, awaited or not; the result is whether it was still held."""
 
     @property
     def _left(self) -> str:

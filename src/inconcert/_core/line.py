@@ -1,7 +1,7 @@
-"""Those in one process who wait in line, and the one timer for each line that looks again for all of them.
+"""The waiters of one process, and the one timer for each line that rechecks for all of them.
 
-Nobody asks the server while waiting, except that one of each process looks again when a lease that blocks the line
-should have lapsed: a dead holder cannot wake anyone.
+Waiters do not ask the server, except that one of each process rechecks when a lease that blocks the line should have
+lapsed: a dead holder cannot wake anyone.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from inconcert._redis.scripts import Command
 
 __all__ = ["NO_ANSWER", "InLine", "Lines", "ReleaseCall"]
 
-NO_ANSWER = 5.0  # seconds after which to look again when a look was not answered
+NO_ANSWER = 5.0  # seconds after which to recheck when a recheck was not answered
 
 
 class InLine(Protocol):
-    """Someone in line."""
+    """A waiter in line."""
 
     def recheck(self) -> bool:
-        """Ask the server again, which serves the whole line if a lease has lapsed; False if one waits no more."""
+        """Ask the server again, which serves the whole line if a lease has lapsed; False if the wait is over."""
         ...
 
 
@@ -30,7 +30,7 @@ class Lines:
     """The local part of every line in which this process waits.
 
     Args:
-        inbox: Through which those in line hear of their grants.
+        inbox: Brings the waiters their grants.
     """
 
     def __init__(self, inbox: Inbox) -> None:
@@ -38,7 +38,7 @@ class Lines:
         self._lines: dict[str, _Line] = {}
 
     def join(self, key: str, waiter: InLine) -> None:
-        """Stand in the line for what this key holds; nothing changes for who stands there already."""
+        """Join the line for this key; does nothing for a waiter that is in it."""
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line()
@@ -54,25 +54,25 @@ class Lines:
                 del self._lines[key]
 
     def on_reply(self, key: str, retry_ms: int, *grants: bytes) -> None:
-        """Act on how a script's reply about a line ends: when to recheck, and grants to waiters of this process."""
+        """Act on the end of a script's reply about a line: when to recheck, and grants to waiters of this process."""
         for grant in grants:
             self._inbox.dispatch(grant.decode())
         self.recheck_in(key, retry_ms / 1000)
 
     def recheck_in(self, key: str, seconds: float) -> None:
-        """Look again after this time, whatever was said before."""
+        """Recheck after this time, whatever was set before."""
         line = self._lines.get(key)
         if line is not None:
             line.recheck_in(seconds)
 
     def recheck_within(self, key: str, seconds: float) -> None:
-        """Look again after this time at the latest: a lease of this life was handed over."""
+        """Recheck after this time at the latest: a lease of this life was handed over."""
         line = self._lines.get(key)
         if line is not None and seconds < line.time_to_recheck():
             line.recheck_in(seconds)
 
     def recheck_all(self, key: str, asked_at: float) -> None:
-        """Let all in the line ask again, unless they have since: whoever asked at this time had been forgotten."""
+        """Have all waiters ask again, unless they have since: the server had forgotten one that asked at this time."""
         line = self._lines.get(key)
         if line is not None and line.all_rechecked_at < asked_at:
             for waiter in line.waiters:
@@ -81,10 +81,10 @@ class Lines:
 
 
 class ReleaseCall(Call):
-    """A call that gives something back: it runs even if its caller has gone, and others may be served by it.
+    """A call that releases something: it runs even if its caller has gone, and may serve others.
 
     Args:
-        lines: Where those of this process wait who may be served.
+        lines: The lines of this process, of which it may serve waiters.
         command: A script of permits, with its keys and arguments.
     """
 
@@ -99,13 +99,13 @@ class ReleaseCall(Call):
         super().answered(reply)
 
     def on_reply(self, reply: Reply) -> None:
-        """Tell those of this process whom it has served."""
+        """Pass the grants on to the waiters of this process that it has served."""
         if len(reply) > 1:
             self._lines.on_reply(self.key, *reply[1:])
 
 
 class _Line:
-    """One line, and when to look again."""
+    """One line, and when to recheck."""
 
     def __init__(self) -> None:
         self.waiters: dict[InLine, None] = {}
@@ -122,7 +122,7 @@ class _Line:
         return self._recheck_at - time.monotonic()
 
     def recheck_in(self, seconds: float) -> None:
-        """Look after this time; a timer that is set for earlier is left alone, for it goes to sleep again."""
+        """Recheck after this time; a timer that is set for earlier is left alone, because it goes to sleep again."""
         self._recheck_at = time.monotonic() + seconds
         if self._timer is not None and self._timer.when() > self._loop.time() + seconds:
             self._timer.cancel()
@@ -138,5 +138,5 @@ class _Line:
         if self.time_to_recheck() > 0:
             self._sleep()
         else:
-            any(waiter.recheck() for waiter in self.waiters)  # the first who still waits
+            any(waiter.recheck() for waiter in self.waiters)  # the first that still waits
             self.recheck_in(NO_ANSWER)

@@ -17,7 +17,7 @@ __all__ = ["Grant", "PermitKeys", "PermitState", "RenewCall"]
 
 
 class PermitKeys(NamedTuple):
-    """Where the permits of one name are kept, see `_core/permits.py`."""
+    """The keys of the permits of one name, see `_core/permits.py`."""
 
     holders: str
     waiters: str
@@ -29,13 +29,13 @@ _RELEASE = load("permits/release").bind(PermitKeys)
 
 
 class Grant(NamedTuple):
-    """What the server, or the holder that handed over, has granted."""
+    """A grant by the server, or by a holder that handed over."""
 
     holder: str
     fencing_token: int
     deadline: float  # by the local monotonic clock
-    place: str = ""  # in the line, if it came from there: what may have come late is taken out along with the holder
-    is_short: bool = False  # it was handed over, and must be extended at once to last its ttl
+    place: str = ""  # its place in line, if it had one: a late request is removed from there along with the holder
+    is_short: bool = False  # it was handed over, and must be extended at once to its ttl
 
 
 class PermitState(LeaseState):
@@ -45,9 +45,9 @@ class PermitState(LeaseState):
         session: The open session.
         kind: What it is a lease on, such as `lock`.
         name: Which one.
-        keys: Where its permits are kept.
+        keys: The keys of its permits.
         ttl: Life between renewals, in seconds.
-        grant: What the server has granted.
+        grant: The grant of the server.
     """
 
     __slots__ = ("_place", "fencing_token", "keys", "session")
@@ -66,7 +66,7 @@ class PermitState(LeaseState):
         return LeaseLost(self.kind, self.name, self.fencing_token)
 
     async def extend(self) -> bool:
-        """Make a lease that was handed over last its ttl; return when that is on its way, or False if it was lost."""
+        """Extend a lease that was handed over to its ttl; return once that is sent, or False if the lease was lost."""
         renewal = self._send_renewal()
         self.session.channel.flush()
         if renewal.sends == 0:  # there is no connection, or it is full
@@ -83,11 +83,11 @@ class PermitState(LeaseState):
 
     def lose(self) -> None:
         super().lose()
-        # This process stood still, or was cut off: the server may have passed over everyone here who is in line.
+        # This process stood still, or was disconnected: the server may have passed over all its waiters in line.
         self.session.lines.recheck_all(self.keys.holders, time.monotonic())
 
     def go_on_as(self, holder: str) -> None:
-        """Be renewed and released under this name from now on."""
+        """Renew and release it under this name from now on."""
         if not (self._is_lost or self.is_released):
             self._renewal.remove(self)
             self.holder = holder
@@ -111,10 +111,10 @@ class PermitState(LeaseState):
 
 
 class RenewCall(Call):
-    """A renewal under way, by a script that answers 1 if it found the holder, and 0 if not.
+    """The call of a renewal; its script returns 1 if it found the holder, and 0 if not.
 
     Args:
-        lease: What is renewed.
+        lease: The lease that is renewed.
         command: The script, with its keys and arguments.
     """
 
@@ -127,7 +127,7 @@ class RenewCall(Call):
         self._asked_at = time.monotonic()
 
     def answered(self, reply: Reply) -> None:
-        if self._holder == self._lease.holder:  # else it was asked for under a name that has been given up since
+        if self._holder == self._lease.holder:  # otherwise it was requested under a name that is no longer used
             self._lease.renewed(is_held=reply == 1, asked_at=self._asked_at)
         super().answered(reply)
 
@@ -137,7 +137,7 @@ class RenewCall(Call):
 
 
 class _Release(ReleaseCall):
-    """A release under way; its result is whether the lease was still held."""
+    """The call of a release; its result is whether the lease was still held."""
 
     __slots__ = ("_lease",)
 

@@ -1,7 +1,7 @@
-"""One engine for everything that lets only so many in at once: locks, semaphores, elections.
+"""The engine of everything that limits the number of holders: locks, semaphores, elections.
 
-A holder has a permit under a lease; whoever finds none joins a line that the server keeps, and is handed a permit by
-whoever releases one.  The server's keys hold the truth; this module adds how one process waits.
+A holder has a permit under a lease; a caller that finds none joins a line that the server keeps, and is handed a permit
+by the next release.  The server's keys hold the truth; this module adds how one process waits.
 
     holders   zset    holder -> lease end, server ms; at .5 until one that was handed over is extended
     waiters   zset    'limit:handoff_ms:ttl_ms holder' -> ticket
@@ -40,17 +40,17 @@ LeaseT_co = TypeVar("LeaseT_co", bound=Lease, covariant=True)
 
 
 class Permits(Acquirable[PermitState, LeaseT_co]):
-    """So many permits of one name; the base of everything that a server grants in the order of a line.
+    """The permits of one name; the base of everything that a server grants in the order of a line.
 
     Args:
-        ref: The way to the open session.
-        kind: What it is to its users, such as `lock`; part of its keys.
+        ref: Refers to the open session.
+        kind: What users call it, such as `lock`; part of its keys.
         name: Which one.
         limit: How many holders there may be at once.
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever.
-        face: What makes a holder's lease of the state of one.
-        mark: What its holders' names end in; 'w' lets nobody in beside its holder.
+        face: Makes a holder's lease from its state.
+        mark: The end of its holders' names; a holder with 'w' excludes all others.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         return bool(reply[1] >= self._terms.limit or reply[0])
 
     async def holders(self) -> list[str]:
-        """Who holds a permit now: the `Lease.holder` of each, in the order in which their leases end; at most 1,000.
+        """The `Lease.holder` of each holder, in the order in which their leases end; at most 1,000.
 
         Cost: 1 round trip.
         """
@@ -90,7 +90,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         return [holder.decode() for holder in reply[2:]]
 
     async def waiters(self) -> int:
-        """How many stand in line now. Those who died in line count until it is their turn.
+        """How many waiters are in line. One that died in line counts until its turn comes.
 
         Cost: 1 round trip.
         """
@@ -124,14 +124,14 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
             elif not waits:
                 attempt.withdraw()
                 return None
-            # It was granted while we could not act on it: ask whether it still is, or have our place back.
+            # It was granted while we could not act on it: ask whether it still is, or return to our place.
             ticket = attempt.ticket
 
     def _trouble(self, since: float) -> InconcertError | None:
         return self._ref.session.channel.trouble(self._keys.holders, since)
 
     def _lease(self, session: Session, grant: Grant) -> PermitState:
-        """What was granted."""
+        """The grant."""
         return PermitState(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)
 
     def _face(self, held: PermitState) -> LeaseT_co:
@@ -183,7 +183,7 @@ class _Attempt(Place):
     def on_message(self, rest: str) -> None:
         if self.done():
             return
-        # First of all, for a stranger may have said it.
+        # First of all, because it may be foreign.
         token, end_ms, lease_ms = (int(part) for part in rest.split(" ", 3)[:3])
         if self._server_ms is None:
             self._early = rest
@@ -192,7 +192,7 @@ class _Attempt(Place):
         life = (end_ms - self._server_ms) / 1000
         # It cannot last longer from now either: that bounds what a step of the server's clock can do.
         deadline = min(local_deadline(self._asked_at, life), local_deadline(now, lease_ms / 1000))
-        if not token:  # it went to another, whose lease we wait for
+        if not token:  # it went to another holder, whose lease we wait for
             self._session.lines.recheck_within(self.key, self._asked_at + life - now)
         elif now < deadline:
             is_short = lease_ms < self._terms.ttl_ms
@@ -234,7 +234,7 @@ class _Attempt(Place):
         _release(self._session, self._keys, self.address, self._place())
 
     def _place(self) -> str:
-        """What stands in line."""
+        """Its entry in the line."""
         terms = self._terms
         return f"{terms.limit}:{terms.handoff_ms}:{terms.ttl_ms} {self.address}"
 

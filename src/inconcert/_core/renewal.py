@@ -1,7 +1,7 @@
-"""Keeps the leases of a process alive, all of them by one timer, and tells their holders when one is lost.
+"""Renews the leases of a process, all of them with one timer, and notifies a holder when its lease is lost.
 
-All times here are of the process's own monotonic clock.  A lease's deadline counts from before the request that
-granted it, so it comes before the server's own end of the lease, whatever the network does.
+All times here are of the process's own monotonic clock.  A lease's deadline counts from before the request that granted
+it, so it comes before the server ends the lease, whatever the network does.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ _log = logging.getLogger("inconcert.leases")
 
 RENEW_AFTER = 1 / 3  # of what is left of a lease
 TRY_AGAIN = 1 / 10  # of a ttl, when a renewal failed
-_CLOCK_DRIFT = 0.01  # of a ttl: how much slower than the server's our clock may run; also time for a body to stop in
-_TOGETHER = 0.25  # of the time between a renewal and the deadline: what is due within it is renewed along with the rest
+_CLOCK_DRIFT = 0.01  # of a ttl: how much slower than the server's our clock may run; also time for a body to stop
+_TOGETHER = 0.25  # of the time between a renewal and the deadline: leases that are due within it are renewed together
 
 
 def local_deadline(asked_at: float, life: float) -> float:
-    """When a lease of `life` seconds ends for us, if it was asked for at `asked_at`."""
+    """When a lease of `life` seconds that was requested at `asked_at` ends for us."""
     return asked_at + life * (1 - _CLOCK_DRIFT)
 
 
@@ -37,7 +37,7 @@ def next_try(deadline: float, ttl: float) -> float:
 
 
 class Renewable(Protocol):
-    """Something that is held for a time."""
+    """Something that is held under a lease."""
 
     @property
     def title(self) -> str:
@@ -46,7 +46,7 @@ class Renewable(Protocol):
 
     @property
     def holder(self) -> str:
-        """Who holds it, unique in the process."""
+        """Its holder, unique in the process."""
         ...
 
     @property
@@ -63,14 +63,14 @@ class Renewable(Protocol):
         """Send a renewal; `Renewal.add` is called again when its reply has come."""
 
     def lose(self) -> None:
-        """Take note that it is lost."""
+        """Note that it is lost."""
 
     def give_up(self) -> None:
         """Release it, and lose it: the coordinator is closing."""
 
 
 class Renewal:
-    """Renews what was added to it, until it is removed, lost, or forgotten by everyone else."""
+    """Renews what was added, until it is removed, lost, or no longer referenced."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -80,7 +80,7 @@ class Renewal:
         self._is_closed = False
 
     def add(self, lease: Renewable) -> None:
-        """Keep this alive."""
+        """Renew this from now on."""
         if self._is_closed:
             return
         self._kept[lease.holder] = _Kept(weakref.ref(lease), lease.title)
@@ -88,11 +88,11 @@ class Renewal:
             self._wake_at(lease.renew_at)
 
     def remove(self, lease: Renewable) -> None:
-        """Leave this alone from now on."""
+        """Stop renewing this."""
         self._kept.pop(lease.holder, None)
 
     def keeps(self, holder: str) -> bool:
-        """Whether this holder was added, and neither removed nor lost."""
+        """Whether this holder was added, and not removed or lost."""
         return holder in self._kept
 
     def renew_all(self) -> None:
@@ -103,7 +103,7 @@ class Renewal:
                 _renew(holder, lease)
 
     def close(self) -> list[Renewable]:
-        """End, and return what is still held."""
+        """Stop, and return what is still held."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -145,7 +145,7 @@ def _renew(holder: str, lease: Renewable) -> None:
 
 
 class _Kept(NamedTuple):
-    """What is kept alive, and what it is called when it is gone."""
+    """What is renewed, and its name for when it is gone."""
 
     reference: weakref.ref[Renewable]
     title: str

@@ -1,4 +1,4 @@
-"""Asking until there is an answer, for what goes on as long as its service does."""
+"""Retrying until the server answers, for work that lasts as long as its service."""
 
 import logging
 import random
@@ -16,15 +16,15 @@ T = TypeVar("T")
 
 
 async def retry_until_answered(log: logging.Logger, what: str, ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask, and ask again after a pause whenever the server could not be asked or did not answer.
+    """Make a request, and repeat it after a pause while the server cannot be asked or does not answer.
 
     Args:
-        log: Where the failures are told.
-        what: What is asked for, as log lines name it.
-        ask: What may be done again after a failure.
+        log: Where failures are logged.
+        what: What is requested, as log lines name it.
+        ask: Makes the request; may be repeated after a failure.
 
     Raises:
-        InconcertError: Whatever a repetition does not help against, such as NotConnected.
+        InconcertError: An error that a repetition cannot help, such as NotConnected.
     """
     failures = 0
     while True:

@@ -1,4 +1,4 @@
-"""What a primitive is given: the way to the server, for as long as the coordinator is open."""
+"""What a primitive uses to reach the server, while the coordinator is open."""
 
 import asyncio
 import itertools
@@ -32,16 +32,16 @@ class Session:
     """One opening of a coordinator, on one event loop.
 
     Attributes:
-        id: Tells this opening from all others, in any process.
+        id: Unique to this opening, in any process.
         server: Which server, without secrets, as log lines name it.
         pool: Where connections come from, for those that need one of their own.
         timeout: How long a call may take, reconnecting included, in seconds.
         channel: Where commands go.
-        inbox: Where messages for this process's waiters come in.
-        broadcasts: Where messages for everyone come in: connected with the first who listens.
-        renewal: What keeps its leases alive.
-        bells: Where its idle consumers sleep: connected with the first who may.
-        lines: Those in this process who wait for a permit.
+        inbox: Receives messages for this process's waiters.
+        broadcasts: Receives messages for everyone: connected with the first listener.
+        renewal: Renews its leases.
+        bells: Where its idle consumers sleep: connected with the first of them.
+        lines: The waiters of this process.
         key_ring: What jobs and items are signed with.
     """
 
@@ -87,7 +87,7 @@ class Session:
             self._watch.start()
 
     async def close(self) -> None:
-        """Give back what is held, send waiters away, and disconnect."""
+        """Release what is held, fail all waiters, and disconnect."""
         closed = NotConnected("the coordinator was closed while this call waited; open it again")
         self.inbox.closed(closed)
         self.broadcasts.closed(closed)
@@ -103,8 +103,8 @@ class Session:
     def new_address(self) -> str:
         """A name that no other waiter or holder has, in any process: `session.number`.
 
-        Those of a session sort by their text as they were drawn, for the server orders what is due in one instant by
-        its name: the number has its length before it, so that 9, 10 and 11 are 19, 210 and 211.
+        Those of a session sort by their text in the order in which they were made, because the server orders what is
+        due in one instant by its name: the number has its length before it, so that 9, 10 and 11 are 19, 210 and 211.
         """
         number = str(next(self._numbers))
         return f"{self.id}.{len(number):x}{number}"
