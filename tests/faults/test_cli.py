@@ -329,10 +329,10 @@ def ask(concert: Coordinator | None, *args: str, url: str | None = None) -> subp
     [
         ("tests.support.service", "give module:attr"),
         (":concert", "give module:attr"),
-        ("tests.support.nowhere:concert", "there is no module 'tests.support.nowhere'"),
-        ("nowhere.at.all:concert", "there is no module 'nowhere'"),
+        ("tests.support.nowhere:concert", "module 'tests.support.nowhere' was found neither here"),
+        ("nowhere.at.all:concert", "module 'nowhere' was found neither here"),
         ("tests.support.service:nothing", "module 'tests.support.service' has no 'nothing'"),
-        ("tests.support.service:wait", "'tests.support.service:wait' is 'Task' and not a Coordinator"),
+        ("tests.support.service:wait", "'tests.support.service:wait' is an object of type 'Task'"),
     ],
 )
 def test_bad_target_is_named(target: str, why: str) -> None:
@@ -348,7 +348,7 @@ def test_bad_target_ends_all_processes() -> None:
     """They are not started again and again."""
     ended = ask(None, "worker", "nowhere:concert", "--processes=2")
     assert ended.returncode == 2
-    assert "there is no module 'nowhere'" in ended.stderr
+    assert "module 'nowhere' was found neither here" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

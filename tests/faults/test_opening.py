@@ -28,14 +28,14 @@ def guarded() -> Iterator[RealServer]:
 @pytest.mark.parametrize(
     ("start", "end", "reason"),
     [
-        ("redis://", "/0", "it wants a password: write redis://user:password@"),
-        ("redis://", "/0?protocol=2", "it wants a password: write redis://user:password@"),
+        ("redis://", "/0", "it requires a password: write redis://user:password@"),
+        ("redis://", "/0?protocol=2", "it requires a password: write redis://user:password@"),
         ("redis://ann:wrong@", "/0", "check the user name and the password"),
         ("redis://:wrong@", "/0?protocol=2", "check the user name and the password"),
         ("redis://nobody:word@", "/0", "give the user this right with ACL SETUSER"),
         ("redis://:word@", "/99", "refused the connection: DB index is out of range"),
         ("rediss://:word@", "/0", "if it does not speak TLS on this port, write redis://"),
-        ("rediss://:word@", "/0?ssl_ca_certs=/no/ca.pem", "there is no /no/ca.pem"),
+        ("rediss://:word@", "/0?ssl_ca_certs=/no/ca.pem", "/no/ca.pem not found"),
     ],
 )
 async def test_refusal_is_not_taken_for_a_server_that_is_away(

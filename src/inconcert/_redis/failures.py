@@ -37,7 +37,7 @@ def _why(error: Exception, connection: Connection, timeout: float) -> str:
         case redis.exceptions.AuthenticationError() | redis.exceptions.ResponseError():
             return f"the server refused the connection: {text}{_remedy(error)}"
         case _ if missing := [path for path in _files(connection) if not Path(path).exists()]:
-            return f"the files for TLS cannot be read: there is no {', no '.join(missing)}"
+            return f"the files for TLS cannot be read: {', '.join(missing)} not found"
         case _:
             return f"the server could not be reached: {text}{_hint(error, is_tls=is_tls)}"
 
@@ -48,7 +48,7 @@ def _remedy(error: Exception) -> str:
     if not isinstance(error, redis.exceptions.AuthenticationError):
         return ""
     if str(error).startswith(_NO_PASSWORD):
-        return "; it wants a password: write redis://user:password@host:6379/0"
+        return "; it requires a password: write redis://user:password@host:6379/0"
     return "; check the user name and the password"
 
 

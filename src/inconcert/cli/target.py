@@ -35,7 +35,7 @@ def load(target: str) -> Coordinator:
             raise BadTarget(f"module {module!r} has no {path!r}; give the name of its Coordinator")
         found = getattr(found, name)
     if not isinstance(found, Coordinator):
-        raise BadTarget(f"{target!r} is {type(found).__name__!r} and not a Coordinator; give the name of one")
+        raise BadTarget(f"{target!r} is an object of type {type(found).__name__!r}; give the name of a Coordinator")
     return found
 
 
@@ -45,7 +45,7 @@ def _import(module: str) -> object:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # a module that it imports is missing
             raise _broken(module, error) from error
-        raise BadTarget(f"there is no module {error.name!r} here or among the installed ones") from error
+        raise BadTarget(f"module {error.name!r} was found neither here nor among the installed ones") from error
     except Exception as error:
         raise _broken(module, error) from error
 
