@@ -170,10 +170,10 @@ def test_instants_are_what_clocks_show(near: tuple[str, str], minute: str, hour:
     [
         (None, None, "UTC", "give either"),
         ("* * * * *", 5.0, "UTC", "give either"),
-        ("every day", None, "UTC", "'every day' is no cron expression: Wrong number of fields"),
-        ("61 * * * *", None, "UTC", "'61 \\* \\* \\* \\*' is no cron expression: Bad minute"),
+        ("every day", None, "UTC", "'every day' is not a cron expression: Wrong number of fields"),
+        ("61 * * * *", None, "UTC", "'61 \\* \\* \\* \\*' is not a cron expression: Bad minute"),
         ("0 0 31 2 *", None, "UTC", "Bad day-of-month"),
-        ("0 0 */30 2 5#5", None, "UTC", "never comes"),
+        ("0 0 */30 2 5#5", None, "UTC", "never matches any date"),
         ("0 9 * * *", None, "Mars/Olympus", "tz is 'Mars/Olympus'"),
         ("0 9 * * *", None, "../etc", "tz is '../etc'"),
         (None, 0.05, "UTC", "every is 0.05; give at least 0.1 s"),

@@ -1,1 +1,1 @@
-"""Work handed from one process to another: tasks, their jobs, and those who run them."""
+"""Work handed from one process to another: tasks, their jobs, and the workers that run them."""

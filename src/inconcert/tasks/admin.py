@@ -1,4 +1,4 @@
-"""What operators do with tasks: look at queues and dead letters, replay, purge, pause."""
+"""What operators do with tasks: inspect queues and dead letters, replay, purge, pause."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,18 +28,18 @@ _UNREADABLE = Envelope("?")
 
 @dataclass(frozen=True, slots=True)
 class DeadJob:
-    """A job that was set aside.
+    """A dead-lettered job.
 
     Attributes:
         id: Which job.
         name: Which task; `?` if its envelope cannot be read.
         args: Its positional arguments.
         kwargs: Its named arguments.
-        queue: Where it came from.
-        reason: Why it was set aside, in one line.
+        queue: The queue that it came from.
+        reason: Why it was dead-lettered, in one line.
         traceback: Where its last error was raised, as text; empty if none was.
-        attempts: How many attempts there were, those that ended with their worker included.
-        died_at: When it was set aside, in seconds since 1970 by the server's clock.
+        attempts: How many attempts there were, including those whose worker died.
+        died_at: When it was dead-lettered, in seconds since 1970 by the server's clock.
     """
 
     id: str
@@ -60,12 +60,12 @@ class QueueStats:
     Attributes:
         ready: Jobs that may run now. Some of them may have been cancelled.
         delayed: Jobs that are due later.
-        waiting: Jobs that wait for others, which they run after.
+        waiting: Jobs that run after others that have not ended.
         running: Jobs that workers have claimed from it.
-        oldest_age: For how many seconds the first in line has been there since it was enqueued; None if none is.
-        is_paused: Whether nothing is claimed from it.
-        finished: Jobs of it that have succeeded, or were cancelled while they ran, since ever. Its growth in a time is
-            the queue's throughput.
+        oldest_age: Seconds since the first ready job was enqueued; None if there is none.
+        is_paused: Whether claims from it are paused.
+        finished: Jobs from this queue that succeeded, or were cancelled while running, since it was created. Its growth
+            over a time is the queue's throughput.
     """
 
     ready: int
@@ -82,9 +82,9 @@ class TaskStats:
     """How much work there is.
 
     Attributes:
-        workers: Consumers that live.
-        dead: Jobs that were set aside.
-        queues: By their names.
+        workers: Consumers that are alive.
+        dead: Jobs that were dead-lettered.
+        queues: Queue name -> its work.
     """
 
     workers: int
@@ -105,7 +105,7 @@ class Tasks:
         """The job of this id, to ask for its status or result; no I/O, so it may not exist.
 
         Raises:
-            InvalidName: `job_id` is no id.
+            InvalidName: `job_id` is not a job id.
         """
         return Job(self._ref, self._keys, self._watches, check_job_id(job_id), is_new=False)
 
@@ -116,13 +116,13 @@ class Tasks:
             queues: Names of queues, at least one.
 
         Raises:
-            ValueError: No queue.
+            ValueError: No queue is given.
             InvalidName: A name is empty or longer than 512 bytes.
 
         Cost: 3 round trips, and 2 more for each 100 workers; O(claimed jobs).
         """
         if not queues:
-            raise ValueError("no queue is given; name those to look at")
+            raise ValueError("no queue is given; name at least one")
         keys = self._keys
         places = [keys.queue(name) for name in queues]
         parts = [key for place in places for key in (place.queue, place.delayed)]
@@ -132,7 +132,7 @@ class Tasks:
         return TaskStats(workers, dead, {name: _stats(row, running[name]) for name, row in found})
 
     async def pause(self, queue: str) -> None:
-        """Let nothing be claimed from a queue until `resume`. What runs goes on, and what is enqueued waits.
+        """Pause claims from a queue until `resume`. Running jobs go on, and enqueued ones wait.
 
         Raises:
             InvalidName: The name is empty or longer than 512 bytes.
@@ -142,7 +142,7 @@ class Tasks:
         await self._pause(queue, is_paused=1)
 
     async def resume(self, queue: str) -> None:
-        """Let workers claim from a queue again.
+        """Resume claims from a queue.
 
         Raises:
             InvalidName: The name is empty or longer than 512 bytes.
@@ -152,7 +152,7 @@ class Tasks:
         await self._pause(queue, is_paused=0)
 
     async def dead(self, *, limit: int = 100) -> list[DeadJob]:
-        """Jobs that were set aside, the latest first.
+        """Dead-lettered jobs, latest first.
 
         Args:
             limit: How many at most, 1 to 1,000.
@@ -174,21 +174,22 @@ class Tasks:
         kwargs: Mapping[str, JSON] | None = None,
         queue: str | None = None,
     ) -> None:
-        """Let a job that was set aside run again, as if it were new, under its old id.
+        """Enqueue a dead-lettered job again, as if it were new, under its old id.
 
-        It has its unique name again, unless another job has it by now; it runs in both cases.  It waits no more for the
-        jobs that it runs after.  Jobs that were set aside because of it stay there: replay them when it has succeeded.
+        It takes its unique name again, unless another job has it by now; it runs in both cases. It no longer waits for
+        the jobs that it runs after. Jobs that were dead-lettered because of it stay dead-lettered: replay them when it
+        has succeeded.
 
         Args:
             job_id: Which job.
-            args: Other positional arguments than it had.
-            kwargs: Other named arguments than it had.
-            queue: Another queue than it came from.
+            args: New positional arguments; None keeps its own.
+            kwargs: New keyword arguments; None keeps its own.
+            queue: Another queue; None for the one that it came from.
 
         Raises:
-            JobNotFound: It is not among the dead.
-            InvalidName: `job_id` is no id, or `queue` is empty or longer than 512 bytes.
-            InvalidPayload: An argument is not JSON; or some are to be changed, and its envelope cannot be read.
+            JobNotFound: It is not in the dead-letter list.
+            InvalidName: `job_id` is not a job id, or `queue` is empty or longer than 512 bytes.
+            InvalidPayload: An argument is not JSON; or arguments are given, and its envelope cannot be read.
             OutcomeUnknown: The server did not answer; it may be in its queue.
 
         Cost: 2 round trips.
@@ -212,11 +213,11 @@ class Tasks:
             raise JobNotFound(job_id, among_the_dead=True)
 
     async def purge(self, job_id: str) -> None:
-        """Drop a job that was set aside.
+        """Drop a dead-lettered job.
 
         Raises:
-            JobNotFound: It is not among the dead.
-            InvalidName: `job_id` is no id.
+            JobNotFound: It is not in the dead-letter list.
+            InvalidName: `job_id` is not a job id.
 
         Cost: 1 round trip.
         """
@@ -224,11 +225,11 @@ class Tasks:
             raise JobNotFound(job_id, among_the_dead=True)
 
     async def purge_all(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:
-        """Drop jobs that were set aside, the oldest first.
+        """Drop dead-lettered jobs, oldest first.
 
         Args:
-            older_than: Only those that were set aside longer ago than this, in seconds.
-            keep: How many stay whatever their age, the latest; 0 for none.
+            older_than: Only jobs that were dead-lettered longer ago than this, in seconds.
+            keep: How many of the latest stay whatever their age; 0 for none.
 
         Returns:
             How many were dropped.
@@ -243,7 +244,7 @@ class Tasks:
     # Below.
 
     async def _running(self) -> Counter[str]:
-        """Of each queue how many jobs workers hold: asked for some workers at a time."""
+        """How many jobs of each queue workers hold, read for some workers at a time."""
         keys, session = self._keys, self._ref.session
         running, seen = Counter[str](), set[bytes]()
         cursor = b""

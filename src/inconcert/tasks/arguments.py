@@ -1,7 +1,7 @@
-"""The arguments and the results of tasks on their way through JSON, converted by the annotations of their functions.
+"""Converts the arguments and results of tasks to JSON and back, by the annotations of their functions.
 
-What arrives equals what was given, or it is refused before anything is sent: each value is sent through its own
-decoder first, and what comes out is compared.
+What arrives equals what was given, or it is refused before anything is sent: each value is passed through its decoder
+first, and the result is compared.
 """
 
 import inspect
@@ -27,27 +27,27 @@ _REFUSALS = (
     ValueError,
     ArithmeticError,
     RecursionError,
-)  # also of a model's own methods
+)  # also by a model's own methods
 _POSITIONAL = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 _NAMED = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
 class Arguments:
-    """How the arguments of one task travel.
+    """The conversion of one task's arguments.
 
-    A parameter without annotation, or annotated `Any` or `object`, takes JSON values as they are.
+    A parameter without an annotation, or annotated `Any` or `object`, takes JSON values unchanged.
 
     Args:
         task: Name of the task, for errors.
-        function: Whose signature it is.
+        function: The task's function.
 
     Attributes:
-        returns: What its results are read as; None for JSON values as they are.
+        returns: The type that its results are read as; None for JSON values.
 
 
     Raises:
-        TypeError: An annotation cannot be resolved, two types in it look the same in JSON, or JSON has no way to the
-            type of a parameter without default.
+        TypeError: An annotation cannot be resolved, two types in it look the same in JSON, or a parameter without a
+            default has a type that JSON cannot represent.
     """
 
     def __init__(self, task: str, function: Callable[..., object]) -> None:
@@ -57,7 +57,8 @@ class Arguments:
         self.returns = _result_type(hints.get("return", Any))
         self._positional: list[_Converter] = []
         self._named: dict[str, _Converter] = {}
-        self._other_positional = self._other_named = _Converter("", Any)  # never used: bind() refuses what has no place
+        # Not used until they are replaced: bind() refuses arguments that do not fit.
+        self._other_positional = self._other_named = _Converter("", Any)
         for name, parameter in self._signature.parameters.items():
             converter = _Converter(f"argument {name!r} of task {task!r}", hints.get(name, Any))
             if parameter.default is inspect.Parameter.empty and parameter.kind in _POSITIONAL | _NAMED:
@@ -75,20 +76,20 @@ class Arguments:
         self._can_be_positional = all(each.kind in _POSITIONAL for each in needed)
 
     def to_json(self, args: Sequence[object], kwargs: Mapping[str, object]) -> tuple[list[JSON], dict[str, JSON]]:
-        """The arguments as JSON values; those of parameters that take any JSON are not checked yet.
+        """The arguments as JSON values; those that may be any JSON are not checked yet.
 
         Raises:
             TypeError: They do not fit the function.
-            InvalidPayload: One cannot be sent, or would arrive as something else.
+            InvalidPayload: An argument cannot be sent, or would arrive changed.
         """
         return self._each(_Converter.to_json, args, kwargs)
 
     def from_json(self, args: Sequence[JSON], kwargs: Mapping[str, JSON]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments as the function takes them.
+        """The arguments as the function expects them.
 
         Raises:
             TypeError: They do not fit the function.
-            InvalidPayload: One is not of the type that its parameter has.
+            InvalidPayload: An argument does not have the type of its parameter.
         """
         return self._each(_Converter.from_json, args, kwargs)
 
@@ -96,7 +97,7 @@ class Arguments:
         self, convert: Callable[["_Converter", Any], Any], args: Sequence[object], kwargs: Mapping[str, object]
     ) -> tuple[list[Any], dict[str, Any]]:
         is_plain = not kwargs and self._can_be_positional and self._fewest <= len(args) <= len(self._positional)
-        if is_plain:  # then it is known that it fits, and to bind it takes as long as all the rest
+        if is_plain:  # such arguments fit, and binding takes as long as all the rest
             return [convert(*pair) for pair in zip(self._positional, args, strict=False)], {}
         self._bind(args, kwargs)
         return (
@@ -112,20 +113,20 @@ class Arguments:
 
 
 def encode_result(what: str, value: object) -> bytes:
-    """What a function returned, as JSON: dataclasses, dates and the like as msgspec writes them.
+    """A function's result as JSON: dataclasses, dates and the like as msgspec encodes them.
 
     Raises:
         InvalidPayload: JSON cannot hold it, or it is larger than 1 MiB.
     """
-    if value is None:  # as most functions return
+    if value is None:  # what most functions return
         return b"null"
     try:
         plain: JSON = msgspec.to_builtins(value, str_keys=True, enc_hook=_dump)
         written = len(msgspec.json.encode(value, enc_hook=_dump))
-    except Exception as error:  # a model's own way to JSON may raise anything
+    except Exception as error:  # a model's own encoder may raise anything
         raise InvalidPayload(f"{what} cannot be stored as JSON: {error}") from error
     text = encode(what, plain)
-    if len(text) < written:  # the encoder writes each entry of a dictionary, also when two keys are the same as text
+    if len(text) < written:  # the encoder writes each entry of a dictionary, even if two keys are the same as text
         raise InvalidPayload(f"{what} cannot be stored as JSON: two keys of a dictionary are the same as text")
     return text
 
@@ -134,18 +135,18 @@ def decode_result(what: str, text: bytes, result_type: type[T]) -> T:
     """A result as a value of this type.
 
     Raises:
-        TypeError: There is no way from JSON to this type.
-        InvalidPayload: It is something else.
+        TypeError: JSON cannot represent this type.
+        InvalidPayload: The result is not of this type.
     """
     converter = _Converter(what, result_type)
     return cast("T", converter.from_json(msgspec.json.decode(text)))
 
 
 class _Converter:
-    """One value's way to JSON and back.
+    """The conversion of one value to JSON and back.
 
     Raises:
-        TypeError: There is none for this type.
+        TypeError: JSON cannot represent this type.
     """
 
     __slots__ = ("_decoder", "_type", "_what")
@@ -158,19 +159,20 @@ class _Converter:
             try:
                 self._decoder = msgspec.json.Decoder(value_type, dec_hook=_load)
             except (TypeError, ValueError) as error:
-                raise TypeError(f"{what} has no way through JSON: {error}") from error
+                raise TypeError(f"{what} cannot be converted to JSON and back: {error}") from error
 
     def check(self) -> None:
-        """Raise TypeError if no value of the type can be sent."""
+        """Raise TypeError unless values of the type can be sent."""
         info = None if self._decoder is None else msgspec.inspect.type_info(self._type)
         if isinstance(info, msgspec.inspect.CustomType) and not hasattr(info.cls, "model_validate_json"):
             raise TypeError(
-                f"{self._what} has no way through JSON: it is of type {info.cls.__name__}; send what it can be made of"
+                f"{self._what} cannot be converted to JSON and back: its type is {info.cls.__name__}; "
+                "send values that it can be built from"
             )
 
     def to_json(self, value: object) -> JSON:
         if self._decoder is None:
-            return cast("JSON", value)  # as it is: the encoder would turn bytes, dates and dataclasses into JSON
+            return cast("JSON", value)  # unchanged: the encoder would turn bytes, dates and dataclasses into JSON
         try:
             text = msgspec.json.encode(value, enc_hook=_dump)
         except _REFUSALS as error:
@@ -183,7 +185,7 @@ class _Converter:
         if not nothing_is_lost:
             raise InvalidPayload(
                 f"{self._what} would arrive as {reprlib.repr(arrives)}, but is {reprlib.repr(value)}; "
-                "give what is annotated, or annotate what is given"
+                "pass the annotated type, or change the annotation"
             )
         return cast("JSON", msgspec.json.decode(text))
 
@@ -197,18 +199,18 @@ class _Converter:
 
 
 def _result_type(hint: Any) -> Any:  # noqa: ANN401 - whatever was annotated
-    """The type, if results can be read as it, and otherwise None."""
+    """The type, if results can be read as it; otherwise None."""
     try:
         converter = _Converter("the result", hint)
         converter.check()
-    except Exception:  # noqa: BLE001 - resolving the fields of a class may raise anything; then it is as without a type
+    except Exception:  # noqa: BLE001 - resolving the fields of a class may raise anything; it then counts as no type
         return None
     return None if hint is Any or hint is object else hint
 
 
 def _annotations(task: str, function: Callable[..., object]) -> dict[str, Any]:
     if not hasattr(function, "__annotations__"):
-        return {}  # a partial, or an object that can be called
+        return {}  # a partial, or a callable object
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError as error:
@@ -218,11 +220,11 @@ def _annotations(task: str, function: Callable[..., object]) -> dict[str, Any]:
         ) from error
 
 
-# A pydantic model is known by its methods, so that pydantic need not be there.
+# A pydantic model is recognised by its methods, so that pydantic need not be installed.
 
 
 def _dump(value: object) -> object:
-    """What the encoder does not know, as something that it knows."""
+    """Convert a value that the encoder does not know to one that it knows."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise TypeError(f"JSON has no {type(value).__name__}")
@@ -230,7 +232,7 @@ def _dump(value: object) -> object:
 
 
 def _load(value_type: type, value: object) -> object:
-    """What the decoder does not know, of what it knows."""
+    """Build a value that the decoder does not know from one that it knows."""
     validate = getattr(value_type, "model_validate_json", None)
     if validate is None:
         raise TypeError(f"JSON has no {value_type}")
@@ -242,8 +244,8 @@ def _load(value_type: type, value: object) -> object:
 def _is_same(given: object, arrives: object) -> bool:
     """Whether nothing was lost.
 
-    Not `==` alone: in the hour that a time zone has twice, no datetime equals that of another zone, and objects of a
-    class without `__eq__` never do.
+    Not `==` alone: in the hour that a time zone repeats, a datetime does not equal one of another zone, and objects of
+    a class without `__eq__` are never equal.
     """
     if given == arrives:
         return True

@@ -1,4 +1,4 @@
-"""A job that this process has claimed, and is to run."""
+"""A job that this process has claimed and runs."""
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class _Entered:
-    """A job that was entered somewhere, until it is left.
+    """A job that was entered, until it is left.
 
     Attributes:
-        job: Which job; None once it was left, which another context may have done.
-        outer: What ran where it was entered.
+        job: The job; None once it was left, possibly in another context.
+        outer: The job that ran where it was entered.
     """
 
     __slots__ = ("job", "outer")
@@ -36,7 +36,7 @@ _last_entered: ContextVar[_Entered | None] = ContextVar("inconcert_last_entered"
 
 
 def _innermost() -> _Entered | None:
-    """The last that was entered here, and not left."""
+    """The last that was entered here and not left."""
     entered = _last_entered.get()
     while entered is not None and entered.job is None:
         entered = entered.outer
@@ -44,7 +44,7 @@ def _innermost() -> _Entered | None:
 
 
 def current_job() -> "ClaimedJob":
-    """The job that is running here: in the body of a task, also of a plain function in its thread.
+    """The current job, in the body of a task; also for a plain function in its thread.
 
     Raises:
         RuntimeError: No job runs here.
@@ -56,18 +56,18 @@ def current_job() -> "ClaimedJob":
 
 
 class ClaimedJob(Claimed[JobState]):
-    """A job that this process has claimed and is to run.
+    """A job that this process has claimed and runs.
 
     As a context manager it ends the job, in whatever task and context it is left: leaving the body acknowledges it.  An
-    exception in the body is logged, counted as a failed attempt, and *not* passed on, so that a consumer's loop goes on
-    with the next job; the job is tried again after 1 s, 2 s, 4 s ..., and after its last attempt set aside with the
-    reason.  A cancelled body gives the job back at once, and that does not count as an attempt.  What is not an
-    `Exception` is counted likewise unless it came from outside, and passed on; `KeyboardInterrupt` and `SystemExit`
-    count as a death of the worker.
+    exception in the body is logged, counted as a failed attempt, and *not* propagated, so that a consumer's loop
+    continues with the next job; the job is retried after 1 s, 2 s, 4 s ..., and dead-lettered with the reason after its
+    last attempt. A cancelled body requeues the job at once, and that does not count as an attempt. A `BaseException`
+    that is not an `Exception` is counted likewise unless it came from outside, and propagated; `KeyboardInterrupt` and
+    `SystemExit` count as a crash of the worker.
 
-    If this worker is taken for dead, because it did not reach the server for the length of a heartbeat's lease, the
-    body is cancelled, for the job may run elsewhere then.  It is cancelled, too, if somebody cancels the job: then the
-    job has ended, and is not tried again.
+    If this worker is presumed dead, because it did not reach the server for the length of a heartbeat's lease, the body
+    is cancelled, because the job may run elsewhere then. It is also cancelled if the job is cancelled: then the job has
+    ended, and is not retried.
     """
 
     __slots__ = ("_entered",)
@@ -91,16 +91,16 @@ class ClaimedJob(Claimed[JobState]):
         entered, self._entered = self._entered, None
         if entered is not None:
             entered.job = None
-            if _last_entered.get() is entered:  # else it was entered in another context, or is not the innermost
+            if _last_entered.get() is entered:  # otherwise it was entered in another context, or is not the innermost
                 _last_entered.set(entered.outer)
         return await self._state.exit(error)
 
     async def ack(self) -> None:
-        """Say that the job is done. Once this has started, cancelling it changes nothing.
+        """Acknowledge the job. Once started, cancelling this call does not stop it.
 
         Raises:
             InvalidPayload: JSON cannot hold `result`, or it is larger than 1 MiB; the job has not ended.
-            NotClaimed: It has ended before, or this worker was presumed dead.
+            NotClaimed: It has already ended, or this worker was presumed dead.
             OutcomeUnknown: The server did not answer; the job may run again.
 
         Cost: 1 round trip, shared by all jobs that end in the same turn of the event loop.
@@ -108,11 +108,11 @@ class ClaimedJob(Claimed[JobState]):
         await self._state.ack()
 
     async def nack(self, *, delay: Seconds = 0.0) -> None:
-        """Count a failed attempt: the job is tried again after `delay` seconds, or set aside after its last attempt.
+        """Count a failed attempt: retry the job after `delay` seconds, or dead-letter it after its last attempt.
 
         Raises:
-            ValueError: `delay` is negative, or no number.
-            NotClaimed: It has ended before, or this worker was presumed dead.
+            ValueError: `delay` is negative, or not a number.
+            NotClaimed: It has already ended, or this worker was presumed dead.
             OutcomeUnknown: The server did not answer; the job may run again.
 
         Cost: 1 round trip.
@@ -120,7 +120,7 @@ class ClaimedJob(Claimed[JobState]):
         await self._state.nack(durations.delay(delay))
 
     async def progress(self, fraction: float, text: str = "") -> None:
-        """Say how far the job is, for whoever asks `Job.progress`.
+        """Report the job's progress, which `Job.progress` returns.
 
         Args:
             fraction: From 0 to 1.
@@ -144,17 +144,18 @@ class ClaimedJob(Claimed[JobState]):
     async def parent_results(self, as_type: type[T] | None = None) -> list[JSON] | list[T]:
         """The results of the jobs that it runs after, in the order of `after`.
 
-        They are kept until this job has ended, whatever their own `result_ttl`.
+        They are kept until this job has ended, whatever their `result_ttl`.
 
         Args:
-            as_type: What to read each as, such as the dataclass that their function returned; None for the JSON value.
+            as_type: The type to read each as, such as the dataclass that their function returned; None for the JSON
+                value.
 
         Raises:
-            JobFailed: One was set aside, and this job was replayed without it.
-            JobCancelled: One was cancelled, likewise.
-            JobNotFound: One is not known, likewise; or this job has ended.
+            JobFailed: One was dead-lettered, and this job was replayed without it.
+            JobCancelled: One was cancelled; likewise.
+            JobNotFound: One is unknown; likewise. Or this job has ended.
             InvalidPayload: A result is not of this type.
-            TypeError: JSON has no way to this type.
+            TypeError: JSON cannot represent this type.
 
         Cost: 1 round trip; 0 if there are none.
         """
@@ -166,17 +167,17 @@ class ClaimedJob(Claimed[JobState]):
 
     @property
     def name(self) -> str:
-        """Which task."""
+        """The name of the task."""
         return self._state.envelope.name
 
     @property
     def args(self) -> Sequence[JSON]:
-        """Positional arguments, as they came out of JSON."""
+        """Positional arguments, as decoded from JSON."""
         return self._state.envelope.args
 
     @property
     def kwargs(self) -> Mapping[str, JSON]:
-        """Named arguments."""
+        """Keyword arguments."""
         return self._state.envelope.kwargs
 
     @property
@@ -196,17 +197,17 @@ class ClaimedJob(Claimed[JobState]):
 
     @property
     def time_limit(self) -> float | None:
-        """After how many seconds `run_worker` stops this attempt; None for never."""
+        """Seconds after which `run_worker` stops this attempt; None for never."""
         return self._state.envelope.time_limit
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody has cancelled it."""
+        """Whether it was cancelled."""
         return self._state.is_cancelled
 
     @property
     def result(self) -> object:
-        """Set it in the body to what `Job.result` is to return: a JSON value, or what msgspec makes one of."""
+        """Set this in the body to what `Job.result` is to return: JSON, or a value that msgspec can encode as JSON."""
         return self._state.result
 
     @result.setter
@@ -215,7 +216,7 @@ class ClaimedJob(Claimed[JobState]):
 
 
 def state_of(job: ClaimedJob) -> JobState:
-    """What the worker has of a job, and users do not see."""
+    """The engine's state of a job, for the worker."""
     return job._state  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 

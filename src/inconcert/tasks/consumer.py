@@ -1,4 +1,4 @@
-"""One who claims jobs from several queues, the most urgent first, and sleeps while there are none."""
+"""A consumer: claims jobs from several queues, the most urgent first, and sleeps while there are none."""
 
 import logging
 from collections import deque
@@ -34,9 +34,9 @@ class Consumer:
     """An `async for` over jobs from prioritised queues, each delivered at least once.
 
     Several tasks may share a consumer: each job goes to one of them.  Claimed jobs stay in Redis until they are
-    acknowledged; if this process dies they go back to the front of their queues when the heartbeat's lease of 10 s has
-    lapsed.  While it is open, a consumer also moves delayed jobs of its queues when they are due, and recovers the jobs
-    of other workers that died.
+    acknowledged; if this process dies they are requeued at the front when the heartbeat's lease of 10 s has lapsed.
+    While it is open, a consumer also moves delayed jobs of its queues when they are due, and recovers the jobs of other
+    workers that died.
 
     Made by `Coordinator.consume`:
 
@@ -52,15 +52,15 @@ class Consumer:
         prefetch: How many jobs to claim at once, 1 to 500; no more once they have 1 MiB. More than 1 saves round trips,
             but what is claimed ahead waits for this consumer even if another is idle.
         weights: Queue -> a whole number, 1 to 1,000. While several queues have work, each gets jobs in proportion to
-            its weight, so that none starves. None: a queue is looked at when those before it are empty.
-        delivery: `at_least_once`, or `at_most_once`: a job counts as done when it is handed out, and never comes back,
-            whatever becomes of it.
+            its weight, so that none starves. None: a queue is used when those before it are empty.
+        delivery: `at_least_once`, or `at_most_once`: a job counts as done when it is handed out, and is never
+            redelivered, whatever its outcome.
 
     Attributes:
         queues: As they were given.
 
     Raises:
-        ValueError: No queue, the same twice, or an argument out of its range.
+        ValueError: No queue is given, one is given twice, or an argument is out of its range.
         InvalidName: The name of a queue is empty or longer than 512 bytes.
     """
 
@@ -125,7 +125,7 @@ class Consumer:
     async def claim(self, count: int) -> list[ClaimedJob]:
         """Wait until there are jobs, and claim at most `count` of them, the most urgent first.
 
-        A server that cannot be reached is waited for.
+        Waits while the server cannot be reached.
 
         Raises:
             NotConnected: The consumer is not open, or it or the coordinator was closed meanwhile.
@@ -136,21 +136,21 @@ class Consumer:
         return await self._open_now().claim(count)
 
     async def try_claim(self, count: int) -> list[ClaimedJob]:
-        """Claim at most `count` jobs of those that may run now; none if there are none.
+        """Claim at most `count` jobs of those that may run now, if any.
 
-        A server that cannot be reached is waited for.
+        Waits while the server cannot be reached.
 
         Raises:
             NotConnected: As for `claim`.
 
-        Cost: 1 round trip, 3 if there are none; 3 and 1 for each queue more if some are due and nobody has moved them.
+        Cost: 1 round trip if jobs are ready, otherwise 3, plus 1 per queue that has overdue delayed jobs.
         """
         return await self._open_now().claim(count, wait=False)
 
     def stop(self) -> None:
-        """Claim no more: `async for` ends, and so does a `claim` that waits, with no jobs.
+        """Stop claiming: `async for` ends, and a waiting `claim` returns no jobs.
 
-        Jobs that are claimed may still end.  What was claimed ahead goes back when the consumer is closed.
+        Claimed jobs may still end. What was claimed ahead is requeued when the consumer is closed.
         """
         self._open_now().stop()
 
@@ -161,7 +161,7 @@ class Consumer:
 
 
 class _Opened(ClaimConsumer[JobState]):
-    """What an open consumer has: beside what all who claim have, a relay, a thread, and jobs claimed ahead."""
+    """The state of an open consumer: besides that of any claiming, a relay, a watchdog, and jobs claimed ahead."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class _Opened(ClaimConsumer[JobState]):
         self._relay = Relay(session, keys)
         self._is_stopped = False
         self._ahead: deque[JobState] = deque()
-        self._turn = anyio.Lock(fast_acquire=True)  # of those who share the consumer: claims go one after the other
+        self._turn = anyio.Lock(fast_acquire=True)  # of the tasks that share the consumer: one claims after the other
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -195,7 +195,7 @@ class _Opened(ClaimConsumer[JobState]):
             while not self._is_stopped:
                 while self._ahead:
                     [job] = await self._hand_out(1)
-                    if not job.is_over:  # else it was lost while it waited here
+                    if not job.is_over:  # otherwise it was lost while it waited here
                         return job
                 self._ahead.extend(await self._claim(prefetch))
         return None
@@ -211,7 +211,7 @@ class _Opened(ClaimConsumer[JobState]):
     async def _hand_out(self, count: int) -> list[ClaimedJob]:
         jobs = list(islice(self._ahead, count))
         if self._delivery == "at_most_once":
-            # Whoever is cancelled in this leaves them ahead, for the next to be handed out.
+            # A caller that is cancelled here leaves them ahead, and the next caller gets them.
             await run_shielded(settle(jobs))
         for job in jobs:
             self._ahead.popleft()
@@ -224,7 +224,7 @@ class _Opened(ClaimConsumer[JobState]):
             try:
                 jobs, due_in = await self.try_claim(count)
                 if not jobs and not wait:
-                    await pass_on(self._session, self._keys)  # it may be what lets a job run
+                    await pass_on(self._session, self._keys)  # that may make a job ready
                     jobs, due_in = await self.try_claim(count)
                 if jobs or (not wait and due_in != 0):
                     return jobs

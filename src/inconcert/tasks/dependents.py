@@ -1,4 +1,4 @@
-"""Passing it on that a job has ended: to those that were to run after it."""
+"""Notifying the dependents of jobs that have ended."""
 
 import logging
 
@@ -14,16 +14,16 @@ _log = logging.getLogger("inconcert.tasks")
 
 
 async def pass_on(session: Session, keys: JobKeys) -> None:
-    """Tell all who wait for jobs that have ended, in portions.
+    """Notify the dependents of all jobs that have ended, in portions.
 
-    Any number may do so at once.  A script can only use keys that it is given, so it answers of which queues it needs
-    them, and is called again.  A queue of which a key holds something that is not ours holds up its own jobs only.
+    Any number may do so at once. A script can only use keys that it is given, so it returns the queues whose keys it
+    needs, and is called again. A queue with a foreign key delays its own jobs only.
 
     Raises:
         Unavailable: Something is left; the next heartbeat of any worker finds it.
         OutcomeUnknown: As for Unavailable.
 
-    Cost: 1 round trip if there is nothing to tell, else 1 and 1 more for each 100 who are told.
+    Cost: 1 round trip, and 1 more for each 100 that are notified.
     """
     names: list[str] = []
     left, stuck, found = 1, 0, list[bytes]()
@@ -35,11 +35,11 @@ async def pass_on(session: Session, keys: JobKeys) -> None:
         stuck += more_stuck
         names += [name.decode() for name in found]
     if stuck:
-        _log.warning("%d jobs cannot run yet, for a key of their queue holds something else; delete it", left)
+        _log.warning("%d jobs cannot run yet, because a key of their queue holds a foreign value; delete it", left)
 
 
 class Relay:
-    """The background task that passes on what a worker has ended, or what one that died had not passed on.
+    """The background task that notifies the dependents of jobs that a worker ended, also for workers that died.
 
     Args:
         session: The open session.
@@ -52,15 +52,15 @@ class Relay:
         self._found = anyio.Event()
 
     def found(self) -> None:
-        """There are news."""
+        """Wake up: jobs with dependents have ended."""
         self._found.set()
 
     async def run(self) -> None:
-        """Pass on until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._found.wait()
             self._found = anyio.Event()
             try:
                 await pass_on(self._session, self._keys)
             except InconcertError as error:  # the next heartbeat finds it again
-                _log.warning("jobs that wait for others cannot be told yet: %s", error)
+                _log.warning("jobs that wait for others cannot be notified yet: %s", error)

@@ -1,7 +1,7 @@
-"""How jobs get into their queues.
+"""Enqueueing jobs.
 
-All that are enqueued in one turn of the event loop go together, by one script for each queue, and one for each job that
-runs after others.
+All that are enqueued in one turn of the event loop are sent together: one script for each queue, and one for each job
+that runs after others.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 _MOST = 500  # jobs in one script
 _MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
-_MOST_AT_ONCE = 10 * _MOST  # jobs of one call that are under way, and the rest waits for them
+_MOST_AT_ONCE = 10 * _MOST  # jobs of one call that are under way; the rest waits for them
 _MOST_BYTES_AT_ONCE = 8 * _MOST_BYTES
 
 
@@ -40,7 +40,7 @@ class Draft(Generic[R_co]):
 
     Raises:
         InvalidName: The name of the task is empty or longer than 512 bytes.
-        InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
+        InvalidPayload: An argument is not JSON, or all together exceed 1 MiB.
     """
 
     __slots__ = ("name", "options", "returns", "text")
@@ -80,12 +80,12 @@ class Draft(Generic[R_co]):
 
 
 class EnqueueBatcher:
-    """The way of new jobs to the server.
+    """Sends new jobs to the server, in batches.
 
     Args:
-        ref: The way to the open session.
+        ref: Refers to the open session.
         keys: The keys of all tasks.
-        watches: What is waited for in this process.
+        watches: The waits for jobs in this process.
     """
 
     def __init__(self, ref: SessionRef, keys: JobKeys, watches: Watches) -> None:
@@ -126,7 +126,7 @@ class EnqueueBatcher:
             ]
         finally:
             for entry in entries:
-                entry.other.cancel()  # after a cancellation: those that are not sent yet stay here, all of them
+                entry.other.cancel()  # after a cancellation: those that are not sent stay here, all of them
 
     def _send(self, session: Session, queue: str) -> None:
         batch: list[_Entry] = []
@@ -154,7 +154,7 @@ class EnqueueBatcher:
 
 
 def _portions(drafts: Sequence[Draft[R]]) -> Iterator[Sequence[Draft[R]]]:
-    """As they are, in parts that may be under way at once."""
+    """In their order, in parts that may be under way at once."""
     first = size = 0
     for last, draft in enumerate(drafts):
         if last > first and (last - first == _MOST_AT_ONCE or size + len(draft.text) > _MOST_BYTES_AT_ONCE):
@@ -166,7 +166,7 @@ def _portions(drafts: Sequence[Draft[R]]) -> Iterator[Sequence[Draft[R]]]:
 
 
 class _Entry(NamedTuple):
-    """One job on its way."""
+    """One job to be enqueued."""
 
     id: str
     draft: Draft[Any]
@@ -180,7 +180,7 @@ class _Entry(NamedTuple):
 
 
 class _Adding(Call):
-    """Jobs for one queue, under way."""
+    """The call that enqueues jobs to one queue."""
 
     __slots__ = ("_batch",)
 
@@ -207,7 +207,7 @@ class _Adding(Call):
 
 
 class _Enqueue(_Adding):
-    """The jobs of one turn that may run by themselves."""
+    """Enqueues jobs that do not run after others."""
 
     __slots__ = ()
 
@@ -227,7 +227,7 @@ class _Enqueue(_Adding):
 
 
 class _Follow(_Adding):
-    """A job that runs after others."""
+    """Enqueues a job that runs after others."""
 
     __slots__ = ()
 

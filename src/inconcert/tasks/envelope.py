@@ -11,7 +11,7 @@ from inconcert.tasks.options import MAX_ATTEMPTS, RESULT_TTL
 
 __all__ = ["JOB", "Envelope", "open_envelope", "seal"]
 
-JOB = "job"  # as what an envelope is signed
+JOB = "job"  # the kind as which an envelope is signed
 
 _VERSION = 1
 
@@ -22,20 +22,20 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         name: Which task.
         args: Its positional arguments.
-        kwargs: Its named arguments.
-        max_attempts: How many attempts may fail before the job is set aside.
+        kwargs: Its keyword arguments.
+        max_attempts: How many attempts may fail before the job is dead-lettered.
         result_ttl: How long its result is kept, in seconds.
-        expires: After how many seconds it is not started any more; None for never.
-        time_limit: After how many seconds an attempt is stopped; None for never.
+        expires: Seconds after which it is no longer started; None for never.
+        time_limit: Seconds after which an attempt is stopped; None for never.
         scheduled_at: The instant of the schedule that enqueued it, in seconds since 1970; None for no schedule.
-        unique: The name that no two live jobs may have, if it has one until it is done or started.
-        unique_until_started: Whether it lets others have that name when it starts.
+        unique: The name that no two live jobs may have, until it is done or started; None for no name.
+        unique_until_started: Whether it gives up that name when it starts.
         after: The ids of the jobs that it runs after.
-        version: Of this format, so that old and new releases can share a server.
+        version: The version of this format, so that old and new releases can share a server.
     """
 
     name: str
-    args: Sequence[Any] = ()  # JSON; msgspec cannot check a type that refers to itself, and need not
+    args: Sequence[Any] = ()  # JSON; msgspec cannot check a recursive type, and need not
     kwargs: Mapping[str, Any] = {}
     max_attempts: int = MAX_ATTEMPTS
     result_ttl: float = RESULT_TTL
@@ -52,7 +52,7 @@ _decode = msgspec.json.Decoder(Envelope).decode
 
 
 def seal(envelope: Envelope) -> bytes:
-    """The envelope as it is stored.
+    """The stored form of an envelope.
 
     Raises:
         InvalidPayload: An argument is not JSON, or all together are too large.
@@ -60,15 +60,15 @@ def seal(envelope: Envelope) -> bytes:
     what = f"job of task {envelope.name!r}"
     if not isinstance(envelope.args, list | tuple) or not isinstance(envelope.kwargs, dict):
         raise InvalidPayload(f"{what}: give args as a list or tuple, and kwargs as a dict")
-    # What users give is checked: msgspec would turn bytes, sets, dates and dataclasses into something that JSON has.
+    # Users' values are checked: msgspec would convert bytes, sets, dates and dataclasses to JSON.
     return encode(what, [envelope.args, envelope.kwargs], inside=envelope)
 
 
 def open_envelope(text: bytes) -> Envelope:
-    """Read what was stored.
+    """Read a stored envelope.
 
     Raises:
-        InvalidPayload: It is no envelope, or one of a later release.
+        InvalidPayload: It is not an envelope, or is of a later release.
     """
     try:
         envelope = _decode(text)

@@ -1,4 +1,4 @@
-"""A job that was enqueued, as whoever enqueued it, or looks at it, sees it."""
+"""A handle of an enqueued job: its status, result and cancellation."""
 
 import logging
 from dataclasses import dataclass
@@ -29,17 +29,17 @@ T = TypeVar("T")
 
 
 class JobStatus(StrEnum):
-    """How a job is.
+    """The state of a job.
 
     Attributes:
         QUEUED: It may run now, and waits for a worker.
-        WAITING: It waits until others have succeeded, which it runs after.
+        WAITING: It waits until the jobs that it runs after have succeeded.
         DELAYED: It waits until it is due, at first or before another attempt.
         RUNNING: A worker has claimed it.
-        SUCCEEDED: It is done, and its result is kept still.
-        FAILED: It was set aside, after its last attempt or because it cannot run.
-        CANCELLED: It was cancelled, and that is remembered still.
-        UNKNOWN: There is no such job, or it has ended and nothing of it is kept any more.
+        SUCCEEDED: It is done, and its result is still kept.
+        FAILED: It was dead-lettered, after its last attempt or because it cannot run.
+        CANCELLED: It was cancelled, which is still recorded.
+        UNKNOWN: There is no such job, or it has ended and its result is no longer kept.
     """
 
     QUEUED = "queued"
@@ -53,12 +53,12 @@ class JobStatus(StrEnum):
 
 
 _ENDED = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.UNKNOWN})
-_OUT_OF_QUEUE = frozenset({JobStatus.DELAYED, JobStatus.WAITING})  # of which the name of the queue is told
+_OUT_OF_QUEUE = frozenset({JobStatus.DELAYED, JobStatus.WAITING})  # whose reply has the name of the queue
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a running job says that it is.
+    """The progress that a running job has reported.
 
     Attributes:
         fraction: From 0 to 1.
@@ -70,13 +70,13 @@ class Progress:
 
 
 class Job(Generic[R_co]):
-    """A job that was enqueued, whose function returns an `R`.
+    """An enqueued job, whose function returns an `R`.
 
     A job that was enqueued or looked up by name or id is a `Job[JSON]`.
 
     Attributes:
         id: Which job; unique, and so a good idempotency key for what the job does.
-        created: False if a live job had the unique name already: then this is that job.
+        created: False if a live job already had the unique name: then this is that job.
     """
 
     __slots__ = ("_keys", "_ref", "_returns", "_watches", "created", "id")
@@ -102,7 +102,7 @@ class Job(Generic[R_co]):
         return f"<Job {self.id}>"
 
     async def status(self) -> JobStatus:
-        """How it is now.
+        """Its state now.
 
         Raises:
             Unavailable: The server could not be asked.
@@ -113,7 +113,7 @@ class Job(Generic[R_co]):
         return status
 
     async def progress(self) -> Progress | None:
-        """How far it says that it is; None if it does not run, or has not said.
+        """Its reported progress; None if it is not running, or has not reported any.
 
         Cost: 1 round trip.
         """
@@ -132,43 +132,43 @@ class Job(Generic[R_co]):
         """Wait until it has ended, and return what its function returned.
 
         Args:
-            as_type: What to read it as; None for what the function is annotated to return. It is the JSON value if
-                there is no annotation, if JSON has no way to its type, and for a job by name or id.
-            timeout: Longest wait in seconds; None waits forever, 0 to look once.
+            as_type: The type to read it as; None for the function's annotated return type. It is the JSON value if
+                there is no annotation, if JSON cannot represent its type, and for a job by name or id.
+            timeout: Longest wait in seconds; None waits forever, 0 checks once.
 
         Raises:
             TimeoutError: It has not ended in time; it goes on.
-            JobFailed: It was set aside; carries the reason and the traceback.
+            JobFailed: It was dead-lettered; has the reason and the traceback.
             JobCancelled: It was cancelled.
-            JobNotFound: There is no such job, or its result is not kept any more.
+            JobNotFound: There is no such job, or its result is no longer kept.
             InvalidPayload: The result is not of this type.
-            TypeError: JSON has no way to this type.
+            TypeError: JSON cannot represent this type.
             NotConnected: The coordinator is not open, or was closed meanwhile.
 
-        Cost: 1 round trip if it has ended. Else 1 to say that one waits, 0 while waiting, 1 when it has ended.
+        Cost: 1 round trip if it has ended. Otherwise 1 to register the wait, 0 while waiting, 1 when it has ended.
         """
         status, about = await self._ended(durations.timeout(timeout))
         return read_outcome(self.id, status, about, self._returns if as_type is None else as_type)
 
     async def cancel(self, *, timeout: Seconds | None = None) -> bool:
-        """Let it not run, or stop it, and wait until that is sure.
+        """Cancel the job, and wait until it is certain that it will not run, or has stopped.
 
-        A job that is queued, delayed or waiting does not run any more.  The body of a running one is cancelled, and it
-        is not tried again; a plain function in a thread cannot be stopped, and runs to its end.  Jobs that were to run
-        after it are set aside.
+        A job that is queued, delayed or waiting will not run. The body of a running one is cancelled, and it is not
+        retried; a plain function in a thread cannot be stopped, and runs to its end. Jobs that run after it are
+        dead-lettered.
 
         Args:
             timeout: Longest wait for a running job to stop, in seconds; None waits forever, 0 does not wait.
 
         Returns:
-            True once it can no longer run or has stopped, whatever became of it; False if it still runs.
+            True once it can no longer run or has stopped, whatever its outcome; False if it still runs.
 
         Raises:
             NotConnected: The coordinator is not open, or was closed meanwhile.
             OutcomeUnknown: The server did not answer; it may have been cancelled.
 
-        Cost: 2 round trips. If it runs, 2 more to wait for its end, 0 while waiting, 1 when it has ended. If others are
-            to run after it, 1 and 1 more for each 100 of them.
+        Cost: 2 round trips. If it runs, 2 more to wait for its end, 0 while waiting, 1 when it has ended. If others run
+            after it, 1 and 1 more for each 100 of them.
         """
         seconds = durations.timeout(timeout)
         if await self._cancel(*await self._inspect()):
@@ -181,16 +181,16 @@ class Job(Generic[R_co]):
         return False
 
     async def reschedule(self, *, delay: Seconds) -> bool:
-        """Let a job that is delayed, or waits for its next attempt or for others, be due at another time.
+        """Change when a job is due that is delayed, or waits for its next attempt or for others.
 
         The server's clock decides.  `expires` still counts from when the job was enqueued.
 
         Args:
-            delay: In how many seconds it is due, from now, or for a job that waits for others from when they have
-                succeeded; 0 for at once.
+            delay: Seconds until it is due, from now, or for a job that waits for others from when they have succeeded;
+                0 for at once.
 
         Returns:
-            True if it is due then; False if it is too late: it is in its queue already, runs or has ended, or there is
+            True if it is due then; False if it is too late: it is already in its queue, runs or has ended, or there is
             no such job.
 
         Raises:
@@ -232,7 +232,7 @@ class Job(Generic[R_co]):
         raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s; it goes on")
 
     async def _cancel(self, status: JobStatus, about: bytes) -> bool:
-        """Have the server cancel it; whether it is sure that it does not run any more."""
+        """Have the server cancel it; returns whether it is certain that it no longer runs."""
         keys = self._keys
         session = self._ref.session
         command = CANCEL(
@@ -250,7 +250,7 @@ class Job(Generic[R_co]):
                 await pass_on(session, keys)
             except InconcertError as error:  # the next heartbeat of a worker finds it again
                 _log.warning(
-                    "jobs that wait for job %s cannot be told yet: %s", self.id, error, extra={"job_id": self.id}
+                    "jobs that wait for job %s cannot be notified yet: %s", self.id, error, extra={"job_id": self.id}
                 )
         return bool(answer)
 
@@ -260,7 +260,7 @@ class Job(Generic[R_co]):
             while True:
                 changed, watch.is_noted = watch.changed, True
                 seen = await self._inspect(watch.address)
-                # One that runs is told again; and one that came back to its queue, for its worker died, ends here.
+                # A running one is notified again; one that was requeued, because its worker died, ends here.
                 if seen[0] in _ENDED or (is_cancelling and await self._cancel(*seen)):
                     watch.is_noted = False
                     return seen
@@ -278,14 +278,14 @@ def read_outcome(job_id: str, status: JobStatus, about: bytes, as_type: type[T] 
 
 
 def read_outcome(job_id: str, status: JobStatus, about: bytes, as_type: type[T] | None) -> JSON | T:
-    """The result of a job that has ended, or the error that it has none.
+    """The result of a job that has ended, or the error of one without a result.
 
     Raises:
-        JobFailed: It was set aside.
+        JobFailed: It was dead-lettered.
         JobCancelled: It was cancelled.
-        JobNotFound: Nothing of it is kept any more.
+        JobNotFound: Its result is no longer kept.
         InvalidPayload: The result is not of this type.
-        TypeError: JSON has no way to this type.
+        TypeError: JSON cannot represent this type.
     """
     if status is JobStatus.SUCCEEDED:
         return decode(about) if as_type is None else decode_result(f"the result of job {job_id}", about, as_type)

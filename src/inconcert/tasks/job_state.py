@@ -1,4 +1,4 @@
-"""What the engine has of a job that was claimed, and what it asks its worker for while the job runs."""
+"""The engine's state of a claimed job, and what it asks of its worker while the job runs."""
 
 import asyncio
 import logging
@@ -21,31 +21,31 @@ _CANCELLED = b"cancelled "
 
 
 class JobClaimer(Claimer, Protocol):
-    """The worker, as a job that it has claimed sees it."""
+    """The worker, as its claimed jobs see it."""
 
     async def progressed(self, job: "JobState", how_far: bytes) -> bool:
-        """Say how far it is; returns whether it was still held."""
+        """Report its progress; returns whether it was still held."""
         ...
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
-        """What became of the jobs of these ids, which a job runs after; empty for one that is not known."""
+        """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
         ...
 
 
 class JobState(ClaimState):
-    """What the engine has of a job.
+    """The engine's state of a claimed job.
 
     Args:
         claimer: The worker that holds it.
-        row: What the server says of it.
+        row: What the server returned for it.
         envelope: The call that it is.
         enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock.
 
     Attributes:
-        result: What is to be kept of it when it is done.
+        result: Its result, to be kept when it is done.
         retry_policy: Which failures are tried again, and when.
-        is_handed_out: Whether somebody has been given it; until then it was only claimed ahead.
-        is_cancelled: Whether somebody has cancelled it.
+        is_handed_out: Whether it was handed out; until then it is only claimed ahead.
+        is_cancelled: Whether it was cancelled.
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class JobState(ClaimState):
         self.retry_policy = RetryPolicy()
         self.is_handed_out = False
         self.is_cancelled = False
-        self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were looked at before
+        self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
 
     def __str__(self) -> str:
         return f"job {self.id} attempt {self.attempt} (task {self.envelope.name!r}, queue {self.queue!r})"
@@ -94,7 +94,7 @@ class JobState(ClaimState):
             asyncio.get_running_loop().call_soon(self._body.stop)
 
     async def ack(self) -> None:
-        """Say that the job is done; see `ClaimedJob.ack`."""
+        """Acknowledge the job; see `ClaimedJob.ack`."""
         ttl = self.envelope.result_ttl
         try:
             result = b"succeeded " + encode_result(f"the result of job {self.id}", self.result)
@@ -109,7 +109,7 @@ class JobState(ClaimState):
         await self._fail_with(None, "retry", delay=delay)
 
     async def progress(self, fraction: float, text: str) -> None:
-        """Say how far the job is; see `ClaimedJob.progress`."""
+        """Report the job's progress; see `ClaimedJob.progress`."""
         if not 0 <= fraction <= 1:
             raise ValueError(f"the progress of job {self.id} is {fraction!r}; give a number from 0 to 1")
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
@@ -119,7 +119,7 @@ class JobState(ClaimState):
             raise NotClaimed("job", self.id)
 
     async def outcomes(self) -> list[bytes]:
-        """What became of the jobs that it runs after, as it is stored."""
+        """The stored outcomes of the jobs that it runs after."""
         if self._outcomes is not None:
             return self._outcomes
         after = self.envelope.after
@@ -131,7 +131,7 @@ class JobState(ClaimState):
         await self._done(_CANCELLED, CANCELLED_TTL, outcome="cancelled")
 
     def cancel_nowait(self) -> None:
-        """Stop the body, or end the job if nobody has been given it: somebody has cancelled it."""
+        """The job was cancelled: stop the body, or end the job if it was not handed out."""
         if not self.is_over and not self.is_cancelled:
             self.is_cancelled = True
             if self._body is not None:
@@ -142,7 +142,7 @@ class JobState(ClaimState):
                     self._claimer.done(self, _CANCELLED, CANCELLED_TTL)
 
     def fields(self) -> dict[str, object]:
-        """What a record of the log has of it, beside the text that `str` makes of it."""
+        """The extra fields of its log records."""
         return {"job_id": self.id, "attempt": self.attempt, "task": self.envelope.name, "queue": self.queue}
 
     # Below.
@@ -160,7 +160,7 @@ class JobState(ClaimState):
     async def _succeed(self) -> None:
         try:
             await self.ack()
-        except InvalidPayload as error:  # it has done its work: another attempt would do it twice
+        except InvalidPayload as error:  # it has done its work: another attempt would repeat it
             await self.bury(error)
 
     async def _fail(self, error: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""How a job is to be run: what a task sets for all its jobs, and whoever enqueues one may change."""
+"""The options of a job: a task sets them for all its jobs, and each call may change them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,16 +17,16 @@ DEFAULT_QUEUE = "default"
 MAX_ATTEMPTS = 5
 RESULT_TTL = 3600.0  # seconds
 
-_MOST_PARENTS = 100  # of one job: all are looked at by one script
+_MOST_PARENTS = 100  # of one job: one script checks all of them
 
 UniqueUntil = Literal["started", "done"]
 """Until when a job has its unique name: until a worker takes it, or until it has ended."""
 
 
 class JobOptions(TypedDict, total=False):
-    """How a job is to be run, as keywords of `Task.options` and `Coordinator.enqueue`.
+    """The options of a job, as keywords of `Task.options` and `Coordinator.enqueue`.
 
-    What is left out is as the task sets it, or for a job enqueued by name, the default.
+    An option that is left out is as the task sets it, or for a job enqueued by name, the default.
     """
 
     queue: str
@@ -36,16 +36,16 @@ class JobOptions(TypedDict, total=False):
     """How long it waits before it may run, in seconds, by the server's clock; by default 0."""
 
     max_attempts: int
-    """How many attempts may fail before it is set aside, 1 or more; by default 5."""
+    """How many attempts may fail before it is dead-lettered, 1 or more; by default 5."""
 
     result_ttl: Seconds
     """How long its result is kept, in seconds; 0 keeps none. By default 3,600."""
 
     expires: Seconds | None
-    """After how many seconds from now it is not started any more, but set aside; None, the default, for never."""
+    """Seconds from now after which it is dead-lettered instead of started; None, the default, for never."""
 
     time_limit: Seconds | None
-    """After how many seconds an attempt is cancelled; None, the default, for never. See `Coordinator.task`."""
+    """Seconds after which an attempt is cancelled; None, the default, for never. See `Coordinator.task`."""
 
     unique: str | None
     """A name that no two live jobs may have: if one has it, that one is returned, with `created` False.
@@ -56,7 +56,7 @@ class JobOptions(TypedDict, total=False):
     unique_until: UniqueUntil
     """Until when it has the unique name: until it has `started`, or until it is `done`, the default.
 
-    A job that was set aside or cancelled no longer has it.
+    A job that was dead-lettered or cancelled no longer has it.
     """
 
     unique_for: Seconds
@@ -69,13 +69,13 @@ class JobOptions(TypedDict, total=False):
     """Jobs, or ids of jobs, at most 100, that must have succeeded before it may run; a `delay` counts from then.
 
     Their results are there for it: see `ClaimedJob.parent_results`.  If one of them does not succeed, or is not known,
-    the job is set aside.
+    the job is dead-lettered.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a job is to be run: each of `JobOptions`, checked, in seconds and ids."""
+    """The options of a job: each of `JobOptions`, checked, in seconds and ids."""
 
     queue: str = DEFAULT_QUEUE
     delay: float = 0.0
@@ -89,13 +89,13 @@ class Options:
     after: tuple[str, ...] = ()
 
     def changed(self, **options: Unpack[JobOptions]) -> Self:
-        """The same, with those changed that are given.
+        """The same options, with these changed.
 
         Raises:
             TypeError: There is no option of this name, or `after` is not a list.
             ValueError: A number is out of its range, or `after` has more than 100 jobs.
-            InvalidName: The queue or the unique name is empty or longer than 512 bytes, or `after` has what is not an
-                id.
+            InvalidName: The queue or the unique name is empty or longer than 512 bytes, or an entry of `after` is not a
+                job id.
         """
         unknown = [name for name in options if name not in _CHECKS]
         if unknown:
@@ -126,7 +126,7 @@ def _after(value: object) -> tuple[str, ...]:
     jobs = cast("Sequence[Job[object] | str]", value)
     if len(jobs) > _MOST_PARENTS:
         raise ValueError(
-            f"after has {len(jobs)} jobs; give at most {_MOST_PARENTS}, and let jobs in between gather more"
+            f"after has {len(jobs)} jobs; give at most {_MOST_PARENTS}; chain an intermediate job to wait for more"
         )
     return tuple(job.id if isinstance(job, Job) else _parent(job) for job in jobs)
 

@@ -21,10 +21,10 @@ class Registry:
     """Knows the functions that jobs run.
 
     Args:
-        enqueuing: The way of their jobs to the server.
+        enqueuing: Sends their jobs to the server.
 
     Attributes:
-        schedules: When tasks run by themselves.
+        schedules: When tasks run on a schedule.
     """
 
     def __init__(self, enqueuing: EnqueueBatcher) -> None:
@@ -48,15 +48,15 @@ class Registry:
         return task
 
     def schedule(self, schedule: Schedule) -> None:
-        """Let a task run by itself.
+        """Run a task on a schedule.
 
         Raises:
-            TypeError: It is no task, or cannot be called without arguments.
+            TypeError: It is not a task, or cannot be called without arguments.
         """
         task = schedule.task
         if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] - the decorator below was forgotten
-            raise TypeError(f"{task!r} is no task; put @concert.cron(...) on top of @concert.task(...)")
-        task.arguments.to_json((), {})  # as it is to be called
+            raise TypeError(f"{task!r} is not a task; put @concert.cron(...) on top of @concert.task(...)")
+        task.arguments.to_json((), {})  # as it will be called
         self.schedules.append(schedule)
 
     @property
@@ -66,14 +66,14 @@ class Registry:
 
     @property
     def queues(self) -> set[str]:
-        """Where the jobs of all these go, unless told otherwise."""
+        """The default queues of all these."""
         return {task.defaults.queue for task in self._tasks.values()}
 
     def find(self, name: str) -> Task[Any, Any]:
         """The task of this name.
 
         Raises:
-            UnknownTask: There is none.
+            UnknownTask: No task has this name.
         """
         task = self._tasks.get(name)
         if task is None:

@@ -1,4 +1,4 @@
-"""Which failures of a job are tried again, and after how long."""
+"""Which failures of a job are retried, and when."""
 
 import random
 from collections.abc import Callable
@@ -14,13 +14,13 @@ Backoff = Callable[[int], Seconds]
 
 
 class Retry(Exception):
-    """Raised in a job: this attempt failed, and the next is to come after a time of the job's own choice.
+    """Raised in a job: this attempt failed, and the next one follows after a time that the job chooses.
 
     Args:
-        after: Seconds from now; by default as after any failure.
+        after: Seconds from now; None as after any failure.
 
     Raises:
-        ValueError: `after` is negative, or no number.
+        ValueError: `after` is negative, or not a number.
     """
 
     def __init__(self, *, after: Seconds | None = None) -> None:
@@ -30,18 +30,18 @@ class Retry(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Which failures are tried again, and when.
+    """Which failures are retried, and when.
 
     Attributes:
-        retry_on: Exceptions of these classes are tried again; of others the job is set aside at once.
-        backoff: From the number of attempts that failed, 1 or more, to the seconds before the next.
+        retry_on: Exceptions of these classes are retried; others dead-letter the job at once.
+        backoff: Number of failed attempts, 1 or more -> seconds before the next.
     """
 
     retry_on: tuple[type[Exception], ...] = (Exception,)
     backoff: Backoff | None = None
 
     def delay(self, failures: int, error: BaseException | None) -> float | None:
-        """Seconds before the next attempt; None if there is to be none."""
+        """Seconds before the next attempt; None for no further attempt."""
         if isinstance(error, Retry):
             if error.after is not None:
                 return error.after

@@ -1,6 +1,6 @@
-"""When a task runs by itself: at which instants, and what becomes of those that were missed.
+"""When a task runs on a schedule: at which instants, and what happens to missed ones.
 
-All of it is computed from instants that the server told, in milliseconds since 1970; no clock is read here.
+Everything is computed from instants that the server returned, in milliseconds since 1970; no clock is read here.
 """
 
 import importlib
@@ -25,10 +25,10 @@ Missed = Literal["skip", "once", "all"]
 """What becomes of instants of a schedule at which no worker was there; see `Coordinator.cron`."""
 
 _SHORTEST_PERIOD = 0.1  # seconds
-_LATE_MS = 60_000  # an instant that nobody came to for so long is missed: longer than a worker takes to restart
-_MOST_MISSED = 100  # instants that are made up for
+_LATE_MS = 60_000  # an instant that no worker processed for this long is missed: longer than a worker takes to restart
+_MOST_MISSED = 100  # missed instants that are made up for
 _SECOND = timedelta(seconds=1)
-_LONGEST_HOUR = timedelta(hours=26)  # within which clocks are put back at most once, and by less
+_LONGEST_HOUR = timedelta(hours=26)  # within which clocks are set back at most once, and by less
 
 
 class Timetable(Protocol):
@@ -62,11 +62,11 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """The instants of a cron expression, on the clocks of a time zone.
+    """The instants of a cron expression, by the clocks of a time zone.
 
-    Where its clocks are put forward or back, Debian's cron is followed.  An expression that begins with `*` in the
-    minute or the hour means each moment at which the clocks show such a time.  Any other means a time of the day: one
-    that they pass over is when that is over, and one that comes twice is when it comes first.
+    Where its clocks are set forward or back, it follows Debian's cron. An expression whose minute or hour begins with
+    `*` means each moment at which the clocks show such a time. Any other means a time of day: one that is skipped runs
+    right after the gap, and one that occurs twice runs the first time.
 
     Attributes:
         expression: Five fields, or six with seconds first.
@@ -91,9 +91,9 @@ class Cron:
                 yield instant_ms
 
     def _each_time(self, begin: datetime) -> Iterator[datetime]:
-        # Clocks that are put back soon show an earlier time then.
+        # Clocks that are set back soon show an earlier time then.
         offset = min(self._offset(begin), self._offset(begin + _LONGEST_HOUR))
-        second_times: deque[datetime] = deque()  # of those that come twice
+        second_times: deque[datetime] = deque()  # of those that occur twice
         for shown in self._shown(begin + offset):
             first, second = self._instants(shown)
             while second_times and second_times[0] <= first:
@@ -110,11 +110,11 @@ class Cron:
             yield first if first <= second else self._change_between(second, first)
 
     def _shown(self, begin: datetime) -> Iterator[datetime]:
-        """The times that fit the expression, after this one, on clocks that are never put forward or back."""
+        """The times that match the expression, after this one, on clocks that are never set forward or back."""
         return iter(_cronsim().CronSim(self.expression, begin.replace(tzinfo=None)))
 
     def _instants(self, shown: datetime) -> tuple[datetime, datetime]:
-        """When clocks show this first, and last; the other way round if they pass it over."""
+        """When clocks show this first, and last; in reverse order if they skip it."""
         first, second = (shown.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
         return first, second
 
@@ -122,7 +122,7 @@ class Cron:
         return instant.astimezone(self.zone).utcoffset() or timedelta()
 
     def _change_between(self, before: datetime, after: datetime) -> datetime:
-        """When the clocks are put forward."""
+        """When the clocks are set forward."""
         old = self._offset(before)
         while after - before > _SECOND:
             middle = before + (after - before) // _SECOND // 2 * _SECOND
@@ -134,7 +134,7 @@ def timetable(expression: str | None, *, every: Seconds | None, zone: str) -> Ti
     """The timetable that a user asks for.
 
     Raises:
-        ValueError: Not exactly one of `expression` and `every` is given, it cannot be read, or never comes.
+        ValueError: Not exactly one of `expression` and `every` is given, it cannot be read, or it never matches a date.
         ImportError: A cron expression is given, and the extra `cron` is not installed.
     """
     if (expression is None) == (every is None):
@@ -160,11 +160,11 @@ def _cron(expression: str, zone: str) -> Cron:
         next(made.after(0))
     except cronsim.CronSimError as error:
         raise ValueError(
-            f"{expression!r} is no cron expression: {error}; "
+            f"{expression!r} is not a cron expression: {error}; "
             "give minute, hour, day of month, month and day of week, such as '*/5 * * * *'"
         ) from error
     except StopIteration:
-        raise ValueError(f"{expression!r} never comes; give a day that exists") from None
+        raise ValueError(f"{expression!r} never matches any date; give a day that exists") from None
     return made
 
 
@@ -184,7 +184,7 @@ class Schedule:
     Attributes:
         task: What runs.
         timetable: When.
-        missed: What becomes of instants at which no worker was there.
+        missed: What happens to instants at which no worker was running.
     """
 
     task: Task[Any, Any]
@@ -210,12 +210,12 @@ class Schedule:
     def draft(self, instant_ms: int) -> tuple[str, Draft[object]]:
         """The job of an instant, and its id: the same in every process."""
         at = datetime.fromtimestamp(instant_ms / 1000, UTC)
-        # Nowhere may an id have a space in it; a name may.
+        # An id must not have spaces; a name may.
         job_id = f"{quote(self.task.name)}@{at.isoformat().replace('+00:00', 'Z')}"
         return job_id, Draft(self.task.name, (), {}, self.task.defaults, scheduled_at=instant_ms / 1000)
 
     def _latest(self, most: int, since_ms: int, now_ms: int) -> list[int]:
-        """The last instants, at most so many; looked for farther and farther back."""
+        """The last instants, at most this many; searched further and further back."""
         span_ms = 60_000
         while True:
             start_ms = max(since_ms, now_ms - span_ms)

@@ -1,4 +1,4 @@
-"""The background work that enqueues the jobs of schedules when their instants come."""
+"""The background work that enqueues the jobs of schedules when they are due."""
 
 import asyncio
 import logging
@@ -23,22 +23,22 @@ __all__ = ["Scheduler"]
 
 _log = logging.getLogger("inconcert.tasks")
 
-_REMEMBERED_MS = 30 * 24 * 3600 * 1000  # for how long a schedule is remembered at which no worker looks
+_REMEMBERED_MS = 30 * 24 * 3600 * 1000  # for which a schedule is remembered that no worker checks
 _RECHECK_AFTER_MS = 60_000  # how far the next instant is trusted to the local clock's rate; also keeps it remembered
 _AFTER_A_FAILURE = 1.0  # seconds
 
 
 class Scheduler:
-    """Enqueues jobs when their instants come. Any number of schedulers may do so at once, without a lock.
+    """Enqueues scheduled jobs when they are due. Any number of schedulers may do so at once, without a lock.
 
-    Each computes the instants from the server's clock, as the script told it, and sleeps until the next.  Then each
+    Each computes the instants from the server's clock, as the script returned it, and sleeps until the next. Then each
     asks the script to enqueue the job of that instant, and the script does it for the first.  As an async context
     manager it works while its body runs.
 
     Args:
-        ref: The way to the open session.
+        ref: Refers to the open session.
         keys: The keys of all tasks.
-        schedules: What to follow.
+        schedules: The schedules to follow.
     """
 
     def __init__(self, ref: SessionRef, keys: JobKeys, schedules: Sequence[Schedule]) -> None:
@@ -93,6 +93,6 @@ class Scheduler:
         now_ms, last_ms, added = await session.run(tick(void_ms="", results=results, instants=instants))
         if added:
             _log.info("schedule %s: jobs that are due: %d", schedule, added)
-        if schedule.next(now_ms) < last_ms:  # the clock was set back, and what comes until then is not to be missed
+        if schedule.next(now_ms) < last_ms:  # the clock was set back, and no instant until then may be missed
             now_ms, last_ms, _ = await session.run(tick(void_ms=last_ms, results=[], instants=[]))
         return now_ms, last_ms

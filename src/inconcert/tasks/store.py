@@ -1,15 +1,15 @@
-"""The jobs of a namespace, as they lie in Redis: what all that is claimed has, and what only jobs have.
+"""The keys of the jobs of a namespace: those of everything that is claimed, and those of jobs only.
 
     queue:NAME   list    ids that may run now, and likewise bell:NAME and delayed:NAME for each queue
-    states       also    'waiting COUNT DELAY_MS QUEUE' of a job that runs after so many others
+    states       also    'waiting COUNT DELAY_MS QUEUE' of a job that runs after this many others
     result:ID    string  'succeeded JSON' | 'cancelled ', for its result_ttl
-    followers    zset    'id child': who is to be told when the job of this id has ended
-    waiting      hash    queue name -> jobs of it that wait for others
+    followers    zset    'id child': a child to notify when the job of this id has ended
+    waiting      hash queue name -> its jobs that wait for others
     served       zset    queue name -> when a consumer last reported that it serves it; 1 day
-    schedule:... string  last instant of a schedule, server ms; forgotten when nobody looked for 30 days
+    schedule:... string  last instant of a schedule, server ms; forgotten when no worker checked it for 30 days
 
-The others are in _claims/keys.py.  An id without a body is of a job that was cancelled where it was; whoever comes to
-it passes over it.
+The others are in _claims/keys.py.  An id without a body belongs to a job that was cancelled in its place; scripts skip
+it.
 
 Source: docs/explanation/tasks.md
 """
@@ -59,29 +59,29 @@ class JobKeys(ClaimKeys):
         self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
 
     def result(self, job_id: str) -> str:
-        """What became of this job."""
+        """The key of this job's result."""
         return self._parts(f"result:{job_id}")[0]
 
     def results(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """What became of these jobs."""
+        """The keys of these jobs' results."""
         start = self.result("")
         return tuple(start + job_id for job_id in ids)
 
     def schedule(self, name: str) -> str:
-        """The last instant of this schedule."""
+        """The key of this schedule's last instant."""
         return self._parts(f"schedule:{name}")[0]
 
     def queue(self, name: str) -> QueueKeys:
         """The keys of one queue.
 
         Raises:
-            InvalidName: `name` is empty, too long or no valid string.
+            InvalidName: `name` is empty, too long or not a valid string.
         """
         check_name("queue", name)
         return QueueKeys(name, *self._parts(f"queue:{name}", f"bell:{name}", f"delayed:{name}"))
 
 
-CANCELLED_TTL = 3600.0  # seconds for which it is kept that a job was cancelled
+CANCELLED_TTL = 3600.0  # seconds for which a cancellation is recorded
 
 
 class ClaimedCount(NamedTuple):
@@ -92,7 +92,7 @@ class ClaimedCount(NamedTuple):
 
 
 class StatsRow(NamedTuple):
-    """How much work one queue has, as the script answers it; `oldest_ms` is -1 if there is no oldest job."""
+    """How much work one queue has, as the script returns it; `oldest_ms` is -1 if no job is ready."""
 
     ready: int
     delayed: int

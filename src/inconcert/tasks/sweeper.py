@@ -1,4 +1,4 @@
-"""The background task that drops unique names which no live job has any more."""
+"""The background task that drops unique names that no live job has any more."""
 
 import logging
 import random
@@ -13,8 +13,8 @@ __all__ = ["Sweeper"]
 
 _log = logging.getLogger("inconcert.tasks")
 
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 200.0, 300.0  # seconds; a name that stays too long takes memory only
-_MOST = 500  # names that the script looks at
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 200.0, 300.0  # seconds; a name that stays too long only takes memory
+_MOST = 500  # names that the script checks
 
 
 class Sweeper:

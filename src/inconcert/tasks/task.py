@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 class Task(Generic[P, R_co]):
-    """A function registered under a name, which workers know it by.
+    """A function registered under a name, by which workers find it.
 
-    Calling it runs the function here and now; `enqueue` lets a worker run it.  Arguments arrive as what the function's
-    annotations say, equal to what was given; without annotation they are JSON values.
+    Calling it runs the function here and now; `enqueue` has a worker run it. Arguments arrive with their annotated
+    types, equal to what was passed; without an annotation they are JSON values.
 
     Made by `Coordinator.task`:
 
@@ -37,11 +37,11 @@ class Task(Generic[P, R_co]):
     Attributes:
         name: By default the function's module and qualified name. Renaming it strands the jobs of the old name. Of a
             script that is run, the module is what others import it as, not `__main__`.
-        function: What was decorated; plain functions run in a thread.
+        function: The decorated function; plain functions run in a thread.
         arguments: How its arguments are converted to JSON and back.
         defaults: The options of its jobs.
-        retrying: Which failures are tried again, and when.
-        is_async: Whether calling the function makes a coroutine.
+        retrying: Which failures are retried, and when.
+        is_async: Whether the function is a coroutine function.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Task(Generic[P, R_co]):
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]: ...
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
-        """Let a worker call the function with these arguments, at least once.
+        """Have a worker call the function with these arguments, at least once.
 
         Raises:
             TypeError: The arguments do not fit the function.
-            InvalidPayload: An argument would not arrive as it is, or all together are larger than 1 MiB.
+            InvalidPayload: An argument would arrive changed, or all together exceed 1 MiB.
             Unavailable: The server could not be asked; nothing was added.
             OutcomeUnknown: The server did not answer; the job may have been added.
 
@@ -102,7 +102,7 @@ class Task(Generic[P, R_co]):
 
         Raises:
             TypeError: The arguments do not fit the function.
-            InvalidPayload: An argument would not arrive as it is, or all together are larger than 1 MiB.
+            InvalidPayload: An argument would arrive changed, or all together exceed 1 MiB.
         """
         return self._bound.call(*args, **kwargs)
 
@@ -121,8 +121,8 @@ class Task(Generic[P, R_co]):
         Raises:
             TypeError: There is no option of this name, or `after` is not a list.
             ValueError: A number is out of its range, or `after` has more than 100 jobs.
-            InvalidName: The queue or the unique name is empty or longer than 512 bytes, or `after` has what is not an
-                id.
+            InvalidName: The queue or the unique name is empty or longer than 512 bytes, or an entry of `after` is not a
+                job id.
         """
         return Bound(self, self._enqueuing, self.defaults.changed(**options))
 
@@ -136,18 +136,18 @@ class Bound(Generic[P, T]):
         self._options = options
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
-        """As `Task.enqueue`, with the options given."""
+        """As `Task.enqueue`, with these options."""
         [job] = await self._enqueuing.add([self.call(*args, **kwargs)])
         return job
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft[T]:
-        """As `Task.call`, with the options given."""
+        """As `Task.call`, with these options."""
         values, named = self._task.arguments.to_json(args, kwargs)
         return Draft(self._task.name, values, named, self._options, returns=self._task.arguments.returns)
 
 
 def _check(function: object) -> None:
-    """Raise TypeError if this can be no task."""
+    """Raise TypeError if this cannot be a task."""
     if isinstance(function, Task):
         raise TypeError(f"{function!r} is a task already; put one @concert.task on a function")
     if inspect.isclass(function) or not callable(function):

@@ -35,7 +35,7 @@ class TaskCoordinator:
     """The part of a coordinator that is about tasks.
 
     Args:
-        ref: The way to the open session.
+        ref: Refers to the open session.
         heartbeat_lease: Seconds of silence after which a worker counts as dead.
     """
 
@@ -51,7 +51,7 @@ class TaskCoordinator:
 
     @property
     def tasks(self) -> Tasks:
-        """What operators do with tasks: look, replay, purge, pause. See `Tasks`."""
+        """What operators do with tasks: inspect, replay, purge, pause. See `Tasks`."""
         return self._tasks
 
     @overload
@@ -91,21 +91,21 @@ class TaskCoordinator:
 
         Args:
             function: A coroutine function, or a plain one, which runs in a thread.
-            queue: Where its jobs go, unless told otherwise.
-            name: What workers know it by; by default its module and qualified name. Of a script that is run, the module
-                is what others import it as.
-            max_attempts: How many attempts may fail before a job is set aside.
+            queue: The default queue of its jobs.
+            name: The name by which workers find it; by default its module and qualified name. For a script that is run,
+                the module is the one that others import.
+            max_attempts: How many attempts may fail before a job is dead-lettered.
             result_ttl: How long the result of a job is kept, in seconds; 0 keeps none.
-            expires: After how many seconds a job is not started any more, but set aside; None for never.
-            time_limit: After how many seconds an attempt is cancelled, and fails with TimeoutError; None for never. A
-                plain function cannot be cancelled: it runs to its end, and that counts.
-            retry_on: Failures of these classes are tried again; at others the job is set aside at once.
-            backoff: From the number of attempts that failed, 1 or more, to the seconds before the next. By default 1 s,
-                2 s, 4 s ... up to 5 min, each within 25 % of that.
+            expires: Seconds after which a job is dead-lettered instead of started; None for never.
+            time_limit: Seconds after which an attempt is cancelled, and fails with TimeoutError; None for never. A
+                plain function cannot be cancelled: it runs to its end, and its result counts.
+            retry_on: Failures of these classes are retried; others dead-letter the job at once.
+            backoff: Number of failed attempts, 1 or more -> seconds before the next. By default 1 s, 2 s, 4 s ... up to
+                5 min, each within 25 % of that.
 
         Raises:
-            TypeError: It is a generator function, a class, or nothing that can be called; or an annotation cannot be
-                resolved, or has no way through JSON.
+            TypeError: It is a generator function, a class, or not callable; or an annotation cannot be resolved, or
+                JSON cannot represent it.
             ValueError: A task of this name is registered already, or a number is out of its range.
             InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
@@ -122,7 +122,7 @@ class TaskCoordinator:
     def cron(
         self, expression: str | None = None, *, every: Seconds | None = None, tz: str = "UTC", missed: Missed = "once"
     ) -> Callable[[Task[P, R]], Task[P, R]]:
-        """Let workers enqueue a job of a task at each instant of a timetable, one among all workers.
+        """Enqueue a job of a task at each instant of a timetable, once among all workers.
 
         It goes on top of `task`, and may be given more than once:
 
@@ -132,20 +132,21 @@ class TaskCoordinator:
         async def report() -> None: ...
         ```
 
-        Instants are by the server's clock.  `current_job().scheduled_at` tells the body which one it runs for.
+        Instants are by the server's clock. In the body, `current_job().scheduled_at` is the one that it runs for.
 
         Args:
             expression: Minute, hour, day of month, month and day of week, or six fields with seconds first. Needs the
                 extra `inconcert[cron]`.
             every: A period in seconds instead, 0.1 or more, counted from 1970: 300 is at 00:00, 00:05 ... UTC.
             tz: The time zone of the expression.
-            missed: What becomes of instants at which no worker was there: `once` runs the last of them, `skip` only if
-                it is less than 60 s ago, `all` runs each of the last 100.
+            missed: What happens to instants at which no worker was running: `once` runs the last of them, `skip` only
+                if it is less than 60 s ago, `all` runs each of the last 100.
 
         Raises:
-            ValueError: Not exactly one of `expression` and `every` is given, it cannot be read, or it never comes.
+            ValueError: Not exactly one of `expression` and `every` is given, it cannot be read, or it never matches a
+                date.
             ImportError: An expression is given, and the extra is not installed.
-            TypeError: It does not stand on top of a task, or the task cannot be called without arguments.
+            TypeError: It is not applied to a task, or the task cannot be called without arguments.
         """
         when = timetable(expression, every=every, zone=tz)
         if missed not in get_args(Missed):
@@ -164,18 +165,18 @@ class TaskCoordinator:
         kwargs: Mapping[str, JSON] | None = None,
         **options: Unpack[JobOptions],
     ) -> Job[JSON]:
-        """Enqueue a job by the name of its task, which need not be known in this process.
+        """Enqueue a job by the name of its task, which need not be registered in this process.
 
         Args:
             name: Which task.
             args: Its positional arguments: JSON values, which the worker converts to what the function annotates.
-            kwargs: Its named arguments, likewise.
+            kwargs: Its keyword arguments, likewise.
             **options: How it is to be run; see `JobOptions`.
 
         Raises:
             TypeError: There is no option of this name, or `after` is not a list.
             ValueError: A number is out of its range, or `after` has more than 100 jobs.
-            InvalidName: A name is empty or longer than 512 bytes, or `after` has what is not an id.
+            InvalidName: A name is empty or longer than 512 bytes, or an entry of `after` is not a job id.
             InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
             Unavailable: The server could not be asked; nothing was added.
             OutcomeUnknown: The server did not answer; the job may have been added.
@@ -189,7 +190,7 @@ class TaskCoordinator:
     async def enqueue_many(self, drafts: Iterable[Draft[R]]) -> list[Job[R]]:
         """Enqueue many jobs: `await concert.enqueue_many([send.call(1), send.call(2)])`.
 
-        They go in parts of at most 5,000, one after the other, so that any number of them can be given.
+        They are sent in parts of at most 5,000, one after the other, so there may be any number of them.
 
         Args:
             drafts: Made by `Task.call`.
@@ -235,11 +236,11 @@ class TaskCoordinator:
         """Run the registered function of each job of these queues, the most urgent first.
 
         Coroutine functions run on this event loop, plain functions in threads.  A job of an unknown task, or whose
-        arguments do not fit, is set aside with the reason.
+        arguments do not fit, is dead-lettered with the reason.
 
-        It ends in good order when `stop` is set: it claims no more, running jobs have `grace` to end, and the rest is
-        cancelled and given back at once.  When it is cancelled, that happens without the grace.  A job that is given
-        back goes to the front of its queue, and that does not count as an attempt.
+        It shuts down gracefully when `stop` is set: it stops claiming, running jobs have `grace` to end, and the rest
+        are cancelled and requeued at once. When it is cancelled, that happens without the grace period. A job that is
+        requeued goes to the front of its queue, and that does not count as an attempt.
 
         Args:
             queues: Names of queues, the most urgent first.
@@ -267,7 +268,7 @@ class TaskCoordinator:
             await worker.run()
 
     def add_middleware(self, middleware: Callable[[ClaimedJob], AbstractAsyncContextManager[object]]) -> None:
-        """Let each attempt of `run_worker` run inside of a context manager: for tracing, metrics, database sessions.
+        """Run each attempt of `run_worker` inside a context manager: for tracing, metrics, database sessions.
 
         ```python
         @asynccontextmanager
@@ -279,8 +280,8 @@ class TaskCoordinator:
         concert.add_middleware(measure)
         ```
 
-        An exception in the job comes out of the `yield`, and one that is raised here is the job's.  If it is not raised
-        again, the job is done.
+        An exception in the job is raised from the `yield`, and one that is raised here counts as the job's. If it is
+        not raised again, the job is done.
 
         Args:
             middleware: Called with the job before each attempt. The one that was added first is the outermost.

@@ -1,4 +1,4 @@
-"""Waiting for jobs to end: all in this process who wait for the same job have one place on the server."""
+"""Waiting for jobs to end: all waiters of this process for the same job share one registration on the server."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,14 @@ from inconcert.tasks.store import UNWATCH
 
 __all__ = ["Watch", "Watches"]
 
-_RECHECK_AFTER = 60.0  # seconds; the server keeps who waits for 180
+_RECHECK_AFTER = 60.0  # seconds; the server keeps a registration for 180
 
 
 class Watches:
-    """What is waited for in this process.
+    """The waits for jobs in this process.
 
     Args:
-        key: Where the server keeps who waits.
+        key: Where the server keeps the registrations.
     """
 
     def __init__(self, key: str) -> None:
@@ -30,7 +30,7 @@ class Watches:
         return iter(self._open.values())
 
     def join(self, session: Session, job_id: str) -> "Watch":
-        """Wait for this job, with others; each who joins leaves."""
+        """Wait for this job, together with others; each call is followed by `leave`."""
         watch = self._open.get((session, job_id))
         if watch is None:
             watch = self._open[session, job_id] = Watch(session, job_id)
@@ -39,7 +39,7 @@ class Watches:
         return watch
 
     def leave(self, watch: "Watch") -> None:
-        """Wait no more."""
+        """Stop waiting."""
         watch.count -= 1
         if watch.count:
             return
@@ -52,16 +52,16 @@ class Watches:
 
 
 class Watch(InboxReceiver):
-    """Those in this process who wait for one job.
+    """The waiters of this process for one job.
 
     Args:
         session: The open session.
         job_id: Which job.
 
     Attributes:
-        address: Where the server tells that it has ended.
-        count: How many they are.
-        changed: Set when it is time to look how the job is; another one after each time.
+        address: The address to which the server sends that it has ended.
+        count: How many there are.
+        changed: Set when it is time to check the job; replaced each time.
         is_noted: Whether the server may have noted the address.
     """
 
@@ -74,28 +74,28 @@ class Watch(InboxReceiver):
         self.is_noted = False
 
     async def woken(self, changed: anyio.Event) -> None:
-        """Return when it is time to look.
+        """Return when it is time to check the job.
 
         Args:
-            changed: As it was before the last look, so that nothing is missed that came during that.
+            changed: As it was before the last check, so that nothing is missed that came during it.
         """
         with anyio.move_on_after(_RECHECK_AFTER):
             await changed.wait()
         self.raise_if_closed()
 
-    # What it is told.
+    # Called by the inbox.
 
     def on_message(self, rest: str) -> None:
-        """What became of it is for the look to find out."""
+        """The check finds out how it ended."""
         del rest
         self.recheck()
 
     def recheck(self) -> None:
-        """It may not have heard."""
+        """Check the job: a message may have been missed."""
         changed, self.changed = self.changed, anyio.Event()
         changed.set()
 
     def closed(self, error: InconcertError) -> None:
-        """Wait no more, with this error."""
+        """Stop waiting, with this error."""
         super().closed(error)
         self.changed.set()

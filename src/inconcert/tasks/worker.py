@@ -38,18 +38,18 @@ Middleware = Callable[[ClaimedJob], AbstractAsyncContextManager[object]]
 class Worker:
     """Runs jobs until it is stopped, or cancelled.
 
-    A job is claimed only when one of the `concurrency` places is free, so a worker never hoards.  When it is cancelled
-    the running jobs are cancelled, too, and go back to the front of their queues at once.
+    A job is claimed only when one of the `concurrency` places is free, so a worker never hoards.  When it is cancelled,
+    the running jobs are cancelled too, and requeued at the front at once.
 
     Args:
-        ref: The way to the open session.
+        ref: Refers to the open session.
         consumer: Where jobs come from; opened and closed by the worker.
         registry: The functions.
         concurrency: How many jobs may run at once, 1 or more.
-        stop: When set, no job is claimed any more, and those that run have `grace` to end.
-        grace: Seconds from `stop` until running jobs are cancelled, too.
+        stop: When set, no more jobs are claimed, and running ones have `grace` to end.
+        grace: Seconds from `stop` until running jobs are cancelled.
         burst: Whether to return when nothing is left to run.
-        middlewares: What each attempt runs in, the outermost first.
+        middlewares: Context managers around each attempt, the outermost first.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Worker:
         self._middlewares = middlewares
         self._free = self._places = concurrency
         self._attempts = 0
-        self._portion = (concurrency + 1) // 2  # so that the server claims one half while the other begins to run
+        self._portion = (concurrency + 1) // 2  # so that the server claims one half while the other starts to run
         self._freed = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
         self._wait = anyio.CancelScope()
@@ -103,7 +103,7 @@ class Worker:
             _log.info("worker %s has ended after %.1f s; attempts: %d", session.id, seconds, self._attempts)
 
     async def _drain(self, name: str) -> None:
-        """Once it is to stop, claim no more, and cancel what still runs after the grace."""
+        """Wait for `stop`, then stop claiming, and cancel what still runs after the grace period."""
         await self._stop.wait()
         self._consumer.stop()
         running = self._places - self._free
@@ -130,7 +130,7 @@ class Worker:
                 task.add_done_callback(self._ended)
 
     async def _claim(self, count: int, *, wait: bool) -> list[ClaimedJob]:
-        with anyio.CancelScope() as self._wait:  # what a cancelled claim took, the next one is given
+        with anyio.CancelScope() as self._wait:  # the next claim returns what a cancelled one claimed
             return await (self._consumer.claim(count) if wait else self._consumer.try_claim(count))
         return []
 
@@ -141,7 +141,7 @@ class Worker:
         self._claim_no_more()
 
     def _claim_no_more(self) -> None:
-        """Cancel the claim that is under way, once nothing runs to be waited for: what it took goes back at the end."""
+        """Cancel the claim that is under way, once nothing runs: what it claims is requeued at the end."""
         if (self._burst or self._stop.is_set()) and not self._running:
             self._wait.cancel()
 
@@ -177,12 +177,12 @@ class Worker:
             async with job:
                 try:
                     await self._run_body(job, state)
-                except (KeyboardInterrupt, SystemExit):  # the program ends, and claims nothing more
+                except (KeyboardInterrupt, SystemExit):  # the program ends, and claims no more
                     raise
                 except BaseException:
                     self._free_a_place()
                     raise
-                self._free_a_place()  # so that the next claim goes out along with the acknowledgement
+                self._free_a_place()  # so that the next claim is sent along with the acknowledgement
         finally:
             if _log.isEnabledFor(logging.INFO):
                 seconds = time.monotonic() - started_at
@@ -200,7 +200,7 @@ class Worker:
         self._freed.set()
 
     async def _prepare(self, job: ClaimedJob, state: JobState) -> Callable[[], Awaitable[object]] | None:
-        """The call that the job is; None if it is set aside, because another attempt cannot go better."""
+        """The job's call; None if it was dead-lettered, because another attempt would fail too."""
         try:
             task = self._registry.find(state.envelope.name)
             args, kwargs = task.arguments.from_json(state.envelope.args, state.envelope.kwargs)
@@ -212,7 +212,7 @@ class Worker:
         return call if task.is_async else partial(self._call_in_thread, job, call)
 
     async def _attempt(self, job: ClaimedJob, call: Callable[[], Awaitable[object]]) -> None:
-        """Call the function in its middlewares.  What would end the worker, or look like its end, is a failure."""
+        """Call the function in its middlewares. An error that would end the worker, or look like it, is a failure."""
         try:
             if not self._middlewares:  # an empty stack takes 1.5 µs
                 job.result = await _in_time(job, call)
@@ -224,12 +224,12 @@ class Worker:
         except SystemExit as error:
             raise RuntimeError(f"it called sys.exit({error.code!r}), which a job cannot") from error
         except GeneratorExit as error:
-            raise RuntimeError("it raised GeneratorExit, and nobody had closed it") from error
+            raise RuntimeError("it raised GeneratorExit, although nothing had closed it") from error
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            raise RuntimeError("it raised CancelledError, and nobody had cancelled it") from error
+            raise RuntimeError("it raised CancelledError, although nothing had cancelled it") from error
 
     async def _call_in_thread(self, job: ClaimedJob, call: Callable[[], object]) -> object:
         ended: list[tuple[object, BaseException | None]] = []
@@ -238,11 +238,11 @@ class Worker:
             ended.append(await anyio.to_thread.run_sync(_outcome, call, limiter=self._threads))
 
         try:
-            await run_shielded(run())  # nobody can stop a thread: as long as it runs, so does the job
+            await run_shielded(run())  # a thread cannot be stopped: while it runs, so does the job
         except asyncio.CancelledError:
             if job.is_cancelled or job.is_over:
                 raise
-            # The worker ends, and has waited for it: what it did counts.
+            # The worker ends, and has waited for it: its result counts.
         [(result, error)] = ended
         if error is not None:
             raise error

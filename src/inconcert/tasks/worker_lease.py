@@ -1,4 +1,4 @@
-"""What one worker holds of jobs: which of them are run, which are cancelled, and what they ask for while they run."""
+"""The worker lease of jobs: which are run, which are cancelled, and what they ask for while they run."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,15 +16,15 @@ from inconcert.tasks.store import CANCELLING, FREE_NAMES, OUTCOMES, PROGRESS, Jo
 
 __all__ = ["HEARTBEAT_LEASE", "JobWorkerLease"]
 
-HEARTBEAT_LEASE = 10.0  # seconds after which a silent worker is taken for dead, and its jobs run elsewhere
+HEARTBEAT_LEASE = 10.0  # seconds after which a silent worker is presumed dead, and its jobs run elsewhere
 
 
 class JobWorkerLease(WorkerLease[JobState]):
     """A worker that runs jobs."""
 
     _keys: JobKeys
-    _said = 0  # how often it has said how far a job is
-    _heard: frozenset[str] = frozenset()  # of jobs that somebody cancelled before the reply of their claim was read
+    _said = 0  # progress reports so far
+    _heard: frozenset[str] = frozenset()  # of jobs that were cancelled before the reply of their claim was read
 
     async def claim(self, count: int) -> tuple[list[JobState], float | None]:
         """As for `WorkerLease`."""
@@ -32,7 +32,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         return await super().claim(count)
 
     async def progressed(self, job: JobState, how_far: bytes) -> bool:
-        """Say how far it is; returns whether it was still held."""
+        """Report its progress; returns whether it was still held."""
         self._said += 1
         command = PROGRESS(
             self._keys, claimed=self._claimed, id=job.id, place=job.place, how_far=how_far, number=self._said
@@ -40,14 +40,14 @@ class JobWorkerLease(WorkerLease[JobState]):
         return bool(await self._session.run(command))
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
-        """What became of the jobs of these ids, which a job runs after; empty for one that is not known."""
+        """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
         found: list[bytes] = []
         while len(found) < len(ids):  # in portions of 1 MiB
             found += await self._session.run(OUTCOMES(self._keys, ids=ids[len(found) :]))
         return found
 
     def on_message(self, rest: str) -> None:
-        """Somebody has cancelled the job of this id."""
+        """The job with this id was cancelled."""
         job = self._held.get(rest)
         if job is not None:
             job.cancel_nowait()
@@ -55,7 +55,7 @@ class JobWorkerLease(WorkerLease[JobState]):
             self._heard |= {rest}
 
     def recheck(self) -> None:
-        """Ask which jobs have been cancelled: it may not have been heard."""
+        """Ask which jobs were cancelled: a message may have been missed."""
         if self._held:
             self._session.channel.submit(_CancellingCall(self, CANCELLING(self._keys, ids=self._held)))
 
@@ -86,7 +86,7 @@ class JobWorkerLease(WorkerLease[JobState]):
 
 
 class _CancellingCall(Call):
-    """The question which jobs have been cancelled, under way."""
+    """The call that asks which jobs were cancelled."""
 
     __slots__ = ("_worker",)
 

@@ -15,8 +15,8 @@
 -- KEYS[13]   outcomes  hash    id -> what became of a job that has children
 -- KEYS[14]   news      list    ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[15]   line      zset    address -> ticket: those who wait for room to put something in
--- KEYS[16]   workers   zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold something
--- KEYS[17]   idle      zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing; 1 h
+-- KEYS[16]   workers   zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
+-- KEYS[17]   idle      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
 -- KEYS[18..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]    inboxes   what the channel of each session's inbox begins with
 -- ARGV[2]    worker    string

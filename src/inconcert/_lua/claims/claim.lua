@@ -1,7 +1,7 @@
 -- claims/claim: take jobs, or items, from the queues, in their order, for a worker.
 --
 -- KEYS[1]    bodies    hash    id -> 'enqueued_ms envelope'
--- KEYS[2]    workers   zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold something
+-- KEYS[2]    workers   zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
 -- KEYS[3]    claimed   hash    id -> 'place attempt queue-name', and '#' -> 'number id ...' of the last claim; of this
 --            worker; the places rise from job to job
 -- KEYS[4]    failures  hash    id -> attempts that failed
@@ -9,7 +9,7 @@
 -- KEYS[6]    states    hash    id -> where it is, if not in its queue
 -- KEYS[7]    paused    set     names of queues from which nothing is claimed
 -- KEYS[8]    clock     string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
--- KEYS[9]    idle      zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing; 1 h
+-- KEYS[9]    idle      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
 -- KEYS[10..] queues    list, then its bell (list) and delayed (zset), for each queue, the most urgent first
 -- ARGV[1]    worker    string
 -- ARGV[2]    number    integer, one more with each claim of this worker
@@ -19,7 +19,7 @@
 -- RETURNS    {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, ...}: milliseconds until
 --            there is something to do again, such as a delayed job that is due, -1 if there is nothing; then each job,
 --            which attempt this is, how many attempts failed, whether somebody wants it cancelled, and where it comes from
---            | {0}: this worker has been taken for dead
+--            | {0}: this worker was presumed dead
 -- TWICE      the jobs of the first run again, as far as they are not done, and no others; none after a later claim
 -- COST       O(Q log D + count + G), Q queues with D delayed jobs, G ids of cancelled jobs and of suspects that are left,
 --            about 1,000 at most, and up to 499 more in each queue

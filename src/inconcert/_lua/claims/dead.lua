@@ -1,7 +1,7 @@
--- claims/dead: what was set aside, the latest first.
+-- claims/dead: what was dead-lettered, the latest first.
 --
--- KEYS[1]  dead     zset    id -> when it was set aside, server ms
--- KEYS[2]  reasons  hash    id -> why it was set aside, JSON, newline, name of its queue
+-- KEYS[1]  dead     zset    id -> when it was dead-lettered, server ms
+-- KEYS[2]  reasons  hash    id -> why it was dead-lettered, JSON, newline, name of its queue
 -- KEYS[3]  bodies   hash    id -> 'enqueued_ms envelope'
 -- ARGV[1]  id       string, of the one to look at; '' for the latest
 -- ARGV[2]  skip     integer >= 0: how many of the latest to pass over

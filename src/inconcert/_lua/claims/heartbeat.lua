@@ -1,14 +1,14 @@
 -- claims/heartbeat: say that a worker lives, and learn which do not.
 --
--- KEYS[1]  workers      zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold something
+-- KEYS[1]  workers      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
 -- KEYS[2]  news         list    ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[3]  clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms; 1 h
--- KEYS[4]  idle         zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing; 1 h
+-- KEYS[4]  idle         zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
 -- ARGV[1]  worker       string, unique to this opening of a consumer
 -- ARGV[2]  ttl_ms       integer > 0
 -- ARGV[3]  is_new       1 to begin, 0 to go on
 -- ARGV[4]  skip         integer >= 0: how many of the dead to pass over, which may be such as cannot be recovered
--- RETURNS  {alive, next_ms, news, worker, ...}: 0 if it was taken for dead before; milliseconds until another may be; 1 if
+-- RETURNS  {alive, next_ms, news, worker, ...}: 0 if it was presumed dead before; milliseconds until another may be; 1 if
 --          there are news to be passed on; up to 10 workers that are dead and whose jobs are to be recovered
 -- TWICE    the same, counted from the second run
 -- COST     O(log N), N workers

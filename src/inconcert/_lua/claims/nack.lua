@@ -2,8 +2,8 @@
 --
 -- KEYS[1]  claimed   hash  id -> 'place attempt queue-name'; of this worker
 -- KEYS[2]  failures  hash  id -> attempts that failed
--- KEYS[3]  dead      zset  id -> when it was set aside, server ms; permanent until replayed or purged
--- KEYS[4]  reasons   hash  id -> why it was set aside, JSON, newline, name of its queue; permanent as dead
+-- KEYS[3]  dead      zset  id -> when it was dead-lettered, server ms; permanent until replayed or purged
+-- KEYS[4]  reasons   hash  id -> why it was dead-lettered, JSON, newline, name of its queue; permanent as dead
 -- KEYS[5]  queue     list  ids, the next one first
 -- KEYS[6]  bell      list  at most one token
 -- KEYS[7]  delayed   zset  id -> due time, server ms
@@ -16,8 +16,8 @@
 -- KEYS[14] news      list  ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[15] line      zset  address -> ticket: those who wait for room to put something in
 -- KEYS[16] crashes   hash  id -> workers that died with it
--- KEYS[17] workers   zset  worker -> when it is taken for dead, ms by the lease clock; of those that hold something
--- KEYS[18] idle      zset  worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing; 1 h
+-- KEYS[17] workers   zset  worker -> when it is presumed dead, ms by the lease clock; of those that hold something
+-- KEYS[18] idle      zset  worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed
 -- ARGV[3]  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was

@@ -1,7 +1,7 @@
--- claims/purge: drop what was set aside, the oldest first, at most 500.
+-- claims/purge: drop what was dead-lettered, the oldest first, at most 500.
 --
--- KEYS[1]  dead      zset  id -> when it was set aside, server ms
--- KEYS[2]  reasons   hash  id -> why it was set aside, JSON, newline, name of its queue
+-- KEYS[1]  dead      zset  id -> when it was dead-lettered, server ms
+-- KEYS[2]  reasons   hash  id -> why it was dead-lettered, JSON, newline, name of its queue
 -- KEYS[3]  bodies    hash  id -> 'enqueued_ms envelope'
 -- KEYS[4]  failures  hash  id -> attempts that failed
 -- KEYS[5]  crashes   hash  id -> workers that died with it
@@ -10,11 +10,11 @@
 -- KEYS[8]  recent    hash  request -> its answer, 120 s
 -- KEYS[9]  older     hash  the same, from before; at most 120 s
 -- ARGV[1]  id        string, of the one to drop; '' for all that are old enough
--- ARGV[2]  age_ms    integer >= 0: those that were set aside longer ago
+-- ARGV[2]  age_ms    integer >= 0: those that were dead-lettered longer ago
 -- ARGV[3]  keep      integer >= 0: of all dead jobs the latest so many stay
 -- ARGV[4]  request   string, unique to this call
 -- RETURNS  how many were dropped; 500 if there may be more
--- TWICE    the same, and nothing is dropped, even if others, or the same again, were set aside in between
+-- TWICE    the same, and nothing is dropped, even if others, or the same again, were dead-lettered in between
 -- COST     O(M log N), N dead jobs, M dropped
 -- @include server_time
 -- @include recall

@@ -1,10 +1,10 @@
 -- claims/recover: give what a worker holds that is dead, or retires, back to the front of its queues.
 --
--- KEYS[1]    workers      zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold something
+-- KEYS[1]    workers      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
 -- KEYS[2]    claimed      hash    id -> 'place attempt queue-name'; of that worker
 -- KEYS[3]    crashes      hash    id -> workers that died with it
--- KEYS[4]    dead         zset    id -> when it was set aside, server ms
--- KEYS[5]    reasons      hash    id -> why it was set aside, JSON, newline, name of its queue
+-- KEYS[4]    dead         zset    id -> when it was dead-lettered, server ms
+-- KEYS[5]    reasons      hash    id -> why it was dead-lettered, JSON, newline, name of its queue
 -- KEYS[6]    states       hash    id -> where it is, if not in its queue
 -- KEYS[7]    progress     hash    id -> how far it is, JSON
 -- KEYS[8]    watchers     zset    'id address': which processes wait for its end
@@ -14,14 +14,14 @@
 -- KEYS[12]   news         list    ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[13]   line         zset    address -> ticket: those who wait for room to put something in
 -- KEYS[14]   clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
--- KEYS[15]   idle         zset    worker -> when it is taken for dead, ms by the lease clock; of those that hold nothing
+-- KEYS[15]   idle         zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing
 -- KEYS[16..] queues       list, then its bell (list), for each queue from which it has claimed
 -- ARGV[1]    worker       string
--- ARGV[2]    max_crashes  integer > 0: a job that killed so many workers is set aside | 0: the worker retires, no crash
--- ARGV[3]    why          those are set aside: text that JSON has as it is
+-- ARGV[2]    max_crashes  integer > 0: a job that killed so many workers is dead-lettered | 0: the worker retires, no crash
+-- ARGV[3]    why          those are dead-lettered: text that JSON has as it is
 -- ARGV[4]    inboxes      what the channel of each session's inbox begins with
 -- ARGV[5..]  names        of each queue, in the same order
--- RETURNS    {back, dead, told}: how many were given back, and set aside; 1 if others are to be told of these
+-- RETURNS    {back, dead, told}: how many were given back, and dead-lettered; 1 if others are to be told of these
 --            | {-1, 0, 0}: the worker is alive
 -- TWICE      {0, 0, 0}: it holds nothing any more
 -- COST       O(N log N), N jobs claimed

@@ -1,8 +1,8 @@
--- claims/replay: put what was set aside back into its queue, as if it were new.
+-- claims/replay: put what was dead-lettered back into its queue, as if it were new.
 --
 -- KEYS[1]  bodies    hash  id -> 'enqueued_ms envelope'
--- KEYS[2]  dead      zset  id -> when it was set aside, server ms
--- KEYS[3]  reasons   hash  id -> why it was set aside, JSON, newline, name of its queue
+-- KEYS[2]  dead      zset  id -> when it was dead-lettered, server ms
+-- KEYS[3]  reasons   hash  id -> why it was dead-lettered, JSON, newline, name of its queue
 -- KEYS[4]  failures  hash  id -> attempts that failed
 -- KEYS[5]  crashes   hash  id -> workers that died with it
 -- KEYS[6]  queue     list  ids, the next one first
@@ -17,7 +17,7 @@
 -- ARGV[3]  name      its unique name, which it has again unless another has it now; or ''
 -- ARGV[4]  request   string, unique to this call
 -- RETURNS  1 it is in the queue | 0 it is not among the dead
--- TWICE    the same, and nothing is changed, even if it was set aside again in between
+-- TWICE    the same, and nothing is changed, even if it was dead-lettered again in between
 -- COST     O(log N), N dead jobs
 -- @include server_time
 -- @include recall
