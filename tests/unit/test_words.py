@@ -12,34 +12,7 @@ import pytest
 
 from tests.support.pages import PAGES, ROOT, blocks, title
 
-# What is read: files, and folders with all Python files in them. Add a folder here when its prose is clean.
-SOURCE = ROOT / "src" / "inconcert"
-CLEAN = [
-    "_redis",
-    "_rules",
-    "barrier.py",
-    "chat",
-    "cli",
-    "coordinator.py",
-    "elections",
-    "event.py",
-    "index",
-    "latch.py",
-    "lock.py",
-    "locks.py",
-    "mailboxes/mailbox.py",
-    "periodic.py",
-    "queues/queue.py",
-    "quorum",
-    "rate_limiter.py",
-    "rwlock.py",
-    "semaphore.py",
-    "signals/broadcast.py",
-    "signals/patterns.py",
-    "signals/signal.py",
-    "signals/subscription.py",
-]
-PLACES = [*PAGES, ROOT / "examples", *(SOURCE / name for name in CLEAN)]
+PLACES = [*PAGES, ROOT / "examples", ROOT / "src" / "inconcert"]
 
 _VERB = (
     r"(?:is|are|was|were|has|have|had|can|cannot|could|may|might|must|will|would|does|do|did"
@@ -95,6 +68,18 @@ PHRASES = {
         r"(?i)\b(?:those|he|she) who\b", "the waiters", "For those who wait.", "For those that wait; she, who"
     ),
     "Else": Phrase(r"\bElse\b", "Otherwise", "Else it joins the line.", "Everything else, or else the default."),
+    "set aside": Phrase(
+        r"(?i)\b(?:set|sets|setting)(?: it| them| a job| an item)? aside\b",
+        "dead-lettered",
+        "After its last attempt it is set aside.",
+        "The job is aside, and set beside others.",
+    ),
+    "taken for dead": Phrase(
+        r"\b(?:take|takes|taken|took)(?: \w+)? for dead\b",
+        "presumed dead",
+        "A silent worker is taken for dead.",
+        "It is taken for a worker, or for granted.",
+    ),
     ", for": Phrase(
         rf", for (?:{'|'.join(_CLAUSES)})",
         "because",
