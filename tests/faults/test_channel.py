@@ -4,13 +4,9 @@ import asyncio
 import logging
 import random
 import re
-import shutil
-import ssl
-import subprocess
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -721,46 +717,6 @@ def test_something_else_than_a_client_is_refused() -> None:
         QuorumLock([redis.Redis()] * 3, "door")  # type: ignore[list-item] # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="RedisCluster; Redis Cluster is not supported yet"):
         Coordinator.from_client(RedisCluster(host="localhost"))  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
-
-
-async def test_connection_is_encrypted_when_the_url_says_so(server: RealServer, namespace: str, tmp_path: Path) -> None:
-    """And a certificate that nobody vouches for is refused."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed, so there is no certificate to show")
-    subprocess.run(
-        [
-            *(openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *("-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
-            *("-keyout", tmp_path / "key", "-out", tmp_path / "cert"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
-
-    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            while data := await source.read(65536):
-                sink.write(data)
-            sink.close()
-
-        their_reader, their_writer = await asyncio.open_unix_connection(str(server.socket))
-        await asyncio.gather(pump(reader, their_writer), pump(their_reader, writer), return_exceptions=True)
-
-    async with await asyncio.start_server(pass_on, "localhost", free_port(), ssl=context) as listener:
-        port = listener.sockets[0].getsockname()[1]
-        url = f"rediss://localhost:{port}/0"
-        with pytest.raises(Unavailable, match="certificate"):
-            await Coordinator(url, namespace=namespace).__aenter__()
-        async with Coordinator(f"{url}?ssl_ca_certs={tmp_path / 'cert'}", namespace=namespace) as concert:
-            await asyncio.gather(*(echo(session_of(concert), str(number)) for number in range(100)))
-            session_of(concert).channel._link.drop(ConnectionError("cut"))
-            await echo(session_of(concert), "again")
-            async with concert.lock("door"):
-                pass
-    await eventually(lambda: len(asyncio.all_tasks()) == 1)
 
 
 # What servers refuse.

@@ -3,13 +3,10 @@
 import asyncio
 import logging
 import math
-import shutil
-import ssl
-import subprocess
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,8 +15,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 import redis.asyncio
-from anyio.abc import TaskStatus
-from anyio.from_thread import start_blocking_portal
 from fakeredis.aioredis import FakeRedis
 from redis.asyncio.sentinel import SentinelConnectionPool
 
@@ -36,8 +31,9 @@ from tests.support.ledger import Ledger, read_ledger
 from tests.support.processes import Child, spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
-from tests.support.servers import RealServer, free_port
+from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
+from tests.support.tls import encrypted
 
 HERE = "tests.faults.test_watchdog"
 LEASE = 2.0  # seconds of a heartbeat, here; longer than a busy machine may stand still
@@ -268,46 +264,6 @@ async def claim_and_block(concert: Coordinator, seconds: float = 1.2 * LEASE) ->
     assert (await ledger_of(concert)).bodies == []
 
 
-@contextmanager
-def encrypted(server: RealServer, folder: Path) -> Generator[str]:
-    """The server behind TLS, by a loop in another thread, which turns when the test's does not; yields the URL."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed, so there is no certificate to show")
-    subprocess.run(
-        [
-            *(openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *("-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
-            *("-keyout", folder / "key", "-out", folder / "cert"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(folder / "cert", folder / "key")
-
-    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-            while data := await source.read(65536):
-                sink.write(data)
-            sink.close()
-
-        their_reader, their_writer = await asyncio.open_unix_connection(str(server.socket))
-        await asyncio.gather(pump(reader, their_writer), pump(their_reader, writer), return_exceptions=True)
-
-    async def listen(stop: anyio.Event, *, task_status: TaskStatus[int]) -> None:
-        async with await asyncio.start_server(pass_on, "localhost", free_port(), ssl=context) as listener:
-            task_status.started(listener.sockets[0].getsockname()[1])
-            await stop.wait()
-
-    with start_blocking_portal() as portal:
-        stop = portal.call(anyio.Event)
-        listening, port = portal.start_task(listen, stop)
-        yield f"rediss://localhost:{port}/0?ssl_ca_certs={folder / 'cert'}"
-        portal.call(stop.set)
-        listening.result()
-
-
 @pytest.mark.parametrize("how", ["unix socket and password", "TCP and password", "TCP and user", "TLS"])
 async def test_heartbeat_reaches_the_server_however_it_is_connected(how: str, namespace: str, tmp_path: Path) -> None:
     """The thread connects and logs in as the pool does, and its connection is closed again."""
@@ -318,7 +274,7 @@ async def test_heartbeat_reaches_the_server_however_it_is_connected(how: str, na
             server.command("ACL", "SETUSER", "shop", "on", ">geheim", "~*", "&*", "+@all")
             url = url.replace("redis://", "redis://shop:geheim@")
         if how == "TLS":
-            url = stack.enter_context(encrypted(server, tmp_path))
+            url = stack.enter_context(encrypted(server, tmp_path)).url()
         async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
             await claim_and_block(concert)
         await eventually(lambda: server.command("INFO", "clients")["connected_clients"] == 1)

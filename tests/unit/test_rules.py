@@ -4,6 +4,7 @@ import math
 import re
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
@@ -209,7 +210,7 @@ def test_keys_of_one_object_share_a_slot(name: str) -> None:
     [
         "redis://localhost",
         "redis://user:p%40ss@host:6380/3?socket_timeout=2",
-        "rediss://host/0?ssl_ca_certs=/etc/ca.pem",
+        "rediss://host/0?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=true",
         "unix:///run/redis.sock?db=1",
     ],
 )
@@ -224,7 +225,16 @@ def test_good_urls_pass(url: str) -> None:
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
 def test_schemes_of_valkey_are_those_of_redis(scheme: str) -> None:
     """The driver knows only these."""
-    assert parse_url(scheme.replace("redis", "valkey") + "://user:p@host/0").url == f"{scheme}://user:p@host/0"
+    assert parse_url(scheme.replace("redis", "valkey") + "://u:p@h/0").url == parse_url(f"{scheme}://u:p@h/0").url
+
+
+@pytest.mark.parametrize("end", ["", "/0", "/0?", "?socket_timeout=2", "?ssl_check_hostname=yes"])
+def test_tls_checks_the_name_of_the_host(end: str) -> None:
+    """Said to the driver, which does so by default only since its version 6."""
+    query = parse_qs(urlsplit(parse_url(f"rediss://host{end}").url).query)
+    assert query.pop("ssl_check_hostname") in (["true"], ["yes"])
+    assert query in ({}, {"socket_timeout": ["2"]})
+    assert "hostname" not in parse_url("redis://host").url
 
 
 def test_url_of_sentinels_names_them_and_the_master() -> None:
@@ -235,7 +245,9 @@ def test_url_of_sentinels_names_them_and_the_master() -> None:
     assert parts.nodes == (("h1", 1), ("::1", 26379), ("h3", 26380))
     assert parts.service == "mymaster"
     assert parts.sentinel_login == ("watch", "s&cret")
-    assert parts.url == "rediss://user:p%40ss@h1:1/3?ssl_ca_certs=%2Fetc%2Fca.pem&socket_timeout=2"
+    assert (
+        parts.url == "rediss://user:p%40ss@h1:1/3?ssl_ca_certs=%2Fetc%2Fca.pem&socket_timeout=2&ssl_check_hostname=true"
+    )
     assert parts.shown == "valkeys+sentinel://h1:1,[::1],h3:26380/mymaster/3"
     assert not re.search("p%40ss|cret", repr(parts))
 

@@ -55,6 +55,9 @@ def _remedy(error: Exception) -> str:
 def _hint(error: Exception, *, is_tls: bool) -> str:
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error)):
         return ""
+    alerts = [cause for cause in _causes(error) if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")]
+    if alerts or (is_tls and "closed" in str(error)):
+        return "; if it demands a certificate of clients, give one with ssl_certfile= and ssl_keyfile="
     if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
         return "; if it does not speak TLS on this port, write redis:// instead of rediss://"
     if not is_tls and "closed" in str(error):

@@ -97,8 +97,9 @@ def parse_url(url: str) -> ServerUrl:
 
 
 def _one(shown: str, scheme: str, rest: str) -> ServerUrl:
-    parts = _checked(shown, f"{_SCHEMES[scheme]}://{rest}", _EXAMPLES["server"].format(scheme))
-    return ServerUrl("server", f"{_SCHEMES[scheme]}://{rest}", _without_secrets(parts))
+    url = f"{_SCHEMES[scheme]}://{rest}"
+    parts = _checked(shown, url, _EXAMPLES["server"].format(scheme))
+    return ServerUrl("server", _with_host_check(url), _without_secrets(parts))
 
 
 def _several(shown: str, scheme: str, topology: Topology, rest: str) -> ServerUrl:
@@ -125,7 +126,7 @@ def _several(shown: str, scheme: str, topology: Topology, rest: str) -> ServerUr
     tail = f"/{service}/{database if database.isdigit() else ''}" if service else ""
     return ServerUrl(
         topology,
-        first.geturl(),
+        _with_host_check(first.geturl()),
         f"{scheme}://{hosts}{tail}",
         nodes=tuple((place.hostname or "", place.port or _PORTS[topology]) for place in places),
         service=service,
@@ -163,6 +164,14 @@ def _check_place(shown: str, parts: SplitResult, example: str) -> None:
     database = parts.path.strip("/")
     if database and not (database.isascii() and database.isdigit()):
         raise ValueError(f"{shown} has an invalid database; write {example}")
+
+
+def _with_host_check(url: str) -> str:
+    """With an option that says what is the default only since redis-py 6: certificates must name their host."""
+    query = urlsplit(url).query
+    if not url.startswith("rediss:") or "ssl_check_hostname" in dict(parse_qsl(query)):
+        return url
+    return f"{url.rstrip('?')}{'&' if query else '?'}ssl_check_hostname=true"
 
 
 def _without_secrets(parts: SplitResult) -> str:

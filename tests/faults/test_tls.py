@@ -1,0 +1,83 @@
+"""TLS: what is not proved is refused, and what is works as without it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inconcert import Coordinator, Unavailable
+from inconcert._redis.blocking import BlockingConnection
+from inconcert._redis.scripts import Command, Script
+from tests.support.eventually import eventually
+from tests.support.servers import RealServer
+from tests.support.tls import encrypted
+
+
+async def works(concert: Coordinator) -> None:
+    """Commands, wake-ups, bells, and a connection that is made again."""
+    async with asyncio.timeout(10):
+        lease = await concert.lock("a").acquire()
+        waiter = asyncio.create_task(concert.lock("a").acquire())
+        getter = asyncio.create_task(concert.queue("q").get())
+        await eventually(concert.lock("a").waiters)
+        await lease.release()
+        await (await waiter).release()
+        await concert.queue("q").put(1)
+        await (await getter).ack()
+        concert._ref.session.channel._link.drop(ConnectionError("cut"))
+        await asyncio.gather(*(concert.event(f"{number}").set() for number in range(50)))
+
+
+@pytest.mark.parametrize("scheme", ["rediss", "valkeys"])
+async def test_everything_works_over_tls(server: RealServer, namespace: str, tmp_path: Path, scheme: str) -> None:
+    """With the certificate of the issuer in the URL."""
+    with encrypted(server, tmp_path) as behind:
+        async with Coordinator(behind.url(scheme), namespace=namespace) as concert:
+            await works(concert)
+
+
+@pytest.mark.parametrize("ca", ["the system's", "another"])
+async def test_certificate_of_an_unknown_issuer_is_refused(server: RealServer, tmp_path: Path, ca: str) -> None:
+    """Nothing is sent to that server."""
+    with encrypted(server, tmp_path) as behind:
+        own = behind.ca.rename(tmp_path / "own")
+        with encrypted(server, tmp_path) as other:
+            url = behind.url(ssl_ca_certs=other.ca if ca == "another" else None)
+            with pytest.raises(Unavailable, match=r"(?i)certificate verify failed"):
+                await Coordinator(url).__aenter__()
+        async with Coordinator(behind.url(ssl_ca_certs=own)):
+            pass
+
+
+async def test_certificate_for_another_host_is_refused(server: RealServer, tmp_path: Path) -> None:
+    """By default, with each version of redis-py, and by the blocking connection, too."""
+    with encrypted(server, tmp_path, host="other.example") as behind:
+        concert = Coordinator(behind.url())
+        with pytest.raises(Unavailable, match=r"(?i)hostname mismatch"):
+            await concert.__aenter__()
+        source: Any = concert._source
+        with (
+            BlockingConnection(source._new_client(timeout=5).connection_pool, timeout=5) as connection,
+            pytest.raises(Unavailable, match=r"(?i)hostname mis"),
+        ):
+            connection.run(Command(Script("tests/one", "return 1"), ("key",), ()))
+
+
+async def test_client_shows_its_certificate(server: RealServer, namespace: str, tmp_path: Path) -> None:
+    """All connections do, the blocking one, too; its files are options of the URL."""
+    with encrypted(server, tmp_path, asks_for_client=True) as behind:
+        url = behind.url(ssl_certfile=behind.client, ssl_keyfile=behind.client)
+        async with Coordinator(url, namespace=namespace) as concert:
+            await works(concert)
+            with BlockingConnection(concert.redis.connection_pool, timeout=5) as connection:
+                assert connection.run(Command(Script("tests/one", "return 1"), ("key",), ())) == 1
+
+
+async def test_client_without_a_certificate_is_told_what_to_give(server: RealServer, tmp_path: Path) -> None:
+    """When the server demands one."""
+    with (
+        encrypted(server, tmp_path, asks_for_client=True) as behind,
+        pytest.raises(Unavailable, match="ssl_certfile= and ssl_keyfile="),
+    ):
+        await Coordinator(behind.url()).__aenter__()
