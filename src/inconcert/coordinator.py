@@ -11,7 +11,7 @@ from inconcert._claims.consumer import Guarantee
 from inconcert._core.layout import CHAT_GROUPS, Layout
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
-from inconcert._redis.clients import Client
+from inconcert._redis.clients import Client, ClusterClient, ServerClient
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.sources import ClientSource, EmbeddedSource, Source, source_of
 from inconcert._rules import durations
@@ -106,7 +106,7 @@ class Coordinator(TaskCoordinator):
         self._timeout = _call_timeout(timeout)
         self._layout = Layout(chat_groups=chat_groups).checked()
         self._source = source_of(url) if isinstance(url, str) else url
-        super().__init__(SessionRef(Keyspace(namespace, self._source.database)))
+        super().__init__(SessionRef(Keyspace(namespace, self._source.database, is_sharded=self._source.is_cluster)))
         self._client: Client | None = None
         self._state: Literal["closed", "opening", "open", "closing"] = "closed"
         self._process = 0  # the one in which it was opened last
@@ -183,9 +183,10 @@ class Coordinator(TaskCoordinator):
         self._state, self._process = "opening", os.getpid()
         try:
             self._client = await self._source.open(timeout=self._timeout / 2)
-            pool = self._client.connection_pool
             server = self.url or "of a client of its own"
-            session = Session(pool, self._ref.keys, self._key_ring, self._layout, server=server, timeout=self._timeout)
+            session = Session(
+                self._client, self._ref.keys, self._key_ring, self._layout, server=server, timeout=self._timeout
+            )
             await session.open()
         except BaseException:
             await run_shielded(self._close(None))
@@ -227,12 +228,32 @@ class Coordinator(TaskCoordinator):
         self._state = "closed"
 
     @property
-    def redis(self) -> Client:
-        """The shared `redis.asyncio` client, for your own commands.
+    def redis(self) -> ServerClient:
+        """The shared `redis.asyncio` client, for your own commands; on a cluster `redis_cluster`.
 
         Raises:
             NotConnected: The coordinator is not open.
+            TypeError: It is open on a cluster.
         """
+        client = self._opened_client()
+        if isinstance(client, ClusterClient):
+            raise TypeError(f"{self!r} is open on a cluster, which has another client; use redis_cluster")
+        return client
+
+    @property
+    def redis_cluster(self) -> ClusterClient:
+        """The `redis.asyncio` client of the cluster, for your own commands; on one server `redis`.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+            TypeError: It is open on one server.
+        """
+        client = self._opened_client()
+        if not isinstance(client, ClusterClient):
+            raise TypeError(f"{self!r} is open on one server, which has another client; use redis")
+        return client
+
+    def _opened_client(self) -> Client:
         if self._client is None:
             raise NotConnected("the coordinator is not open; use its redis client inside `async with coordinator:`")
         return self._client

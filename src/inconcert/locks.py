@@ -18,6 +18,7 @@ from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import load
+from inconcert._redis.slots import slot_of
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert.errors import InconcertError
@@ -36,7 +37,8 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
 
     If all are free and have no waiters, they are acquired in one step.  Otherwise they are acquired one by one in name
     order, each through that lock's own line.  Every caller uses this order, so there is no deadlock, and every waiter
-    keeps its place in line, so none starves.
+    keeps its place in line, so none starves.  On a cluster they are always acquired one by one, unless all lie in one
+    slot: then the cost is a round trip for each, and `try_acquire` may hold some of them for a moment before it fails.
 
     Use it where one step touches several things, such as a transfer between two accounts.  A task that already holds
     one of the locks waits for itself, and a task that nests single locks in another order may deadlock with others.
@@ -68,14 +70,18 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         self._keys = {name: ref.keys.of(PermitKeys, "lock", name) for name in names}
         if len(self._keys) < len(names):
             raise ValueError(f"locks{names!r} has a name twice, and would wait for itself; give each name once")
+        self._is_scattered = ref.keys.is_sharded and len({slot_of(keys.holders) for keys in self._keys.values()}) > 1
         self._first = self._keys[min(self._keys)].holders
         self._ref = ref
         self._ttl = durations.ttl(ttl)
 
     async def _take(self, *, waits: bool) -> "_LeaseStates | None":
-        leases = await self._take_at_once()
+        if self._is_scattered:
+            leases = await self._take_in_turn(waits=waits)
+        else:
+            leases = await self._take_at_once()
         while leases is None and waits:
-            leases = await self._take_in_turn()
+            leases = await self._take_in_turn(waits=True)
         return leases
 
     def _trouble(self, since: float) -> InconcertError | None:
@@ -109,12 +115,16 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
     def _lease(self, session: Session, name: str, grant: Grant) -> PermitState:
         return PermitState(session, "lock", name, keys=self._keys[name], ttl=self._ttl, grant=grant)
 
-    async def _take_in_turn(self) -> "_LeaseStates | None":
-        """Acquire one after the other, waiting for each; None if one was lost while waiting for the next."""
+    async def _take_in_turn(self, *, waits: bool) -> "_LeaseStates | None":
+        """Acquire one after the other, waiting for each; None if one is not free, or was lost during the next wait."""
         taken: dict[str, PermitState] = {}
         try:
             for name in sorted(self._keys):
-                taken[name] = await _SingleLock(self._ref, name, ttl=self._ttl).take()
+                state = await _SingleLock(self._ref, name, ttl=self._ttl).take(waits=waits)
+                if state is None:
+                    _LeaseStates(taken).release_nowait()
+                    return None
+                taken[name] = state
         except BaseException:
             _LeaseStates(taken).release_nowait()
             raise
@@ -131,9 +141,9 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
 class _SingleLock(Lock):
     """One of the locks, taken in its turn."""
 
-    async def take(self) -> PermitState:
-        """Wait in line for it."""
-        return await self._acquire(None)
+    async def take(self, *, waits: bool) -> PermitState | None:
+        """Wait in line for it; or return None if it is not free."""
+        return await self._take(waits=waits)
 
 
 class _LeaseStates:

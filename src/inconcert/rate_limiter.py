@@ -248,7 +248,7 @@ class _Turn(Place):
             return
         answer = _Answer(*reply)
         if answer.outcome == _IN_LINE:
-            self.ticket = answer.ticket
+            self._has_place(answer.ticket)
             self._wait(answer.wait_us)
         elif answer.outcome == _GRANTED:
             self._use(answer)

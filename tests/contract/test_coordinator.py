@@ -2,13 +2,11 @@
 
 import asyncio
 import inspect
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, get_type_hints
 
 import pytest
-import redis.asyncio
 from fakeredis.aioredis import FakeRedis
 
 from inconcert import Coordinator, CoordinatorOptions, InvalidName, NotConnected, Unavailable, WrongLayout
@@ -121,14 +119,6 @@ async def test_a_shared_client_is_left_open(server: RealServer, namespace: str) 
         assert await client.publish(f"{namespace}:news", "still here") == 1
         pool: Any = client.connection_pool  # `get_connection_count()` is not in every version
         assert (len(pool._available_connections), len(pool._in_use_connections)) == (2, 1)
-
-
-async def test_what_is_no_client_is_refused() -> None:
-    """A cluster client, which is not supported yet, gets an error that says what is."""
-    cluster = redis.asyncio.RedisCluster(host="localhost")
-
-    with pytest.raises(TypeError, match=re.escape("redis.asyncio.Redis, and this is a RedisCluster")):
-        Coordinator.from_client(cluster)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
 async def test_opening_twice_is_refused_and_harms_nothing(concert: Coordinator) -> None:

@@ -10,6 +10,7 @@ from fakeredis.aioredis import FakeRedis
 
 from inconcert import Coordinator
 from tests.support.eventually import eventually
+from tests.support.inner import broadcasts_of
 from tests.support.raw import new_client
 from tests.support.servers import RealServer
 
@@ -65,7 +66,7 @@ async def test_what_is_said_in_one_database_is_not_heard_in_another(pair: list[C
             listen(),
         )
     ]
-    listened = here._ref.session.broadcasts
+    listened = broadcasts_of(here._ref.session)
     await eventually(lambda: sum(topic.is_confirmed for topic in listened._channels.values()) == 6)
     await eventually(lambda: all(topic.is_confirmed for topic in listened._patterns.values()) and listened._patterns)
     heard: list[bytes] = []

@@ -12,6 +12,7 @@ from inconcert import Coordinator, Event, InvalidName, NotConnected
 from inconcert._core.channel_subscription import ChannelSubscription
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.inner import broadcasts_of
 from tests.support.raw import raw
 
 
@@ -150,7 +151,7 @@ async def test_thousand_waiters_pass_by_one_message(concert: Coordinator) -> Non
     """Nobody asks the server anything more."""
     event = concert.event("ready")
     waiters = [asyncio.create_task(event.wait()) for _ in range(1000)]
-    channels = concert._ref.session.broadcasts._channels
+    channels = broadcasts_of(concert._ref.session)._channels
     await eventually(lambda: [len(topic.listeners) for topic in channels.values()] == [1000])
     await event.is_set()  # after the last look of each
     before = await commands_processed(concert)

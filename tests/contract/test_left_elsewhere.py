@@ -15,6 +15,7 @@ import pytest
 
 from inconcert import ClaimedJob, Coordinator, JobStatus, current_job
 from tests.support.eventually import eventually
+from tests.support.inner import broadcasts_of
 from tests.support.raw import let_hear, raw
 
 
@@ -39,7 +40,7 @@ async def nothing(concert: Coordinator) -> None:
 
 async def is_unheard(concert: Coordinator) -> bool:
     """Whether nobody listens to anything."""
-    broadcasts = concert._ref.session.broadcasts
+    broadcasts = broadcasts_of(concert._ref.session)
     return not broadcasts._channels and not broadcasts._patterns
 
 

@@ -23,6 +23,7 @@ from inconcert import (
     wait_any,
 )
 from inconcert._rules.payloads import JSON
+from tests.support.inner import broadcasts_of
 from tests.support.lines import in_line_at
 from tests.support.raw import let_hear, raw
 
@@ -111,7 +112,7 @@ async def test_waiters_share_one_subscription_of_their_process(any_concert: Coor
     assert processes == 1
     assert await signal.broadcast("go") == 1
     assert await asyncio.gather(*tasks) == ["go"] * 1000
-    assert not any_concert._ref.session.broadcasts._channels
+    assert not broadcasts_of(any_concert._ref.session)._channels
 
 
 async def test_signals_of_different_names_do_not_meet(any_concert: Coordinator) -> None:
@@ -424,7 +425,7 @@ async def test_subscription_is_entered_once_at_a_time(any_concert: Coordinator, 
         await subscription.__aenter__()
     await first
     await subscription.__aexit__()
-    assert not any_concert._ref.session.broadcasts._channels
+    assert not broadcasts_of(any_concert._ref.session)._channels
     async with subscription:
         await signal.broadcast(7)
         assert await subscription.next(timeout=5) == 7

@@ -38,6 +38,7 @@ from inconcert._redis.scripts import Script
 from inconcert._redis.wire import _TransportWire
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.inner import channel_of, wake_ups_of
 from tests.support.proxy import Proxy
 from tests.support.raw import new_client, raw
 from tests.support.servers import Kind, RealServer, free_port, redis6_available
@@ -211,7 +212,7 @@ async def test_vanished_server_is_reported_within_the_deadline(own_server: RealS
     async with Coordinator(own_server.tcp_url, timeout=0.4) as concert:
         session = session_of(concert)
         own_server.kill()
-        await eventually(lambda: session.channel._wire is None)
+        await eventually(lambda: channel_of(session)._wire is None)
         began = time.monotonic()
         with pytest.raises(Unavailable, match=r"was not sent within .*") as caught:
             await echo(session, "lost")
@@ -231,7 +232,7 @@ async def test_half_open_inbox_is_noticed(server: RealServer, namespace: str, mo
         waiter = asyncio.create_task(concert.lock("door", ttl=30).acquire())
         await eventually(lambda: bool(session_of(concert).lines._lines))
         proxy.drop_replies()
-        inbox = session_of(concert).inbox._pubsub
+        inbox = wake_ups_of(session_of(concert))
         await eventually(lambda: inbox._wire is None)
         await lease.release()
         await proxy.heal()
@@ -324,8 +325,8 @@ async def test_what_is_under_way_is_bounded(
     def watched(call: Call) -> None:
         nonlocal most_calls, most_bytes
         submit(call)
-        most_calls = max(most_calls, len(session.channel._unsent) + len(session.channel._unanswered))
-        most_bytes = max(most_bytes, session.channel._bytes)
+        most_calls = max(most_calls, len(channel_of(session)._unsent) + len(channel_of(session)._unanswered))
+        most_bytes = max(most_bytes, channel_of(session)._bytes)
 
     monkeypatch.setattr(session.channel, "submit", watched)
     await raw(concert).set(f"{namespace}:text", "text", px=10_000)
@@ -340,7 +341,7 @@ async def test_what_is_under_way_is_bounded(
     with anyio.fail_after(10):
         await asyncio.gather(*(call(number) for number in range(500)))
     assert most_calls <= 51 if bound[0] == "_MOST_CALLS" else most_bytes < 10_500
-    assert session.channel._bytes == 0
+    assert channel_of(session)._bytes == 0
 
 
 async def test_primitives_that_send_by_themselves_are_bounded(
@@ -348,7 +349,7 @@ async def test_primitives_that_send_by_themselves_are_bounded(
 ) -> None:
     """Counts of a latch, and places in line for a signal."""
     monkeypatch.setattr(channel_module, "_MOST_CALLS", 50)
-    channel = session_of(concert).channel
+    channel = channel_of(session_of(concert))
     most_calls = 0
     submit = channel.submit
 
@@ -467,7 +468,7 @@ async def test_pool_that_was_reset_does_not_end_the_connection_for_ever(server: 
     async with new_client(server.url) as client, Coordinator.from_client(client) as concert:
         session = session_of(concert)
         raw(concert).connection_pool.reset()
-        session.channel._link.drop(ConnectionError("cut"))
+        channel_of(session)._link.drop(ConnectionError("cut"))
         with anyio.fail_after(5):
             await echo(session, "well again")
 
@@ -499,7 +500,8 @@ async def test_password_is_not_shown_by_what_works(guarded: RealServer, caplog: 
     """Nor by what breaks later."""
     caplog.set_level(logging.DEBUG)
     async with Coordinator(guarded.tcp_url, timeout=0.4) as concert:
-        shown = [repr(concert), str(concert.url), repr(concert.redis), repr(session_of(concert).channel._link._wire)]
+        wire = channel_of(session_of(concert))._link._wire
+        shown = [repr(concert), str(concert.url), repr(concert.redis), repr(wire)]
         guarded.pause()
         with pytest.raises(OutcomeUnknown) as caught:
             await echo(session_of(concert), "lost")
@@ -639,7 +641,7 @@ async def test_our_connection_goes_back_to_a_user_s_pool_closed(server: RealServ
                 await client.ping()
             calls = [asyncio.create_task(echo(session_of(concert), str(number))) for number in range(50)]
             await anyio.sleep(0)
-            session_of(concert).channel._link.drop(ConnectionError("cut"))
+            channel_of(session_of(concert))._link.drop(ConnectionError("cut"))
             await asyncio.gather(*calls)
         assert [await client.echo(str(number)) for number in range(4)] == [b"0", b"1", b"2", b"3"]
 
@@ -715,8 +717,8 @@ def test_something_else_than_a_client_is_refused() -> None:
         Coordinator.from_client(redis.Redis())  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"each server needs a redis\.asyncio\.Redis, .*, the synchronous one"):
         QuorumLock([redis.Redis()] * 3, "door")  # type: ignore[list-item] # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="RedisCluster; Redis Cluster is not supported yet"):
-        Coordinator.from_client(RedisCluster(host="localhost"))  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="RedisCluster, which has no server of its own"):
+        QuorumLock([RedisCluster(host="localhost")] * 3, "door")  # type: ignore[list-item] # pyright: ignore[reportArgumentType]
 
 
 # What servers refuse.
@@ -727,7 +729,7 @@ async def test_read_only_server_is_asked_again_until_it_can_write(own_server: Re
     async with Coordinator(own_server.url) as concert:
         own_server.command("REPLICAOF", "127.0.0.1", free_port())
         task = asyncio.create_task(session_of(concert).run(COUNT(key=KEY)))
-        await eventually(lambda: session_of(concert).channel._link.last_error is not None)
+        await eventually(lambda: channel_of(session_of(concert))._link.last_error is not None)
         assert not task.done()
         own_server.command("REPLICAOF", "NO", "ONE")
         assert await task == 1
@@ -772,7 +774,7 @@ async def test_refusal_of_a_first_sending_is_unavailable(own_server: RealServer)
             await session_of(concert).run(ECHO(key=KEY, text="well"))
             proxy.refuse()
             proxy.cut()
-            await eventually(lambda: session_of(concert).channel._wire is None)
+            await eventually(lambda: channel_of(session_of(concert))._wire is None)
             call = asyncio.create_task(session_of(concert).run(COUNT(key=KEY)))
             own_server.command("ACL", "SETUSER", "ann", "-evalsha", "-eval")
             await proxy.heal()
@@ -810,7 +812,7 @@ async def test_busy_server_is_waited_for(own_server: RealServer) -> None:
             return False
 
         await eventually(is_busy)
-        link = session_of(concert).channel._link
+        link = channel_of(session_of(concert))._link
         task = asyncio.create_task(session_of(concert).run(COUNT(key=KEY)))
         await eventually(lambda: "BUSY" in str(link.last_error))
         own_server.command("SCRIPT", "KILL")

@@ -18,6 +18,7 @@ from inconcert._redis.replies import Reply
 from inconcert.chat.keys import ListKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.inner import broadcasts_of
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -480,7 +481,7 @@ async def test_cancelled_listener_loses_nothing_and_leaves_no_subscription(
         last = (await chat_elsewhere.send(chat_id, "ann", number)).id
         came_so_far = await cancel_at(number, moment, listen(last))
         await nothing_is_under_way(concert)
-        assert concert._ref.session.broadcasts._channels == {}
+        assert broadcasts_of(concert._ref.session)._channels == {}
         position = (await chat.members(chat_id))["bob"]
         assert set(got) >= set(range(1, position + 1))
     got += [message.id for batch in await chat.fetch("bob") for message in batch.messages]
@@ -697,7 +698,7 @@ async def test_thousand_listeners_share_one_connection(
     assert [int(each["sub"]) for each in subscribed] == [1_001]
     for listener in listeners:
         await listener.aclose()
-    assert concert._ref.session.broadcasts._channels == {}
+    assert broadcasts_of(concert._ref.session)._channels == {}
 
 
 async def test_listener_loses_and_repeats_nothing_when_its_connections_break(

@@ -16,6 +16,7 @@ from inconcert._redis.replies import Reply
 from inconcert.periodic import _Keys as PeriodicKeys
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.inner import broadcasts_of
 from tests.support.lines import in_line
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
@@ -399,7 +400,7 @@ async def test_cancellation_at_any_await_leaves_nothing(
         await eventually(lambda: is_free(election))
         number += 1
     assert number > 2
-    assert not concert._ref.session.broadcasts._channels
+    assert not broadcasts_of(concert._ref.session)._channels
 
 
 async def test_cancellation_of_a_body_that_resigns_itself_is_never_swallowed(concert: Coordinator) -> None:

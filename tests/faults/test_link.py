@@ -13,6 +13,7 @@ from inconcert._core.renewal import Renewal
 from inconcert._redis.wire import Wire, _TransportWire
 from tests.faults.test_channel import again_and_again, echo, session_of
 from tests.support.eventually import eventually
+from tests.support.inner import bells_of, broadcasts_of, channel_of
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.servers import RealServer
@@ -42,20 +43,20 @@ async def test_write_after_the_peer_has_hung_up_is_a_lost_connection(concert: Co
     """On whichever connection: no caller gets the transport's error, and what it sent is sent again."""
     session = session_of(concert)
     await echo(session, "well")
-    hang_up(session.channel._wire)
+    hang_up(channel_of(session)._wire)
     await asyncio.gather(*(echo(session, str(number)) for number in range(100)))
 
     event = concert.event("go")
     waiting = asyncio.create_task(event.wait())
-    await eventually(lambda: any(topic.listeners for topic in session.broadcasts._channels.values()))
-    hang_up(session.broadcasts._wire)
+    await eventually(lambda: any(topic.listeners for topic in broadcasts_of(session)._channels.values()))
+    hang_up(broadcasts_of(session)._wire)
     other = asyncio.create_task(concert.event("other").wait())
     await asyncio.gather(event.set(), concert.event("other").set())
     await asyncio.gather(waiting, other)
 
     getting = asyncio.create_task(concert.queue("work").get())
-    await eventually(lambda: session.bells._covered)
-    hang_up(session.bells._wire)
+    await eventually(lambda: bells_of(session)._covered)
+    hang_up(bells_of(session)._wire)
     await concert.queue("work").put("item")
     await (await getting).ack()
 
@@ -66,7 +67,7 @@ async def test_connecting_goes_on_whatever_error_the_first_write_meets(
     """It is logged, and the next try is made."""
     session = session_of(concert)
     errors: list[Exception] = [RuntimeError("not foreseen"), ZeroDivisionError("neither")]
-    connected = session.channel.connected
+    connected = channel_of(session).connected
 
     def fail_at_first(wire: Wire) -> None:
         if errors:
@@ -74,7 +75,7 @@ async def test_connecting_goes_on_whatever_error_the_first_write_meets(
         connected(wire)
 
     monkeypatch.setattr(session.channel, "connected", fail_at_first)
-    session.channel._link.drop(ConnectionError("cut"))
+    channel_of(session)._link.drop(ConnectionError("cut"))
     with anyio.fail_after(5):
         await echo(session, "well again")
     assert "not foreseen" in caplog.text
@@ -150,7 +151,7 @@ async def test_connection_that_had_answered_is_replaced_at_once(proxy: Proxy) ->
 
 async def test_connection_of_bells_answers_although_no_bell_rings(concert: Coordinator) -> None:
     """So it is replaced at once, too."""
-    bells = session_of(concert).bells
+    bells = bells_of(session_of(concert))
     getting = asyncio.create_task(concert.queue("empty").get())
     await eventually(lambda: bells._link is not None and bells._link._wire is not None)
     assert bells._link is not None

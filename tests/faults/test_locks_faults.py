@@ -18,6 +18,7 @@ from inconcert import (
     Unavailable,
 )
 from tests.support.eventually import eventually
+from tests.support.inner import channel_of
 from tests.support.lines import in_line
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
@@ -161,7 +162,7 @@ async def test_grant_that_came_after_its_end_is_asked_for_again(server: RealServ
     async with Proxy(server.tcp_url) as proxy, Coordinator(proxy.url, namespace=namespace) as concert:
         proxy.refuse()
         proxy.cut()
-        await eventually(lambda: concert._ref.session.channel._wire is None)
+        await eventually(lambda: channel_of(concert._ref.session)._wire is None)
         task = asyncio.create_task(concert.locks("a", "b", ttl=0.3).acquire())
         await anyio.sleep(0.35)
         await proxy.heal()
@@ -210,7 +211,7 @@ async def test_closing_gives_back_what_is_granted_at_that_moment(own_server: Rea
     """Whoever asks is sent away, and holds nothing that nobody would renew."""
     async with Coordinator(own_server.url) as elsewhere:
         async with anyio.create_task_group() as group, Coordinator(own_server.url) as concert:
-            channel = concert._ref.session.channel
+            channel = channel_of(concert._ref.session)
 
             async def acquire() -> None:
                 with pytest.raises(NotConnected, match="was closed while this call waited"):
@@ -257,7 +258,7 @@ async def test_server_that_is_away_is_not_taken_for_a_holder(own_server: RealSer
     """Those who wait for less than a call may take are told so, too."""
     async with Coordinator(own_server.url) as concert:
         own_server.kill()
-        await eventually(lambda: concert._ref.session.channel._wire is None)
+        await eventually(lambda: channel_of(concert._ref.session)._wire is None)
         with pytest.raises(Unavailable, match=r"was not acquired within 0\.3 s: the server is away \(.+\)"):
             await acquire(concert, kind, 0.3)
 

@@ -15,6 +15,7 @@ from inconcert._rules.payloads import JSON
 from inconcert.mailboxes.fetch import Fetch
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.inner import channel_of
 from tests.support.lines import in_line_at
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
@@ -392,7 +393,7 @@ async def test_one_whose_leaving_was_lost_does_not_stand_in_the_way(
         await in_line(concert, 1)
         proxy.refuse()
         proxy.cut()
-        channel = cut_off._ref.session.channel
+        channel = channel_of(cut_off._ref.session)
         await eventually(lambda: channel._wire is None)
         lost.cancel()
         await asyncio.wait([lost])

@@ -20,6 +20,7 @@ from inconcert._redis.channel import Channel
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.fenced import FencedRegister
+from tests.support.inner import channel_of
 from tests.support.lines import in_line
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
@@ -241,7 +242,7 @@ async def test_paused_server_loses_nobody(own_server: RealServer) -> None:
         await in_line(lock, 1)
         own_server.pause()
         release = asyncio.create_task(lease.release())
-        link = concert._ref.session.channel._link
+        link = channel_of(concert._ref.session)._link
         await eventually(lambda: link.last_error is not None)
         own_server.resume()
         with anyio.fail_after(3):

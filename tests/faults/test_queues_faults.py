@@ -16,6 +16,7 @@ from inconcert.queues.store import ItemKeys
 from inconcert.tasks.store import JobKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.inner import bells_of, channel_of
 from tests.support.processes import Child, spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.queues import Places, read_places
@@ -478,7 +479,7 @@ async def test_item_claimed_for_who_has_given_up_goes_back(namespace: str, deliv
 
 
 def _is_asleep(concert: Coordinator) -> bool:
-    return bool(concert._ref.session.bells._covered)
+    return bool(bells_of(concert._ref.session)._covered)
 
 
 # One connection to sleep on.
@@ -499,9 +500,9 @@ async def test_many_queues_of_a_process_sleep_on_one_connection(namespace: str) 
         ):
             queues = [concert.queue(f"q{number}") for number in range(20)]
             getting = [asyncio.create_task(queue.get()) for queue in queues]
-            await eventually(lambda: len(concert._ref.session.bells._covered) == 20)
+            await eventually(lambda: len(bells_of(concert._ref.session)._covered) == 20)
             async with concert.consume("high", "low") as jobs, in_background(jobs.claim(1)):  # consumers, too
-                await eventually(lambda: len(concert._ref.session.bells._covered) == 22)
+                await eventually(lambda: len(bells_of(concert._ref.session)._covered) == 22)
                 assert len(await blocked(other)) == 1
             for number in (7, 0, 19, 3):
                 started = time.monotonic()
@@ -511,7 +512,7 @@ async def test_many_queues_of_a_process_sleep_on_one_connection(namespace: str) 
                 assert delivery.item == number
                 getting[number] = asyncio.create_task(queues[number].get())
             late = asyncio.create_task(concert.queue("late").get())  # the BLPOP under way does not cover it
-            await eventually(lambda: len(concert._ref.session.bells._sleepers) == 21)
+            await eventually(lambda: len(bells_of(concert._ref.session)._sleepers) == 21)
             with anyio.fail_after(1.5):
                 await other.queue("late").put(1)
                 await late
@@ -551,7 +552,7 @@ async def test_bell_that_rings_while_its_last_sleeper_leaves_is_rung_again(
             jobs = await stack.enter_async_context(concert.consume("q"))
             leaving = asyncio.create_task(jobs.claim(1))
             leave = jobs.stop
-        await eventually(lambda: session.bells._sleepers)
+        await eventually(lambda: bells_of(session)._sleepers)
         leave()
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -645,7 +646,7 @@ async def test_put_whose_leaving_was_lost_holds_up_nobody(concert: Coordinator, 
             await until_in_line(concert, 1)
             proxy.refuse()
             proxy.cut()
-            channel = cut_off._ref.session.channel
+            channel = channel_of(cut_off._ref.session)
             await eventually(lambda: channel._wire is None)
         [leaving] = channel._unsent
         await eventually(leaving.done)  # it was not said in time

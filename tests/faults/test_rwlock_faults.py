@@ -13,6 +13,7 @@ from inconcert import Coordinator, LeaseLost, OutcomeUnknown, RWLock, Unavailabl
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.fenced import FencedRegister
+from tests.support.inner import channel_of
 from tests.support.lines import in_line
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
@@ -199,12 +200,12 @@ async def test_downgrade_that_was_not_run_leaves_a_writer(own_server: RealServer
         holder = lease.holder
         proxy.refuse()
         proxy.cut()
-        await eventually(lambda: concert._ref.session.channel._wire is None)
+        await eventually(lambda: channel_of(concert._ref.session)._wire is None)
         with pytest.raises(Unavailable):
             await lease.downgrade()
         assert lease.holder == holder
         await proxy.heal()
-        await eventually(lambda: concert._ref.session.channel._wire)
+        await eventually(lambda: channel_of(concert._ref.session)._wire)
         await lease.renew()
         assert await doc.write().holders() == [holder]
         await lease.release()

@@ -15,6 +15,7 @@ from inconcert._rules.payloads import JSON
 from inconcert.signals.waiter import Waiter
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.inner import broadcasts_of, channel_of
 from tests.support.lines import in_line_at
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
@@ -40,7 +41,7 @@ async def nothing_is_left(*concerts: Coordinator) -> None:
     await eventually(is_over)
     for concert in concerts:
         session = concert._ref.session
-        assert not session.broadcasts._channels
+        assert not broadcasts_of(session)._channels
         assert not session.inbox._receivers
         assert not session.lines._lines
 
@@ -216,7 +217,7 @@ async def test_every_broadcast_or_a_gap_in_its_place_reaches_every_subscriber(ow
             await sender.signal("deploy").broadcast(number)
             if number % 100 == 50:
                 own_server.command("CLIENT", "KILL", "TYPE", "PUBSUB")
-        await eventually(lambda: concert._ref.session.broadcasts._wire is not None)
+        await eventually(lambda: broadcasts_of(concert._ref.session)._wire is not None)
 
         async def all_listen() -> bool:
             return bool(await sender.signal("deploy").broadcast("end"))
@@ -281,7 +282,7 @@ async def test_one_whose_leaving_was_lost_hands_on_what_it_is_notified_of(
         await in_line(concert, 1)
         proxy.refuse()
         proxy.cut()
-        channel = cut_off._ref.session.channel
+        channel = channel_of(cut_off._ref.session)
         await eventually(lambda: channel._wire is None)
         lost.cancel()
         await asyncio.wait([lost])
@@ -421,7 +422,7 @@ async def test_half_open_connection_of_broadcasts_is_noticed(
         elsewhere.signal("deploy").subscribe() as subscription,
     ):
         proxy.drop_replies()
-        await eventually(lambda: elsewhere._ref.session.broadcasts._wire is None)
+        await eventually(lambda: broadcasts_of(elsewhere._ref.session)._wire is None)
         await proxy.heal()
         with anyio.fail_after(5):
             assert await subscription.next() == Gap(None)
@@ -510,7 +511,7 @@ async def test_channels_may_come_and_go_in_any_order(concert: Coordinator) -> No
 
     with anyio.fail_after(20):
         await asyncio.gather(*(come_and_go(number) for number in range(20)))
-    assert not session.broadcasts._channels
+    assert not broadcasts_of(session)._channels
 
 
 # Replies that are lost.

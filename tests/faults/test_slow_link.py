@@ -13,6 +13,7 @@ from inconcert._redis.call import Call
 from inconcert._redis.scripts import Script
 from tests.faults.test_channel import ECHO, KEY, echo, session_of
 from tests.support.eventually import eventually
+from tests.support.inner import channel_of
 from tests.support.proxy import Proxy
 from tests.support.servers import RealServer
 
@@ -121,8 +122,8 @@ async def test_calls_about_the_same_keep_their_order(
         await proxy.heal()
         await asyncio.gather(*calls)
         assert "".join(server.command("LRANGE", notes, 0, -1)) == "dfabce"
-        assert session.channel._bytes == session.channel._held_back.bytes == 0
-        assert not session.channel._held_back._tags
+        assert channel_of(session)._bytes == channel_of(session)._held_back.bytes == 0
+        assert not channel_of(session)._held_back._tags
     server.command("DEL", notes)
 
 
@@ -176,11 +177,11 @@ async def test_large_calls_leave_room_for_small_ones(proxy: Proxy, monkeypatch: 
         proxy.hold_replies()
         large = [asyncio.create_task(session.run(ECHO(key="{large}", text="x" * 50_000))) for _ in range(20)]
         await anyio.sleep(0)
-        assert len(session.channel._unanswered) <= 3
+        assert len(channel_of(session)._unanswered) <= 3
         small = asyncio.create_task(session.run(ECHO(key="{small}", text="x")))
         await anyio.sleep(0)
-        assert session.channel._unsent or session.channel._unanswered
-        await eventually(lambda: session.channel._unanswered[-1].key == "{small}")  # type: ignore[union-attr]
+        assert channel_of(session)._unsent or channel_of(session)._unanswered
+        await eventually(lambda: channel_of(session)._unanswered[-1].key == "{small}")  # type: ignore[union-attr]
         large[3].cancel()
         proxy.release_replies()
         await small
@@ -196,7 +197,7 @@ async def test_wait_for_room_ends_when_nothing_is_answered(proxy: Proxy, monkeyp
         await echo(session, "well")
         proxy.refuse()
         proxy.cut()
-        await eventually(lambda: session.channel._wire is None)
+        await eventually(lambda: channel_of(session)._wire is None)
         began = time.monotonic()
         calls = (session.run(ECHO(key=KEY, text="x" * 50_000)) for _ in range(20))
         outcomes = await asyncio.gather(*calls, return_exceptions=True)

@@ -10,6 +10,7 @@ import pytest
 from inconcert import Coordinator
 from tests.faults.test_channel import session_of
 from tests.support.eventually import eventually
+from tests.support.inner import broadcasts_of, wake_ups_of
 from tests.support.raw import raw
 
 GARBAGE = [
@@ -49,14 +50,14 @@ async def test_garbage_ends_no_connection_and_no_wait(concert: Coordinator, capl
         asyncio.create_task(concert.latch("open", 1).wait()),
     ]
     await eventually(lambda: len(session.inbox._receivers) >= 4)
-    await eventually(lambda: sum(topic.is_confirmed for topic in session.broadcasts._channels.values()) >= 2)
-    wires = session.inbox._pubsub._wire, session.broadcasts._wire
+    await eventually(lambda: sum(topic.is_confirmed for topic in broadcasts_of(session)._channels.values()) >= 2)
+    wires = wake_ups_of(session)._wire, broadcasts_of(session)._wire
     addresses = [address.encode() for address in session.inbox._receivers]
     for garbage in GARBAGE:
         for address in [*addresses, f"{session.id}.999".encode(), b"nobody"]:
-            await raw(concert).publish(session.inbox.channel, address + b" " + garbage)
-        await raw(concert).publish(session.inbox.channel, garbage)
-        for channel in list(session.broadcasts._channels):
+            await raw(concert).publish(session.inbox._channel, address + b" " + garbage)
+        await raw(concert).publish(session.inbox._channel, garbage)
+        for channel in list(broadcasts_of(session)._channels):
             await raw(concert).publish(channel, garbage)
     await held.release()
     await reading.release()
@@ -70,7 +71,7 @@ async def test_garbage_ends_no_connection_and_no_wait(concert: Coordinator, capl
         outcomes = await asyncio.gather(*waiting)
     for lease in outcomes[:2]:
         await lease.release()
-    assert (session.inbox._pubsub._wire, session.broadcasts._wire) == wires
+    assert (wake_ups_of(session)._wire, broadcasts_of(session)._wire) == wires
     assert "foreign message" in caplog.text
 
 
@@ -81,7 +82,7 @@ async def test_garbage_that_comes_before_the_reply_is_passed_over(concert: Coord
     waiting = asyncio.create_task(concert.lock("door").acquire())
     await asyncio.sleep(0)
     [address] = session.inbox._receivers
-    [topic] = session.inbox._pubsub._channels.values()
+    [topic] = wake_ups_of(session)._channels.values()
     topic.dispatch(topic.name, f"{address} garbage".encode())
     await eventually(concert.lock("door").waiters)
     await held.release()

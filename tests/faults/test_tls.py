@@ -10,6 +10,7 @@ from inconcert import Coordinator, Unavailable
 from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.scripts import Command, Script
 from tests.support.eventually import eventually
+from tests.support.inner import channel_of
 from tests.support.servers import RealServer
 from tests.support.tls import encrypted
 
@@ -25,7 +26,7 @@ async def works(concert: Coordinator) -> None:
         await (await waiter).release()
         await concert.queue("q").put(1)
         await (await getter).ack()
-        concert._ref.session.channel._link.drop(ConnectionError("cut"))
+        channel_of(concert._ref.session)._link.drop(ConnectionError("cut"))
         await asyncio.gather(*(concert.event(f"{number}").set() for number in range(50)))
 
 

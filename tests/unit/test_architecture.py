@@ -13,6 +13,7 @@ SRC = Path(__file__).parents[2] / "src"
 _LAYERS = (
     {"errors", "_rules", "_lua", "_version"},
     {"_redis"},
+    {"_cluster"},
     {"_core"},
     {"_claims"},
     set[str](),  # the primitives and `tasks`: whatever no other layer names
@@ -20,7 +21,7 @@ _LAYERS = (
     {"integrations", "cli", "testing", "__main__"},
     {"__init__"},
 )
-_PRIMITIVES = 4  # index into _LAYERS
+_PRIMITIVES = 5  # index into _LAYERS
 
 
 @dataclass(frozen=True, slots=True)

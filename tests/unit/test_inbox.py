@@ -23,7 +23,7 @@ class Receiver(InboxReceiver):
 
 async def test_receiver_is_given_the_rest_of_its_messages() -> None:
     """Without the address and the kind; a stranger's message may have neither."""
-    inbox, receiver = Inbox(Mock(), "inbox:1", timeout=1.0), Receiver()
+    inbox, receiver = Inbox(Mock(), "inbox:1"), Receiver()
     inbox.register("1.1", receiver)
     for message in ("1.1 room some key", "1.1 ended", "1.2 room other", "1.1", ""):
         inbox.dispatch(message)
@@ -32,7 +32,7 @@ async def test_receiver_is_given_the_rest_of_its_messages() -> None:
 
 async def test_message_that_nobody_waits_for_goes_by_its_kind() -> None:
     """A place in a line that nobody waits in any more is left; other kinds are ignored."""
-    inbox, left = Inbox(Mock(), "inbox:1", timeout=1.0), list[tuple[str, str]]()
+    inbox, left = Inbox(Mock(), "inbox:1"), list[tuple[str, str]]()
     inbox.on_unclaimed("room", lambda address, rest: left.append((address, rest)))
     for message in ("1.1 room some key", "1.1 mailbox 0 key", "1.1 rooms", "1.1"):
         inbox.dispatch(message)

@@ -48,7 +48,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         self._address = session.new_address()
         self._sleeper = session.bells.sleeper(tuple(queue.bell for queue in queues))
         self._promoter = promoter or Promoter(session, keys, queues)
-        self._watchdog = Watchdog(session.pool)
+        self._watchdog = Watchdog(lambda: session.pool_of(keys.bodies))
         self._reaper = Reaper(session, keys, self.on_news)
         self._worker: WorkerLease[C] | None = None
         self._tasks: list[asyncio.Task[None]] = []

@@ -41,12 +41,12 @@ class Watchdog:
     """The thread of one consumer.
 
     Args:
-        pool: Its connection, opened when needed, is set up like those of this pool. If that is not possible it only
-            logs.
+        find_pool: Gives a pool; the connection, opened when needed, is set up like those of this pool. If that is not
+            possible it only logs.
     """
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, find_pool: Callable[[], Pool]) -> None:
+        self._find_pool = find_pool
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._worker: WorkerLease[Any] | None = None
@@ -112,11 +112,16 @@ class Watchdog:
     def _stand_in(self, turned: threading.Event, lease: float) -> None:
         """Renew the heartbeat until the loop turns, the worker is presumed dead, or it takes too long."""
         worker = self._worker
-        if worker is None or not BlockingConnection.is_possible(self._pool):
+        try:
+            pool = self._find_pool()
+        except InconcertError as error:
+            _log.warning("the heartbeat of workers cannot be renewed while the event loop stands still: %s", error)
+            return
+        if worker is None or not BlockingConnection.is_possible(pool):
             return
         give_up_at = time.monotonic() + _LONGEST
         pause = 0.0
-        with BlockingConnection(self._pool, timeout=lease * _ANSWER_WITHIN) as connection:
+        with BlockingConnection(pool, timeout=lease * _ANSWER_WITHIN) as connection:
             while not turned.wait(pause) and not worker.is_lost and time.monotonic() < worker.deadline:
                 if time.monotonic() >= give_up_at:
                     _log.error("the event loop stands still: worker %s will be presumed dead", worker.holder)

@@ -95,6 +95,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     async def begin(self) -> Self:
         """Register this worker with the server."""
         self._session.inbox.register(self.holder, self)
+        self._session.inbox.follow(self._keys.bodies, self.holder)
         call = Heartbeat(self, self._keys, is_new=True)
         try:
             self._session.channel.submit(call)

@@ -117,6 +117,12 @@ class Place(Call, InboxReceiver):
     def _give_back(self) -> None:
         """Send what leaves the line on the server, or gives back what came of the wait."""
 
+    def _has_place(self, ticket: int) -> None:
+        """Note the place in line; what is said about it comes in from now on."""
+        if self.ticket <= 0 and not self.done():
+            self._session.inbox.follow(self.key, self.address)
+        self.ticket = ticket
+
     def _stand(self, ticket: int, joined: int, retry_ms: int, *grants: bytes) -> None:
         """Take a place in one of the session's `lines`: how a reply ends to a caller that is in line.
 
@@ -127,7 +133,7 @@ class Place(Call, InboxReceiver):
             grants: What was granted to others of this process.
         """
         lines, was_in_line = self._session.lines, self.ticket > 0
-        self.ticket = ticket
+        self._has_place(ticket)
         if not self.done():
             lines.join(self.key, self)
         lines.on_reply(self.key, retry_ms, *grants)

@@ -8,19 +8,13 @@ from collections.abc import Sequence
 from inconcert._core.layout import Layout
 from inconcert._core.line import Lines
 from inconcert._core.renewal import Renewal
-from inconcert._redis.bells import Bells
+from inconcert._core.wiring import wiring_of
 from inconcert._redis.call import Call
-from inconcert._redis.channel import Channel
-from inconcert._redis.greeting import Greeting
-from inconcert._redis.inbox import Inbox
+from inconcert._redis.clients import Client
 from inconcert._redis.keys import Keyspace
-from inconcert._redis.master_watch import MasterWatch
-from inconcert._redis.pubsub import PubSub
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
-from inconcert._redis.wire import Pool
 from inconcert._rules.signing import KeyRing
-from inconcert._rules.urls import Node
 from inconcert.errors import NotConnected, Unavailable
 
 __all__ = ["Session", "SessionRef"]
@@ -34,36 +28,36 @@ class Session:
     Attributes:
         id: Unique to this opening, in any process.
         server: Which server, without secrets, as log lines name it.
-        pool: Where connections come from, for those that need one of their own.
         timeout: How long a call may take, reconnecting included, in seconds.
         channel: Where commands go.
         inbox: Receives messages for this process's waiters.
         broadcasts: Receives messages for everyone: connected with the first listener.
         renewal: Renews its leases.
         bells: Where its idle consumers sleep: connected with the first of them.
+        pool_of: Where connections to the server of a key come from, for those that need one of their own.
         lines: The waiters of this process.
         key_ring: What jobs and items are signed with.
     """
 
     def __init__(
-        self, pool: Pool, keys: Keyspace, key_ring: KeyRing, layout: Layout, *, server: str, timeout: float
+        self, client: Client, keys: Keyspace, key_ring: KeyRing, layout: Layout, *, server: str, timeout: float
     ) -> None:
         self.id = secrets.token_hex(8)
         self.loop = asyncio.get_running_loop()
         self._keys = keys
         self._layout = layout
         self.server = server
-        self.pool = pool
         self.timeout = timeout
         [self._bell] = keys.parts("session", self.id, "bell")
         self._nowhere = keys.channel(self._bell, "session", self.id)
-        self.inbox = Inbox(pool, keys.inboxes(self._bell) + self.id, timeout=timeout / 2)
-        self.broadcasts = PubSub(pool, timeout=timeout / 2, purpose="broadcasts")
-        self.channel = Channel(pool, timeout=timeout, reconnected=self._server_was_lost)
-        self.bells = Bells(pool, self.channel, self._bell, timeout=timeout / 2)
         self.renewal = Renewal()
+        self._wiring = wiring_of(client, keys, self.id, timeout=timeout, lost=self._server_was_lost)
+        self.inbox = self._wiring.inbox
+        self.broadcasts = self._wiring.broadcasts
+        self.channel = self._wiring.channel
+        self.bells = self._wiring.bells
+        self.pool_of = self._wiring.pool_of
         self.lines = Lines(self.inbox)
-        self._watch = MasterWatch.of(pool, self._master_moved)
         self.key_ring = key_ring
         self._numbers = itertools.count(1)
 
@@ -74,17 +68,15 @@ class Session:
             Unavailable: The server cannot be reached, or refuses us.
             WrongLayout: The namespace is divided otherwise.
         """
-        await self.channel.open()
         try:
-            await Greeting(self.channel).check()
+            await self._wiring.open()
             await self._check_rights()
             self._layout.compare(await self.run(self._layout.record(self._keys)), self._keys.namespace)
             await self.inbox.open()
         except BaseException:
             await self.channel.close()
+            await self._wiring.close()
             raise
-        if self._watch is not None:
-            self._watch.start()
 
     async def close(self) -> None:
         """Release what is held, fail all waiters, and disconnect."""
@@ -93,12 +85,11 @@ class Session:
         self.broadcasts.closed(closed)
         for lease in self.renewal.close():
             lease.give_up()
-        if self._watch is not None:
-            await self._watch.close()
         await self.bells.close()  # before the channel, on which it puts back what it may have taken
         await self.channel.close()
         await self.broadcasts.close()
         await self.inbox.close()
+        await self._wiring.close()
 
     def new_address(self) -> str:
         """A name that no other waiter or holder has, in any process: `session.number`.
@@ -148,17 +139,9 @@ class Session:
             remedy = "give it the channels of the whole namespace, as docs/how-to/deploy.md shows"
             raise command.operation.error(Unavailable, f"{what}; {remedy}")
 
-    def _server_was_lost(self, at: float) -> None:
-        self.inbox.server_was_lost(at)
-        self.broadcasts.server_was_lost(at)
-        self.bells.server_was_lost(at)
+    def _server_was_lost(self) -> None:
+        """A server may have lost what it had granted."""
         self.renewal.renew_all()
-
-    def _master_moved(self, to: Node) -> None:
-        self.channel.server_moved(to)
-        self.inbox.server_moved(to)
-        self.broadcasts.server_moved(to)
-        self.bells.server_moved(to)
 
 
 class SessionRef:

@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 
 from inconcert._redis.call import Call
-from inconcert._redis.channel import Channel
+from inconcert._redis.channel import Commands
 from inconcert._redis.commands import pack
 from inconcert._redis.link import Link
 from inconcert._redis.replies import ErrorReply, Reply
@@ -38,7 +38,7 @@ class Bells:
         timeout: How long the server may take to answer beyond the sleep itself, in seconds.
     """
 
-    def __init__(self, pool: Pool, channel: Channel, key: str, *, timeout: float) -> None:
+    def __init__(self, pool: Pool, channel: Commands, key: str, *, timeout: float) -> None:
         self._pool = pool
         self._channel = channel
         self._key = key

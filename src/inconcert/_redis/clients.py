@@ -9,24 +9,26 @@ from redis.backoff import NoBackoff
 
 from inconcert._redis.driver import without_maintenance
 
-__all__ = ["Client", "check_client", "client_options"]
+__all__ = ["Client", "ClusterClient", "ServerClient", "check_client", "client_options"]
 
-Client = redis.asyncio.Redis
+ServerClient = redis.asyncio.Redis
+ClusterClient = redis.asyncio.RedisCluster
+Client = ServerClient | ClusterClient
 
 
-def check_client(who_takes: str, client: object) -> Client:
-    """Return `client` if it is one of `redis.asyncio`.
+def check_client(who_takes: str, client: object) -> ServerClient:
+    """Return `client` if it is one of `redis.asyncio`, for one server.
 
     Raises:
         TypeError: `client` is something else, such as a synchronous client, whose class has the same name.
     """
-    if isinstance(client, Client):
+    if isinstance(client, ServerClient):
         return client
     kind = type(client).__name__
     if isinstance(client, redis.Redis):
         kind += " of redis, the synchronous one"
     elif "Cluster" in kind:
-        kind += "; Redis Cluster is not supported yet"
+        kind += ", which has no server of its own"
     raise TypeError(f"{who_takes} a redis.asyncio.Redis, and this is a {kind}")
 
 

@@ -5,13 +5,15 @@ once.  Every user may run `HELLO`, and it costs little beside what opening sends
 """
 
 from inconcert._redis.call import Call
-from inconcert._redis.channel import Channel
+from inconcert._redis.channel import Commands
 from inconcert._redis.commands import pack
 from inconcert._redis.roles import fields_of
 from inconcert._redis.scripts import Command, Script
 from inconcert.errors import InconcertError, NotConnected, Unavailable
 
 __all__ = ["Greeting"]
+
+_SHARDED_SINCE = 7  # version of Redis that has sharded Pub/Sub
 
 _NO_SCRIPT = Script("hello", "")
 
@@ -21,13 +23,15 @@ class Greeting(Call):
 
     Args:
         channel: The channel that sends it.
+        expects_cluster: Whether the server is to be a node of a cluster.
     """
 
-    __slots__ = ()
+    __slots__ = ("_expects_cluster",)
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Commands, *, expects_cluster: bool = False) -> None:
         super().__init__(Command(_NO_SCRIPT, ("server",), ()))
         self.packed = pack("HELLO")
+        self._expects_cluster = expects_cluster
         channel.submit(self)
 
     async def check(self) -> None:
@@ -42,10 +46,15 @@ class Greeting(Call):
             raise
         except InconcertError:  # no answer, as before Redis 6: continue
             return
-        if said.get("mode") == "cluster":
+        if said.get("mode") == "cluster" and not self._expects_cluster:
             raise Unavailable(
-                "the server is a node of a Redis Cluster, which is not supported yet; "
-                "connect to a server without cluster mode"
+                "the server is a node of a cluster; write redis+cluster://host:6379, or rediss+cluster:// with TLS, "
+                "or pass a redis.asyncio.RedisCluster to Coordinator.from_client()"
+            )
+        if self._expects_cluster and int(said.get("version", "7").partition(".")[0]) < _SHARDED_SINCE:
+            raise Unavailable(
+                f"the cluster runs Redis {said['version']}, which has no sharded Pub/Sub; a cluster needs Redis 7.0 or "
+                "newer, or Valkey"
             )
         if said.get("mode") == "sentinel":
             raise Unavailable(

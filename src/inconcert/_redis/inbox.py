@@ -24,13 +24,12 @@ The inbox has a connection of its own, so that no flood of other messages delays
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
-from inconcert._redis.pubsub import PubSub
-from inconcert._redis.wire import Pool
-from inconcert._rules.urls import Node
+from inconcert._redis.pubsub import Listener
 from inconcert.errors import InconcertError
 
-__all__ = ["Inbox", "InboxReceiver"]
+__all__ = ["Inbox", "InboxReceiver", "Messages"]
 
 
 class InboxReceiver:
@@ -54,18 +53,45 @@ class InboxReceiver:
             raise self._closed_by.with_traceback(None)  # many raise this one
 
 
+class Messages(Protocol):
+    """Subscribed connections, to one server or to the masters of a cluster."""
+
+    async def open(self) -> None:
+        """Connect now."""
+
+    async def close(self) -> None:
+        """Release the connections."""
+
+    def closed(self, error: InconcertError) -> None:
+        """End all listeners, and refuse new ones."""
+
+    async def listen(self, channel: str, listener: Listener, *, is_pattern: bool = False) -> None:
+        """Subscribe a listener to a channel until `forget`. It receives everything published after this returns.
+
+        Raises:
+            NotConnected: The coordinator is closing.
+            Unavailable: The server did not confirm in time, or refused.
+        """
+
+    def forget(self, channel: str, listener: Listener, *, is_pattern: bool = False) -> None:
+        """End `listen`, at once."""
+
+    def server_was_lost(self, at: float) -> bool:
+        """Drop connections opened before this time, because the server may have moved; returns whether it did."""
+        ...
+
+
 class Inbox:
     """The inbox of one process.
 
     Args:
-        pool: Where the connection comes from.
+        pubsub: The connection, used for nothing else.
         channel: Where to listen, this process's own.
-        timeout: How long the server may take to answer, in seconds.
     """
 
-    def __init__(self, pool: Pool, channel: str, *, timeout: float) -> None:
-        self.channel = channel
-        self._pubsub = PubSub(pool, timeout=timeout, purpose="wake-ups")
+    def __init__(self, pubsub: Messages, channel: str) -> None:
+        self._channel = channel
+        self._pubsub = pubsub
         self._receivers: dict[str, InboxReceiver] = {}
         self._unclaimed: dict[str, Callable[[str, str], None]] = {}
 
@@ -77,7 +103,7 @@ class Inbox:
         """
         try:
             await self._pubsub.open()
-            await self._pubsub.listen(self.channel, self)
+            await self._pubsub.listen(self._channel, self)
         except BaseException:
             await self.close()
             raise
@@ -89,6 +115,9 @@ class Inbox:
     def register(self, address: str, receiver: InboxReceiver) -> None:
         """Let someone hear what comes for `address`, until `unregister`."""
         self._receivers[address] = receiver
+
+    def follow(self, key: str, address: str) -> None:
+        """Receive what scripts on this key say to a registered address: on one server all scripts have one channel."""
 
     def unregister(self, address: str) -> None:
         """End `register`."""
@@ -112,10 +141,6 @@ class Inbox:
         """Leave a connection from before: the server may have moved. Replies that told of grants may be lost, too."""
         if not self._pubsub.server_was_lost(at):
             self.missed()
-
-    def server_moved(self, to: Node) -> None:
-        """Connect to this server at once, unless connected to it."""
-        self._pubsub.server_moved(to)
 
     # What the connection tells us.
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from inconcert._redis.slots import slot_of, tag_of
 from inconcert._rules.names import check_name, check_namespace
 
-__all__ = ["Keyspace", "Subject", "channel_subject", "subject"]
+__all__ = ["Keyspace", "Subject", "bell_beside", "channel_subject", "subject"]
 
 KeysT = TypeVar("KeysT", bound=tuple[str, ...])  # a NamedTuple
 
@@ -149,6 +149,11 @@ class Subject(NamedTuple):
 
 
 _SERVER = Subject("server", None)  # of what is not about a key
+
+
+def bell_beside(key: str, session: str) -> str:
+    """The bell of a session in the slot of another bell."""
+    return f"{key[: key.index('}') + 1]}:session:{session}"
 
 
 def subject(keys: Iterable[str]) -> Subject:

@@ -7,7 +7,7 @@ re-established and subscribes to everything again; then all listeners are notifi
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -19,7 +19,7 @@ from inconcert._redis.wire import Pool, Wire
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, Unavailable
 
-__all__ = ["Listener", "PubSub"]
+__all__ = ["Listener", "PubSub", "Topic"]
 
 _log = logging.getLogger("inconcert.redis")
 
@@ -27,8 +27,10 @@ _PING_EVERY = 15.0  # seconds; without it a half-open connection would never be 
 
 # The first element of each reply to a command; everything else on this connection is unsolicited.
 _ANSWERS = frozenset(
-    {b"subscribe", b"psubscribe", b"unsubscribe", b"punsubscribe", b"pong", ord("P"), ord("O")}
+    {b"subscribe", b"ssubscribe", b"psubscribe", b"unsubscribe", b"punsubscribe", b"pong", ord("P"), ord("O")}
 )  # PONG and OK, RESP3
+_MESSAGES = frozenset({b"message", b"smessage"})
+_OPPOSITES = {"SUBSCRIBE": "UNSUBSCRIBE", "PSUBSCRIBE": "PUNSUBSCRIBE"}
 
 
 class Listener(Protocol):
@@ -47,6 +49,8 @@ class Listener(Protocol):
 class PubSub:
     """A connection with any number of channels, each with any number of listeners.
 
+    A subclass may subscribe to channels in another way.
+
     Args:
         pool: Where the connection comes from.
         timeout: How long the server may take to answer, in seconds.
@@ -55,6 +59,8 @@ class PubSub:
             default 15.
     """
 
+    _verb: Literal["SUBSCRIBE", "SSUBSCRIBE"] = "SUBSCRIBE"
+
     def __init__(self, pool: Pool, *, timeout: float, purpose: str, ping_every: float | None = None) -> None:
         self._timeout = timeout
         self._ping_every = ping_every or _PING_EVERY
@@ -62,9 +68,9 @@ class PubSub:
         self._link = Link(pool, self, timeout=timeout, purpose=purpose)
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
-        self._channels: dict[bytes, _Topic] = {}
-        self._patterns: dict[bytes, _Topic] = {}
-        self._unanswered: deque[_Topic | Literal["AUTH"] | None] = deque()  # None: a reply to discard
+        self._channels: dict[bytes, Topic] = {}
+        self._patterns: dict[bytes, Topic] = {}
+        self._unanswered: deque[Topic | Literal["AUTH"] | None] = deque()  # None: a reply to discard
         self._timer: asyncio.TimerHandle | None = None
         self._connected_at = self._pinged_at = 0.0
         self._end: InconcertError | None = None
@@ -108,13 +114,11 @@ class PubSub:
         topics, key = self._table(is_pattern=is_pattern), channel.encode()
         topic = topics.get(key)
         if topic is None:
-            topic = topics[key] = _Topic(channel, "PSUBSCRIBE" if is_pattern else "SUBSCRIBE")
+            topic = topics[key] = Topic(channel, "PSUBSCRIBE" if is_pattern else self._verb)
             self._subscribe([topic])
         elif topic.is_refused:
             self._subscribe([topic])
-        if self._timer is None:
-            self._link.start()
-            self._timer = self._loop.call_later(self._ping_every, self._ping)
+        self._start()
         if topic.is_confirmed:
             topic.listeners[listener] = None
             return
@@ -123,7 +127,9 @@ class PubSub:
             async with asyncio.timeout(self._timeout):
                 await confirmed
         except BaseException as error:
-            self.forget(channel, listener, is_pattern=is_pattern)
+            topic.listeners.pop(listener, None)
+            topic.newcomers.pop(listener, None)
+            self._drop_if_unused(topic)
             if isinstance(error, TimeoutError):
                 why = f" ({self._link.last_error})" if self._wire is None and self._link.last_error else ""
                 what = f"was not confirmed by the server within {self._timeout:g} s{why}; try again later"
@@ -138,11 +144,35 @@ class PubSub:
             return
         topic.listeners.pop(listener, None)
         topic.newcomers.pop(listener, None)
-        if not topic.listeners and not topic.newcomers:
-            del topics[key]
-            if self._wire is not None:
-                self._wire.write(pack("PUNSUBSCRIBE" if is_pattern else "UNSUBSCRIBE", channel))
-                self._unanswered.append(None)
+        self._drop_if_unused(topic)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether messages come in."""
+        return self._wire is not None
+
+    def adopt(self, topic: "Topic") -> "Topic":
+        """Subscribe to what another connection gave back; returns what has its listeners from now on."""
+        topics = self._table(is_pattern=topic.verb == "PSUBSCRIBE")
+        known = topics.setdefault(topic.name.encode(), topic)
+        if known is topic:
+            topic.is_confirmed = False
+            self._subscribe([topic])
+        else:
+            known.listeners.update(topic.listeners)
+            known.newcomers.update(topic.newcomers)
+            if known.is_confirmed:
+                known.confirm()
+        self._start()
+        return known
+
+    def give_back(self, is_wanted: "Callable[[Topic], bool]") -> "list[Topic]":
+        """Forget these channels and patterns here, and return them; nothing is sent."""
+        given: list[Topic] = []
+        for topics in self._channels, self._patterns:
+            names = [name for name, topic in topics.items() if is_wanted(topic)]
+            given += [topics.pop(name) for name in names]
+        return given
 
     def server_was_lost(self, at: float) -> bool:
         """Drop a connection opened before this time, because the server may have moved; returns whether it did."""
@@ -167,7 +197,7 @@ class PubSub:
             self._refused(reply)
             return
         kind: Reply = reply[0]
-        if kind == b"message":
+        if kind in _MESSAGES:
             topic = self._channels.get(reply[1])
             if topic is not None:
                 topic.dispatch(topic.name, reply[2])
@@ -175,9 +205,11 @@ class PubSub:
             topic = self._patterns.get(reply[1])
             if topic is not None:
                 topic.dispatch(reply[2].decode(errors="surrogateescape"), reply[3])
+        elif kind == b"sunsubscribe":  # never asked for: the slot has left this node
+            self._subscription_ended(reply[1])
         elif kind in _ANSWERS:
             answered = self._unanswered.popleft()
-            if isinstance(answered, _Topic):
+            if isinstance(answered, Topic) and self._has(answered):
                 answered.confirm()
 
     def disconnected(self, error: Exception) -> None:
@@ -197,10 +229,29 @@ class PubSub:
 
     # Private.
 
-    def _table(self, *, is_pattern: bool) -> "dict[bytes, _Topic]":
+    def _start(self) -> None:
+        if self._timer is None:
+            self._link.start()
+            self._timer = self._loop.call_later(self._ping_every, self._ping)
+
+    def _subscription_ended(self, name: bytes) -> None:
+        """Act on it that the node has ended a subscription."""
+
+    def _has(self, topic: "Topic") -> bool:
+        """Whether it has not been given back meanwhile."""
+        return self._table(is_pattern=topic.verb == "PSUBSCRIBE").get(topic.name.encode()) is topic
+
+    def _drop_if_unused(self, topic: "Topic") -> None:
+        if not topic.listeners and not topic.newcomers and self._has(topic):
+            del self._table(is_pattern=topic.verb == "PSUBSCRIBE")[topic.name.encode()]
+            if self._wire is not None:
+                self._wire.write(pack(_OPPOSITES[topic.verb], topic.name))
+                self._unanswered.append(None)
+
+    def _table(self, *, is_pattern: bool) -> "dict[bytes, Topic]":
         return self._patterns if is_pattern else self._channels
 
-    def _subscribe(self, topics: "Iterable[_Topic]") -> None:
+    def _subscribe(self, topics: "Iterable[Topic]") -> None:
         """Subscribe to these now if connected; otherwise `connected` will."""
         if self._wire is not None:
             for topic in topics:
@@ -248,7 +299,7 @@ class PubSub:
 
 
 @dataclass(eq=False, slots=True)
-class _Topic:
+class Topic:
     """A channel or a pattern, and its listeners.
 
     Attributes:
@@ -261,7 +312,7 @@ class _Topic:
     """
 
     name: str
-    verb: Literal["SUBSCRIBE", "PSUBSCRIBE"]
+    verb: Literal["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"]
     listeners: dict[Listener, None] = field(default_factory=dict[Listener, None])
     newcomers: "dict[Listener, asyncio.Future[None]]" = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     is_confirmed: bool = False

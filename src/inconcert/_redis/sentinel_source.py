@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import redis.asyncio.connection
 
-from inconcert._redis.clients import Client, client_options
+from inconcert._redis.clients import ServerClient, client_options
 from inconcert._redis.sentinels import Sentinels
 from inconcert._rules.urls import ServerUrl
 
@@ -25,18 +25,20 @@ class SentinelSource:
         ValueError: An option is not one of the driver's.
     """
 
+    is_cluster = False
+
     def __init__(self, parts: ServerUrl) -> None:
         self.url = parts.shown
         self._parts = parts
         self._sentinels: Sentinels | None = None
-        self._client: Client | None = None
+        self._client: ServerClient | None = None
         with parts.naming_options():
             options = self._options(timeout=None)
             client = self._new_client(self._new_sentinels(options), options)
             client.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O
         self.database = int(options.get("db") or 0)
 
-    async def open(self, *, timeout: float) -> Client:
+    async def open(self, *, timeout: float) -> ServerClient:
         options = self._options(timeout=timeout)
         self._sentinels = self._new_sentinels(options)
         self._client = self._new_client(self._sentinels, options)
@@ -73,6 +75,6 @@ class SentinelSource:
         timeout = min(_TIMEOUT, timeout or _TIMEOUT)
         return Sentinels(self._parts.nodes, self._parts.service, timeout=timeout, options=options)
 
-    def _new_client(self, sentinels: Sentinels, options: dict[str, Any]) -> Client:
-        client: Client = cast("Any", sentinels).master_for(self._parts.service, **options)
+    def _new_client(self, sentinels: Sentinels, options: dict[str, Any]) -> ServerClient:
+        client: ServerClient = cast("Any", sentinels).master_for(self._parts.service, **options)
         return client

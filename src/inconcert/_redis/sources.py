@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import redis.asyncio
+from redis.asyncio.cluster import ClusterNode
 
-from inconcert._redis.clients import Client, check_client, client_options
+from inconcert._redis.clients import Client, ClusterClient, ServerClient, check_client, client_options
 from inconcert._redis.embedded import EmbeddedServer
 from inconcert._redis.sentinel_source import SentinelSource
 from inconcert._rules.urls import ServerUrl, parse_url
 
-__all__ = ["ClientSource", "EmbeddedSource", "Source", "UrlSource", "source_of"]
+__all__ = ["ClientSource", "ClusterSource", "EmbeddedSource", "Source", "UrlSource", "source_of"]
 
 
 class Source(Protocol):
@@ -24,6 +25,11 @@ class Source(Protocol):
     @property
     def database(self) -> int:
         """The number of the database that its connections select."""
+        ...
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether it leads to a cluster."""
         ...
 
     async def open(self, *, timeout: float) -> Client:
@@ -55,7 +61,7 @@ def source_of(url: str) -> Source:
     """
     parts = parse_url(url)
     if parts.topology == "cluster":
-        raise ValueError(f"the URL of {parts.shown} leads to a Redis Cluster, which is not supported yet")
+        return ClusterSource(parts)
     return SentinelSource(parts) if parts.topology == "sentinel" else UrlSource(parts)
 
 
@@ -66,10 +72,12 @@ class UrlSource:
         ValueError: An option is not one of the driver's.
     """
 
+    is_cluster = False
+
     def __init__(self, parts: ServerUrl) -> None:
         self.url = parts.shown
         self._parts = parts
-        self._client: Client | None = None
+        self._client: ServerClient | None = None
         with parts.naming_options():
             pool = self._new_client(timeout=None).connection_pool
             pool.make_connection()  # type: ignore[no-untyped-call]  # without I/O
@@ -87,8 +95,8 @@ class UrlSource:
     def in_child(self) -> "UrlSource":
         return UrlSource(self._parts)
 
-    def _new_client(self, *, timeout: float | None) -> Client:
-        client: Client = cast("Any", redis.asyncio.Redis).from_url(  # its type hint is incomplete
+    def _new_client(self, *, timeout: float | None) -> ServerClient:
+        client: ServerClient = cast("Any", redis.asyncio.Redis).from_url(  # its type hint is incomplete
             self._parts.url, **client_options(timeout=timeout)
         )
         return client
@@ -100,8 +108,11 @@ class ClientSource:
     url = None
 
     def __init__(self, client: Client) -> None:
-        self._client = check_client("from_client() takes", client)
-        self.database = _database(client.connection_pool)
+        self.is_cluster = isinstance(client, ClusterClient)
+        self._client: Client = client
+        self.database = 0
+        if not self.is_cluster:
+            self.database = _database(check_client("from_client() takes", client).connection_pool)
 
     async def open(self, *, timeout: float) -> Client:  # noqa: ARG002 - the client has its own
         return self._client
@@ -116,10 +127,45 @@ class ClientSource:
         )
 
 
+class ClusterSource:
+    """A client made for the URL of a cluster.
+
+    Args:
+        parts: The URL.
+    """
+
+    database = 0
+    is_cluster = True
+
+    def __init__(self, parts: ServerUrl) -> None:
+        self._parts = parts
+        self._client: ClusterClient | None = None
+
+    @property
+    def url(self) -> str:
+        return self._parts.shown
+
+    async def open(self, *, timeout: float) -> Client:
+        nodes = [ClusterNode(host, port) for host, port in self._parts.nodes]
+        self._client = cast("Any", redis.asyncio.RedisCluster).from_url(
+            self._parts.url, startup_nodes=nodes, **client_options(timeout=timeout)
+        )
+        return cast("ClusterClient", self._client)
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    def in_child(self) -> "ClusterSource":
+        return ClusterSource(self._parts)
+
+
 class EmbeddedSource:
     """A private server, started and stopped with the coordinator."""
 
     database = 0
+    is_cluster = False
 
     def __init__(self, data_dir: Path | None) -> None:
         self._server = EmbeddedServer(data_dir)

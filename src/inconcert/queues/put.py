@@ -92,6 +92,7 @@ class Put(InboxReceiver):
         """
         give_up_at = None if timeout is None else time.monotonic() + timeout
         self._session.inbox.register(self._address, self)
+        self._session.inbox.follow(self._keys.line, self._address)
         self._session.inbox.on_unclaimed(_ROOM, partial(_leave_as_told, self._session))
         answer = None
         try:

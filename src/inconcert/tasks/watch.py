@@ -35,6 +35,7 @@ class Watches:
         if watch is None:
             watch = self._open[session, job_id] = Watch(session, job_id)
             session.inbox.register(watch.address, watch)
+            session.inbox.follow(self._key, watch.address)
         watch.count += 1
         return watch
 

@@ -1,0 +1,215 @@
+"""What a process knows of a cluster: its nodes, how to connect to them, and which has which slots.
+
+A node that refuses a command names the right one, and that patches one slot.  The whole map is asked for when that
+happens, when a connection is lost, and every 5 s while anything waits, because a process that only listens to a node
+that has left would hear of nothing.  One request at a time, and one for all who want it.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from functools import partial
+
+import anyio
+
+from inconcert._cluster.slot_map import Node, SlotMap
+from inconcert._redis.commands import pack
+from inconcert._redis.node_pools import NodePools
+from inconcert._redis.replies import ErrorReply, Reply
+from inconcert._redis.slots import slot_of
+from inconcert._redis.wire import Pool, Wire, open_wire
+from inconcert.errors import InconcertError, Unavailable
+
+__all__ = ["Cluster"]
+
+_log = logging.getLogger("inconcert.cluster")
+
+_SLOTS = pack("CLUSTER", "SLOTS")
+_EVERY = 5.0  # seconds between two looks while something waits
+_CHECK_EVERY = 0.5  # seconds between two checks of the own connections, which send nothing
+_APART = 0.1  # seconds between two requests at least
+_PATIENCE = 1.0  # seconds that a node may take to answer
+
+
+class Cluster:
+    """The nodes of a cluster.
+
+    Args:
+        pools: Where connections to its nodes come from.
+
+    Attributes:
+        map: Which master has which slots.
+    """
+
+    def __init__(self, pools: NodePools) -> None:
+        self._pools = pools
+        self._seeds = [Node(*seed) for seed in pools.seeds]
+        self._listeners: list[Callable[[], None]] = []
+        self._checks: list[Callable[[], bool]] = []
+        self._loop = asyncio.get_running_loop()
+        self._moved_at: dict[int, float] = {}  # slot -> when a node said so, by the loop's clock
+        self._is_wanted = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self.map = SlotMap()
+
+    async def open(self) -> None:
+        """Ask for the map, and keep it up to date from now on.
+
+        Raises:
+            Unavailable: No node answers, or it is not one of a cluster.
+        """
+        if errors := await self._refresh(self._seeds):
+            raise Unavailable(f"no node of the cluster answers: {'; '.join(map(str, errors))}") from errors[0]
+        self._keeper = asyncio.create_task(self._keep(), name="inconcert slot map")
+
+    async def close(self) -> None:
+        """Ask no more, and close what is left in the pools."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+        await self._pools.close()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call this whenever the map has changed."""
+        self._listeners.append(listener)
+
+    def owner_of(self, key: str) -> Node | None:
+        """The master that has this key, or this sharded channel; None if its slot has none now."""
+        return self.map.owner(slot_of(key))
+
+    def pool(self, node: Node) -> Pool:
+        """Where connections to this node come from."""
+        return self._pools.pool(node)
+
+    def pool_of(self, key: str) -> Pool:
+        """Where connections to the master of this key come from.
+
+        Raises:
+            Unavailable: Its slot has none now.
+        """
+        node = self.owner_of(key)
+        if node is None:
+            raise Unavailable("the cluster has no master for this key now; try again later")
+        return self.pool(node)
+
+    def watch(self, is_whole: Callable[[], bool]) -> None:
+        """Ask for the map often as long as this says that something is not as it should be."""
+        self._checks.append(is_whole)
+
+    def named_in(self, reply: ErrorReply) -> Node:
+        """The node that a reply names: `MOVED SLOT HOST:PORT` or `ASK SLOT HOST:PORT`."""
+        _, slot, address = str(reply).split(" ")[:3]
+        host, _, port = address.rpartition(":")
+        asked = self.map.owner(int(slot)) or self._seeds[0]
+        return Node(*self._pools.reachable(host, int(port), asked.host))
+
+    def moved(self, slot: int, node: Node) -> bool:
+        """Note that this node has the slot now, because another said so.
+
+        False if the slot was said to be elsewhere only a moment ago: nodes do not agree yet, and the next one would
+        say something else again.
+        """
+        self.refresh()
+        if self.map.owner(slot) == node:
+            return True
+        now = self._loop.time()
+        if now < self._moved_at.get(slot, 0.0) + _APART:
+            return False
+        self._moved_at[slot] = now
+        self.map.move(slot, node)
+        self._tell()
+        return True
+
+    def refresh(self) -> None:
+        """Ask for the map soon: it seems to be out of date."""
+        self._is_wanted.set()
+
+    async def _keep(self) -> None:
+        while True:
+            look_at = self._loop.time() + _EVERY * random.uniform(0.8, 1.2)
+            while not self._is_wanted.is_set() and self._loop.time() < look_at:
+                with anyio.move_on_after(_CHECK_EVERY):
+                    await self._is_wanted.wait()
+                if not all(is_whole() for is_whole in self._checks):
+                    break
+            self._is_wanted.clear()
+            self._moved_at.clear()
+            nodes = [*self.map.nodes]
+            random.shuffle(nodes)
+            try:
+                if errors := await self._refresh([*nodes, *self._seeds]):
+                    _log.warning("no node of the cluster answers: %s", "; ".join(map(str, errors)))
+            except Exception:  # noqa: BLE001 - whatever a node says, others are asked again
+                _log.exception("asking the cluster for its slots failed")
+            await anyio.sleep(_APART)
+
+    async def _refresh(self, nodes: list[Node]) -> list[InconcertError]:
+        """Ask these nodes until one answers; returns the errors if none does."""
+        errors: list[InconcertError] = []
+        for node in dict.fromkeys(nodes):
+            try:
+                reply = await _Question(self.pool(node)).answer()
+            except InconcertError as error:
+                errors.append(error)
+                continue
+            new = SlotMap.read(reply, partial(self._pools.reachable, asked=node.host))
+            has_changed = new.changed_since(self.map)
+            self.map = new
+            if has_changed:
+                self._tell()
+            return []
+        return errors
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+
+class _Question:
+    """`CLUSTER SLOTS` on a connection of its own.
+
+    Args:
+        pool: Where it comes from.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    async def answer(self) -> Reply:
+        """Ask and wait for the answer.
+
+        Raises:
+            Unavailable: The node did not answer in time, or refused.
+        """
+        wire: Wire | None = None
+        try:
+            with anyio.fail_after(_PATIENCE):
+                wire = await open_wire(self._pool, self, timeout=_PATIENCE)
+                wire.write(_SLOTS)
+                return await self._replied
+        except TimeoutError as error:
+            raise Unavailable(f"a node of the cluster did not answer within {_PATIENCE:g} s") from error
+        finally:
+            if wire is not None:
+                with anyio.CancelScope(shield=True):
+                    await wire.close()
+
+    def received(self, reply: Reply) -> None:
+        if self._replied.done():
+            return
+        if isinstance(reply, ErrorReply):
+            self._replied.set_exception(Unavailable(f"the node does not say which slots it has: {reply}"))
+        else:
+            self._replied.set_result(reply)
+
+    def disconnected(self, error: Exception) -> None:
+        if not self._replied.done():
+            self._replied.set_exception(Unavailable(f"the connection to a node was lost: {error}"))
+
+    def writable(self) -> None:
+        """Nothing to do: one command was written."""
+
+    def log_in(self, credentials: tuple[str, ...]) -> None:
+        """Nothing to do: the connection is about to be closed."""

@@ -1,0 +1,230 @@
+"""The commands of a process on their way to the masters of a cluster: one channel to each that is in use.
+
+A command that a node refuses because its slot has moved, is moving, or has no master now, was not executed.  It comes
+back here and is sent again: at once to the node that is named, otherwise after a pause, behind which all later commands
+of the slot are held back; until its own timeout.  Only renewals pass them.  When a node is no longer a master, what was
+under way to it is sent to its successor, like after a lost connection: each script answers a second run as the first.
+
+Source: docs/explanation/topology.md
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from inconcert._cluster.cluster import Cluster
+from inconcert._cluster.slot_map import Node
+from inconcert._redis.call import Call
+from inconcert._redis.channel import Channel
+from inconcert._redis.replies import ErrorReply
+from inconcert._redis.slots import slot_of
+from inconcert.errors import InconcertError, NotConnected, Unavailable
+
+__all__ = ["Router"]
+
+_FIRST_PAUSE = 0.01  # seconds; doubled each time that the slot is refused again
+_LONGEST_PAUSE = 0.5
+_SLOW = 0.5  # seconds without an answer after which the node may have been replaced
+_SOON = 1.0  # seconds after a pause within which a refusal counts as being refused again
+
+
+class Router:
+    """The channels to the masters of a cluster.
+
+    Args:
+        cluster: Which master has which slots.
+        timeout: How long a call may take, everything included, in seconds.
+        reconnected: Called with the node when a channel is connected again after a loss.
+    """
+
+    def __init__(self, cluster: Cluster, *, timeout: float, reconnected: Callable[[Node], None]) -> None:
+        self._cluster = cluster
+        self._timeout = timeout
+        self._reconnected = reconnected
+        self._loop = asyncio.get_running_loop()
+        self._channels: dict[Node, Channel] = {}
+        self._pauses: dict[int, _Pause] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self.is_closed = False
+        cluster.on_change(self._map_changed)
+        cluster.watch(self._is_whole)
+
+    async def open(self) -> None:
+        """Connect to one master; to the others with the first command for each.
+
+        Raises:
+            Unavailable: It cannot be reached, or refuses the connection.
+        """
+        node = next(iter(self._cluster.map.masters), None)
+        if node is None:
+            raise Unavailable("no node of the cluster has slots; create the cluster first")
+        channel = self._channels[node] = self._new_channel(node)
+        await channel.open()
+
+    async def close(self) -> None:
+        """Wait at most 2 s for calls under way, then fail them and release the connections."""
+        self.is_closed = True
+        closing = [channel.close() for channel in self._channels.values()]
+        await asyncio.gather(*closing, *self._closing)
+        for pause in self._pauses.values():
+            pause.timer.cancel()
+            for call in pause.calls:
+                call.give_up("before the coordinator was closed")
+        self._pauses.clear()
+
+    def submit(self, call: Call) -> None:
+        """Send a call with the next flush, whatever else is under way.
+
+        Raises:
+            NotConnected: The coordinator is closed.
+        """
+        if self.is_closed:
+            raise NotConnected(f"{call.operation} was not sent: the coordinator is closed; open it with `async with`")
+        call.give_up_at = self._loop.time() + self._timeout
+        self._send(call)
+
+    def flush(self) -> None:
+        """Write submitted calls now."""
+        for channel in self._channels.values():
+            channel.flush()
+
+    async def has_room(self, key: str, call: Call | None = None) -> None:
+        """Wait while too many calls or bytes are under way to the master of this key."""
+        channel = self._channel(slot_of(key))
+        if channel is not None:
+            await channel.has_room(key, call)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `has_room` would wait, for some key."""
+        return any(channel.is_full for channel in self._channels.values())
+
+    def trouble(self, key: str, since: float) -> InconcertError | None:
+        """Why nothing was answered about this key since this time; None if something was."""
+        pause = self._pauses.get(slot_of(key))
+        if pause is not None and pause.is_on:
+            return Unavailable(f"the cluster cannot serve this key now ({pause.reason}); try again later")
+        channel = self._channel(slot_of(key))
+        return channel.trouble(key, since) if channel is not None else None
+
+    # Called by channels.
+
+    def refused(self, call: Call, reply: ErrorReply) -> None:
+        """Send a call where the reply says, or later."""
+        call.is_redirected = False
+        slot = slot_of(call.key)
+        if reply.code == "ASK":
+            if call.must_run or call.is_wanted:
+                call.is_redirected = True
+                self._channel_to(self._cluster.named_in(reply)).take(call)
+        elif reply.code == "MOVED" and self._cluster.moved(slot, self._cluster.named_in(reply)):
+            self._resend(call)
+        else:
+            self._cluster.refresh()
+            self._pause(slot, call, reply)
+
+    def lost(self) -> None:
+        """A connection was lost: another node may have its slots."""
+        if not self.is_closed:
+            self._cluster.refresh()
+
+    # Private.
+
+    def _is_whole(self) -> bool:
+        """Whether all channels are connected, and none waits unusually long for an answer."""
+        since = self._loop.time() - _SLOW
+        return all(channel.is_connected and not channel.trouble("", since) for channel in self._channels.values())
+
+    def _send(self, call: Call) -> None:
+        slot = slot_of(call.key)
+        pause = self._pauses.get(slot)
+        if pause is not None and pause.is_on and not call.overtakes:
+            pause.calls.append(call)
+            return
+        channel = self._channel(slot)
+        if channel is None:
+            self._cluster.refresh()
+            self._pause(slot, call, Unavailable("no node has its slot"))
+        else:
+            channel.take(call)
+
+    def _resend(self, call: Call) -> None:
+        if self._loop.time() >= call.give_up_at:
+            call.give_up(f"within {self._timeout:g} s")
+        elif call.must_run or call.is_wanted:
+            self._send(call)
+
+    def _pause(self, slot: int, call: Call, reason: Exception) -> None:
+        """Send this call, and later ones of its slot, after a while."""
+        now = self._loop.time()
+        pause = self._pauses.get(slot)
+        if pause is None or (not pause.is_on and now > pause.ended_at + _SOON):
+            pause = self._pauses[slot] = _Pause(_FIRST_PAUSE)
+        elif not pause.is_on:
+            pause = self._pauses[slot] = _Pause(min(2 * pause.length, _LONGEST_PAUSE))
+        if not pause.calls:
+            pause.timer = self._loop.call_later(pause.length, self._end_pause, pause)
+        pause.reason = reason
+        pause.calls.append(call)
+
+    def _end_pause(self, pause: "_Pause") -> None:
+        calls, pause.calls = pause.calls, deque()
+        pause.ended_at = self._loop.time()
+        for call in calls:
+            self._resend(call)
+
+    def _channel(self, slot: int) -> Channel | None:
+        """The channel to the master of this slot; None if it has none."""
+        node = self._cluster.map.owner(slot)
+        return None if node is None else self._channel_to(node)
+
+    def _channel_to(self, node: Node) -> Channel:
+        channel = self._channels.get(node)
+        if channel is None:
+            channel = self._channels[node] = self._new_channel(node)
+            channel.start()
+        return channel
+
+    def _new_channel(self, node: Node) -> Channel:
+        pool = self._cluster.pool(node)
+        return Channel(pool, timeout=self._timeout, reconnected=lambda _: self._reconnected(node), owner=self)
+
+    def _map_changed(self) -> None:
+        """Send elsewhere what is under way to nodes that are no longer masters."""
+        if self.is_closed:
+            return
+        gone = [node for node in self._channels if node not in self._cluster.map.masters]
+        left = [self._channels.pop(node) for node in gone]
+        for channel in left:
+            calls = channel.give_back()
+            closing = asyncio.ensure_future(channel.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            for call in calls:
+                call.is_redirected = False
+                self._resend(call)
+
+
+class _Pause:
+    """A while in which nothing of one slot is sent.
+
+    Attributes:
+        length: How long it is, in seconds.
+        calls: What is sent at its end.
+        reason: Why.
+        ended_at: When it ended, by the loop's clock.
+        timer: Ends it.
+    """
+
+    timer: asyncio.TimerHandle
+    reason: Exception
+
+    def __init__(self, length: float) -> None:
+        self.length = length
+        self.calls: deque[Call] = deque()
+        self.ended_at = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it has begun and not ended."""
+        return bool(self.calls)

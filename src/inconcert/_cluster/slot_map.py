@@ -1,0 +1,74 @@
+"""Which master of a cluster has which slots, as a node says it."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Self
+
+from inconcert._redis.replies import Reply
+from inconcert._redis.slots import SLOTS
+
+__all__ = ["Node", "SlotMap"]
+
+Reachable = Callable[[str, int], tuple[str, int]]
+
+
+class Node(NamedTuple):
+    """The address of a node."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class SlotMap:
+    """The master of each slot.
+
+    Args:
+        owners: The master of each slot; None where there is none.
+        replicas: The other nodes.
+
+    Attributes:
+        owners: The master of each slot.
+        masters: All masters that have slots.
+        nodes: All nodes.
+    """
+
+    def __init__(self, owners: Iterable[Node | None] = (), replicas: Iterable[Node] = ()) -> None:
+        self.owners = list(owners) or [None] * SLOTS
+        self._replicas = frozenset(replicas)
+        self.masters = frozenset(owner for owner in self.owners if owner is not None)
+
+    @classmethod
+    def read(cls, reply: Reply, reachable: Reachable) -> Self:
+        """What `CLUSTER SLOTS` answers.
+
+        Args:
+            reply: `[[first, last, [host, port, ...] of the master, [host, port, ...] of a replica, ...], ...]`.
+            reachable: Turns the host and port that the node names into an address.
+        """
+        owners: list[Node | None] = [None] * SLOTS
+        replicas: set[Node] = set()
+        for first, last, *places in reply:
+            master, *others = (Node(*reachable((place[0] or b"").decode(), int(place[1]))) for place in places)
+            owners[first : last + 1] = [master] * (last + 1 - first)
+            replicas.update(others)
+        return cls(owners, replicas)
+
+    @property
+    def nodes(self) -> frozenset[Node]:
+        """All nodes that it names."""
+        return self.masters | self._replicas
+
+    def owner(self, slot: int) -> Node | None:
+        """The master of this slot; None if it has none."""
+        return self.owners[slot]
+
+    def move(self, slot: int, node: Node) -> None:
+        """Note that this node has the slot now."""
+        self.owners[slot] = node
+        self.masters |= {node}
+
+    def changed_since(self, other: "SlotMap") -> bool:
+        """Whether a slot has another master here than there."""
+        return self.owners != other.owners

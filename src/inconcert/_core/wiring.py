@@ -1,0 +1,156 @@
+"""The connections of a session: to one server, or to the masters of a cluster."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from inconcert._cluster.bells import ShardedBells, ShardedSleeper
+from inconcert._cluster.cluster import Cluster
+from inconcert._cluster.inbox import ShardedInbox
+from inconcert._cluster.pubsub import ShardedPubSub
+from inconcert._cluster.router import Router
+from inconcert._cluster.slot_map import Node as ClusterNode
+from inconcert._redis.bells import Bells, Sleeper
+from inconcert._redis.channel import Channel, Commands
+from inconcert._redis.clients import Client, ClusterClient
+from inconcert._redis.greeting import Greeting
+from inconcert._redis.inbox import Inbox, Messages
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.master_watch import MasterWatch
+from inconcert._redis.node_pools import NodePools
+from inconcert._redis.pubsub import PubSub
+from inconcert._redis.wire import Pool
+from inconcert._rules.urls import Node
+
+__all__ = ["Sleeps", "Wiring", "wiring_of"]
+
+
+class Sleeps(Protocol):
+    """Where idle consumers sleep."""
+
+    def sleeper(self, keys: tuple[str, ...]) -> Sleeper | ShardedSleeper:
+        """A sleeper that wakes when one of these bells rings, the most urgent first."""
+        ...
+
+    def pass_on(self, key: str) -> None:
+        """Wake a sleeper for this bell, or return its token for a sleeper in another process."""
+
+    async def close(self) -> None:
+        """Release the connections; commands must still be possible."""
+
+
+class Wiring(Protocol):
+    """The connections of a session."""
+
+    channel: Commands
+    inbox: Inbox
+    broadcasts: Messages
+    bells: Sleeps
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            Unavailable: The server cannot be reached, or is of a kind that is not supported.
+        """
+
+    async def close(self) -> None:
+        """Release what is not closed by itself."""
+
+    def pool_of(self, key: str) -> Pool:
+        """Where connections to the server of this key come from, for those that need one of their own.
+
+        Raises:
+            Unavailable: There is none now.
+        """
+        ...
+
+
+def wiring_of(client: Client, keys: Keyspace, session: str, *, timeout: float, lost: Callable[[], None]) -> Wiring:
+    """The connections to what a client leads to.
+
+    Args:
+        client: The user's client, or one made for a URL.
+        keys: The keys and channels of the namespace.
+        session: The session's id.
+        timeout: How long a call may take, reconnecting included, in seconds.
+        lost: Called when a connection for commands is back after a loss.
+    """
+    if isinstance(client, ClusterClient):
+        return _ClusterWiring(Cluster(NodePools(client)), keys, session, timeout=timeout, lost=lost)
+    return _ServerWiring(client.connection_pool, keys, session, timeout=timeout, lost=lost)
+
+
+class _ServerWiring:
+    """Those to one server: one for commands, one for the inbox, one for broadcasts, and one for bells."""
+
+    def __init__(self, pool: Pool, keys: Keyspace, session: str, *, timeout: float, lost: Callable[[], None]) -> None:
+        self._pool = pool
+        self._lost = lost
+        [bell] = keys.parts("session", session, "bell")
+        channel = Channel(pool, timeout=timeout, reconnected=self._reconnected)
+        wake_ups = PubSub(pool, timeout=timeout / 2, purpose="wake-ups")
+        broadcasts = PubSub(pool, timeout=timeout / 2, purpose="broadcasts")
+        bells = Bells(pool, channel, bell, timeout=timeout / 2)
+        self._all = channel, wake_ups, broadcasts, bells
+        self.channel: Commands = channel
+        self.inbox = Inbox(wake_ups, keys.inboxes(bell) + session)
+        self.broadcasts: Messages = broadcasts
+        self.bells: Sleeps = bells
+        self._watch = MasterWatch.of(pool, self._moved)
+
+    async def open(self) -> None:
+        await self.channel.open()
+        await Greeting(self.channel).check()
+        if self._watch is not None:
+            self._watch.start()
+
+    async def close(self) -> None:
+        if self._watch is not None:
+            await self._watch.close()
+
+    def pool_of(self, key: str) -> Pool:
+        del key
+        return self._pool
+
+    def _reconnected(self, lost_at: float) -> None:
+        _, _, broadcasts, bells = self._all
+        self.inbox.server_was_lost(lost_at)
+        broadcasts.server_was_lost(lost_at)
+        bells.server_was_lost(lost_at)
+        self._lost()
+
+    def _moved(self, to: Node) -> None:
+        for connection in self._all:
+            connection.server_moved(to)
+
+
+class _ClusterWiring:
+    """Those to the masters of a cluster: for each in use, one for commands, one for the inbox, one for broadcasts."""
+
+    def __init__(
+        self, cluster: Cluster, keys: Keyspace, session: str, *, timeout: float, lost: Callable[[], None]
+    ) -> None:
+        self._cluster = cluster
+        self._lost = lost
+        router = Router(cluster, timeout=timeout, reconnected=self._reconnected)
+        self.channel: Commands = router
+        wake_ups = ShardedPubSub(cluster, timeout=timeout / 2, purpose="wake-ups")
+        inbox = self._inbox = ShardedInbox(wake_ups, lambda key: keys.inboxes(key) + session)
+        self.inbox: Inbox = inbox
+        self.broadcasts: Messages = ShardedPubSub(cluster, timeout=timeout / 2, purpose="broadcasts")
+        self.bells: Sleeps = ShardedBells(cluster, router, session, timeout=timeout / 2)
+
+    async def open(self) -> None:
+        await self._cluster.open()
+        await self.channel.open()
+        await Greeting(self.channel, expects_cluster=True).check()
+
+    async def close(self) -> None:
+        await self._cluster.close()
+
+    def pool_of(self, key: str) -> Pool:
+        return self._cluster.pool_of(key)
+
+    def _reconnected(self, node: ClusterNode) -> None:
+        self._inbox.recheck(lambda slot: self._cluster.map.owner(slot) == node)
+        self._lost()
