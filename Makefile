@@ -15,11 +15,14 @@ FAULTS ?= channel cli embedded failover late link opening rate_limiter_faults si
 # Of the faults in `make torture`, and how long each test makes them, in seconds.
 SEED ?= 1
 SECONDS ?= 30
+# Redis 7 is what the system has installed, such as Debian's package redis-server; a newer one is refused by name.
+SERVERS ?= valkey redis6 $(if $(shell command -v redis-server),redis7)
+CONTRACT = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal tests/contract
 PEERS := arq docket saq streaq taskiq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format types docs pytest rights oldest torture uvloop bench clean
+.PHONY: help demo test lint format types docs pytest rights oldest servers torture uvloop bench clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +58,12 @@ rights: $(VENV)/.dev ## the contract tests on uvloop, with the rights that `inco
 uvloop: $(VENV)/.dev ## the fault tests of connections, messages, timers and workers on uvloop; FAULTS="link" to choose
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -k "not fakeredis" --loop uvloop \
 	  $(FAULTS:%=tests/faults/test_%.py)
+
+servers: $(VENV)/.dev ## the contract tests on each server, and fakeredis, with each protocol; SERVERS="redis6" to choose
+	@for protocol in 2 3; do \
+	  $(CONTRACT) --protocol $$protocol -k fakeredis || exit 1; \
+	  for server in $(SERVERS); do $(CONTRACT) --protocol $$protocol --server $$server -k "not fakeredis" || exit 1; done; \
+	done
 
 torture: $(VENV)/.dev ## failovers under load, and what else takes long; SEED=2 SECONDS=600 for others, and longer
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m torture --seed $(SEED) --seconds $(SECONDS) \

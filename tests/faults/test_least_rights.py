@@ -179,6 +179,7 @@ async def refused(story: Story, server: RealServer, right: str, limiter: anyio.C
     return any({namespace, right} <= set(map(str, entry)) for entry in server.command("ACL", "LOG", 10_000))
 
 
+@pytest.mark.torture
 async def test_each_right_is_needed(own_server: RealServer) -> None:
     """For each there is a story in which the server refuses a command to a user who lacks this right alone."""
     story_of: dict[str, Story] = {}
