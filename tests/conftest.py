@@ -23,7 +23,7 @@ from tests.support.world import Kind, World, world
 
 # What users store has no TTL: it is there until it is consumed, trimmed or deleted.
 PERMANENT = re.compile(
-    r":tasks}:|:queue:.*}:(bodies|queue|delayed|states|workers|claimed:.*|failures|crashes|dead|reasons)$"
+    r":tasks:\d+}:|:queue:.*}:(bodies|queue|delayed|states|workers|claimed:.*|failures|crashes|dead|reasons)$"
     r"|:chats:\d}:(heads|user:.*:chats|chat:.*:(members|state|messages))$"
     r"|:mailbox:.*}:(messages|unread|claims|claimed|dropped)$"
     r"|:index:.*}:(documents|words|postings|ranks|scores|sorted)$"

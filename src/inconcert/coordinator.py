@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Literal, Self, TypedDict, TypeVar, Unpack
 
 from inconcert._claims.consumer import Guarantee
-from inconcert._core.layout import CHAT_GROUPS, Layout
+from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.clients import Client, ClusterClient, ServerClient
@@ -51,6 +51,7 @@ class CoordinatorOptions(TypedDict, total=False):
 
     namespace: str
     timeout: Seconds
+    partitions: int
     chat_groups: int
     signing_keys: SigningKeys | None
     accept_unsigned: bool
@@ -80,8 +81,9 @@ class Coordinator(TaskCoordinator):
         namespace: Prefix of all keys, 1 to 64 characters without space, colon or braces. Processes that coordinate
             with each other use the same one.
         timeout: How long a call may take, reconnecting included, in seconds. Waiting in line does not count.
-        chat_groups: Over how many slots of a cluster chats are spread, 1 to 1,024. A namespace keeps the number with
-            which it was first opened.
+        partitions: Over how many slots of a cluster jobs are spread, 1 to 1,024. A namespace keeps the number with
+            which it was first opened. More than 1 is for a cluster: see docs/how-to/tasks.md.
+        chat_groups: Over how many slots chats are spread, likewise.
         signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs and items, all verify them; a job or item
             not signed with one of them is dead-lettered, unread. None: nothing is signed or verified.
         accept_unsigned: Whether unsigned jobs and items are accepted although there are keys: while signing is being
@@ -98,15 +100,17 @@ class Coordinator(TaskCoordinator):
         *,
         namespace: str = "inconcert",
         timeout: Seconds = 10.0,  # time for a lost connection to be noticed and replaced, and the call to be sent again
+        partitions: int = PARTITIONS,
         chat_groups: int = CHAT_GROUPS,
         signing_keys: SigningKeys | None = None,
         accept_unsigned: bool = False,
     ) -> None:
         self._key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
         self._timeout = _call_timeout(timeout)
-        self._layout = Layout(chat_groups=chat_groups).checked()
+        self._layout = Layout(partitions, chat_groups).checked()
         self._source = source_of(url) if isinstance(url, str) else url
-        super().__init__(SessionRef(Keyspace(namespace, self._source.database, is_sharded=self._source.is_cluster)))
+        keys = Keyspace(namespace, self._source.database, is_sharded=self._source.is_cluster)
+        super().__init__(SessionRef(keys), self._layout.partitions)
         self._client: Client | None = None
         self._state: Literal["closed", "opening", "open", "closing"] = "closed"
         self._process = 0  # the one in which it was opened last
@@ -132,13 +136,14 @@ class Coordinator(TaskCoordinator):
         """For the server of `INCONCERT_URL` or, if unset, `REDIS_URL`, in the namespace of `INCONCERT_NAMESPACE`.
 
         Jobs are signed if `INCONCERT_SIGNING_KEYS` is set, to a JSON object such as `{"2026-11": "secret"}`.
+        `INCONCERT_PARTITIONS` and `INCONCERT_CHAT_GROUPS` are the numbers of this name.
 
         Args:
             accept_unsigned: As for `Coordinator`.
 
         Raises:
-            ValueError: Neither variable is set, its URL is not a valid server URL, or the signing keys are not a
-                JSON object or an empty one.
+            ValueError: Neither variable is set, its URL is not a valid server URL, a number is not one, or the
+                signing keys are not a JSON object or an empty one.
         """
         url = os.environ.get("INCONCERT_URL") or os.environ.get("REDIS_URL")
         if not url:
@@ -146,6 +151,10 @@ class Coordinator(TaskCoordinator):
         options: CoordinatorOptions = {}
         if namespace := os.environ.get("INCONCERT_NAMESPACE"):
             options["namespace"] = namespace
+        if partitions := os.environ.get("INCONCERT_PARTITIONS"):
+            options["partitions"] = _number("INCONCERT_PARTITIONS", partitions)
+        if chat_groups := os.environ.get("INCONCERT_CHAT_GROUPS"):
+            options["chat_groups"] = _number("INCONCERT_CHAT_GROUPS", chat_groups)
         keys = os.environ.get("INCONCERT_SIGNING_KEYS")
         if keys is not None:  # "" too is refused: then somebody has lost theirs
             options["signing_keys"] = read_signing_keys(keys)
@@ -394,6 +403,12 @@ class Coordinator(TaskCoordinator):
     ) -> Index:
         """An index: finds documents by their words, ranked by relevance and by scores of their own. See `Index`."""
         return Index(self._ref, name, tokenizer=tokenizer, stop_words=stop_words)
+
+
+def _number(variable: str, text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"{variable} is {text!r}; set it to a whole number, or unset it")
+    return int(text)
 
 
 def _call_timeout(timeout: Seconds) -> float:

@@ -41,7 +41,7 @@ class Jobs:
 
     def __init__(self, concert: Coordinator) -> None:
         self.concert = concert
-        self.keys: Any = concert._enqueuing._keys
+        self.keys: Any = concert._jobs.partitions[0]
 
     async def put(self) -> None:
         """Put it."""

@@ -37,7 +37,7 @@ async def nothing_is_kept(any_concert: Coordinator) -> AsyncIterator[None]:
     yield
     await any_concert.tasks.purge_all()
     await any_concert.run_worker("q", "other", "third", burst=True)
-    prefix = f"{{{any_concert._ref.keys.namespace}:tasks}}:"
+    prefix = f"{{{any_concert._ref.keys.namespace}:tasks:0}}:"
     client: Any = raw(any_concert)
     kept: list[str] = [key.decode().removeprefix(prefix) for key in await client.keys(prefix + "*")]
     assert [key for key in kept if not key.startswith(KEPT)] == []

@@ -48,7 +48,7 @@ async def waiting(concert: Coordinator, job: Job[Any], *, count: int = 1) -> Non
     client: Any = raw(concert)
 
     async def found() -> bool:
-        watchers: list[bytes] = await client.zrange(concert._enqueuing._keys.watchers, 0, -1)
+        watchers: list[bytes] = await client.zrange(concert._jobs.partitions[0].watchers, 0, -1)
         return sum(pair.startswith(f"{job.id} ".encode()) for pair in watchers) == count
 
     await eventually(found)
@@ -259,7 +259,7 @@ async def test_a_thousand_wait_for_one_job_and_for_one_each(any_concert: Coordin
         with anyio.fail_after(10):
             assert await asyncio.gather(*results) == [*range(1000), *[-1] * 1000]
     client: Any = raw(any_concert)
-    assert not await client.exists(any_concert._enqueuing._keys.watchers)
+    assert not await client.exists(any_concert._jobs.partitions[0].watchers)
 
 
 async def test_those_who_wait_here_for_one_job_have_one_place(any_concert: Coordinator, elsewhere: Coordinator) -> None:
@@ -370,7 +370,7 @@ async def test_wait_for_a_result_is_bounded(any_concert: Coordinator) -> None:
     client: Any = raw(any_concert)
 
     async def nobody_waits() -> bool:
-        return not await client.exists(any_concert._enqueuing._keys.watchers)
+        return not await client.exists(any_concert._jobs.partitions[0].watchers)
 
     await eventually(nobody_waits)
     assert await job.status() is JobStatus.QUEUED
@@ -384,7 +384,7 @@ async def test_wait_for_a_result_is_bounded(any_concert: Coordinator) -> None:
 
 async def test_names_end_with_the_last_window(any_concert: Coordinator) -> None:
     """By themselves, unless a job has its name until it has ended: that is kept without end."""
-    keys, client = any_concert._enqueuing._keys, raw(any_concert)
+    keys, client = any_concert._jobs.partitions[0], raw(any_concert)
 
     async def lives() -> list[int]:
         return [await client.pttl(key) for key in (keys.unique, keys.checks)]
@@ -401,7 +401,7 @@ async def test_names_end_with_the_last_window(any_concert: Coordinator) -> None:
 
 async def test_names_that_are_free_are_dropped_by_a_consumer(any_concert: Coordinator) -> None:
     """All of them, without another enqueue; one that is taken stays."""
-    keys, client = any_concert._enqueuing._keys, raw(any_concert)
+    keys, client = any_concert._jobs.partitions[0], raw(any_concert)
     await any_concert.enqueue("t", unique="taken")
     await any_concert.enqueue("t", unique="for long", unique_for=60)
     await client.hset(keys.unique, mapping={f"free:{number}": f"gone {number + 1}" for number in range(1200)})
@@ -565,7 +565,7 @@ async def test_cancel_that_overtakes_the_reply_of_the_claim_is_heard(any_concert
     job = await any_concert.enqueue("t", queue="q")
     async with any_concert.consume("q") as consumer:
         assert consumer._opened is not None
-        claims = await consumer._opened._living_worker()
+        claims = await consumer._opened._partitions[0].living_worker()
         claiming = asyncio.create_task(consumer.try_claim(1))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -709,7 +709,7 @@ async def test_name_is_taken_until_its_job_is_done(any_concert: Coordinator, els
         assert again.created
         assert await again.result(timeout=SOON) == 4
     client: Any = raw(any_concert)
-    keys = any_concert._enqueuing._keys
+    keys = any_concert._jobs.partitions[0]
     assert not await client.exists(keys.unique, keys.checks)
 
 
@@ -778,7 +778,7 @@ async def test_many_names_do_not_pile_up(any_concert: Coordinator) -> None:
         return [bound.call() for bound in options]
 
     client: Any = raw(any_concert)
-    keys = any_concert._enqueuing._keys
+    keys = any_concert._jobs.partitions[0]
     await any_concert.enqueue("t", unique="until it has ended")
     for part in range(4):
         await any_concert.enqueue_many(drafts(part))
@@ -847,7 +847,7 @@ async def test_next_attempt_comes_when_the_task_says(
     client: Any = raw(any_concert)
     async with in_background(any_concert.run_worker("q")):
         await status(any_concert, job, JobStatus.DELAYED)
-        due_ms = await client.zscore(any_concert._enqueuing._keys.queue("q").delayed, job.id)
+        due_ms = await client.zscore(any_concert._jobs.partitions[0].queue("q").delayed, job.id)
         now, _ = await client.time()
     assert seconds - 3 < due_ms / 1000 - now <= seconds + 1
 
@@ -982,7 +982,7 @@ async def test_dead_are_listed_latest_first(any_concert: Coordinator) -> None:
     """With what they were, and why they are dead."""
     jobs = await bury(any_concert, count=3, queue="q")
     for place, job in enumerate(jobs):  # apart, so that their order is sure
-        await raw(any_concert).zincrby(any_concert._enqueuing._keys.dead, place, job.id)
+        await raw(any_concert).zincrby(any_concert._jobs.partitions[0].dead, place, job.id)
     dead = await any_concert.tasks.dead()
     assert [one.id for one in dead] == [job.id for job in reversed(jobs)]
     [latest] = await any_concert.tasks.dead(limit=1)
@@ -1002,7 +1002,7 @@ async def test_dead_are_listed_latest_first(any_concert: Coordinator) -> None:
 async def test_unreadable_job_is_listed_too(any_concert: Coordinator) -> None:
     """Without its name; it cannot be edited."""
     [job] = await bury(any_concert)
-    await raw(any_concert).hset(any_concert._enqueuing._keys.bodies, job.id, "unreadable")
+    await raw(any_concert).hset(any_concert._jobs.partitions[0].bodies, job.id, "unreadable")
     [dead] = await any_concert.tasks.dead()
     assert (dead.id, dead.name) == (job.id, "?")
     with pytest.raises(InvalidPayload):
@@ -1034,10 +1034,10 @@ async def test_replayed_job_has_its_name_again_unless_another_has_it(any_concert
     await any_concert.tasks.replay(job.id)
     assert (await any_concert.enqueue("t", unique="name")).id == other.id
     await other.cancel()
-    await raw(any_concert).hdel(any_concert._enqueuing._keys.unique, "name")
+    await raw(any_concert).hdel(any_concert._jobs.partitions[0].unique, "name")
     await job.cancel()
     [job] = await bury(any_concert, unique="name")
-    await raw(any_concert).hdel(any_concert._enqueuing._keys.unique, "name")  # as an hour later
+    await raw(any_concert).hdel(any_concert._jobs.partitions[0].unique, "name")  # as an hour later
     await any_concert.tasks.replay(job.id)
     duplicate = await any_concert.enqueue("t", unique="name")
     assert (duplicate.created, duplicate.id) == (False, job.id)
@@ -1050,7 +1050,7 @@ async def test_purged_job_is_gone(any_concert: Coordinator) -> None:
     with pytest.raises(JobNotFound, match=jobs[0].id):
         await any_concert.tasks.purge(jobs[0].id)
     assert await jobs[0].status() is JobStatus.UNKNOWN
-    keys = any_concert._enqueuing._keys
+    keys = any_concert._jobs.partitions[0]
     await raw(any_concert).zincrby(keys.dead, -60_000, jobs[1].id)
     assert await any_concert.tasks.purge_all(older_than=30) == 1
     assert [dead.id for dead in await any_concert.tasks.dead()] == [jobs[2].id]
@@ -1088,7 +1088,7 @@ async def test_paused_queue_waits_and_others_go_on(any_concert: Coordinator) -> 
             with anyio.fail_after(SOON):
                 await any_concert.tasks.resume("q")
                 assert getattr(await waits, "id", None) == job.id
-    assert not await raw(any_concert).exists(any_concert._enqueuing._keys.paused)
+    assert not await raw(any_concert).exists(any_concert._jobs.partitions[0].paused)
 
 
 async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
@@ -1100,7 +1100,7 @@ async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
     for _ in range(3):
         await any_concert.enqueue("t", queue="q", after=[delayed])
     client: Any = raw(any_concert)
-    keys = any_concert._enqueuing._keys
+    keys = any_concert._jobs.partitions[0]
     await any_concert.tasks.pause("empty")
     async with any_concert.consume("q") as jobs:
         async with await anext(jobs):
@@ -1128,7 +1128,7 @@ async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
 
 async def test_stats_count_the_jobs_of_thousands_of_workers(any_concert: Coordinator) -> None:
     """Asked some at a time."""
-    keys, client = any_concert._enqueuing._keys, raw(any_concert)
+    keys, client = any_concert._jobs.partitions[0], raw(any_concert)
     await client.zadd(keys.workers, {f"session.{number}": 2e15 for number in range(2500)})
     pipeline = client.pipeline(transaction=False)
     for number in range(2500):
@@ -1159,7 +1159,7 @@ async def test_waiting_jobs_are_counted_until_they_wait_no_more(any_concert: Coo
             raise ValueError
         await status(any_concert, children[1], JobStatus.FAILED)
     assert await waiting() == 0
-    assert not await raw(any_concert).exists(any_concert._enqueuing._keys.waiting)
+    assert not await raw(any_concert).exists(any_concert._jobs.partitions[0].waiting)
 
 
 async def test_job_ends_promptly_for_one_who_waits(any_concert: Coordinator) -> None:

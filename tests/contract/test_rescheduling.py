@@ -22,7 +22,7 @@ async def due_in(concert: Coordinator, queue: str) -> list[float]:
     """In how many seconds the delayed jobs of a queue are due, the earliest first, by the server's clock."""
     client: Any = raw(concert)
     now, microseconds = await client.time()
-    entries = await client.zrange(concert._enqueuing._keys.queue(queue).delayed, 0, -1, withscores=True)
+    entries = await client.zrange(concert._jobs.partitions[0].queue(queue).delayed, 0, -1, withscores=True)
     return [due_ms / 1000 - now - microseconds / 1e6 for _, due_ms in entries]
 
 

@@ -43,7 +43,7 @@ async def in_background(coroutine: Coroutine[Any, Any, object]) -> "AsyncGenerat
 
 def scheduling(concert: Coordinator) -> Scheduler:
     """What a worker runs beside its jobs."""
-    return Scheduler(concert._ref, JobKeys(concert._ref.keys), concert._registry.schedules)
+    return Scheduler(concert._ref, concert._jobs, concert._registry.schedules)
 
 
 async def jobs_of(concert: Coordinator) -> list[str]:

@@ -60,7 +60,7 @@ async def all_done(concert: Coordinator) -> None:
 
 async def make_due(concert: Coordinator, queue: str) -> None:
     """Let every delayed job of a queue be due now."""
-    keys = concert._enqueuing._keys.queue(queue)
+    keys = concert._jobs.partitions[0].queue(queue)
     client: Any = raw(concert)
     for job_id in await client.zrange(keys.delayed, 0, -1):
         await client.zadd(keys.delayed, {job_id: 1}, xx=True)  # one that was moved meanwhile stays away
@@ -189,7 +189,7 @@ async def test_idle_consumer_is_woken_by_the_next_job(any_concert: Coordinator) 
 async def test_every_idle_consumer_is_woken_by_a_burst(any_concert: Coordinator, elsewhere: Coordinator) -> None:
     """One bell token wakes one consumer, and its claim, which leaves work behind, the next."""
     put = [(await any_concert.enqueue("t", queue="somewhere")).id for _ in range(2)]
-    somewhere, place = (any_concert._enqueuing._keys.queue(name) for name in ("somewhere", "q"))
+    somewhere, place = (any_concert._jobs.partitions[0].queue(name) for name in ("somewhere", "q"))
     async with (
         any_concert.consume("q") as one,
         elsewhere.consume("q") as other,
@@ -238,7 +238,7 @@ async def test_done_job_leaves_its_result_for_a_time_and_nothing_else(any_concer
     assert set(kept) == {b"result", b"finished", b"clock", b"served", b"recent"}
     assert 110_000 < kept[b"recent"] <= 120_000
     assert 3_590_000 < kept[b"result"] <= 3_600_000
-    assert await client.hgetall(any_concert._enqueuing._keys.finished) == {b"q": b"1"}
+    assert await client.hgetall(any_concert._jobs.partitions[0].finished) == {b"q": b"1"}
 
 
 async def test_two_consumers_share_the_work_without_doubles(any_concert: Coordinator, elsewhere: Coordinator) -> None:
@@ -302,7 +302,7 @@ async def test_failing_job_is_tried_again_later_and_then_set_aside(any_concert: 
     """After 1 s and 2 s, each within 25 %; then it is dead, with the reason and the traceback as text."""
     attempts: list[int] = []
     delays: list[float] = []
-    keys = any_concert._enqueuing._keys.queue("q")
+    keys = any_concert._jobs.partitions[0].queue("q")
     client: Any = raw(any_concert)
     put = await any_concert.enqueue("t", queue="q", max_attempts=3)
     async with any_concert.consume("q") as jobs:
@@ -376,7 +376,7 @@ async def test_job_may_be_ended_by_hand(any_concert: Coordinator) -> None:
     ledger = await ledger_of(any_concert)
     assert ledger.delayed == {"q": [job.id]}
     assert ledger.failures == {job.id: 1}
-    keys = any_concert._enqueuing._keys.queue("q")
+    keys = any_concert._jobs.partitions[0].queue("q")
     client: Any = raw(any_concert)
     seconds, _ = await client.time()
     assert 3590 < await client.zscore(keys.delayed, job.id) / 1000 - seconds <= 3601
@@ -529,8 +529,8 @@ async def test_job_that_ended_as_its_consumer_closes_is_done(any_concert: Coordi
         acknowledging = asyncio.create_task(job.ack())
         await asyncio.sleep(0)
         assert jobs._opened is not None
-        assert jobs._opened._worker is not None
-        jobs._opened._worker.retire()
+        assert jobs._opened._partitions[0].worker is not None
+        jobs._opened._partitions[0].worker.retire()
         await acknowledging
     ledger = await until(any_concert, lambda ledger: not ledger.claimed)
     assert ledger.ready == {"default": [other.id]}
@@ -561,7 +561,7 @@ async def test_jobs_with_which_two_workers_died_run_one_at_a_time(any_concert: C
 
     suspects = await any_concert.enqueue_many([suspect.call() for _ in range(5)])
     for job in suspects:
-        await raw(any_concert).hset(any_concert._enqueuing._keys.crashes, job.id, 2)
+        await raw(any_concert).hset(any_concert._jobs.partitions[0].crashes, job.id, 2)
     async with in_background(any_concert.run_worker("default", concurrency=10)):
         await until(any_concert, lambda ledger: held(ledger) == 1)
         await any_concert.enqueue_many([other.call() for _ in range(3)])
@@ -614,7 +614,7 @@ async def test_unreadable_envelope_is_set_aside_and_the_worker_goes_on(
     async def task(number: int) -> None:
         ran.append(number)
 
-    keys = any_concert._enqueuing._keys
+    keys = any_concert._jobs.partitions[0]
     client: Any = raw(any_concert)
     await task.enqueue(1)
     await client.hset(keys.bodies, "bad", envelope)
@@ -743,7 +743,7 @@ async def test_jobs_due_at_one_instant_run_in_their_order(any_concert: Coordinat
     task = any_concert.task(queue="q", name="t")(len)
     jobs = await any_concert.enqueue_many([task.options(delay=3600).call([]) for _ in range(120)])
     client = raw(any_concert)
-    delayed = any_concert._enqueuing._keys.queue("q").delayed
+    delayed = any_concert._jobs.partitions[0].queue("q").delayed
     await client.zadd(delayed, dict.fromkeys(await client.zrange(delayed, 0, -1), 1))
     async with any_concert.consume("q", prefetch=120) as consumer:
         claimed = [await anext(consumer) for _ in jobs]
@@ -753,7 +753,7 @@ async def test_jobs_due_at_one_instant_run_in_their_order(any_concert: Coordinat
 async def test_delayed_job_runs_when_it_is_due_and_not_before(any_concert: Coordinator) -> None:
     """By the server's clock; one that is due earlier overtakes those that were there."""
     client: Any = raw(any_concert)
-    keys = any_concert._enqueuing._keys.queue("q")
+    keys = any_concert._jobs.partitions[0].queue("q")
     ran: list[tuple[int, float]] = []
 
     @any_concert.task(queue="q", name="t")
@@ -791,7 +791,7 @@ async def test_due_jobs_of_an_urgent_delayed_queue_come_first(any_concert: Coord
 def take_note(jobs: Consumer) -> bool:
     """Let the promoter of an open consumer look now, as the claim does that a bell has caused."""
     assert jobs._opened is not None
-    jobs._opened._promoter.recheck_in(0)
+    jobs._opened._partitions[0].promoter.recheck_in(0)
     return False
 
 
@@ -799,7 +799,7 @@ async def test_two_hundred_and_fifty_due_jobs_are_moved_in_order(any_concert: Co
     """A promoter moves a hundred at a time until no due one is left."""
     for number in range(250):
         await any_concert.enqueue("t", [number], queue="q", delay=3600 + number)
-    keys = any_concert._enqueuing._keys.queue("q")
+    keys = any_concert._jobs.partitions[0].queue("q")
     client: Any = raw(any_concert)
     for place, job_id in enumerate(await client.zrange(keys.delayed, 0, -1)):
         await client.zadd(keys.delayed, {job_id: place + 1})

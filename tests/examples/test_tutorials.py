@@ -150,8 +150,8 @@ class Tutorial:
     def __init__(self, server: RealServer, namespace: str, folder: Path, stack: AsyncExitStack) -> None:
         self.folder = folder
         self.namespace = namespace
-        self._workers = f"{{{namespace}:tasks}}:workers"  # those that hold something
-        self._idle = f"{{{namespace}:tasks}}:idle"
+        self._workers = f"{{{namespace}:tasks:0}}:workers"  # those that hold something
+        self._idle = f"{{{namespace}:tasks:0}}:idle"
         self._server = server
         self._stack = stack
         self._jobs: dict[str, str] = {}  # ids on the page -> ids here

@@ -10,6 +10,7 @@ import pytest
 
 from inconcert import Consumer, Coordinator, Job, JobFailed, JobStatus, current_job
 from inconcert.tasks.dependents import Relay
+from inconcert.tasks.store import JobKeys
 from tests.faults.test_tasks_faults import LEASE, forget_all, keys_of, ledger_of
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.processes import spawn, tell
@@ -35,8 +36,8 @@ async def nothing_is_kept(concert: Coordinator) -> None:
 async def end_and_hang(url: str, namespace: str) -> None:
     """In a child: end a job, and stop before those that wait for it are told."""
 
-    def found(relay: Relay) -> None:
-        del relay
+    def found(relay: Relay, keys: JobKeys) -> None:
+        del relay, keys
         tell("ended")
 
     with patch.object(Relay, "found", found):

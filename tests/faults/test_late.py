@@ -52,6 +52,10 @@ BOUNDED = {
     "rate_limits/take": "permits are taken that nobody uses, if they were refused before and are free by now",
     "sessions/layout": "a namespace whose keys were all deleted has the layout of before",
     "signals/join": "a place of nobody: what comes for it is handed to the next",
+    "tasks/follow": "a child that has ended is told of its parent's end, and then forgotten",
+    "tasks/forget": "a child that has ended stays forgotten",
+    "tasks/passed_on": "what was passed on stays so; what somebody passes on may be passed on twice",
+    "tasks/tell": "a child is told of each parent once",
     "tasks/report_served": "a queue that no one serves counts as served for two minutes",
     "tasks/resolve_dependents": "it passes on what there is by now, as anybody may",
     "tasks/sweep_names": "it drops names that nobody has by now, as anybody may",
@@ -422,7 +426,7 @@ async def _progress_does_not_go_back(scene: Scene) -> AsyncGenerator[None, None]
 
 @late("tasks/enqueue_due")
 async def _instant_that_was_enqueued_is_not_again(scene: Scene) -> AsyncGenerator[None, None]:
-    keys = scene.concert._enqueuing._keys
+    keys = scene.concert._jobs.partitions[0]
     queue, schedule = keys.queue("q"), keys.schedule("s")
     tick = partial(command_of, "tasks/enqueue_due", keys, queue, schedule=schedule, ttl_ms=3_600_000, void_ms="")
     [now_ms, *_] = await scene.session.run(tick(results=(), instants=()))

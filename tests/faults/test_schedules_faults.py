@@ -52,7 +52,7 @@ def add_schedule(concert: Coordinator) -> None:
 
 def scheduling(concert: Coordinator) -> Scheduler:
     """What a worker runs beside its jobs."""
-    return Scheduler(concert._ref, JobKeys(concert._ref.keys), concert._registry.schedules)
+    return Scheduler(concert._ref, concert._jobs, concert._registry.schedules)
 
 
 async def ready(concert: Coordinator) -> list[str]:

@@ -44,7 +44,7 @@ async def own_server(request: pytest.FixtureRequest) -> AsyncIterator[RealServer
 
 def keys_of(concert: Coordinator) -> JobKeys:
     """The keys of its jobs."""
-    return concert._enqueuing._keys
+    return concert._jobs.partitions[0]
 
 
 async def ledger_of(concert: Coordinator) -> Ledger:
@@ -235,7 +235,7 @@ async def test_jobs_that_arrive_after_the_deadline_are_not_run(
     put = await concert.enqueue("t", queue="q")
     async with Coordinator(proxy.url, namespace=namespace) as slow, slow.consume("q") as jobs:
         assert jobs._opened is not None
-        claims = await jobs._opened._living_worker()
+        claims = await jobs._opened._partitions[0].living_worker()
         proxy.hold_replies()
         claiming = asyncio.create_task(jobs.claim(1))
         await until(concert, lambda ledger: ledger.claimed)
@@ -450,10 +450,10 @@ async def test_foreign_key_of_a_queue_holds_up_no_children_in_others(concert: Co
         pass
     async with concert.consume("high") as jobs:
         await concert.tasks.job(parent.id).result()
-        await pass_on(concert._ref.session, keys)
+        await pass_on(concert._ref.session, concert._jobs, [keys])
         assert (await anext(jobs)).id == free.id
     await client.delete(keys.queue("low").queue)
-    await pass_on(concert._ref.session, keys)
+    await pass_on(concert._ref.session, concert._jobs, [keys])
     assert sorted((await ledger_of(concert)).ready["low"]) == stuck
 
 
@@ -689,8 +689,8 @@ async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str)
             [worker] = (await ledger_of(concert)).workers
             ended = await client.zscore(keys_of(concert).workers, worker)
             assert jobs._opened is not None
-            assert jobs._opened._worker is not None
-            jobs._opened._worker.start_renewal()
+            assert jobs._opened._partitions[0].worker is not None
+            jobs._opened._partitions[0].worker.start_renewal()
             await until(concert, lambda ledger: ledger.workers)
             session = concert._ref.session
             heartbeat = HEARTBEAT(keys_of(concert), worker=worker, ttl_ms=10_000, is_new=0, skip=0)

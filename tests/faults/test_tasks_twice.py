@@ -3,6 +3,7 @@
 A new script is added to `SECOND`, or has a test of its own here.
 """
 
+import time
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from tests.support.scripts import command_of
 WORKER = "session.1"
 HOUR = 3_600_000  # milliseconds
 REASON = '{"reason":"no"}'
+DONE: list[Any] = [0, 0, [], [], 0]  # what `tasks/resolve_dependents` answers when nothing is left
 
 
 class WorkerKeys(NamedTuple):
@@ -31,7 +33,7 @@ class Scene:
 
     def __init__(self, concert: Coordinator) -> None:
         self.client: Any = raw(concert)
-        self.keys: JobKeys = concert._enqueuing._keys
+        self.keys: JobKeys = concert._jobs.partitions[0]
         self.place: QueueKeys = self.keys.queue("q")
         self.worker = WorkerKeys(self.keys.claimed(WORKER))
         self.session = concert._ref.session
@@ -153,11 +155,15 @@ class Scene:
         """Run the script that moves what is due."""
         return await self.run("claims/promote", front=0)
 
-    async def pass_on(self, *places: QueueKeys) -> Any:
+    async def pass_on(self, *places: QueueKeys, suffix: str = "") -> Any:
         """Run the script that tells who waits for others; it goes on with those of these queues."""
         queues = [key for place in places for key in (place.queue, place.bell, place.delayed)]
         return await self.run(
-            "tasks/resolve_dependents", queues=queues, inboxes=self.inboxes, names=[place.name for place in places]
+            "tasks/resolve_dependents",
+            queues=queues,
+            inboxes=self.inboxes,
+            suffix=suffix,
+            names=[place.name for place in places],
         )
 
     async def ledger(self) -> Ledger:
@@ -406,7 +412,7 @@ async def test_second_reschedule_of_a_job_that_waits_for_others_does_the_same(sc
     await follow(scene, "child", "held", "ready1", delay_ms=1)
     for _ in range(2):
         assert await scene.reschedule("child", delay_ms) == 1
-        assert (await scene.ledger()).states["child"] == f"waiting 2 {delay_ms} q"
+        assert (await scene.ledger()).states["child"] == f"waiting {delay_ms} q"
 
 
 @pytest.mark.parametrize("job", ["ready1", "held", "dead", "nobody"])
@@ -549,7 +555,7 @@ async def test_second_tick_adds_nothing(scene: Scene) -> None:
     assert (await scene.ledger()).ready["q"][-1] == "scheduled"
 
 
-async def follow(scene: Scene, job: str, *after: str, delay_ms: int = 0) -> None:
+async def follow(scene: Scene, job: str, *after: str, delay_ms: int = 0, suffix: str = "") -> None:
     """Run the script that adds a job after others, thrice: the first run adds it, whatever is forgotten then."""
     keys = scene.keys
     ledgers = list[tuple[Ledger, Any, Any]]()
@@ -559,18 +565,19 @@ async def follow(scene: Scene, job: str, *after: str, delay_ms: int = 0) -> None
         answer = await scene.run(
             "tasks/enqueue_after",
             result=keys.result(job),
-            results=keys.results(after),
+            results=keys.results(parent for parent in after if parent.endswith(suffix)),
             queue_name="q",
             id=job,
             envelope="{}",
             delay_ms=delay_ms,
             name="",
             window_ms=0,
+            suffix=suffix,
             after=after,
         )
         assert answer == [b""]
-        counts = [await scene.client.hgetall(key) for key in (keys.children, keys.waiting)]
-        ledgers.append((await scene.ledger(), *counts))
+        found = [await scene.client.zrange(keys.children, 0, -1), await scene.client.hgetall(keys.waiting)]
+        ledgers.append((await scene.ledger(), *found))
     assert ledgers[0] == ledgers[1] == ledgers[2]
 
 
@@ -578,14 +585,15 @@ async def follow(scene: Scene, job: str, *after: str, delay_ms: int = 0) -> None
 async def test_second_follow_counts_no_parent_twice(scene: Scene) -> None:
     """Wherever its parents are."""
     await follow(scene, "child", "held", "ready1")
-    assert (await scene.ledger()).states["child"] == "waiting 2 0 q"
+    assert (await scene.ledger()).states["child"] == "waiting 0 q"
+    assert await scene.client.hget(scene.keys.pending, "child") == b"held ready1"
     await follow(scene, "orphan", "held", "dead")
     assert "orphan" in (await scene.ledger()).dead
     assert await scene.ack() == [2]
     await follow(scene, "late", "held")
     assert (await scene.ledger()).ready["q"][-1] == "late"
-    counts = {b"held": b"3", b"ready1": b"1", b"dead": b"1"}
-    assert await scene.client.hgetall(scene.keys.children) == counts
+    children = ["dead orphan", "held child", "held late", "held orphan", "ready1 child"]
+    assert await scene.client.zrange(scene.keys.children, 0, -1) == [pair.encode() for pair in children]
 
 
 @pytest.mark.twice("tasks/resolve_dependents")
@@ -596,10 +604,12 @@ async def test_second_pass_on_tells_nobody_twice(scene: Scene) -> None:
     await follow(scene, "third", "held", delay_ms=HOUR)
     assert await scene.ack() == [2]
     keys, place = scene.keys, scene.place
-    for places, answer in (((), [1, 0, b"q"]), ((place,), [0, 0]), ((place,), [0, 0])):
+    for places, answer in (((), [1, 0, [b"q"], [], 0]), ((place,), DONE), ((place,), DONE)):
         assert await scene.pass_on(*places) == answer
         states = (await scene.ledger()).states
-        assert (states["first"], states["second"]) == ("waiting 1 0 q", "waiting 1 0 q")
+        assert (states["first"], states["second"]) == ("waiting 0 q", "waiting 0 q")
+        pending = await scene.client.hgetall(keys.pending)
+        assert pending == {b"first": b"ready1", b"second": b"ready1"}
         assert await scene.client.hgetall(keys.waiting) == {b"q": b"2" if places else b"3"}
     assert (await scene.ledger()).states["third"] == "delayed q"
     assert await scene.client.hget(scene.keys.outcomes, "held") == b"succeeded 1"
@@ -617,8 +627,8 @@ async def test_end_of_a_parent_is_news_once(scene: Scene) -> None:
     assert [await scene.nack("dead") for _ in range(2)] == [2, 0]
     assert await scene.client.lrange(scene.keys.news, 0, -1) == [b"ready1", b"held"]
     assert (await scene.heartbeat())[2] == 1
-    assert await scene.pass_on(scene.place) == [2, 0]
-    assert await scene.pass_on(scene.place) == [0, 0]
+    assert await scene.pass_on(scene.place) == [2, 0, [], [], 0]
+    assert await scene.pass_on(scene.place) == DONE
     assert (await scene.heartbeat())[2] == 0
     assert {"child-of-held", "child-of-ready1", "held"} <= set((await scene.ledger()).dead)
 
@@ -628,7 +638,7 @@ async def test_child_goes_on_waiting_for_a_parent_that_was_replayed_before_it_wa
     await follow(scene, "child", "held")
     await scene.nack("dead")
     assert await scene.run("claims/replay", id="held", envelope="", name="", request="one") == 1
-    assert await scene.pass_on(scene.place) == [0, 0]
+    assert await scene.pass_on(scene.place) == DONE
     assert (await scene.ledger()).waiting == ["child"]
 
 
@@ -649,8 +659,106 @@ async def test_pass_on_goes_round_a_key_that_is_not_ours(scene: Scene) -> None:
     keys, place = scene.keys, scene.place._replace(queue="mine")
     for _ in range(2):
         await scene.client.rpush(keys.news, "another")
-        assert await scene.pass_on(place) == [1, 1]
+        assert await scene.pass_on(place) == [1, 1, [], [], 1]
         assert await scene.client.lrange(keys.news, 0, -1) == [b"child"]
-    assert await scene.pass_on(scene.place) == [0, 0]
+    assert await scene.pass_on(scene.place) == DONE
     assert (await scene.ledger()).ready["q"][-1] == "child"
     await scene.client.delete("mine")
+
+
+# What concerns other partitions.  Here all ids end with `.0` that are of this one.
+
+
+async def others_are_told(scene: Scene) -> list[bytes]:
+    """What other partitions are to know, in words."""
+    answer = await scene.pass_on(scene.place, suffix=".0")
+    assert (await scene.pass_on(scene.place, suffix=".0"))[3] == []  # somebody is at it
+    return [b" ".join(answer[3][at : at + 3]) for at in range(0, len(answer[3]), 4)]
+
+
+@pytest.mark.twice("tasks/follow")
+async def test_second_follow_of_a_job_elsewhere_adds_nothing(scene: Scene) -> None:
+    """One that runs is followed; of one that has ended, or is not known, its child is told."""
+    relations = ("held", "child.1", "dead", "child.1", "nobody", "child.1")
+    results = scene.keys.results(relations[::2])
+    kept = list[Any]()
+    for _ in range(2):
+        assert await scene.run("tasks/follow", results=results, relations=relations) == 2
+        keys = scene.keys
+        kept.append([await scene.client.zrange(key, 0, -1) for key in (keys.children, keys.followers)])
+    assert kept[0] == kept[1] == [[b"dead child.1", b"held child.1", b"nobody child.1"]] * 2
+    told = await others_are_told(scene)
+    assert told == [b"tell dead child.1", b"tell nobody child.1"]
+
+
+@pytest.mark.twice("tasks/tell")
+async def test_second_tell_from_elsewhere_changes_nothing(scene: Scene) -> None:
+    """A job waits for each parent once; it fails with the first that has not succeeded; and one may be gone."""
+    await follow(scene, "child.0", "one.1", "two.1", suffix=".0")
+    await follow(scene, "other.0", "one.1", "two.1", suffix=".0")
+    assert await others_are_told(scene) == [
+        b"follow one.1 child.0",
+        b"follow two.1 child.0",
+        b"follow one.1 other.0",
+        b"follow two.1 other.0",
+    ]
+    await scene.client.delete(scene.keys.unfollowed, scene.keys.passing)
+    first = ("one.1", "child.0", "succeeded ", "one.1", "other.0", "cancelled ", "one.1", "gone.0", "succeeded ")
+    for _ in range(2):
+        answer = await scene.run("tasks/tell", inboxes=scene.inboxes, relations=first)
+        assert answer == [1, 1, 1, 0]
+        assert await scene.client.hgetall(scene.keys.pending) == {b"child.0": b"two.1"}
+        assert "other.0" in (await scene.ledger()).dead
+    last = ("two.1", "child.0", "succeeded ")
+    for _ in range(2):
+        assert await scene.run("tasks/tell", inboxes=scene.inboxes, relations=last) == [1, 1]
+    assert (await scene.ledger()).waiting == ["child.0"]
+    await scene.pass_on(scene.place, suffix=".0")
+    assert (await scene.ledger()).ready["q"][-1] == "child.0"
+
+
+@pytest.mark.twice("tasks/forget")
+async def test_second_forget_from_elsewhere_changes_nothing(scene: Scene) -> None:
+    """What became of a parent is kept as long as there is another child."""
+    relations = ("held", "a.1", "held", "b.1")
+    await scene.run("tasks/follow", results=scene.keys.results(relations[::2]), relations=relations)
+    assert await scene.ack() == [2]
+    for child, is_kept in (("a.1", True), ("b.1", False)):
+        for _ in range(2):
+            await scene.run("tasks/forget", relations=("held", child))
+        assert await scene.client.hexists(scene.keys.outcomes, "held") == is_kept
+    assert not await scene.client.exists(scene.keys.children, scene.keys.followers)
+
+
+@pytest.mark.twice("tasks/passed_on")
+async def test_second_note_of_what_was_passed_on_changes_nothing(scene: Scene) -> None:
+    """What was not passed on is tried again: at once, or after the five seconds that whoever tries it has."""
+    keys = scene.keys
+    relations = ("held", "a.1", "held", "b.1")
+    await scene.run("tasks/follow", results=keys.results(relations[::2]), relations=relations)
+    await follow(scene, "child.0", "one.1", "two.2", suffix=".0")
+    assert await scene.ack() == [2]
+    assert await others_are_told(scene) == [
+        b"follow one.1 child.0",
+        b"follow two.2 child.0",
+        b"tell held a.1",
+        b"tell held b.1",
+    ]
+    assert 4000 < await scene.client.zscore(keys.passing, "held") - time.time() * 1000 <= 5000
+    noted = ("tell", "held", "a.1", 1, "gone", "held", "b.1", 1, "follow", "one.1", "child.0", 0)
+    for _ in range(2):
+        await scene.run("tasks/passed_on", relations=noted)
+        assert await scene.client.zrange(keys.passing, 0, -1) == [b"child.0"]
+        assert await scene.client.hgetall(keys.unfollowed) == {b"child.0": b"two.2"}
+        assert not await scene.client.exists(keys.followers)
+        assert await scene.client.zrange(keys.children, 0, -1) == [b"held a.1"]
+    await scene.client.zadd(keys.passing, {"child.0": 1})
+    assert await others_are_told(scene) == [b"follow two.2 child.0"]
+
+
+@pytest.mark.twice("tasks/dead_times")
+async def test_second_look_at_dead_letters_is_the_same(scene: Scene) -> None:
+    """The latest first."""
+    await scene.client.zadd(scene.keys.dead, {"dead": 5, "deader": 7, "deadest": 9})
+    for _ in range(2):
+        assert await scene.run("tasks/dead_times", skip=1, limit=2) == [7, 5]

@@ -56,8 +56,8 @@ def threads() -> list[threading.Thread]:
 def life_of(consumer: Consumer) -> WorkerLease[JobState]:
     """What it has claimed with."""
     assert consumer._opened is not None
-    assert consumer._opened._worker is not None
-    return consumer._opened._worker
+    assert consumer._opened._partitions[0].worker is not None
+    return consumer._opened._partitions[0].worker
 
 
 async def ledger_of(concert: Coordinator) -> Ledger:
@@ -371,7 +371,8 @@ async def test_closing_waits_for_a_thread_that_waits_for_the_server() -> None:
         return True
 
     life = SimpleNamespace(lease=0.1, is_lost=False, deadline=math.inf, beat_aside=beat_aside)
-    watchdog = Watchdog(redis.asyncio.ConnectionPool)
+    life.find_pool = redis.asyncio.ConnectionPool
+    watchdog = Watchdog()
     watchdog.watch(cast("WorkerLease[Any]", life))
     began.wait()
     await watchdog.close()
@@ -397,7 +398,7 @@ def test_thread_ends_when_its_loop_is_closed() -> None:
 
     async def leave_it_open() -> None:
         life = cast("WorkerLease[Any]", SimpleNamespace(lease=LEASE / 10, is_lost=True))
-        Watchdog(redis.asyncio.ConnectionPool).watch(life)
+        Watchdog().watch(life)
         assert len(threads()) == 1
 
     asyncio.run(leave_it_open())

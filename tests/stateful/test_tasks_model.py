@@ -147,6 +147,7 @@ class TasksModel(RuleBasedStateMachine):
             delay_ms=delay_ms,
             name=name,
             window_ms=0,
+            suffix="",
             after=after,
         )
         for forgets in (False, False, True):
@@ -178,14 +179,15 @@ class TasksModel(RuleBasedStateMachine):
     @rule()
     def pass_on(self) -> None:
         """Whoever does it: the children of all that has ended are told, and theirs."""
-        more = 1
+        more, found = 1, list[bytes]()
         names: list[str] = []
-        while more:
+        while more or found:
             queues = [self.places[name] for name in names]
             parts = [part for place in queues for part in (place.queue, place.bell, place.delayed)]
-            more, _, *found = self.run(RESOLVE_DEPENDENTS(self.keys, queues=parts, inboxes=INBOXES, names=names))
-            if found:
-                names = [name.decode() for name in found]
+            command = RESOLVE_DEPENDENTS(self.keys, queues=parts, inboxes=INBOXES, suffix="", names=names)
+            more, _, found, work, _ = self.run(command)
+            assert not work
+            names += [name.decode() for name in found]
         while self.news:
             parent = self.news.pop(0)
             for job in sorted(job for job, (pending, *_) in self.waiting.items() if parent in pending):
@@ -205,7 +207,7 @@ class TasksModel(RuleBasedStateMachine):
         keys = self.keys
         there = {job: after for job, after in self.after.items() if self.is_live(job) or job in self.dead}
         assert {job.decode() for job in self.client.hkeys(keys.parents)} == set(there)
-        counts = {parent.decode(): int(count) for parent, count in self.client.hgetall(keys.children).items()}
+        counts = Counter(pair.decode().partition(" ")[0] for pair in self.client.zrange(keys.children, 0, -1))
         assert counts == Counter(parent for after in there.values() for parent in after)
         outcomes = {parent.decode(): text.decode() for parent, text in self.client.hgetall(keys.outcomes).items()}
         assert set(outcomes) <= set(counts)
@@ -214,6 +216,8 @@ class TasksModel(RuleBasedStateMachine):
             assert not (self.is_live(parent) and parent in outcomes)
         assert not self.client.exists(keys.news)
         assert there or not self.client.exists(keys.followers)
+        pending = {job.decode(): sorted(ids.decode().split()) for job, ids in self.client.hgetall(keys.pending).items()}
+        assert pending == {job: sorted(parents) for job, (parents, *_) in self.waiting.items()}
 
     def is_live(self, job: str) -> bool:
         """Whether it has not ended: it is queued, delayed or claimed."""
@@ -555,8 +559,8 @@ class TasksModel(RuleBasedStateMachine):
     def states(self) -> dict[str, str]:
         """What is noted of those that are not in their queue, or are to be cancelled."""
         states = {job: f"delayed {name}" for name, jobs in self.delayed.items() for job in jobs}
-        for job, (parents, delay_ms, name) in self.waiting.items():
-            states[job] = f"waiting {len(parents)} {delay_ms} {name}"
+        for job, (_, delay_ms, name) in self.waiting.items():
+            states[job] = f"waiting {delay_ms} {name}"
         for worker in self.workers:
             for job in worker.held:
                 states[job] = f"{'cancelling' if job in self.cancelling else 'running'} {worker.name}"

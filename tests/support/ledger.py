@@ -1,4 +1,4 @@
-"""Where the jobs of a namespace are: what was enqueued and is not done lies in exactly one place."""
+"""Where the jobs of a namespace are, in all partitions: what was enqueued and is not done lies in exactly one place."""
 
 import json
 from collections import Counter
@@ -71,22 +71,23 @@ return answer
 
 async def read_ledger(client: Any, namespace: str) -> Ledger:
     """Ask where all jobs are, with a `redis.asyncio` client."""
-    prefix = f"{{{namespace}:tasks}}:"
-    return _ledger(prefix, await client.eval(_READ, 0, prefix))
+    return _ledger(await client.eval(_READ, 0, f"{{{namespace}:tasks:"))
 
 
 def read_ledger_now(client: Any, namespace: str) -> Ledger:
     """Ask where all jobs are, with a plain `redis` client."""
-    prefix = f"{{{namespace}:tasks}}:"
-    return _ledger(prefix, client.eval(_READ, 0, prefix))
+    return _ledger(client.eval(_READ, 0, f"{{{namespace}:tasks:"))
 
 
-def _ledger(prefix: str, rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger:
+def _ledger(rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger:
     found: dict[str, Any] = {}
     for key, kind, items in rows:
         texts = [item.decode(errors="replace") for item in items]
-        part = key.decode().removeprefix(prefix)
-        found[part] = dict(zip(texts[::2], texts[1::2], strict=True)) if kind == b"hash" else texts
+        part = key.decode().partition("}:")[2]  # the same of all partitions
+        if kind == b"hash":
+            found.setdefault(part, {}).update(zip(texts[::2], texts[1::2], strict=True))
+        else:
+            found.setdefault(part, []).extend(texts)
 
     bodies = found.get("bodies", {})
 

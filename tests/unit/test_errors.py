@@ -75,10 +75,10 @@ def test_errors_of_calls_say_what_was_called(error: Unavailable | OutcomeUnknown
         (["{shop:event:2}:chat:c}:value"], ("event", "2}:chat:c")),
         (["{shop:chats:2}:chat:c}d:e:members", "{shop:chats:2}:heads"], ("chat", "c}d:e")),
         (["{shop:chats:2}:user:ann:chats", "{shop:chats:2}:heads"], ("user", "ann")),
-        (["{shop:tasks}:dead"], ("tasks", None)),
-        (["{shop:tasks}:bodies", "{shop:tasks}:queue:a:b}", "{shop:tasks}:result:1.2"], ("task queue", "a:b}")),
-        (["{shop:tasks}:bodies", "{shop:tasks}:queue:a", "{shop:tasks}:queue:b"], ("tasks", None)),
-        (["{shop:tasks}:bodies", "{shop:tasks}:result:1.2"], ("job", "1.2")),
+        (["{shop:tasks:0}:dead"], ("tasks", None)),
+        (["{shop:tasks:0}:bodies", "{shop:tasks:0}:queue:a:b}", "{shop:tasks:0}:result:1.2"], ("task queue", "a:b}")),
+        (["{shop:tasks:0}:bodies", "{shop:tasks:0}:queue:a", "{shop:tasks:0}:queue:b"], ("tasks", None)),
+        (["{shop:tasks:0}:bodies", "{shop:tasks:0}:result:1.2"], ("job", "1.2")),
         (["{shop:namespace}:layout"], ("namespace", None)),
         (["{shop:session:12}:bell"], ("coordinator", None)),
         (["server"], ("server", None)),
@@ -108,7 +108,7 @@ def test_operation_is_called_as_the_user_calls_it() -> None:
     assert Operation.of("permits/acquire", ["{s:lock:a}:holders"]) == ("acquire", *Subject("lock", "a"))
     assert Operation.of("barriers/arrive", ["{s:barrier:a}:round"]).verb == "wait"
     assert Operation.of("claims/claim", ["{s:queue:a}:bodies"]).verb == "get"
-    assert Operation.of("claims/claim", ["{s:tasks}:bodies"]).verb == "claim"
+    assert Operation.of("claims/claim", ["{s:tasks:0}:bodies"]).verb == "claim"
 
 
 def test_only_scripts_that_exist_have_verbs_of_their_own() -> None:

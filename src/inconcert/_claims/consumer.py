@@ -1,15 +1,21 @@
-"""What a consumer has while it is open: a worker, a way to sleep, and background tasks."""
+"""What a consumer has while it is open: its partitions, a way to sleep, and background tasks."""
 
 import asyncio
+import logging
 import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, Generic, Literal, TypeVar
 
+import anyio
+
 from inconcert._claims.claimed import ClaimState
+from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.keys import ClaimKeys, QueueKeys
-from inconcert._claims.promoter import Promoter
-from inconcert._claims.reaper import Reaper
+from inconcert._claims.partition import ClaimPartition
 from inconcert._claims.watchdog import Watchdog
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.cancellation import cancel_all
@@ -20,6 +26,8 @@ from inconcert.errors import InconcertError, NotConnected
 
 __all__ = ["AFTER_A_FAILURE", "ClaimConsumer", "Guarantee", "settle"]
 
+_log = logging.getLogger("inconcert.claims")
+
 C = TypeVar("C", bound=ClaimState)
 
 Guarantee = Literal["at_least_once", "at_most_once"]
@@ -28,30 +36,55 @@ Guarantee = Literal["at_least_once", "at_most_once"]
 _SHORTEST_SLEEP, _LONGEST_SLEEP = 2.0, 5.0  # seconds; random, so that consumers do not all check at once
 AFTER_A_FAILURE = 0.5  # seconds
 
+# Of several partitions.  A token that got lost on its way to a consumer that was killed costs three sleeps at most.
+_SLEEPS_UNTIL_ALL = 3  # after so many sleeps without a bell each partition was looked at
+_LOOK_AGAIN = 1.0  # seconds after which a consumer that is never idle looks at those that had nothing
+_PATIENCE = 1.0  # seconds that a partition may take while others wait for it
+
 
 class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
-    """Claims from some queues, through one worker lease after another: a new one when the last was presumed dead.
+    """Claims from some queues, in each partition by a worker of its own.
 
     While it is open it also moves what is due in these queues, and requeues the claims of workers that died.
 
+    With several partitions a claim begins with another one each time.  One that had nothing is left out until its bell
+    rings, so an idle consumer costs heartbeats; and one that does not answer is left out for a while.
+
     Args:
         session: The open session.
-        keys: The keys of everything claimed under one tag.
-        queues: Where to claim from.
-        promoter: Moves what is due in them.
+        places: The keys of each partition, and where to claim from.
+        to_the_front: Whether what is due goes to the front of its queue.
     """
 
     def __init__(
-        self, session: Session, keys: ClaimKeys, queues: Sequence[QueueKeys], *, promoter: Promoter | None = None
+        self,
+        session: Session,
+        places: Sequence[tuple[ClaimKeys, Sequence[QueueKeys]]],
+        *,
+        to_the_front: bool = False,
     ) -> None:
         self._session = session
         self._address = session.new_address()
-        self._sleeper = session.bells.sleeper(tuple(queue.bell for queue in queues))
-        self._promoter = promoter or Promoter(session, keys, queues)
-        self._watchdog = Watchdog(lambda: session.pool_of(keys.bodies))
-        self._reaper = Reaper(session, keys, self.on_news)
-        self._worker: WorkerLease[C] | None = None
+        self._partitions = [
+            ClaimPartition(
+                session,
+                number,
+                keys,
+                queues,
+                owner=self,
+                new_worker=partial(self._new_worker, number),
+                to_the_front=to_the_front,
+            )
+            for number, (keys, queues) in enumerate(places)
+        ]
+        self._of_bell = {bell: partition for partition in self._partitions for bell in partition.bells}
+        self._sleeper = session.bells.sleeper(tuple(self._of_bell))
+        self._watchdog = Watchdog()
         self._tasks: list[asyncio.Task[None]] = []
+        self._first = 0  # the partition with which the next claim begins
+        self._found: list[C] = []  # claimed for a call that was cancelled
+        self._found_some = False  # whether anything was claimed since the last look at all partitions
+        self._looked_at = 0.0
 
     def open(self) -> None:
         """Start; the worker starts with the first claim."""
@@ -62,36 +95,55 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         """Requeue unfinished claims, and stop."""
         self._session.inbox.unregister(self._address)
         self.closed(NotConnected("the consumer was closed while this call waited"))
-        if self._worker is not None and not self._session.channel.is_closed:
-            self._worker.retire()
+        if not self._session.channel.is_closed:
+            for partition in self._partitions:
+                partition.retire()
         await run_shielded(self._end())
 
-    async def try_claim(self, count: int) -> tuple[list[C], float | None]:
-        """Claim up to `count` that are ready; also returns in how many seconds something is due, 0 for now.
+    async def try_claim(self, count: int, *, everywhere: bool = False) -> tuple[list[C], float | None]:
+        """Claim what may be claimed now, up to `count`; and in how many seconds something is due, 0 for now.
 
         May be cancelled: the next claim then returns the same.  One at a time.
+
+        Args:
+            count: How many at most, except for what a call that was cancelled has claimed.
+            everywhere: Whether to look also into partitions of which nothing says that they have something.
 
         Raises:
             NotConnected: It was closed.
             Unavailable: The server cannot be reached.
             OutcomeUnknown: It did not answer.
         """
-        worker = await self._living_worker()
-        claimed, due_in = await worker.claim(count)
-        if worker.is_lost:  # presumed dead: everything is ready for a new worker now, without a sleep
-            claimed, due_in = await (await self._living_worker()).claim(count)
-        if due_in is not None:
-            self._promoter.recheck_in(due_in)
-        return claimed, due_in
+        if len(self._partitions) == 1:
+            return await self._partitions[0].claim(count)
+        now = time.monotonic()
+        if everywhere or (self._found_some and now - self._looked_at > _LOOK_AGAIN):
+            self._look_everywhere()
+        due = await self._claim_in_turn(count, patience=None if everywhere else _PATIENCE)
+        claimed, self._found = self._found, []
+        self._found_some = self._found_some or bool(claimed)
+        return claimed, due
+
+    async def promote(self) -> None:
+        """Move what is due now."""
+        for partition in self._partitions:
+            await partition.promoter.promote()
 
     async def sleep(self) -> None:
         """Sleep until a bell rings or `interrupt` is called, for at most 2 to 5 s."""
         rung = await self._sleeper.rung(random.uniform(_SHORTEST_SLEEP, _LONGEST_SLEEP))
-        if rung and not self._wants_more:
+        if not rung:
+            for _ in range(-(-len(self._partitions) // _SLEEPS_UNTIL_ALL)):
+                self._partitions[self._first].look_again()
+                self._first = (self._first + 1) % len(self._partitions)
+        elif self._wants_more:
+            self._of_bell[rung].look_again()
+        else:
             self._session.bells.pass_on(rung)
 
     def interrupt(self) -> None:
         """End the current sleep, so that the queues are checked again."""
+        self._look_everywhere()
         self._sleeper.interrupt()
 
     # Called by the inbox.
@@ -105,14 +157,14 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         super().closed(error)
         self.interrupt()
 
-    # Called by its worker.
+    # What its partitions tell.
 
-    def on_dead_workers(self, workers: list[str]) -> None:
-        """Requeue what these dead workers hold."""
-        self._reaper.found(workers)
+    def watch(self, worker: WorkerLease[Any]) -> None:
+        """Keep this worker alive while the event loop stands still."""
+        self._watchdog.watch(worker)
 
-    def on_news(self) -> None:
-        """Something that has dependents has ended; does nothing unless a subclass overrides it."""
+    def on_news(self, number: int) -> None:
+        """Something has ended that others wait for: nobody waits for it, unless a subclass says so."""
 
     def on_room(self) -> None:
         """There is something to claim that its worker could not claim before."""
@@ -125,31 +177,68 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     def _wants_more(self) -> bool:
         """Whether anything here still wants what is claimed next."""
 
+    @property
+    def _has_worker(self) -> bool:
+        """Whether there is a worker that was not presumed dead."""
+        return any(partition.worker is not None and not partition.worker.is_lost for partition in self._partitions)
+
     @abstractmethod
-    def _new_worker(self) -> WorkerLease[C]:
-        """A worker that has not started."""
+    def _new_worker(self, number: int, owner: WorkerOwner) -> WorkerLease[C]:
+        """A worker for this partition that has not begun."""
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
-        """The background tasks while it is open."""
-        return [self._promoter.run(), self._reaper.run()]
+        """What runs while it is open."""
+        return list(chain.from_iterable(partition.background() for partition in self._partitions))
 
     async def _end(self) -> None:
         await cancel_all(self._tasks)
         await self._watchdog.close()
 
-    async def _living_worker(self) -> WorkerLease[C]:
-        if self._worker is not None and not self._worker.is_lost:
-            return self._worker
+    def _look_everywhere(self) -> None:
+        self._found_some = False
+        self._looked_at = time.monotonic()
+        for partition in self._partitions:
+            partition.look_again()
+
+    async def _claim_in_turn(self, count: int, *, patience: float | None) -> float | None:
+        """Claim from one partition; what it does not have, the others share."""
+        turn = self._partitions[self._first :] + self._partitions[: self._first]
+        self._first = (self._first + 1) % len(self._partitions)
+        order = [partition for partition in turn if partition.may_have_more]
+        due: list[float] = []
+        errors: list[InconcertError] = []
+
+        async def claim(partition: ClaimPartition[C], share: int) -> None:
+            try:
+                with anyio.move_on_after(patience) as limit:
+                    claimed, due_in = await partition.claim(share)
+                    self._found += claimed  # at once: the call may be cancelled while others are under way
+                    due.extend([] if due_in is None else [due_in])
+                if limit.cancelled_caught:
+                    _log.warning(
+                        "partition %d has not answered within %g s, and is left out", partition.number, patience
+                    )
+                    partition.leave_out()
+            except InconcertError as error:
+                partition.leave_out()
+                errors.append(error)
+
+        share_of = 1  # in how many partitions at once
+        while order and len(self._found) < count:
+            left = count - len(self._found)
+            asked, order = order[: min(share_of, left)], order[min(share_of, left) :]
+            if len(asked) == 1:
+                await claim(asked[0], left)
+            else:
+                async with anyio.create_task_group() as group:
+                    for number, partition in enumerate(asked):
+                        group.start_soon(claim, partition, (left + number) // len(asked))
+            order += [partition for partition in asked if partition.may_have_more]
+            share_of = len(order)
+        if errors and not self._found:
+            raise errors[0]
         self.raise_if_closed()
-        worker = self._worker = await self._new_worker().begin()
-        try:
-            self.raise_if_closed()
-        except InconcertError:  # closed while it started: nothing else would end it
-            if not self._session.channel.is_closed:
-                worker.retire()
-            raise
-        self._watchdog.watch(worker)
-        return worker
+        return min(due, default=None)
 
 
 async def settle(claimed: Sequence[ClaimState]) -> None:

@@ -24,7 +24,7 @@ also notifies its waiters and dependents; these keys, and those of names and pro
     progress     hash    id -> its progress, JSON, after the number of reports by its worker
     watchers     zset    'id address': processes that wait for its end
     parents      hash    id -> ids of the jobs it runs after
-    children     hash    id -> number of jobs that run after it and have not ended
+    children     zset    'id child': a job that runs after this one and has not ended
     outcomes     hash    id -> its outcome, while it has children
     news         list    ids of jobs that have ended or may run now, not processed yet
     unique       hash    unique name -> id of the job that has it, and end of its window, or 0

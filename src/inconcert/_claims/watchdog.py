@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import anyio
@@ -40,23 +41,20 @@ _CLOSE_TIMEOUT = 5.0  # seconds for which closing waits for a thread that waits 
 class Watchdog:
     """The thread of one consumer.
 
-    Args:
-        find_pool: Gives a pool; the connection, opened when needed, is set up like those of this pool. If that is not
-            possible it only logs.
+    Its connections, opened when needed, are set up like those of the workers. Where that is not possible it only logs.
     """
 
-    def __init__(self, find_pool: Callable[[], Pool]) -> None:
-        self._find_pool = find_pool
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._worker: WorkerLease[Any] | None = None
+        self._workers: list[WorkerLease[Any]] = []
         self._thread: threading.Thread | None = None
         self._is_closing = threading.Event()
         self._has_ended = asyncio.Event()
 
     def watch(self, worker: WorkerLease[Any]) -> None:
         """Watch this worker from now on; the thread starts with the first."""
-        self._worker = worker
+        self._workers = [*(one for one in self._workers if not one.is_lost), worker]
         if self._thread is None:
             thread = threading.Thread(target=self._run, args=(worker.lease,), name="inconcert watchdog", daemon=True)
             thread.start()
@@ -111,25 +109,29 @@ class Watchdog:
 
     def _stand_in(self, turned: threading.Event, lease: float) -> None:
         """Renew the heartbeat until the loop turns, the worker is presumed dead, or it takes too long."""
-        worker = self._worker
-        try:
-            pool = self._find_pool()
-        except InconcertError as error:
-            _log.warning("the heartbeat of workers cannot be renewed while the event loop stands still: %s", error)
-            return
-        if worker is None or not BlockingConnection.is_possible(pool):
-            return
+        workers = list(self._workers)
         give_up_at = time.monotonic() + _LONGEST
         pause = 0.0
-        with BlockingConnection(pool, timeout=lease * _ANSWER_WITHIN) as connection:
-            while not turned.wait(pause) and not worker.is_lost and time.monotonic() < worker.deadline:
+        with ExitStack() as opened:
+            connections: dict[Pool, BlockingConnection] = {}
+            while not turned.wait(pause) and (workers := [one for one in workers if _lives(one)]):
                 if time.monotonic() >= give_up_at:
-                    _log.error("the event loop stands still: worker %s will be presumed dead", worker.holder)
+                    holders = ", ".join(worker.holder for worker in workers)
+                    _log.error("the event loop stands still: worker %s will be presumed dead", holders)
                     return
-                try:
-                    if not worker.beat_aside(connection):
-                        return
-                    pause = lease * RENEW_AFTER
-                except InconcertError as error:
-                    _log.warning("worker %s could not renew its heartbeat yet: %s", worker.holder, error)
-                    pause = lease * TRY_AGAIN
+                pause = lease * RENEW_AFTER
+                for worker in list(workers):
+                    try:
+                        pool = worker.find_pool()
+                        if pool not in connections and BlockingConnection.is_possible(pool):
+                            connection = BlockingConnection(pool, timeout=lease * _ANSWER_WITHIN)
+                            connections[pool] = opened.enter_context(connection)
+                        if pool not in connections or not worker.beat_aside(connections[pool]):
+                            workers.remove(worker)
+                    except InconcertError as error:
+                        _log.warning("worker %s could not renew its heartbeat yet: %s", worker.holder, error)
+                        pause = lease * TRY_AGAIN
+
+
+def _lives(worker: WorkerLease[Any]) -> bool:
+    return not worker.is_lost and time.monotonic() < worker.deadline

@@ -24,10 +24,11 @@ from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.replies import Reply, rows
+from inconcert._redis.wire import Pool
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotClaimed, NotConnected
 
-__all__ = ["Ending", "WorkerLease"]
+__all__ = ["Ending", "Suspects", "WorkerLease"]
 
 _log = logging.getLogger("inconcert.claims")
 
@@ -41,6 +42,36 @@ _MOST_DEAD = 10  # workers that one heartbeat returns
 _MOST_BYTES = 2**20  # of results in one acknowledgement, likewise; a claim stops there too
 
 
+class Suspects:
+    """What the workers of a consumer hold with which two workers have died: one at a time, in all partitions."""
+
+    def __init__(self) -> None:
+        self._held: set[str] = set()
+        self._asker: object = None  # the worker whose claim may bring one
+
+    def may_take(self, asker: object) -> bool:
+        """Whether this worker's claim may bring one; then no other's may until it was answered."""
+        if self._held or self._asker not in (None, asker):
+            return False
+        self._asker = asker
+        return True
+
+    def answered(self, asker: object) -> None:
+        """The claim of this worker was answered, or it claims no more."""
+        if self._asker is asker:
+            self._asker = None
+
+    def add(self, suspect_id: str) -> None:
+        """It is held from now on."""
+        self._held.add(suspect_id)
+
+    def remove(self, suspect_id: str) -> bool:
+        """It is no longer held; returns whether it was."""
+        was_held = suspect_id in self._held
+        self._held.discard(suspect_id)
+        return was_held
+
+
 class WorkerLease(InboxReceiver, ABC, Generic[C]):
     """One worker: it is alive while its lease is renewed, and holds what it has claimed.
 
@@ -50,6 +81,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         queues: The queues to claim from.
         policy: Chooses the order of the queues for each claim.
         owner: Is notified of what the worker learns.
+        suspects: Claims of this worker and of other partitions that may kill it; None for a worker alone.
         lease: Seconds of silence after which the worker is presumed dead, and others get what it holds.
     """
 
@@ -61,6 +93,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         policy: Policy,
         owner: WorkerOwner,
         *,
+        suspects: Suspects | None = None,
         lease: float,
     ) -> None:
         self.holder = session.new_address()
@@ -76,9 +109,9 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._by_name = {queue.name: queue for queue in queues}
         self._passed_over = 0  # of the dead workers, by the next heartbeat
         self._number = 1
-        self._is_behind = False  # whether the last claim returned all that it asked for, so there may be more
+        self.is_behind = False  # whether the last claim returned all that it asked for, so there may be more
         self._held: dict[str, C] = {}
-        self._suspects: set[str] = set()  # held, and two workers have died with each: one at a time
+        self._suspects = suspects or Suspects()
         self._ended: list[Ended] = []
         self._unconfirmed: list[Ended | Nack] = []  # ends that may not have reached the server
 
@@ -124,16 +157,17 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             worker=self.holder,
             number=self._number,
             count=count,
-            suspects=int(not self._suspects),
+            suspects=int(self._suspects.may_take(self)),
             names=order,
         )
         call = Call(command)
         await self._session.channel.has_room(self._keys.bodies)
         self._acknowledge()  # sent along with what has ended
         self._session.channel.submit(call)
-        if self._is_behind:  # then the server works on it while what the last claim brought begins to run
+        if self.is_behind:  # then the server works on it while what the last claim brought begins to run
             self._session.channel.flush()
         status, *answer = await call
+        self._suspects.answered(self)
         if not status:
             self._session.renewal.remove(self)
             self.lose()
@@ -144,7 +178,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         opened = await self._open(found, now_ms)
         is_cut = bool(found) and next_ms == 0  # too large for one reply, and no queue was found empty
         self._policy.took(order, len(found) if is_cut else count, [row.queue.decode() for row in found])
-        self._is_behind = len(found) == count or is_cut
+        self.is_behind = len(found) == count or is_cut
         self._number += 1  # only now, because opening them may be cancelled too
         if len(opened) < len(found):
             next_ms = 0  # the others have ended, and there may be more after them
@@ -199,7 +233,9 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         """Stop everything: other workers may get it now."""
         self.is_lost = True
         self._session.inbox.unregister(self.holder)
+        self._suspects.answered(self)
         for claimed in self._held.values():
+            self._suspects.remove(claimed.id)
             claimed.lose()
         self._held.clear()
 
@@ -233,6 +269,14 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             _log.warning("worker %s could not renew its heartbeat yet: %s", self.holder, error)
             self.renew_at = next_try(self.deadline, self.lease)
             self._session.renewal.add(self)
+
+    def find_pool(self) -> Pool:
+        """A pool with connections to the node that has the keys.
+
+        Raises:
+            Unavailable: No such node is known.
+        """
+        return self._session.pool_of(self._keys.bodies)
 
     def beat_aside(self, connection: BlockingConnection) -> bool:
         """Renew the heartbeat from another thread, while the loop is blocked; returns whether the worker is alive.
@@ -283,8 +327,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     def _let_go(self, claimed: ClaimState) -> None:
         self._held.pop(claimed.id, None)
-        if claimed.id in self._suspects:
-            self._suspects.remove(claimed.id)
+        if self._suspects.remove(claimed.id):
             self.owner.on_room()
 
     def _nack(self, claimed: ClaimState, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> Nack:

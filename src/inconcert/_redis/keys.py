@@ -30,7 +30,7 @@ _SPECIAL_IN_A_GLOB = re.compile(r"[*?\[\\]")
 _KEYS = [
     re.compile(pattern, re.DOTALL)
     for pattern in (
-        r"\{[^:{}]+:tasks\}:(?P<kind>queue|bell|result):(?P<name>.*)",
+        r"\{[^:{}]+:tasks:\d+\}:(?P<kind>queue|bell|result):(?P<name>.*)",
         r"\{[^:{}]+:chats:\d+\}:(?P<kind>chat|user):(?P<name>.*):\w+",
         r"\{[^:{}]+:(?P<kind>tasks|chats|namespace)(?::\d+)?\}:.*",
         r"\{[^:{}]+:(?P<kind>\w+):(?P<name>.*)\}:[^{}]*",

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import anyio
 
 from inconcert._claims.consumer import AFTER_A_FAILURE, ClaimConsumer, settle
-from inconcert._claims.promoter import Promoter
+from inconcert._claims.ends import WorkerOwner
 from inconcert._core.session import Session, SessionRef
 from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable
 from inconcert.queues.delivery import Delivery, ItemState
@@ -56,8 +56,7 @@ class _OpenGetters(ClaimConsumer[ItemState]):
     """The waiters for items of one queue, on the same terms."""
 
     def __init__(self, session: Session, keys: ItemKeys, terms: Terms) -> None:
-        promoter = Promoter(session, keys, [keys.only], to_the_front=terms.order == "lifo")
-        super().__init__(session, keys, [keys.only], promoter=promoter)
+        super().__init__(session, [(keys, [keys.only])], to_the_front=terms.order == "lifo")
         self._keys = keys
         self._terms = terms
         self._getters: deque[_Getter] = deque()  # the first has waited longest
@@ -126,7 +125,7 @@ class _OpenGetters(ClaimConsumer[ItemState]):
         items, due_in = await self.try_claim(wanted) if wanted else ([], None)
         self._is_unsure = self._is_unsure and not wanted
         if not items and due_in == 0:
-            await self._promoter.promote()
+            await self.promote()
             return False
         if self._terms.delivery == "at_most_once" and self._getters:
             await settle(items)
@@ -165,14 +164,15 @@ class _OpenGetters(ClaimConsumer[ItemState]):
     @property
     def _may_hold_unseen(self) -> bool:
         """Whether the server may have given us items that we do not know of: the next claim returns them."""
-        return self._is_unsure and self._worker is not None and not self._worker.is_lost
+        return self._is_unsure and self._has_worker
 
     @property
     def _wants_more(self) -> bool:
         return bool(self._getters)
 
-    def _new_worker(self) -> ItemWorkerLease:
-        return ItemWorkerLease(self._session, self._keys, self._terms, self)
+    def _new_worker(self, number: int, owner: WorkerOwner) -> ItemWorkerLease:
+        del number  # there is only one partition
+        return ItemWorkerLease(self._session, self._keys, self._terms, owner)
 
     async def _end(self) -> None:
         if self._serving is not None:

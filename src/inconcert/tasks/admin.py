@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import cast
 
 import msgspec
@@ -10,20 +11,35 @@ import msgspec
 from inconcert._claims.dead_letters import DeadLetter, DeadLetters
 from inconcert._claims.keys import split_body
 from inconcert._core.session import SessionRef
+from inconcert._redis.call import Call
 from inconcert._redis.replies import rows
+from inconcert._redis.scripts import Command
+from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import whole
 from inconcert._rules.names import check_job_id
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.job import Job
-from inconcert.tasks.store import COUNT_CLAIMED, PAUSE, STATS, WORKERS, ClaimedCount, JobKeys, StatsRow
+from inconcert.tasks.store import (
+    COUNT_CLAIMED,
+    DEAD_TIMES,
+    PAUSE,
+    STATS,
+    WORKERS,
+    ClaimedCount,
+    JobKeys,
+    JobKeyspace,
+    StatsRow,
+)
 from inconcert.tasks.watch import Watches
 
 __all__ = ["DeadJob", "QueueStats", "TaskStats", "Tasks"]
 
 _UNREADABLE = Envelope("?")
+_MOST_TIMES = 1000  # in one reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +111,11 @@ class TaskStats:
 class Tasks:
     """What operators do with the tasks of a namespace: `concert.tasks`."""
 
-    def __init__(self, ref: SessionRef, keys: JobKeys, watches: Watches) -> None:
+    def __init__(self, ref: SessionRef, jobs: JobKeyspace, watches: Watches) -> None:
         self._ref = ref
-        self._keys = keys
+        self._jobs = jobs
         self._watches = watches
-        self._dead_letters = DeadLetters(ref, keys)
+        self._dead_letters = [DeadLetters(ref, keys) for keys in jobs.partitions]
 
     def job(self, job_id: str) -> Job[JSON]:
         """The job of this id, to ask for its status or result; no I/O, so it may not exist.
@@ -107,7 +123,7 @@ class Tasks:
         Raises:
             InvalidName: `job_id` is not a job id.
         """
-        return Job(self._ref, self._keys, self._watches, check_job_id(job_id), is_new=False)
+        return Job(self._ref, self._jobs, self._watches, check_job_id(job_id), is_new=False)
 
     async def stats(self, *queues: str) -> TaskStats:
         """How much work there is, in these queues.
@@ -119,25 +135,35 @@ class Tasks:
             ValueError: No queue is given.
             InvalidName: A name is empty or longer than 512 bytes.
 
-        Cost: 3 round trips, and 2 more for each 100 workers; O(claimed jobs).
+        Cost: 1 round trip, and for each partition 2, and 2 more for each 100 workers; O(claimed jobs).
         """
         if not queues:
             raise ValueError("no queue is given; name at least one")
-        keys = self._keys
-        places = [keys.queue(name) for name in queues]
-        parts = [key for place in places for key in (place.queue, place.delayed)]
-        running = await self._running()
-        workers, dead, *flat = await self._ref.session.run(STATS(keys, queues=parts, names=queues))
-        found = zip(queues, rows(flat, StatsRow), strict=True)
-        return TaskStats(workers, dead, {name: _stats(row, running[name]) for name, row in found})
+        commands: list[Command] = []
+        running = Counter[str]()
+        for keys in self._jobs.partitions:
+            places = [keys.queue(name) for name in queues]
+            parts = [key for place in places for key in (place.queue, place.delayed)]
+            commands.append(STATS(keys, queues=parts, names=queues))
+        for keys in self._jobs.partitions:
+            running += await self._running(keys)
+        replies = await self._ref.session.gather([Call(command) for command in commands])
+        found = zip(*(rows(flat, StatsRow) for _, _, *flat in replies), strict=True)
+        return TaskStats(
+            workers=max(workers for workers, *_ in replies),  # a consumer works in all partitions
+            dead=sum(dead for _, dead, *_ in replies),
+            queues={name: _stats(parts, running[name]) for name, parts in zip(queues, found, strict=True)},
+        )
 
     async def pause(self, queue: str) -> None:
         """Pause claims from a queue until `resume`. Running jobs go on, and enqueued ones wait.
 
+        With several partitions they are paused one after the other: pause again if that raises.
+
         Raises:
             InvalidName: The name is empty or longer than 512 bytes.
 
-        Cost: 1 round trip.
+        Cost: 1 round trip; 1 command for each partition.
         """
         await self._pause(queue, is_paused=1)
 
@@ -147,7 +173,7 @@ class Tasks:
         Raises:
             InvalidName: The name is empty or longer than 512 bytes.
 
-        Cost: 1 round trip.
+        Cost: 1 round trip; 1 command for each partition.
         """
         await self._pause(queue, is_paused=0)
 
@@ -160,9 +186,12 @@ class Tasks:
         Raises:
             ValueError: `limit` is out of its range.
 
-        Cost: 1 round trip, and 1 for each further MiB.
+        Cost: 1 round trip for each partition, and 1 for each further MiB.
         """
-        letters = await self._dead_letters.latest(limit=limit)
+        letters: list[DeadLetter] = []
+        for dead_letters in self._dead_letters:
+            found = await dead_letters.latest(limit=limit)
+            letters = nlargest(limit, [*letters, *found], key=lambda letter: letter.died_at)
         key_ring = self._ref.session.key_ring
         return [_dead_job(key_ring, letter) for letter in letters]
 
@@ -194,7 +223,9 @@ class Tasks:
 
         Cost: 2 round trips.
         """
-        letter = await self._dead_letters.find(check_job_id(job_id))
+        keys = self._jobs.of_id(check_job_id(job_id))
+        dead_letters = self._dead_letters[keys.number]
+        letter = await dead_letters.find(job_id)
         if letter is None:
             raise JobNotFound(job_id, among_the_dead=True)
         key_ring = self._ref.session.key_ring
@@ -208,8 +239,8 @@ class Tasks:
             envelope = _UNREADABLE
         if changes:
             changed = key_ring.sign(JOB, job_id, seal(msgspec.structs.replace(envelope, **changes)))
-        place = self._keys.queue(queue or letter.queue)
-        if not await self._dead_letters.replay(job_id, place, envelope=changed, unique=envelope.unique):
+        place = keys.queue(queue or letter.queue)
+        if not await dead_letters.replay(job_id, place, envelope=changed, unique=envelope.unique):
             raise JobNotFound(job_id, among_the_dead=True)
 
     async def purge(self, job_id: str) -> None:
@@ -221,7 +252,8 @@ class Tasks:
 
         Cost: 1 round trip.
         """
-        if not await self._dead_letters.purge(check_job_id(job_id)):
+        keys = self._jobs.of_id(check_job_id(job_id))
+        if not await self._dead_letters[keys.number].purge(job_id):
             raise JobNotFound(job_id, among_the_dead=True)
 
     async def purge_all(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:
@@ -237,15 +269,22 @@ class Tasks:
         Raises:
             ValueError: A number is out of its range.
 
-        Cost: 1 round trip for 500 jobs.
+        Cost: 1 round trip for each partition and each 500 jobs; with several partitions also 1 in each for 1,000 that
+            are to be kept.
         """
-        return await self._dead_letters.purge_all(older_than=older_than, keep=keep)
+        durations.in_seconds("older_than", older_than)
+        dropped = 0
+        for dead_letters, kept in zip(
+            self._dead_letters, await self._latest(whole("keep", keep, least=0)), strict=True
+        ):
+            dropped += await dead_letters.purge_all(older_than=older_than, keep=kept)
+        return dropped
 
     # Below.
 
-    async def _running(self) -> Counter[str]:
-        """How many jobs of each queue workers hold, read for some workers at a time."""
-        keys, session = self._keys, self._ref.session
+    async def _running(self, keys: JobKeys) -> Counter[str]:
+        """Of each queue how many jobs workers hold in a partition: asked for some workers at a time."""
+        session = self._ref.session
         running, seen = Counter[str](), set[bytes]()
         cursor = b""
         while cursor != b"0":
@@ -258,20 +297,48 @@ class Tasks:
         return running
 
     async def _pause(self, queue: str, *, is_paused: int) -> None:
-        keys, session = self._keys, self._ref.session
+        session = self._ref.session
         request = session.new_address()
-        await session.run(PAUSE(keys, keys.queue(queue), name=queue, is_paused=is_paused, request=request))
+        commands = [
+            PAUSE(keys, keys.queue(queue), name=queue, is_paused=is_paused, request=request)
+            for keys in self._jobs.partitions
+        ]
+        await session.gather([Call(command) for command in commands])
+
+    async def _latest(self, count: int) -> list[int]:
+        """How many of the latest `count` dead letters lie in each partition."""
+        if len(self._jobs.partitions) == 1 or count == 0:
+            return [count] * len(self._jobs.partitions)
+        latest: list[tuple[int, int]] = []
+        for keys in self._jobs.partitions:
+            died = await self._died(keys, count)
+            latest = nlargest(count, [*latest, *((died_ms, keys.number) for died_ms in died)])
+        found = Counter(number for _, number in latest)
+        return [found[keys.number] for keys in self._jobs.partitions]
+
+    async def _died(self, keys: JobKeys, count: int) -> list[int]:
+        """When the latest dead letters of a partition died, in server ms."""
+        found: list[int] = []
+        while len(found) < count:
+            limit = min(count - len(found), _MOST_TIMES)
+            portion: list[int] = await self._ref.session.run(DEAD_TIMES(keys, skip=len(found), limit=limit))
+            found += portion
+            if len(portion) < limit:
+                break
+        return found
 
 
-def _stats(row: StatsRow, running: int) -> QueueStats:
+def _stats(parts: Sequence[StatsRow], running: int) -> QueueStats:
+    """How much work a queue has in all its partitions."""
+    oldest_ms = max(part.oldest_ms for part in parts)
     return QueueStats(
-        ready=row.ready,
-        delayed=row.delayed,
-        waiting=row.waiting,
+        ready=sum(part.ready for part in parts),
+        delayed=sum(part.delayed for part in parts),
+        waiting=sum(part.waiting for part in parts),
         running=running,
-        oldest_age=row.oldest_ms / 1000 if row.oldest_ms >= 0 else None,
-        is_paused=bool(row.is_paused),
-        finished=row.finished,
+        oldest_age=oldest_ms / 1000 if oldest_ms >= 0 else None,
+        is_paused=all(part.is_paused for part in parts),
+        finished=sum(part.finished for part in parts),
     )
 
 

@@ -10,18 +10,20 @@ from typing import Any, Self, get_args
 import anyio
 
 from inconcert._claims.consumer import AFTER_A_FAILURE, ClaimConsumer, Guarantee, settle
-from inconcert._claims.keys import QueueKeys
+from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.policy import Policy, Strict, Weighted, check_weights
+from inconcert._claims.worker_lease import Suspects
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._rules.limits import whole
+from inconcert._rules.names import check_name
 from inconcert.errors import NotConnected, OutcomeUnknown, Unavailable
 from inconcert.tasks.claimed_job import ClaimedJob
-from inconcert.tasks.dependents import Relay, pass_on
+from inconcert.tasks.dependents import Relay
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.registry import Registry
 from inconcert.tasks.served_queues import ServedQueues
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.store import JobKeyspace
 from inconcert.tasks.sweeper import Sweeper
 from inconcert.tasks.worker_lease import HEARTBEAT_LEASE, JobWorkerLease
 
@@ -37,6 +39,8 @@ class Consumer:
     acknowledged; if this process dies they are requeued at the front when the heartbeat's lease of 10 s has lapsed.
     While it is open, a consumer also moves delayed jobs of its queues when they are due, and recovers the jobs of other
     workers that died.
+
+    With several partitions the order of queues holds within each: see `Coordinator`.
 
     Made by `Coordinator.consume`:
 
@@ -67,6 +71,7 @@ class Consumer:
     def __init__(
         self,
         ref: SessionRef,
+        jobs: JobKeyspace,
         registry: Registry,
         queues: tuple[str, ...],
         *,
@@ -82,11 +87,12 @@ class Consumer:
         if delivery not in get_args(Guarantee):
             raise ValueError(f"delivery is {delivery!r}; give 'at_least_once' or 'at_most_once'")
         whole("prefetch", prefetch, most=500)
+        for name in queues:
+            check_name("queue", name)
         self.queues = queues
         self._ref = ref
         self._registry = registry
-        self._keys = JobKeys(ref.keys)
-        self._queues = [self._keys.queue(name) for name in queues]
+        self._jobs = jobs
         self._prefetch = prefetch
         self._weights = None if weights is None else {name: weights[name] for name in queues}
         self._delivery: Guarantee = delivery
@@ -96,11 +102,16 @@ class Consumer:
     async def __aenter__(self) -> Self:
         if self._opened is not None:
             raise RuntimeError("this consumer is open already; make another with consume()")
-        policy = Strict([queue.name for queue in self._queues]) if self._weights is None else Weighted(self._weights)
         session = self._ref.session
-        served = ServedQueues(session, self._keys, self.queues, self._registry)
+        served = ServedQueues(session, self._jobs, self.queues, self._registry)
         opened = _Opened(
-            session, self._keys, self._queues, policy, delivery=self._delivery, lease=self._lease, served=served
+            session,
+            self._jobs,
+            self.queues,
+            weights=self._weights,
+            delivery=self._delivery,
+            lease=self._lease,
+            served=served,
         )
         opened.open()
         self._opened = opened
@@ -130,8 +141,8 @@ class Consumer:
         Raises:
             NotConnected: The consumer is not open, or it or the coordinator was closed meanwhile.
 
-        Cost: 1 round trip when there are jobs; an idle consumer sends 1 command every 2 to 5 s, and all
-            of a process together 1 every 5 s.
+        Cost: 1 round trip when there are jobs, with several partitions 2 or more if one has too few; an idle
+            consumer sends 1 command every 2 to 5 s for each 3 partitions, and all of a process together 1 every 5 s.
         """
         return await self._open_now().claim(count)
 
@@ -166,22 +177,25 @@ class _Opened(ClaimConsumer[JobState]):
     def __init__(
         self,
         session: Session,
-        keys: JobKeys,
-        queues: list[QueueKeys],
-        policy: Policy,
+        jobs: JobKeyspace,
+        queues: tuple[str, ...],
         *,
+        weights: Mapping[str, int] | None,
         delivery: Guarantee,
         lease: float,
         served: ServedQueues,
     ) -> None:
-        super().__init__(session, keys, queues)
-        self._keys = keys
+        super().__init__(session, [(keys, [keys.queue(name) for name in queues]) for keys in jobs.partitions])
+        self._jobs = jobs
         self._queues = queues
-        self._policy = policy
+        self._policies: list[Policy] = [
+            Strict(queues) if weights is None else Weighted(weights) for _ in jobs.partitions
+        ]
+        self._suspects = Suspects()
         self._delivery = delivery
         self._lease = lease
         self._served = served
-        self._relay = Relay(session, keys)
+        self._relay = Relay(session, jobs)
         self._is_stopped = False
         self._ahead: deque[JobState] = deque()
         self._turn = anyio.Lock(fast_acquire=True)  # of the tasks that share the consumer: one claims after the other
@@ -222,14 +236,14 @@ class _Opened(ClaimConsumer[JobState]):
         while not self._is_stopped:
             self.raise_if_closed()
             try:
-                jobs, due_in = await self.try_claim(count)
+                jobs, due_in = await self.try_claim(count, everywhere=not wait)
                 if not jobs and not wait:
-                    await pass_on(self._session, self._keys)  # that may make a job ready
-                    jobs, due_in = await self.try_claim(count)
+                    await self._relay.pass_on_all()  # it may be what lets a job run
+                    jobs, due_in = await self.try_claim(count, everywhere=True)
                 if jobs or (not wait and due_in != 0):
                     return jobs
                 if not wait:
-                    await self._promoter.promote()
+                    await self.promote()
             except (Unavailable, OutcomeUnknown) as error:
                 _log.warning("jobs cannot be claimed yet: %s", error)
                 await anyio.sleep(AFTER_A_FAILURE)
@@ -242,12 +256,21 @@ class _Opened(ClaimConsumer[JobState]):
     def _wants_more(self) -> bool:
         return not self._is_stopped and self._closed_by is None
 
-    def on_news(self) -> None:
-        self._relay.found()
+    def on_news(self, number: int) -> None:
+        self._relay.found(self._jobs.partitions[number])
 
-    def _new_worker(self) -> JobWorkerLease:
-        return JobWorkerLease(self._session, self._keys, self._queues, self._policy, self, lease=self._lease)
+    def _new_worker(self, number: int, owner: WorkerOwner) -> JobWorkerLease:
+        return JobWorkerLease(
+            self._session,
+            self._jobs,
+            number,
+            self._queues,
+            policy=self._policies[number],
+            owner=owner,
+            suspects=self._suspects,
+            lease=self._lease,
+        )
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
-        sweeper = Sweeper(self._session, self._keys)
+        sweeper = Sweeper(self._session, self._jobs)
         return [*super()._background(), self._relay.run(), sweeper.run(), self._served.run()]

@@ -1,11 +1,12 @@
 """Enqueueing jobs.
 
-All that are enqueued in one turn of the event loop are sent together: one script for each queue, and one for each job
-that runs after others.
+All that are enqueued in one turn of the event loop go together, by one script for each queue in each partition, and one
+for each job that runs after others.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from inconcert._core.session import Session, SessionRef
@@ -16,13 +17,16 @@ from inconcert._rules.durations import milliseconds
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
 from inconcert.errors import InconcertError
+from inconcert.tasks.dependents import pass_on
 from inconcert.tasks.envelope import JOB, Envelope, seal
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import Options
-from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys
+from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys, JobKeyspace
 from inconcert.tasks.watch import Watches
 
 __all__ = ["Draft", "EnqueueBatcher"]
+
+_log = logging.getLogger("inconcert.tasks")
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -84,15 +88,15 @@ class EnqueueBatcher:
 
     Args:
         ref: Refers to the open session.
-        keys: The keys of all tasks.
+        jobs: The keys of all jobs.
         watches: The waits for jobs in this process.
     """
 
-    def __init__(self, ref: SessionRef, keys: JobKeys, watches: Watches) -> None:
+    def __init__(self, ref: SessionRef, jobs: JobKeyspace, watches: Watches) -> None:
         self._ref = ref
-        self._keys = keys
+        self._jobs = jobs
         self._watches = watches
-        self._waiting: dict[tuple[Session, str], list[_Entry]] = {}
+        self._waiting: dict[tuple[Session, JobKeys, str], list[_Entry]] = {}
 
     async def add(self, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
         """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""
@@ -100,23 +104,24 @@ class EnqueueBatcher:
         jobs: list[Job[R]] = []
         for portion in _portions(drafts):
             if session.channel.is_full:
-                await session.channel.has_room(self._keys.bodies)
+                for keys in self._jobs.partitions:
+                    await session.channel.has_room(keys.bodies)
             jobs += await self._add(session, portion)
         return jobs
 
     async def _add(self, session: Session, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
-        entries = [_Entry.of(draft, session) for draft in drafts]
+        entries = [_Entry.of(draft, session, self._jobs) for draft in drafts]
         for entry in entries:
-            queue = entry.draft.options.queue
-            waiting = self._waiting.setdefault((session, queue), [])
+            keys, queue = entry.keys, entry.draft.options.queue
+            waiting = self._waiting.setdefault((session, keys, queue), [])
             if not waiting:
-                session.loop.call_soon(self._send, session, queue)
+                session.loop.call_soon(self._send, session, keys, queue)
             waiting.append(entry)
         try:
-            return [
+            jobs = [
                 Job(
                     self._ref,
-                    self._keys,
+                    self._jobs,
                     self._watches,
                     await entry.other or entry.id,
                     is_new=not entry.other.result(),
@@ -127,24 +132,34 @@ class EnqueueBatcher:
         finally:
             for entry in entries:
                 entry.other.cancel()  # after a cancellation: those that are not sent stay here, all of them
+        if followed := {entry.keys for entry in entries if entry.follows_elsewhere}:
+            await self._ask_parents(session, followed)
+        return jobs
 
-    def _send(self, session: Session, queue: str) -> None:
+    async def _ask_parents(self, session: Session, partitions: Iterable[JobKeys]) -> None:
+        """Let parents in other partitions know of the jobs that were added to these."""
+        try:
+            await pass_on(session, self._jobs, partitions)
+        except InconcertError as error:  # the next heartbeat of a worker finds it again
+            _log.warning("jobs that wait for jobs in other partitions cannot ask for these yet: %s", error)
+
+    def _send(self, session: Session, keys: JobKeys, queue: str) -> None:
         batch: list[_Entry] = []
         size = 0
-        for entry in self._waiting.pop((session, queue)):
+        for entry in self._waiting.pop((session, keys, queue)):
             if entry.other.done():  # its caller has gone
                 continue
             if entry.draft.options.after:
-                self._submit(_Follow(self._keys, queue, entry), session)
+                self._submit(_Follow(keys, queue, entry), session)
                 continue
             if batch and (len(batch) == _MOST or size + len(entry.text) > _MOST_BYTES):
-                self._submit(_Enqueue(self._keys, queue, batch), session)
+                self._submit(_Enqueue(keys, queue, batch), session)
                 session.channel.flush()  # so that the server works on these while we prepare the next
                 batch, size = [], 0
             batch.append(entry)
             size += len(entry.text)
         if batch:
-            self._submit(_Enqueue(self._keys, queue, batch), session)
+            self._submit(_Enqueue(keys, queue, batch), session)
 
     def _submit(self, call: "_Adding", session: Session) -> None:
         try:
@@ -169,14 +184,20 @@ class _Entry(NamedTuple):
     """One job to be enqueued."""
 
     id: str
+    keys: JobKeys  # of its partition
     draft: Draft[Any]
     text: bytes  # signed, if there are keys
     other: asyncio.Future[str]  # the live job that has its unique name already; '' if it was added
 
+    @property
+    def follows_elsewhere(self) -> bool:
+        """Whether it runs after jobs of other partitions."""
+        return not all(parent.endswith(self.keys.suffix) for parent in self.draft.options.after)
+
     @classmethod
-    def of(cls, draft: Draft[Any], session: Session) -> Self:
-        id_ = session.new_address()
-        return cls(id_, draft, session.key_ring.sign(JOB, id_, draft.text), session.loop.create_future())
+    def of(cls, draft: Draft[Any], session: Session, jobs: JobKeyspace) -> Self:
+        id_, keys = jobs.draw(session.new_address(), draft.options.unique)
+        return cls(id_, keys, draft, session.key_ring.sign(JOB, id_, draft.text), session.loop.create_future())
 
 
 class _Adding(Call):
@@ -238,13 +259,14 @@ class _Follow(_Adding):
             keys,
             keys.queue(queue),
             result=keys.result(entry.id),
-            results=keys.results(parents),
+            results=keys.results(parent for parent in parents if parent.endswith(keys.suffix)),
             queue_name=queue,
             id=entry.id,
             envelope=entry.text,
             delay_ms=milliseconds(options.delay),
             name=options.unique or "",
             window_ms=milliseconds(options.unique_for),
+            suffix=keys.suffix,
             after=parents,
         )
         super().__init__(command, [entry])

@@ -17,7 +17,7 @@ from inconcert._rules.payloads import JSON, decode
 from inconcert.errors import InconcertError, JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.arguments import decode_result
 from inconcert.tasks.dependents import pass_on
-from inconcert.tasks.store import CANCEL, CANCELLED_TTL, RESCHEDULE, WATCH, JobKeys
+from inconcert.tasks.store import CANCEL, CANCELLED_TTL, RESCHEDULE, WATCH, JobKeyspace
 from inconcert.tasks.watch import Watches
 
 __all__ = ["Job", "JobStatus", "Progress", "read_outcome"]
@@ -79,12 +79,12 @@ class Job(Generic[R_co]):
         created: False if a live job already had the unique name: then this is that job.
     """
 
-    __slots__ = ("_keys", "_ref", "_returns", "_watches", "created", "id")
+    __slots__ = ("_jobs", "_keys", "_ref", "_returns", "_watches", "created", "id")
 
     def __init__(
         self,
         ref: SessionRef,
-        keys: JobKeys,
+        jobs: JobKeyspace,
         watches: Watches,
         job_id: str,
         *,
@@ -94,7 +94,8 @@ class Job(Generic[R_co]):
         self.id = job_id
         self.created = is_new
         self._ref = ref
-        self._keys = keys
+        self._jobs = jobs
+        self._keys = jobs.of_id(job_id)
         self._watches = watches
         self._returns = returns
 
@@ -247,7 +248,7 @@ class Job(Generic[R_co]):
         answer: int = await session.run(command)
         if answer == ENDED_WITH_DEPENDENTS:
             try:
-                await pass_on(session, keys)
+                await pass_on(session, self._jobs, [keys])
             except InconcertError as error:  # the next heartbeat of a worker finds it again
                 _log.warning(
                     "jobs that wait for job %s cannot be notified yet: %s", self.id, error, extra={"job_id": self.id}

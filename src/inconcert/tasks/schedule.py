@@ -194,6 +194,11 @@ class Schedule:
     def __str__(self) -> str:
         return f"{self.timetable} of task {self.task.name!r}"
 
+    @property
+    def id_prefix(self) -> str:
+        """What the ids of its jobs begin with; the instant follows. An id has no space, but a name may."""
+        return f"{quote(self.task.name)}@"
+
     def due(self, since_ms: int, now_ms: int) -> list[int]:
         """The instants after `since_ms` and up to `now_ms` for which a job is to be enqueued, in order."""
         if self.missed == "all":
@@ -210,8 +215,7 @@ class Schedule:
     def draft(self, instant_ms: int) -> tuple[str, Draft[object]]:
         """The job of an instant, and its id: the same in every process."""
         at = datetime.fromtimestamp(instant_ms / 1000, UTC)
-        # An id must not have spaces; a name may.
-        job_id = f"{quote(self.task.name)}@{at.isoformat().replace('+00:00', 'Z')}"
+        job_id = f"{self.id_prefix}{at.isoformat().replace('+00:00', 'Z')}"
         return job_id, Draft(self.task.name, (), {}, self.task.defaults, scheduled_at=instant_ms / 1000)
 
     def _latest(self, most: int, since_ms: int, now_ms: int) -> list[int]:

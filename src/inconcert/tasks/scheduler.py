@@ -17,7 +17,7 @@ from inconcert._redis.commands import Argument
 from inconcert.errors import InconcertError
 from inconcert.tasks.envelope import JOB
 from inconcert.tasks.schedule import Schedule
-from inconcert.tasks.store import ENQUEUE_DUE, JobKeys
+from inconcert.tasks.store import ENQUEUE_DUE, JobKeyspace
 
 __all__ = ["Scheduler"]
 
@@ -37,13 +37,13 @@ class Scheduler:
 
     Args:
         ref: Refers to the open session.
-        keys: The keys of all tasks.
+        jobs: The keys of all jobs.
         schedules: The schedules to follow.
     """
 
-    def __init__(self, ref: SessionRef, keys: JobKeys, schedules: Sequence[Schedule]) -> None:
+    def __init__(self, ref: SessionRef, jobs: JobKeyspace, schedules: Sequence[Schedule]) -> None:
         self._ref = ref
-        self._keys = keys
+        self._jobs = jobs
         self._schedules = schedules
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -77,18 +77,19 @@ class Scheduler:
                 due = schedule.due(last_ms, wake_ms)
 
     async def _tick(self, session: Session, schedule: Schedule, due: list[int]) -> tuple[int, int]:
+        keys = self._jobs.of_id(schedule.id_prefix)
         tick = partial(
             ENQUEUE_DUE,
-            self._keys,
-            self._keys.queue(schedule.task.defaults.queue),
-            schedule=self._keys.schedule(str(schedule)),
+            keys,
+            keys.queue(schedule.task.defaults.queue),
+            schedule=keys.schedule(str(schedule)),
             ttl_ms=_REMEMBERED_MS,
         )
         results: list[str] = []
         instants: list[Argument] = []
         for instant_ms in due:
             job_id, draft = schedule.draft(instant_ms)
-            results.append(self._keys.result(job_id))
+            results.append(keys.result(job_id))
             instants += (instant_ms, job_id, session.key_ring.sign(JOB, job_id, draft.text))
         now_ms, last_ms, added = await session.run(tick(void_ms="", results=results, instants=instants))
         if added:

@@ -2,15 +2,17 @@
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 import anyio
 
 from inconcert._core.session import Session
+from inconcert._redis.replies import rows
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
 from inconcert.tasks.registry import Registry
-from inconcert.tasks.store import REPORT_SERVED, STATS, JobKeys
+from inconcert.tasks.store import REPORT_SERVED, STATS, JobKeyspace, StatsRow
 
 __all__ = ["ServedQueues"]
 
@@ -27,14 +29,14 @@ class ServedQueues:
 
     Args:
         session: The open session.
-        keys: The keys of all tasks.
+        jobs: The keys of all jobs; who serves what is known in their first partition.
         queues: The queues that the consumer serves.
         registry: The tasks of this process.
     """
 
-    def __init__(self, session: Session, keys: JobKeys, queues: Sequence[str], registry: Registry) -> None:
+    def __init__(self, session: Session, jobs: JobKeyspace, queues: Sequence[str], registry: Registry) -> None:
         self._session = session
-        self._keys = keys
+        self._jobs = jobs
         self._queues = queues
         self._registry = registry
         self._warned: set[str] = set()
@@ -51,18 +53,24 @@ class ServedQueues:
     async def _report(self) -> list[str]:
         """Report the served queues; returns those that no one serves, without those already warned of."""
         names = (*self._queues, *sorted(self._registry.queues - set(self._queues)))
-        report = REPORT_SERVED(self._keys, silent_ms=milliseconds(_SILENT), count=len(self._queues), names=names)
+        report = REPORT_SERVED(
+            self._jobs.partitions[0], silent_ms=milliseconds(_SILENT), count=len(self._queues), names=names
+        )
         found = await self._session.run(report)
         return sorted({name.decode() for name in found} - self._warned)
 
     async def _warn(self, names: list[str]) -> None:
         if not names:
             return
-        places = [self._keys.queue(name) for name in names]
-        parts = [key for place in places for key in (place.queue, place.delayed)]
-        _, _, *rows = await self._session.run(STATS(self._keys, queues=parts, names=names))
-        for name, (ready, delayed, waiting, *_) in zip(names, zip(*[iter(rows)] * 6, strict=True), strict=True):
-            if count := ready + delayed + waiting:
+        counts = Counter[str]()
+        for keys in self._jobs.partitions:
+            places = [keys.queue(name) for name in names]
+            parts = [key for place in places for key in (place.queue, place.delayed)]
+            _, _, *flat = await self._session.run(STATS(keys, queues=parts, names=names))
+            for name, row in zip(names, rows(flat, StatsRow), strict=True):
+                counts[name] += row.ready + row.delayed + row.waiting
+        for name in names:
+            if count := counts[name]:
                 _log.warning(
                     "no worker has served queue %r in the last %g s, and it holds jobs: %d", name, _SILENT, count
                 )

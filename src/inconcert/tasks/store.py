@@ -1,10 +1,15 @@
 """The keys of the jobs of a namespace: those of everything that is claimed, and those of jobs only.
 
+A namespace has one or more partitions, each with keys in one slot.  A job lies in the partition that its id names.
+
     queue:NAME   list    ids that may run now, and likewise bell:NAME and delayed:NAME for each queue
-    states       also    'waiting COUNT DELAY_MS QUEUE' of a job that runs after this many others
+    states       also    'waiting DELAY_MS QUEUE' of a job that runs after others, which have not all ended
     result:ID    string  'succeeded JSON' | 'cancelled ', for its result_ttl
+    pending      hash    id -> ids of the parents that it still waits for
+    unfollowed   hash    id -> ids of its parents in other partitions that do not know of it yet
+    passing      zset    id -> until when someone passes on to other partitions what concerns it, server ms
     followers    zset    'id child': a child to notify when the job of this id has ended
-    waiting      hash queue name -> its jobs that wait for others
+    waiting      hash    queue name -> its jobs that wait for others
     served       zset    queue name -> when a consumer last reported that it serves it; 1 day
     schedule:... string  last instant of a schedule, server ms; forgotten when no worker checked it for 30 days
 
@@ -14,6 +19,8 @@ it.
 Source: docs/explanation/tasks.md
 """
 
+import re
+import zlib
 from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
@@ -28,11 +35,15 @@ __all__ = [
     "CANCELLED_TTL",
     "CANCELLING",
     "COUNT_CLAIMED",
+    "DEAD_TIMES",
     "ENQUEUE",
     "ENQUEUE_AFTER",
     "ENQUEUE_DUE",
+    "FOLLOW",
+    "FORGET",
     "FREE_NAMES",
     "OUTCOMES",
+    "PASSED_ON",
     "PAUSE",
     "PROGRESS",
     "REPORT_SERVED",
@@ -40,22 +51,40 @@ __all__ = [
     "RESOLVE_DEPENDENTS",
     "STATS",
     "SWEEP_NAMES",
+    "TELL",
     "UNWATCH",
     "WATCH",
     "WORKERS",
     "ClaimedCount",
     "JobKeys",
+    "JobKeyspace",
     "StatsRow",
 ]
 
 
+_PARTITION = re.compile(r"\.(\d{1,4})")  # at the end of an id
+
+
 class JobKeys(ClaimKeys):
-    """The keys of all tasks of a namespace; they share one slot."""
+    """The keys of one partition of the tasks of a namespace; they share one slot.
 
-    __slots__ = ("followers", "served", "waiting")
+    Args:
+        keys: The keys of the namespace.
+        number: Which partition, from 0.
+        count: How many there are.
 
-    def __init__(self, keys: Keyspace) -> None:
-        super().__init__(partial(keys.shared, "tasks"))
+    Attributes:
+        number: As given.
+        suffix: What the ids of its jobs end with; empty if there is no other partition.
+    """
+
+    __slots__ = ("followers", "number", "passing", "pending", "served", "suffix", "unfollowed", "waiting")
+
+    def __init__(self, keys: Keyspace, number: int = 0, count: int = 1) -> None:
+        super().__init__(partial(keys.shared, f"tasks:{number}"))
+        self.number = number
+        self.suffix = f".{number}" if count > 1 else ""
+        self.pending, self.unfollowed, self.passing = self._parts("pending", "unfollowed", "passing")
         self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
 
     def result(self, job_id: str) -> str:
@@ -79,6 +108,45 @@ class JobKeys(ClaimKeys):
         """
         check_name("queue", name)
         return QueueKeys(name, *self._parts(f"queue:{name}", f"bell:{name}", f"delayed:{name}"))
+
+
+class JobKeyspace:
+    """The partitions of the tasks of a namespace.
+
+    The partition of a job is drawn from its unique name, if it has one, otherwise from its id, to which it is appended:
+    `SESSION.NUMBER.PARTITION`.  The jobs of schedules, `TASK@INSTANT`, lie in the partition of their task.
+
+    Args:
+        keys: The keys of the namespace.
+        count: How many partitions there are, the same in all processes.
+
+    Attributes:
+        partitions: The keys of each.
+    """
+
+    __slots__ = ("partitions",)
+
+    def __init__(self, keys: Keyspace, count: int) -> None:
+        self.partitions = tuple(JobKeys(keys, number, count) for number in range(count))
+
+    def draw(self, address: str, unique: str | None) -> tuple[str, JobKeys]:
+        """The id of a new job with this address and unique name, and its partition."""
+        keys = self._of_text(unique or address)
+        return f"{address}.{keys.number}", keys
+
+    def of_id(self, job_id: str) -> JobKeys:
+        """The partition of the job of this id; some partition if no job can have it."""
+        if len(self.partitions) == 1:
+            return self.partitions[0]
+        found = _PARTITION.fullmatch(job_id, job_id.rfind("."))
+        if found is not None and int(found[1]) < len(self.partitions):
+            return self.partitions[int(found[1])]
+        return self._of_text(job_id.partition("@")[0])
+
+    def _of_text(self, text: str) -> JobKeys:
+        if len(self.partitions) == 1:
+            return self.partitions[0]
+        return self.partitions[zlib.crc32(text.encode()) % len(self.partitions)]
 
 
 CANCELLED_TTL = 3600.0  # seconds for which a cancellation is recorded
@@ -106,6 +174,10 @@ ENQUEUE = load("tasks/enqueue").bind(JobKeys, QueueKeys)
 ENQUEUE_AFTER = load("tasks/enqueue_after").bind(JobKeys, QueueKeys)
 RESOLVE_DEPENDENTS = load("tasks/resolve_dependents").bind(JobKeys)
 OUTCOMES = load("tasks/outcomes").bind(JobKeys)
+FOLLOW = load("tasks/follow").bind(JobKeys)
+TELL = load("tasks/tell").bind(JobKeys)
+FORGET = load("tasks/forget").bind(JobKeys)
+PASSED_ON = load("tasks/passed_on").bind(JobKeys)
 FREE_NAMES = load("tasks/free_names").bind(JobKeys)
 PROGRESS = load("tasks/progress").bind(JobKeys)
 ENQUEUE_DUE = load("tasks/enqueue_due").bind(JobKeys, QueueKeys)
@@ -115,6 +187,7 @@ CANCEL = load("tasks/cancel").bind(JobKeys, QueueKeys)
 RESCHEDULE = load("tasks/reschedule").bind(JobKeys, QueueKeys)
 REPORT_SERVED = load("tasks/report_served").bind(JobKeys)
 COUNT_CLAIMED = load("tasks/count_claimed").bind()
+DEAD_TIMES = load("tasks/dead_times").bind(JobKeys)
 PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
 WORKERS = load("tasks/workers").bind(JobKeys)
 STATS = load("tasks/stats").bind(JobKeys)

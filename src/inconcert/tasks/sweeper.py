@@ -7,7 +7,7 @@ import anyio
 
 from inconcert._core.session import Session
 from inconcert.errors import InconcertError
-from inconcert.tasks.store import SWEEP_NAMES, JobKeys
+from inconcert.tasks.store import SWEEP_NAMES, JobKeyspace
 
 __all__ = ["Sweeper"]
 
@@ -22,12 +22,12 @@ class Sweeper:
 
     Args:
         session: The open session.
-        keys: The keys of all tasks.
+        jobs: The keys of all jobs.
     """
 
-    def __init__(self, session: Session, keys: JobKeys) -> None:
+    def __init__(self, session: Session, jobs: JobKeyspace) -> None:
         self._session = session
-        self._keys = keys
+        self._jobs = jobs
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -40,5 +40,6 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """Drop all names that are due."""
-        while await self._session.run(SWEEP_NAMES(self._keys)) == _MOST:
-            pass
+        for keys in self._jobs.partitions:
+            while await self._session.run(SWEEP_NAMES(keys)) == _MOST:
+                pass

@@ -19,7 +19,7 @@ from inconcert.tasks.registry import Registry
 from inconcert.tasks.retry import Backoff, RetryPolicy
 from inconcert.tasks.schedule import Missed, Schedule, timetable
 from inconcert.tasks.scheduler import Scheduler
-from inconcert.tasks.store import JobKeys
+from inconcert.tasks.store import JobKeyspace
 from inconcert.tasks.task import Task
 from inconcert.tasks.watch import Watches
 from inconcert.tasks.worker import DEFAULT_GRACE, Middleware, Worker
@@ -36,15 +36,16 @@ class TaskCoordinator:
 
     Args:
         ref: Refers to the open session.
+        partitions: Over how many slots of a cluster jobs are spread.
         heartbeat_lease: Seconds of silence after which a worker counts as dead.
     """
 
-    def __init__(self, ref: SessionRef, *, heartbeat_lease: float = HEARTBEAT_LEASE) -> None:
-        keys = JobKeys(ref.keys)
-        watches = Watches(keys.watchers)
+    def __init__(self, ref: SessionRef, partitions: int, *, heartbeat_lease: float = HEARTBEAT_LEASE) -> None:
+        self._jobs = jobs = JobKeyspace(ref.keys, partitions)
+        watches = Watches(jobs)
         self._ref = ref
-        self._enqueuing = EnqueueBatcher(ref, keys, watches)
-        self._tasks = Tasks(ref, keys, watches)
+        self._enqueuing = EnqueueBatcher(ref, jobs, watches)
+        self._tasks = Tasks(ref, jobs, watches)
         self._registry = Registry(self._enqueuing)
         self._middlewares: list[Middleware] = []
         self._heartbeat_lease = heartbeat_lease
@@ -216,6 +217,7 @@ class TaskCoordinator:
         """An `async for` over the jobs of these queues, the most urgent first, or by weight. See `Consumer`."""
         return Consumer(
             self._ref,
+            self._jobs,
             self._registry,
             queues,
             prefetch=prefetch,
@@ -264,7 +266,7 @@ class TaskCoordinator:
             burst=burst,
             middlewares=self._middlewares,
         )
-        async with Scheduler(self._ref, JobKeys(self._ref.keys), self._registry.schedules):
+        async with Scheduler(self._ref, self._jobs, self._registry.schedules):
             await worker.run()
 
     def add_middleware(self, middleware: Callable[[ClaimedJob], AbstractAsyncContextManager[object]]) -> None:

@@ -8,7 +8,7 @@ from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
 from inconcert.errors import InconcertError
-from inconcert.tasks.store import UNWATCH
+from inconcert.tasks.store import UNWATCH, JobKeyspace
 
 __all__ = ["Watch", "Watches"]
 
@@ -19,11 +19,11 @@ class Watches:
     """The waits for jobs in this process.
 
     Args:
-        key: Where the server keeps the registrations.
+        jobs: The keys of all jobs.
     """
 
-    def __init__(self, key: str) -> None:
-        self._key = key
+    def __init__(self, jobs: JobKeyspace) -> None:
+        self._jobs = jobs
         self._open: dict[tuple[Session, str], Watch] = {}
 
     def __iter__(self) -> Iterator["Watch"]:
@@ -35,7 +35,7 @@ class Watches:
         if watch is None:
             watch = self._open[session, job_id] = Watch(session, job_id)
             session.inbox.register(watch.address, watch)
-            session.inbox.follow(self._key, watch.address)
+            session.inbox.follow(self._jobs.of_id(job_id).watchers, watch.address)
         watch.count += 1
         return watch
 
@@ -48,7 +48,8 @@ class Watches:
         del self._open[session, watch.job_id]
         session.inbox.unregister(watch.address)
         if watch.is_noted and not session.channel.is_closed:
-            command = UNWATCH(watchers=self._key, id=watch.job_id, address=watch.address)
+            watchers = self._jobs.of_id(watch.job_id).watchers
+            command = UNWATCH(watchers=watchers, id=watch.job_id, address=watch.address)
             session.channel.submit(Call(command, must_run=True))
 
 

@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from functools import partial
 
 from inconcert._claims.claimed import Row
+from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.keys import split_body
-from inconcert._claims.worker_lease import Ending, WorkerLease
+from inconcert._claims.policy import Policy
+from inconcert._claims.worker_lease import Ending, Suspects, WorkerLease
+from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 from inconcert.errors import InvalidPayload, JobExpired
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope
 from inconcert.tasks.job_state import JobState
-from inconcert.tasks.store import CANCELLING, FREE_NAMES, OUTCOMES, PROGRESS, JobKeys
+from inconcert.tasks.store import CANCELLING, FREE_NAMES, OUTCOMES, PROGRESS, JobKeys, JobKeyspace
 
 __all__ = ["HEARTBEAT_LEASE", "JobWorkerLease"]
 
@@ -20,11 +23,36 @@ HEARTBEAT_LEASE = 10.0  # seconds after which a silent worker is presumed dead, 
 
 
 class JobWorkerLease(WorkerLease[JobState]):
-    """A worker that runs jobs."""
+    """A worker that runs jobs of one partition.
+
+    Args:
+        session: The open session.
+        jobs: The keys of all jobs.
+        number: Which partition.
+        queues: Names of the queues to claim from.
+        policy: As for `WorkerLease`, and so are the others.
+    """
 
     _keys: JobKeys
     _said = 0  # progress reports so far
     _heard: frozenset[str] = frozenset()  # of jobs that were cancelled before the reply of their claim was read
+
+    def __init__(
+        self,
+        session: Session,
+        jobs: JobKeyspace,
+        number: int,
+        queues: Sequence[str],
+        *,
+        policy: Policy,
+        owner: WorkerOwner,
+        suspects: Suspects,
+        lease: float,
+    ) -> None:
+        keys = jobs.partitions[number]
+        places = [keys.queue(name) for name in queues]
+        super().__init__(session, keys, places, policy, owner, suspects=suspects, lease=lease)
+        self._jobs = jobs
 
     async def claim(self, count: int) -> tuple[list[JobState], float | None]:
         """As for `WorkerLease`."""
@@ -41,10 +69,17 @@ class JobWorkerLease(WorkerLease[JobState]):
 
     async def outcomes(self, ids: Sequence[str]) -> list[bytes]:
         """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
-        found: list[bytes] = []
-        while len(found) < len(ids):  # in portions of 1 MiB
-            found += await self._session.run(OUTCOMES(self._keys, ids=ids[len(found) :]))
-        return found
+        asked: dict[JobKeys, list[str]] = {}
+        for id_ in ids:
+            asked.setdefault(self._jobs.of_id(id_), []).append(id_)
+        found: dict[str, bytes] = {}
+        for keys, theirs in asked.items():
+            count = 0
+            while count < len(theirs):  # in portions of 1 MiB
+                portion = await self._session.run(OUTCOMES(keys, ids=theirs[count:]))
+                found.update(zip(theirs[count:], portion, strict=False))
+                count += len(portion)
+        return [found[id_] for id_ in ids]
 
     def on_message(self, rest: str) -> None:
         """The job with this id was cancelled."""

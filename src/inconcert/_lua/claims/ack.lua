@@ -11,7 +11,7 @@
 -- KEYS[9]    checks    zset    unique name -> when to look whether it is still taken, server ms
 -- KEYS[10]   finished  hash    queue name -> how many have succeeded or were cancelled; one entry for each queue, permanent
 -- KEYS[11]   parents   hash    id -> ids of the jobs that it runs after
--- KEYS[12]   children  hash    id -> how many jobs that run after it have not ended
+-- KEYS[12]   children  zset    'id child', all of score 0: a job that runs after this one and has not ended
 -- KEYS[13]   outcomes  hash    id -> what became of a job that has children
 -- KEYS[14]   news      list    ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[15]   line      zset    address -> ticket: those who wait for room to put something in

@@ -9,7 +9,7 @@
 -- KEYS[7]    progress     hash    id -> how far it is, JSON
 -- KEYS[8]    watchers     zset    'id address': which processes wait for its end
 -- KEYS[9]    parents      hash    id -> ids of the jobs that it runs after
--- KEYS[10]   children     hash    id -> how many jobs that run after it have not ended
+-- KEYS[10]   children     zset    'id child', all of score 0: a job that runs after this one and has not ended
 -- KEYS[11]   outcomes     hash    id -> what became of a job that has children
 -- KEYS[12]   news         list    ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[13]   line         zset    address -> ticket: those who wait for room to put something in

@@ -1,9 +1,9 @@
--- Dead-letters a job because a parent did not succeed: `outcome` is the parent's, or false.
+-- Dead-letters a job because a parent did not succeed: `outcome` is the parent's, or '' if it is not known.
 -- Returns the reason.
 -- @include dead_letter
 local function fail_dependent(dead, reasons, id, now_ms, parent, outcome, queue_name)
   local what = 'is not known'
-  if outcome then
+  if outcome ~= '' then
     what = string.sub(outcome, 1, 10) == 'cancelled ' and 'was cancelled' or 'failed'
   end
   local name = string.gsub(parent, '[%c"\\]', function(c) return string.format('\\u%04x', string.byte(c)) end)

@@ -1,15 +1,21 @@
--- Forgets which parents a removed job waited for: a parent's outcome is dropped when no other job needs it.
--- Returns the number of parents.
-local function forget_parents(parents, children, followers, outcomes, id)
-  local count = 0
+-- Forgets which parents of this partition a removed job waited for; those of other partitions are kept.
+-- Returns how many were forgotten, and the others.
+-- @include is_here
+-- @include forget_child
+local function forget_parents(parents, children, followers, outcomes, id, suffix)
+  local count, elsewhere = 0, {}
   for parent in string.gmatch(redis.call('HGET', parents, id) or '', '%S+') do
-    redis.call('ZREM', followers, parent .. ' ' .. id)
-    if redis.call('HINCRBY', children, parent, -1) <= 0 then
-      redis.call('HDEL', children, parent)
-      redis.call('HDEL', outcomes, parent)
+    if is_here(parent, suffix) then
+      forget_child(children, followers, outcomes, parent, id)
+      count = count + 1
+    else
+      elsewhere[#elsewhere + 1] = parent
     end
-    count = count + 1
   end
-  redis.call('HDEL', parents, id)
-  return count
+  if #elsewhere > 0 then
+    redis.call('HSET', parents, id, table.concat(elsewhere, ' '))
+  else
+    redis.call('HDEL', parents, id)
+  end
+  return count, elsewhere
 end

@@ -10,21 +10,25 @@
 -- KEYS[8]     dead        zset    id -> when it was dead-lettered, server ms
 -- KEYS[9]     reasons     hash    id -> why it was dead-lettered, JSON, newline, name of its queue
 -- KEYS[10]    parents     hash    id -> ids of the jobs it runs after; permanent until the job has ended
--- KEYS[11]    children    hash    id -> number of jobs that run after it and have not ended; permanent until they have
+-- KEYS[11]    children    zset    'id child', all of score 0: a job that runs after this one and has not ended
 -- KEYS[12]    followers   zset    'id child', all of score 0: a child to resolve when the job of this id has ended
 -- KEYS[13]    outcomes    hash    id -> outcome of a job that has children: 'succeeded JSON' | 'failed REASON' | 'cancelled '
 -- KEYS[14]    waiting     hash    queue name -> its jobs that wait for others
--- KEYS[15]    recent      hash    id of the new job -> its answer, 120 s
--- KEYS[16]    older       hash    earlier entries of the same; at most 120 s
--- KEYS[17]    result      string  of the new job
--- KEYS[18..]  results     string  of each parent, in the same order
+-- KEYS[15]    pending     hash    id -> ids of the parents that it still waits for
+-- KEYS[16]    unfollowed  hash    id -> ids of its parents in other partitions that do not know of it yet
+-- KEYS[17]    news        list    ids of jobs that have ended or may run now, not processed yet
+-- KEYS[18]    recent      hash    id of the new job -> its answer, 120 s
+-- KEYS[19]    older       hash    earlier entries of the same; at most 120 s
+-- KEYS[20]    result      string  of the new job
+-- KEYS[21..]  results     string  of each parent in this partition, in the same order
 -- ARGV[1]     queue_name  string
 -- ARGV[2]     id          string
 -- ARGV[3]     envelope    JSON
 -- ARGV[4]     delay_ms    integer >= 0, from when all parents have succeeded
 -- ARGV[5]     name        unique name, or ''
 -- ARGV[6]     window_ms   integer > 0, for which the name is taken | 0: until the job has ended
--- ARGV[7..]   after       ids, each once, 1 to 100
+-- ARGV[7]     suffix      of the ids of this partition; '' if there are no others
+-- ARGV[8..]   after       ids, each once, 1 to 100
 -- RETURNS   {''} it was added, or dead-lettered because a parent did not succeed | {the live job that has its unique name}
 -- TWICE     the same, and adds nothing; after the first minute, as long as the job or its result is there
 -- COST      O(P log F), P parents, F pairs of followers
@@ -37,13 +41,16 @@
 -- @include make_ready
 -- @include fail_dependent
 -- @include count_waiting
-local FIRST_RESULT, FIRST_PARENT = 18, 7  -- KEYS of the parents' results; ARGV of the parents
+-- @include is_here
+local FIRST_RESULT, FIRST_PARENT = 21, 8  -- KEYS of the results; ARGV of the parents
 
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, checks, dead, reasons = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local parents, children, followers, outcomes = KEYS[10], KEYS[11], KEYS[12], KEYS[13]
-local waiting, recent, older, result = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local waiting, pending, unfollowed, news = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local recent, older, result = KEYS[18], KEYS[19], KEYS[20]
 local queue_name, id, envelope, delay_ms, name, window_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local suffix = ARGV[7]
 local now_ms = math.floor(server_time() / 1000)
 local answer = recall(recent, older, id)
 if answer then
@@ -69,32 +76,42 @@ if name ~= '' then
 end
 drop_names(unique, checks, bodies, dead, now_ms, 10)
 redis.call('HSET', parents, id, table.concat(ARGV, ' ', FIRST_PARENT))
-local pending, obstacle = 0, nil
+local open, elsewhere, obstacle, results = {}, {}, nil, FIRST_RESULT
 for i = FIRST_PARENT, #ARGV do
   local parent = ARGV[i]
-  local is_dead = redis.call('ZSCORE', dead, parent)
-  redis.call('HINCRBY', children, parent, 1)
-  if redis.call('HEXISTS', bodies, parent) == 1 and not is_dead then
-    pending = pending + 1
-    redis.call('ZADD', followers, 0, parent .. ' ' .. id)
+  if not is_here(parent, suffix) then
+    open[#open + 1], elsewhere[#elsewhere + 1] = parent, parent
   else
-    local outcome = redis.call('HGET', outcomes, parent) or redis.call('GET', KEYS[FIRST_RESULT + i - FIRST_PARENT])
-    if is_dead then
-      outcome = 'failed ' .. (redis.call('HGET', reasons, parent) or '')
+    local is_dead = redis.call('ZSCORE', dead, parent)
+    redis.call('ZADD', children, 0, parent .. ' ' .. id)
+    if redis.call('HEXISTS', bodies, parent) == 1 and not is_dead then
+      open[#open + 1] = parent
+      redis.call('ZADD', followers, 0, parent .. ' ' .. id)
+    else
+      local outcome = redis.call('HGET', outcomes, parent) or redis.call('GET', KEYS[results])
+      if is_dead then
+        outcome = 'failed ' .. (redis.call('HGET', reasons, parent) or '')
+      end
+      if outcome then
+        redis.call('HSET', outcomes, parent, outcome)
+      end
+      if string.sub(outcome or '', 1, 10) ~= 'succeeded ' then
+        obstacle = obstacle or {parent, outcome or ''}
+      end
     end
-    if outcome then
-      redis.call('HSET', outcomes, parent, outcome)
-    end
-    if not outcome or string.sub(outcome, 1, 10) ~= 'succeeded ' then
-      obstacle = obstacle or {parent, outcome}
-    end
+    results = results + 1
   end
 end
 if obstacle then
   fail_dependent(dead, reasons, id, now_ms, obstacle[1], obstacle[2], queue_name)
-elseif pending > 0 then
+elseif #open > 0 then
   count_waiting(waiting, queue_name, 1)
-  redis.call('HSET', states, id, 'waiting ' .. pending .. ' ' .. delay_ms .. ' ' .. queue_name)
+  redis.call('HSET', states, id, 'waiting ' .. delay_ms .. ' ' .. queue_name)
+  redis.call('HSET', pending, id, table.concat(open, ' '))
+  if #elsewhere > 0 then
+    redis.call('HSET', unfollowed, id, table.concat(elsewhere, ' '))
+    redis.call('RPUSH', news, id)  -- `resolve_dependents` has them follow it
+  end
 else
   make_ready(queue, bell, delayed, states, id, delay_ms, now_ms, queue_name)
 end

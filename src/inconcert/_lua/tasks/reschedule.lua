@@ -27,7 +27,7 @@ if answer then
   return tonumber(answer)
 end
 local state = redis.call('HGET', states, id)
-local pending = string.match(state or '', '^waiting (%d+) ')
+local is_waiting = string.sub(state or '', 1, 8) == 'waiting '
 if state == 'delayed ' .. name then
   -- All are read before one is changed: a foreign key stops the script here.
   redis.call('LLEN', queue)
@@ -37,8 +37,8 @@ redis.call('ZREM', delayed, id)  -- first: needs no memory, so a full server acc
 answer = 1
 if state == 'delayed ' .. name then
   make_ready(queue, bell, delayed, states, id, delay_ms, math.floor(server_time() / 1000), name)
-elseif pending then
-  redis.call('HSET', states, id, 'waiting ' .. pending .. ' ' .. delay_ms .. ' ' .. name)
+elseif is_waiting then
+  redis.call('HSET', states, id, 'waiting ' .. delay_ms .. ' ' .. name)
 else
   local is_queued = not state and redis.call('HEXISTS', bodies, id) == 1 and not redis.call('ZSCORE', dead, id)
   answer = is_queued and delay_ms == '0' and 1 or 0

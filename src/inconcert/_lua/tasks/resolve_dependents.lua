@@ -1,35 +1,46 @@
 -- tasks/resolve_dependents: notify waiters of a job's end, and make dependents without open parents ready.
 --
--- KEYS[1]    news       list    ids of jobs that have ended or may run now, not processed yet
--- KEYS[2]    bodies     hash    id -> 'enqueued_ms envelope'
--- KEYS[3]    states     hash    id -> where it is, unless in its queue
--- KEYS[4]    dead       zset    id -> when it was dead-lettered, server ms
--- KEYS[5]    reasons    hash    id -> why it was dead-lettered, JSON, newline, name of its queue
--- KEYS[6]    watchers   zset    'id address': processes that wait for its end
--- KEYS[7]    parents    hash    id -> ids of the jobs it runs after
--- KEYS[8]    children   hash    id -> number of jobs that run after it and have not ended
--- KEYS[9]    followers  zset    'id child', all of score 0: a child to resolve when the job of this id has ended
--- KEYS[10]   outcomes   hash    id -> outcome of a job that has children
--- KEYS[11]   waiting    hash    queue name -> its jobs that wait for others
--- KEYS[12..] queues     list, then its bell (list) and delayed (zset), for each queue
--- ARGV[1]    inboxes    prefix of each session's inbox channel
--- ARGV[2..]  names      of each queue, in the same order
--- RETURNS    {left, stuck, queue-name, ...}: how many news there are now; how many of those checked went to the end, because
---            a key of their queue is foreign; and the queues whose keys are needed to continue
+-- KEYS[1]    news        list    ids of jobs that have ended or may run now, not processed yet
+-- KEYS[2]    bodies      hash    id -> 'enqueued_ms envelope'
+-- KEYS[3]    states      hash    id -> where it is, unless in its queue
+-- KEYS[4]    dead        zset    id -> when it was dead-lettered, server ms
+-- KEYS[5]    reasons     hash    id -> why it was dead-lettered, JSON, newline, name of its queue
+-- KEYS[6]    watchers    zset    'id address': processes that wait for its end
+-- KEYS[7]    parents     hash    id -> ids of the jobs it runs after
+-- KEYS[8]    children    zset    'id child', all of score 0: a job that runs after this one and has not ended
+-- KEYS[9]    followers   zset    'id child', all of score 0: a child to resolve when the job of this id has ended
+-- KEYS[10]   outcomes    hash    id -> outcome of a job that has children
+-- KEYS[11]   waiting     hash    queue name -> its jobs that wait for others
+-- KEYS[12]   pending     hash    id -> ids of the parents that it still waits for
+-- KEYS[13]   unfollowed  hash    id -> ids of its parents in other partitions that do not know of it yet
+-- KEYS[14]   passing     zset    id -> until when someone passes on what concerns it, server ms
+-- KEYS[15..] queues      list, then its bell (list) and delayed (zset), for each queue
+-- ARGV[1]    inboxes     prefix of each session's inbox channel
+-- ARGV[2]    suffix      of the ids of this partition; '' if there are no others
+-- ARGV[3..]  names       of each queue, in the same order
+-- RETURNS    {left, waiting, {queue-name, ...}, {kind, parent, child, outcome, ...}, stuck}: how many news there are now; how
+--            many of those checked went to the end, because others pass them on, or a key of their queue is foreign; the
+--            queues whose keys are needed to continue; what other partitions are to know, within 5 s: 'follow' for the
+--            parent, 'tell' for the child, 'forget' for the parent; how many of the waiting have a foreign key
 -- TWICE      continues with what is left: each job is notified of each parent once
--- COST       O(M log F), F pairs of followers; M of them resolved, at most 200
+-- COST       O(M log F), F pairs of followers; M of them resolved, at most 300
 -- @include server_time
--- @include notify_watchers
--- @include note_end
+-- @include is_here
+-- @include tell_child
 -- @include make_ready
 -- @include forget_parents
--- @include fail_dependent
 -- @include count_waiting
-local FIRST_QUEUE, FIRST_NAME, PARTS = 12, 2, 3  -- KEYS of the queues; ARGV of their names; KEYS of each queue
+local FIRST_QUEUE, PARTS, FIRST_NAME = 15, 3, 3  -- KEYS of the queues, and how many each has; ARGV of their names
+local PASSING_MS = 5000
 
-local news, bodies, states, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local watchers, parents, children, followers, outcomes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local waiting, inboxes = KEYS[11], ARGV[1]
+local news, bodies, states = KEYS[1], KEYS[2], KEYS[3]
+local parents, children, followers, outcomes = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local waiting, pending, unfollowed, passing = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
+local inboxes, suffix = ARGV[1], ARGV[2]
+local keys = {
+  states = states, dead = KEYS[4], reasons = KEYS[5], watchers = KEYS[6], parents = parents, children = children,
+  outcomes = outcomes, news = news, waiting = waiting, pending = pending, unfollowed = unfollowed,
+}
 local now_ms = math.floor(server_time() / 1000)
 
 -- All queues are read before one is changed.  A queue with a foreign key delays its own jobs, and no others.
@@ -44,11 +55,11 @@ for i = FIRST_NAME, #ARGV do
   end
 end
 
-local kept, stuck, names, seen = {}, {}, {}, {}
+local kept, last, stuck, names, seen, work = {}, {}, 0, {}, {}, {}
 local function start(id, delay_ms, name)
   local first = place[name]
   if first == 0 then
-    stuck[#stuck + 1] = id
+    last[#last + 1], stuck = id, stuck + 1
     return
   elseif first then
     count_waiting(waiting, name, -1)
@@ -62,54 +73,81 @@ local function start(id, delay_ms, name)
   end
 end
 
-local function tell(child, parent, outcome)
-  local pending, delay_ms, name = string.match(redis.call('HGET', states, child) or '', '^waiting (%d+) (%d+) (.*)$')
-  if not pending then
-    return  -- it was cancelled, or dead-lettered for another parent
+local some_are_passing = suffix ~= '' and redis.call('EXISTS', passing) == 1
+local function is_passed_on(id)
+  return some_are_passing and tonumber(redis.call('ZSCORE', passing, id) or 0) > now_ms
+end
+
+local function pass_on(id, kind, parent, child, outcome)
+  if last[#last] ~= id then
+    redis.call('ZADD', passing, now_ms + PASSING_MS, id)
+    last[#last + 1] = id
   end
-  if string.sub(outcome, 1, 10) == 'succeeded ' then
-    redis.call('HSET', states, child, 'waiting ' .. (pending - 1) .. ' ' .. delay_ms .. ' ' .. name)
-    if pending == '1' then
-      start(child, delay_ms, name)
-    end
-  else
-    redis.call('HDEL', states, child)
-    count_waiting(waiting, name, -1)
-    local reason = fail_dependent(dead, reasons, child, now_ms, parent, outcome, name)
-    notify_watchers(watchers, inboxes, child)
-    note_end(parents, children, outcomes, news, child, 'failed ' .. reason)
+  for _, part in ipairs({kind, parent, child, outcome}) do
+    work[#work + 1] = part
   end
 end
 
 local left = 100
-for _, id in ipairs(redis.call('LPOP', news, 100) or {}) do
-  local delay_ms, name = string.match(redis.call('HGET', states, id) or '', '^waiting 0 (%d+) (.*)$')
-  local outcome = redis.call('HGET', outcomes, id)
-  if delay_ms then
+local function resolve(id)
+  local delay_ms, name = string.match(redis.call('HGET', states, id) or '', '^waiting (%d+) (.*)$')
+  local strangers = delay_ms and redis.call('HGET', unfollowed, id)
+  if strangers then
+    for parent in string.gmatch(strangers, '%S+') do
+      pass_on(id, 'follow', parent, id, '')
+      left = left - 1
+    end
+  elseif delay_ms and redis.call('HEXISTS', pending, id) == 0 then
     start(id, delay_ms, name)
-  elseif left <= 0 then
-    kept[#kept + 1] = id
-  else
+  elseif not delay_ms then
+    local is_gone = redis.call('HEXISTS', bodies, id) == 0
+    local outcome = redis.call('HGET', outcomes, id) or is_gone and ''
     local pairs_told = {}
     if outcome then
       pairs_told = redis.call('ZRANGEBYLEX', followers, '[' .. id .. ' ', '(' .. id .. '!', 'LIMIT', 0, left)
     end
     for _, pair in ipairs(pairs_told) do
-      redis.call('ZREM', followers, pair)
-      tell(string.sub(pair, #id + 2), id, outcome)
+      local child = string.sub(pair, #id + 2)
+      if is_here(child, suffix) then
+        redis.call('ZREM', followers, pair)
+        local child_delay_ms, child_name = tell_child(keys, inboxes, now_ms, child, id, outcome)
+        if child_delay_ms then
+          start(child, child_delay_ms, child_name)
+        end
+      else
+        pass_on(id, 'tell', id, child, string.match(outcome, '^%a* ?'))
+      end
     end
     left = left - #pairs_told
-    if left <= 0 then
+    if last[#last] == id then
+      return  -- it is looked at again when they have been told
+    elseif left <= 0 then
       kept[#kept + 1] = id  -- it may have more children
-    elseif redis.call('HEXISTS', bodies, id) == 0 then
-      left = left - forget_parents(parents, children, followers, outcomes, id)
+    elseif is_gone then
+      local count, elsewhere = forget_parents(parents, children, followers, outcomes, id, suffix)
+      for _, parent in ipairs(elsewhere) do
+        pass_on(id, 'forget', parent, id, '')
+      end
+      left = left - count - #elsewhere
     end
   end
+end
+
+local checked = {}
+for _, id in ipairs(redis.call('LPOP', news, 100) or {}) do
+  if not checked[id] and is_passed_on(id) then
+    last[#last + 1] = id
+  elseif not checked[id] and left <= 0 then
+    kept[#kept + 1] = id
+  elseif not checked[id] then
+    resolve(id)
+  end
+  checked[id] = true
 end
 for i = #kept, 1, -1 do
   redis.call('LPUSH', news, kept[i])
 end
-if #stuck > 0 then
-  redis.call('RPUSH', news, unpack(stuck))
+if #last > 0 then
+  redis.call('RPUSH', news, unpack(last))
 end
-return {redis.call('LLEN', news), #stuck, unpack(names)}
+return {redis.call('LLEN', news), #last, names, work, stuck}

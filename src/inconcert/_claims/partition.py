@@ -1,0 +1,156 @@
+"""What a consumer has in each partition from which it claims: a worker, and what moves and recovers there.
+
+All that is claimed under one tag is a partition: a queue of items has one, tasks may have several.
+"""
+
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from inconcert._claims.claimed import ClaimState
+from inconcert._claims.ends import WorkerOwner
+from inconcert._claims.keys import ClaimKeys, QueueKeys
+from inconcert._claims.promoter import Promoter
+from inconcert._claims.reaper import Reaper
+from inconcert._claims.worker_lease import WorkerLease
+from inconcert._core.session import Session
+from inconcert.errors import InconcertError
+
+__all__ = ["ClaimPartition", "PartitionOwner"]
+
+C = TypeVar("C", bound=ClaimState)
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds for which a partition that does not answer is left out
+
+
+class PartitionOwner(Protocol):
+    """The consumer, as its partitions see it."""
+
+    def raise_if_closed(self) -> None:
+        """Raise the error with which it was closed, if it was."""
+
+    def watch(self, worker: WorkerLease[Any]) -> None:
+        """Keep this worker alive while the event loop stands still."""
+
+    def on_news(self, number: int) -> None:
+        """Something has ended in this partition that others wait for."""
+
+    def on_room(self) -> None:
+        """There is something to claim that no worker could take before."""
+
+
+class ClaimPartition(Generic[C]):
+    """One partition of a consumer: it claims by one worker after the other, a new one when the last was presumed dead.
+
+    Args:
+        session: The open session.
+        number: Which one, from 0.
+        keys: Its keys.
+        queues: Where to claim from.
+        owner: The consumer.
+        new_worker: Makes a worker that has not begun.
+        to_the_front: Whether what is due goes to the front of its queue.
+
+    Attributes:
+        number: Which one.
+        bells: The bells of its queues.
+        promoter: Moves what is due.
+        worker: The one that claims now; None before the first claim.
+        is_dry: Whether the last claim found less than it asked for, and nothing has said since that there is more.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        number: int,
+        keys: ClaimKeys,
+        queues: Sequence[QueueKeys],
+        *,
+        owner: PartitionOwner,
+        new_worker: Callable[[WorkerOwner], WorkerLease[C]],
+        to_the_front: bool,
+    ) -> None:
+        self.number = number
+        self.bells = tuple(queue.bell for queue in queues)
+        self.promoter = Promoter(session, keys, queues, to_the_front=to_the_front)
+        self.worker: WorkerLease[C] | None = None
+        self.is_dry = False
+        self._session = session
+        self._owner = owner
+        self._new_worker = new_worker
+        self._reaper = Reaper(session, keys, self.on_news)
+        self._left_out_until = self._pause = 0.0
+
+    def background(self) -> list[Coroutine[Any, Any, None]]:
+        """What runs while the consumer is open."""
+        return [self.promoter.run(), self._reaper.run()]
+
+    def retire(self) -> None:
+        """Give back what is claimed and not done, without waiting for it."""
+        if self.worker is not None:
+            self.worker.retire()
+
+    async def claim(self, count: int) -> tuple[list[C], float | None]:
+        """Claim what may be claimed now, up to `count`; and in how many seconds something is due, 0 for now.
+
+        May be cancelled: the next one is answered with the same.  One at a time.
+
+        Raises:
+            NotConnected: The consumer was closed.
+            Unavailable: The server cannot be reached.
+            OutcomeUnknown: It did not answer.
+        """
+        worker = await self.living_worker()
+        claimed, due_in = await worker.claim(count)
+        if worker.is_lost:  # presumed dead: everything is there for a new worker, now and not after a sleep
+            worker = await self.living_worker()
+            claimed, due_in = await worker.claim(count)
+        self.is_dry = not worker.is_behind
+        self._left_out_until = self._pause = 0.0
+        if due_in is not None:
+            self.promoter.recheck_in(due_in)
+        return claimed, due_in
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether a claim is worth its round trip."""
+        return not self.is_dry and time.monotonic() >= self._left_out_until
+
+    def leave_out(self) -> None:
+        """Claim nothing here for a while: the server does not answer."""
+        self._pause = min(max(2 * self._pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+        self._left_out_until = time.monotonic() + self._pause
+
+    def look_again(self) -> None:
+        """Claim here next time: there may be something."""
+        self.is_dry = False
+        self._left_out_until = 0.0
+
+    async def living_worker(self) -> WorkerLease[C]:
+        """The worker, or a new one if that was presumed dead."""
+        if self.worker is not None and not self.worker.is_lost:
+            return self.worker
+        self._owner.raise_if_closed()
+        worker = self.worker = await self._new_worker(self).begin()
+        try:
+            self._owner.raise_if_closed()
+        except InconcertError:  # closed while it began, and then nobody else ends it
+            if not self._session.channel.is_closed:
+                worker.retire()
+            raise
+        self._owner.watch(worker)
+        return worker
+
+    # What its worker tells.
+
+    def on_dead_workers(self, workers: list[str]) -> None:
+        """Give back what these other workers hold."""
+        self._reaper.found(workers)
+
+    def on_news(self) -> None:
+        """Something has ended that others wait for."""
+        self._owner.on_news(self.number)
+
+    def on_room(self) -> None:
+        """There is something to claim that its worker could not take before."""
+        self._owner.on_room()

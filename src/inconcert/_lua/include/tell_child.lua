@@ -1,0 +1,27 @@
+-- Tells a job what became of one of its parents.  It is told once: then that parent is not among the pending.
+-- Returns its delay and its queue if it may run now; it is dead-lettered if the parent did not succeed.
+-- @include strike_out
+-- @include count_waiting
+-- @include fail_dependent
+-- @include notify_watchers
+-- @include note_end
+local function tell_child(keys, inboxes, now_ms, child, parent, outcome)
+  local delay_ms, name = string.match(redis.call('HGET', keys.states, child) or '', '^waiting (%d+) (.*)$')
+  if not delay_ms then
+    return nil  -- it was cancelled, or dead-lettered for another parent
+  end
+  local has_succeeded = string.sub(outcome, 1, 10) == 'succeeded '
+  local was_pending, left = strike_out(keys.pending, child, parent)
+  if was_pending and has_succeeded and left == 0 then
+    return delay_ms, name
+  elseif was_pending and not has_succeeded then
+    for _, key in ipairs({keys.states, keys.pending, keys.unfollowed}) do
+      redis.call('HDEL', key, child)
+    end
+    count_waiting(keys.waiting, name, -1)
+    local reason = fail_dependent(keys.dead, keys.reasons, child, now_ms, parent, outcome, name)
+    notify_watchers(keys.watchers, inboxes, child)
+    note_end(keys.parents, keys.children, keys.outcomes, keys.news, child, 'failed ' .. reason)
+  end
+  return nil
+end
