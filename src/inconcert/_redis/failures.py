@@ -13,6 +13,7 @@ __all__ = ["cannot_connect"]
 
 Connection = redis.asyncio.connection.AbstractConnection
 
+_REFUSALS = (redis.exceptions.AuthenticationError, redis.exceptions.ResponseError)
 _NO_PASSWORD = ("Authentication required", "HELLO must be called with the client already authenticated")
 
 
@@ -28,13 +29,15 @@ def cannot_connect(error: Exception, connection: Connection, *, timeout: float) 
 
 
 def _why(error: Exception, connection: Connection, timeout: float) -> str:
+    refusals = [cause for cause in _causes(error) if isinstance(cause, _REFUSALS)]
+    error = refusals[0] if refusals else error  # on a unix socket the driver wraps it in another
     is_tls = isinstance(connection, redis.asyncio.connection.SSLConnection)
     text = str(error).rstrip(".")
     match error:
         case TimeoutError() | redis.exceptions.TimeoutError():
             hint = "; if it does not speak TLS on this port, write redis:// instead of rediss://" if is_tls else ""
             return f"the server did not answer within {timeout:g} s{hint}"
-        case redis.exceptions.AuthenticationError() | redis.exceptions.ResponseError():
+        case _ if refusals:
             return f"the server refused the connection: {text}{_remedy(error)}"
         case _ if missing := [path for path in _files(connection) if not Path(path).exists()]:
             return f"the files for TLS cannot be read: {', '.join(missing)} not found"

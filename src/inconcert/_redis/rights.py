@@ -61,7 +61,7 @@ def least_rights(
         raise ValueError(f"{server} has no rules for databases; Valkey 9.1 has")
     keys, channels = Keyspace(namespace).globs
     commands = [*_CONNECTIONS, *_SCRIPTS, *_MESSAGES, *_DATA]
-    commands += [] if server in (Server.REDIS_6_2, Server.REDIS_7) else _SINCE_7_2
+    commands += [] if server is Server.REDIS_7 else _SINCE_7_2  # 7.0 refuses rules for commands that it does not know
     commands += _CLUSTER if cluster else ()
     rules = [] if server is Server.REDIS_6_2 else ["clearselectors"]
     rules += ["resetkeys", f"~{keys}", "resetchannels", f"&{channels}"]
