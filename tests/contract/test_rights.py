@@ -5,9 +5,11 @@ import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from inconcert import Coordinator, Unavailable
 from inconcert._redis.rights import Server, least_rights
+from inconcert.cli.commands import app
 from tests.support.servers import RealServer
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +45,27 @@ def test_page_shows_the_rights_that_are_printed() -> None:
     [shown] = re.findall(r"^ACL SETUSER shop (?:.*\n)*?(?=```)", PAGE.read_text("utf-8"), re.MULTILINE)
 
     assert shlex.split(shown) == ["ACL", "SETUSER", "shop", "on", *least_rights("shop")]
+
+
+@pytest.mark.parametrize("options", [[], ["--user", "bob", "--cluster"], ["--server", "valkey-9.1", "--database", "0"]])
+def test_command_prints_what_the_server_takes(options: list[str]) -> None:
+    """One line, with what a shell would change in quotes; the environment may name the namespace."""
+    printed = CliRunner().invoke(app, ["acl", *options], env={"INCONCERT_NAMESPACE": "a*"})
+
+    [line] = printed.stdout.splitlines()
+    assert printed.exit_code == 0
+    assert "'~{a\\*:*' resetchannels '&a\\*:*'" in line
+    with RealServer("valkey") as server:
+        assert server.command(*shlex.split(line)) == "OK"
+        assert ("bob" if "bob" in options else "a*") in server.command("ACL", "USERS")
+
+
+def test_command_refuses_what_the_server_cannot_check() -> None:
+    """With the exit code of wrong options."""
+    printed = CliRunner().invoke(app, ["acl", "--cluster", "--server", "redis-6.2"])
+
+    assert printed.exit_code == 2
+    assert "Redis 7.0" in printed.stderr
 
 
 @pytest.mark.parametrize(("namespace", "other"), [("shop", "shop2"), ("a*", "ab"), ("a[b]?\\", "abc")])
