@@ -9,6 +9,7 @@ from typing import Literal, Self, TypedDict, TypeVar, Unpack
 
 from inconcert._claims.consumer import Guarantee
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
+from inconcert._core.safeguards import Conditions
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.clients import Client, ClusterClient, ServerClient
@@ -52,6 +53,8 @@ class CoordinatorOptions(TypedDict, total=False):
     namespace: str
     timeout: Seconds
     partitions: int
+    failover_guard: Seconds | None
+    replicas: int
     chat_groups: int
     signing_keys: SigningKeys | None
     accept_unsigned: bool
@@ -84,6 +87,10 @@ class Coordinator(TaskCoordinator):
         partitions: Over how many slots of a cluster jobs are spread, 1 to 1,024. A namespace keeps the number with
             which it was first opened. More than 1 is for a cluster: see docs/how-to/tasks.md.
         chat_groups: Over how many slots chats are spread, likewise.
+        failover_guard: For how long a server that has become the master, or has restarted, hands out no lock, permit
+            or term, in seconds: the longest ttl of those that could be lost. All processes give the same; None or 0 for
+            not at all.
+        replicas: How many replicas must have acknowledged the grant of a lock, permit or term before it is handed out.
         signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs and items, all verify them; a job or item
             not signed with one of them is dead-lettered, unread. None: nothing is signed or verified.
         accept_unsigned: Whether unsigned jobs and items are accepted although there are keys: while signing is being
@@ -102,6 +109,8 @@ class Coordinator(TaskCoordinator):
         timeout: Seconds = 10.0,  # time for a lost connection to be noticed and replaced, and the call to be sent again
         partitions: int = PARTITIONS,
         chat_groups: int = CHAT_GROUPS,
+        failover_guard: Seconds | None = None,
+        replicas: int = 0,
         signing_keys: SigningKeys | None = None,
         accept_unsigned: bool = False,
     ) -> None:
@@ -109,6 +118,7 @@ class Coordinator(TaskCoordinator):
         self._timeout = _call_timeout(timeout)
         self._layout = Layout(partitions, chat_groups).checked()
         self._source = source_of(url) if isinstance(url, str) else url
+        self._conditions = Conditions.checked(failover_guard, replicas, is_cluster=self._source.is_cluster)
         keys = Keyspace(namespace, self._source.database, is_sharded=self._source.is_cluster)
         super().__init__(SessionRef(keys), self._layout.partitions)
         self._client: Client | None = None
@@ -194,7 +204,13 @@ class Coordinator(TaskCoordinator):
             self._client = await self._source.open(timeout=self._timeout / 2)
             server = self.url or "of a client of its own"
             session = Session(
-                self._client, self._ref.keys, self._key_ring, self._layout, server=server, timeout=self._timeout
+                self._client,
+                self._ref.keys,
+                self._key_ring,
+                self._layout,
+                self._conditions,
+                server=server,
+                timeout=self._timeout,
             )
             await session.open()
         except BaseException:

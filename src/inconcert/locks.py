@@ -79,7 +79,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         if self._is_scattered:
             leases = await self._take_in_turn(waits=waits)
         else:
-            leases = await self._take_at_once()
+            leases = await self._take_at_once(waits=waits)
         while leases is None and waits:
             leases = await self._take_in_turn(waits=True)
         return leases
@@ -87,7 +87,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
     def _trouble(self, since: float) -> InconcertError | None:
         return self._ref.session.channel.trouble(self._first, since)
 
-    async def _take_at_once(self) -> "_LeaseStates | None":
+    async def _take_at_once(self, *, waits: bool) -> "_LeaseStates | None":
         """Acquire all of them in one step; None if one is not free, or if the grant came too late to be used."""
         session = self._ref.session
         await session.channel.has_room(self._first)
@@ -110,7 +110,10 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
             return None
         grants = [Grant(holder, token, deadline) for holder, token in zip(holders, tokens, strict=True)]
         named = zip(self._keys, grants, strict=True)
-        return _LeaseStates({name: self._lease(session, name, grant) for name, grant in named})
+        leases = {name: self._lease(session, name, grant) for name, grant in named}
+        if session.safeguards is not None and not await session.safeguards.admit([*leases.values()], waits=waits):
+            return None
+        return _LeaseStates(leases)
 
     def _lease(self, session: Session, name: str, grant: Grant) -> PermitState:
         return PermitState(session, "lock", name, keys=self._keys[name], ttl=self._ttl, grant=grant)

@@ -2,11 +2,20 @@
 
 import asyncio
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
 
-from inconcert import Coordinator
+import pytest
+
+from inconcert import AcquireTimeout, Coordinator, NotConnected, Unavailable
 from tests.support.eventually import eventually
+from tests.support.lines import in_line
 from tests.support.raw import new_client, raw
+from tests.support.scripts import command_of
 from tests.support.servers import RealServer
+
+GUARD = 1.5  # seconds
 
 
 async def test_who_listens_on_a_replica_is_not_served(own_server: RealServer, namespace: str) -> None:
@@ -57,3 +66,139 @@ async def test_consumer_that_may_not_sleep_does_not_spin(own_server: RealServer,
         await concert.enqueue("hello", [1], queue="high")
         async with await waiting as job:
             assert job.args == [1]
+
+
+@pytest.mark.parametrize("empty", [True, pytest.param(False, marks=pytest.mark.torture)])
+async def test_restarted_server_hands_out_nothing_until_old_leases_have_lapsed(
+    own_server: RealServer, namespace: str, empty: bool
+) -> None:
+    """Their holders, of whom it may know nothing, have been told by then."""
+    async with Coordinator(own_server.url, namespace=namespace, failover_guard=GUARD) as here:
+        lease = await here.lock("door", ttl=GUARD).acquire()
+        own_server.restart(empty=empty)
+        restarted_at = time.monotonic()
+        if empty:
+            await lease.lost()
+        else:
+            await lease.release()
+        async with Coordinator(own_server.url, namespace=namespace, failover_guard=GUARD) as there:
+            assert await there.lock("door").try_acquire() is None
+            assert await there.locks("door", "gate").try_acquire() is None
+            assert await there.lock("door").holders() == []
+            await there.lock("door").acquire()
+            assert (
+                GUARD * 0.6 < time.monotonic() - restarted_at < GUARD + 1
+            )  # the server counts its age in whole seconds
+
+
+async def test_promoted_replica_hands_out_nothing_until_old_leases_have_lapsed(
+    own_server: RealServer, namespace: str
+) -> None:
+    """Whichever process connects to it first, all count from then; and it is over for good."""
+    with replica_of(own_server) as replica:
+        await eventually(lambda: own_server.command("INFO", "server")["uptime_in_seconds"] > GUARD)
+        async with Coordinator(own_server.url, namespace=namespace, failover_guard=GUARD) as concert:
+            began = time.monotonic()
+            async with concert.lock("door"):
+                assert time.monotonic() - began < GUARD / 2  # it was always the master
+            await eventually(lambda: offset_of(replica) == offset_of(own_server))
+        replica.command("REPLICAOF", "NO", "ONE")
+        promoted_at = time.monotonic()
+        for _ in range(2):
+            concert = Coordinator(replica.url, namespace=namespace, failover_guard=GUARD)
+            async with concert, concert.locks("door", "gate"):
+                assert GUARD <= time.monotonic() - promoted_at < GUARD + 1
+
+
+async def test_coordinator_with_a_guard_opens_only_where_it_can_ask(own_server: RealServer, namespace: str) -> None:
+    """Rather than with a guard that never knows."""
+    rights = f"~{{{namespace}:* &{namespace}:* +@all -info"
+    own_server.command("ACL", "SETUSER", "shop", "on", ">secret", *rights.split())
+    url = own_server.tcp_url.replace("redis://", "redis://shop:secret@")
+    with pytest.raises(Unavailable, match=r"failover_guard .*; give the user the right to INFO"):
+        await Coordinator(url, namespace=namespace, failover_guard=GUARD).__aenter__()
+
+
+@pytest.mark.twice("sessions/guard")
+async def test_age_of_a_master_is_the_same_when_it_is_asked_for_again(concert: Coordinator, namespace: str) -> None:
+    """It is only noted once."""
+    command = command_of("sessions/guard", master=f"{{{namespace}:namespace}}:master")
+    first, second = [await concert._ref.session.run(command) for _ in range(2)]
+    assert first <= second < first + 5_000
+
+
+async def test_grant_is_handed_out_when_replicas_have_it(own_server: RealServer, namespace: str) -> None:
+    """All of one moment by one WAIT, and each of several locks."""
+    with replica_of(own_server) as replica:
+        async with Coordinator(own_server.url, namespace=namespace, replicas=1) as concert:
+            async with concert.lock("first"), concert.semaphore("pool", limit=2), concert.locks("a", "b"):
+                for key in "lock:first", "semaphore:pool", "lock:a", "lock:b":
+                    assert replica.command("ZCARD", f"{{{namespace}:{key}}}:holders") == 1
+            before = waits(own_server)
+            leases = await asyncio.gather(*(concert.lock(f"item:{number}").acquire() for number in range(50)))
+            assert waits(own_server) - before <= 5
+            waiting = asyncio.ensure_future(concert.lock("item:0").acquire())
+            await in_line(concert.lock("item:0"), 1)
+            await leases[0].release()
+            assert (await waiting).remaining > 20  # handed over, and then renewed
+
+
+async def test_grant_that_replicas_do_not_acknowledge_is_given_back(own_server: RealServer, namespace: str) -> None:
+    """With an error that says so, and what was there before."""
+    with replica_of(own_server) as replica:
+        async with Coordinator(own_server.url, namespace=namespace, replicas=1, timeout=2) as concert:
+            replica.pause()
+            with pytest.raises(Unavailable, match=r"lock 'door' was granted and released .* 0 of 1 replicas") as caught:
+                await concert.lock("door").acquire()
+            assert (caught.value.kind, caught.value.name) == ("lock", "door")
+            with pytest.raises(AcquireTimeout):
+                await concert.lock("door").acquire(timeout=0.1)
+            await eventually(lambda: own_server.command("EXISTS", f"{{{namespace}:lock:door}}:holders") == 0)
+            waiting = asyncio.ensure_future(concert.lock("door").acquire())
+            await asyncio.sleep(0)
+            replica.resume()
+            await (await waiting).release()
+            replica.pause()
+            waiting = asyncio.ensure_future(concert.lock("door").acquire())
+            await eventually(lambda: "cmd=wait" in own_server.command("CLIENT", "LIST"))
+        with pytest.raises(NotConnected):
+            await waiting
+
+
+@pytest.mark.parametrize(
+    "options", [{"failover_guard": -1}, {"failover_guard": "1"}, {"replicas": -1}, {"replicas": 1.0}, {"replicas": 101}]
+)
+def test_condition_out_of_range_is_refused(options: Any) -> None:
+    """Before any I/O."""
+    with pytest.raises(ValueError, match=f"{next(iter(options))} is"):
+        Coordinator(**options)
+
+
+@pytest.mark.parametrize("options", [{"failover_guard": 30}, {"replicas": 1}])
+def test_condition_is_refused_on_a_cluster(options: Any) -> None:
+    """Rather than ignored."""
+    with pytest.raises(ValueError, match="a cluster does not have them"):
+        Coordinator("redis+cluster://host1,host2", **options)
+
+
+def waits(server: RealServer) -> int:
+    """How often a server was told to WAIT."""
+    return int(server.command("INFO", "commandstats").get("cmdstat_wait", {}).get("calls", 0))
+
+
+def offset_of(server: RealServer) -> int:
+    """How much of the master's stream it has."""
+    replication = server.command("INFO", "replication")
+    return int(replication.get("slave_repl_offset", replication["master_repl_offset"]))
+
+
+@contextmanager
+def replica_of(master: RealServer) -> Generator[RealServer]:
+    """A replica that has all that its master has."""
+    master.command("CONFIG", "SET", "repl-diskless-sync-delay", "0")
+    with RealServer("valkey", replicaof=f"127.0.0.1 {master.port}") as replica:
+        deadline = time.monotonic() + 10
+        while replica.command("INFO", "replication")["master_link_status"] != "up":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield replica

@@ -182,6 +182,7 @@ async def test_sentinel_that_does_not_answer_costs_little(sentinels: SentinelSet
         assert time.monotonic() - began < ONE_SECOND
 
 
+@pytest.mark.torture
 async def test_sentinel_cut_off_with_the_master_is_replaced(
     sentinels: SentinelSet, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +198,7 @@ async def test_sentinel_cut_off_with_the_master_is_replaced(
             await eventually(lambda: len(our_clients(new)) == 3, timeout=3)
 
 
+@pytest.mark.torture
 async def test_client_of_sentinels_goes_on_with_the_new_master(sentinels: SentinelSet, namespace: str) -> None:
     """One that the user has made, and that asks one Sentinel after the other."""
     asked = cast("Any", Sentinel)([("127.0.0.1", one.port) for one in sentinels.sentinels])

@@ -370,6 +370,7 @@ async def enqueue_typed() -> None:
     await book.enqueue(UUID(int=7), price="9.50")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     keys = {"2026-11": "a secret of 16 bytes or more"}
     assert_type(Coordinator(signing_keys=keys), Coordinator)
+    assert_type(Coordinator(failover_guard=timedelta(seconds=30), replicas=1), Coordinator)
     assert_type(Coordinator(signing_keys={"2026-11": os.urandom(32)}, accept_unsigned=True), Coordinator)
     assert_type(Coordinator.from_client(redis.asyncio.Redis(), signing_keys=keys), Coordinator)
     assert_type(Coordinator.embedded(signing_keys=keys), Coordinator)

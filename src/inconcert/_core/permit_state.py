@@ -93,10 +93,14 @@ class PermitState(LeaseState):
             self.holder = holder
             self._keep_until(self.deadline)
 
+    def renewal(self) -> Call:
+        """A renewal that is not sent yet."""
+        return RenewCall(self, _RENEW(self.keys, holder=self.holder, ttl_ms=milliseconds(self._ttl)))
+
     # Below.
 
     def _send_renewal(self) -> Call:
-        call = RenewCall(self, _RENEW(self.keys, holder=self.holder, ttl_ms=milliseconds(self._ttl)))
+        call = self.renewal()
         self.session.channel.submit(call)
         return call
 

@@ -120,7 +120,10 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
             if time.monotonic() < grant.deadline:
                 lease = self._lease(session, grant)
                 if not grant.is_short or await lease.extend():
-                    return lease
+                    if session.safeguards is None or await session.safeguards.admit([lease], waits=waits):
+                        return lease
+                    if not waits:
+                        return None
             elif not waits:
                 attempt.withdraw()
                 return None

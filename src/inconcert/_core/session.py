@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from inconcert._core.layout import Layout
 from inconcert._core.line import Lines
 from inconcert._core.renewal import Renewal
+from inconcert._core.safeguards import Conditions
 from inconcert._core.wiring import wiring_of
 from inconcert._redis.call import Call
 from inconcert._redis.clients import Client
@@ -32,6 +33,7 @@ class Session:
         channel: Where commands go.
         inbox: Receives messages for this process's waiters.
         broadcasts: Receives messages for everyone: connected with the first listener.
+        safeguards: Hold grants back until they may be handed out; None if nothing is demanded of them.
         renewal: Renews its leases.
         bells: Where its idle consumers sleep: connected with the first of them.
         pool_of: Where connections to the server of a key come from, for those that need one of their own.
@@ -40,7 +42,15 @@ class Session:
     """
 
     def __init__(
-        self, client: Client, keys: Keyspace, key_ring: KeyRing, layout: Layout, *, server: str, timeout: float
+        self,
+        client: Client,
+        keys: Keyspace,
+        key_ring: KeyRing,
+        layout: Layout,
+        conditions: Conditions,
+        *,
+        server: str,
+        timeout: float,
     ) -> None:
         self.id = secrets.token_hex(8)
         self.loop = asyncio.get_running_loop()
@@ -51,12 +61,13 @@ class Session:
         [self._bell] = keys.parts("session", self.id, "bell")
         self._nowhere = keys.channel(self._bell, "session", self.id)
         self.renewal = Renewal()
-        self._wiring = wiring_of(client, keys, self.id, timeout=timeout, lost=self._server_was_lost)
+        self._wiring = wiring_of(client, keys, self.id, conditions, timeout=timeout, lost=self._server_was_lost)
         self.inbox = self._wiring.inbox
         self.broadcasts = self._wiring.broadcasts
         self.channel = self._wiring.channel
         self.bells = self._wiring.bells
         self.pool_of = self._wiring.pool_of
+        self.safeguards = self._wiring.safeguards
         self.lines = Lines(self.inbox)
         self.key_ring = key_ring
         self._numbers = itertools.count(1)

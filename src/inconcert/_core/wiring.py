@@ -9,6 +9,7 @@ from inconcert._cluster.inbox import ShardedInbox
 from inconcert._cluster.pubsub import ShardedPubSub
 from inconcert._cluster.router import Router
 from inconcert._cluster.slot_map import Node as ClusterNode
+from inconcert._core.safeguards import Conditions, Safeguards
 from inconcert._redis.bells import Bells, Sleeper
 from inconcert._redis.channel import Channel, Commands
 from inconcert._redis.clients import Client, ClusterClient
@@ -46,6 +47,9 @@ class Wiring(Protocol):
     broadcasts: Messages
     bells: Sleeps
 
+    safeguards: Safeguards | None
+    """What holds grants back until they may be handed out; None if nothing is demanded of them."""
+
     async def open(self) -> None:
         """Connect.
 
@@ -65,29 +69,49 @@ class Wiring(Protocol):
         ...
 
 
-def wiring_of(client: Client, keys: Keyspace, session: str, *, timeout: float, lost: Callable[[], None]) -> Wiring:
+def wiring_of(
+    client: Client,
+    keys: Keyspace,
+    session: str,
+    conditions: Conditions,
+    *,
+    timeout: float,
+    lost: Callable[[], None],
+) -> Wiring:
     """The connections to what a client leads to.
 
     Args:
         client: The user's client, or one made for a URL.
         keys: The keys and channels of the namespace.
         session: The session's id.
+        conditions: What is demanded of a grant; on a cluster nothing can be.
         timeout: How long a call may take, reconnecting included, in seconds.
         lost: Called when a connection for commands is back after a loss.
     """
     if isinstance(client, ClusterClient):
         return _ClusterWiring(Cluster(NodePools(client)), keys, session, timeout=timeout, lost=lost)
-    return _ServerWiring(client.connection_pool, keys, session, timeout=timeout, lost=lost)
+    return _ServerWiring(client.connection_pool, keys, session, conditions, timeout=timeout, lost=lost)
 
 
 class _ServerWiring:
     """Those to one server: one for commands, one for the inbox, one for broadcasts, and one for bells."""
 
-    def __init__(self, pool: Pool, keys: Keyspace, session: str, *, timeout: float, lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        keys: Keyspace,
+        session: str,
+        conditions: Conditions,
+        *,
+        timeout: float,
+        lost: Callable[[], None],
+    ) -> None:
         self._pool = pool
         self._lost = lost
+        safeguards = Safeguards(conditions, keys, pool, timeout=timeout)
+        self.safeguards = safeguards if safeguards.is_needed else None
         [bell] = keys.parts("session", session, "bell")
-        channel = Channel(pool, timeout=timeout, reconnected=self._reconnected)
+        channel = Channel(pool, timeout=timeout, reconnected=self._reconnected, greeting=safeguards.greeting)
         wake_ups = PubSub(pool, timeout=timeout / 2, purpose="wake-ups")
         broadcasts = PubSub(pool, timeout=timeout / 2, purpose="broadcasts")
         bells = Bells(pool, channel, bell, timeout=timeout / 2)
@@ -101,12 +125,16 @@ class _ServerWiring:
     async def open(self) -> None:
         await self.channel.open()
         await Greeting(self.channel).check()
+        if self.safeguards is not None:
+            await self.safeguards.check()
         if self._watch is not None:
             self._watch.start()
 
     async def close(self) -> None:
         if self._watch is not None:
             await self._watch.close()
+        if self.safeguards is not None:
+            await self.safeguards.close()
 
     def pool_of(self, key: str) -> Pool:
         del key
@@ -122,10 +150,14 @@ class _ServerWiring:
     def _moved(self, to: Node) -> None:
         for connection in self._all:
             connection.server_moved(to)
+        if self.safeguards is not None:
+            self.safeguards.server_moved(to)
 
 
 class _ClusterWiring:
     """Those to the masters of a cluster: for each in use, one for commands, one for the inbox, one for broadcasts."""
+
+    safeguards: Safeguards | None = None
 
     def __init__(
         self, cluster: Cluster, keys: Keyspace, session: str, *, timeout: float, lost: Callable[[], None]

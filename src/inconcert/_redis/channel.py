@@ -120,6 +120,7 @@ class Channel:
         reconnected: Called when connected again, with the time of the loss.  Messages may have been lost, and older
             connections may lead to a server that is no longer the master.
         owner: Has channels to other nodes, too; None if there is one server only.
+        greeting: Makes the first call on each connection, if there is one.
     """
 
     def __init__(
@@ -129,8 +130,10 @@ class Channel:
         timeout: float,
         reconnected: Callable[[float], None],
         owner: ChannelOwner | None = None,
+        greeting: Callable[[], Call | None] | None = None,
     ) -> None:
         self._owner = owner
+        self._greeting = greeting
         self._timeout = timeout
         self._reconnected = reconnected
         self._in_time = f"within {timeout:g} s"
@@ -275,6 +278,8 @@ class Channel:
         scripts = loaded()
         wire.write(b"".join(script.pack_load() for script in scripts))
         self._unanswered.extend([None] * len(scripts))
+        if self._greeting is not None and (call := self._greeting()) is not None:
+            self._greet(wire, call)
         if self._lost_at is not None:
             self._reconnected(self._lost_at)
         self.flush()
@@ -320,6 +325,15 @@ class Channel:
             self._unanswered.append(None)
 
     # Private.
+
+    def _greet(self, wire: Wire, call: Call) -> None:
+        """Send a call in front of all others, those of the connection before included."""
+        now = self._loop.time()
+        call.give_up_at, call.sent_at, call.sends = now + self._timeout, now, 1
+        wire.write(call.packed)
+        self._unanswered.append(call)
+        self._bytes += len(call.packed)
+        self._tick_within(self._patience)
 
     def _enqueue(self, call: Call) -> None:
         self._unsent.append(call)

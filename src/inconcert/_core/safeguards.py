@@ -1,0 +1,228 @@
+"""What must be true before a grant is handed out, beyond that the server has made it.
+
+Redis replicates asynchronously, so a replica that is promoted may lack the last grants of the old master.  Two options
+of a coordinator keep that from making two holders; the grant is held and renewed meanwhile, in its place in the line.
+
+Source: docs/explanation/topology.md
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol, Self
+
+import anyio
+
+from inconcert._redis.call import Call
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.replicas import Replicas
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import load
+from inconcert._redis.wire import Pool
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import whole
+from inconcert._rules.urls import Node
+from inconcert.errors import InconcertError, LeaseLost, Unavailable
+
+__all__ = ["Conditions", "Granted", "Safeguards"]
+
+_log = logging.getLogger("inconcert.leases")
+
+_MOST_REPLICAS = 100
+
+
+class Granted(Protocol):
+    """What was granted, and is not handed out yet; it is renewed in the background."""
+
+    @property
+    def kind(self) -> str:
+        """What it is a right to, such as `lock`."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Which one."""
+        ...
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it ended without a release."""
+        ...
+
+    async def lost(self) -> None:
+        """Wait until it is lost."""
+
+    async def renew(self) -> None:
+        """Renew it now."""
+
+    def renewal(self) -> Call:
+        """A renewal, not sent yet."""
+        ...
+
+    def release_nowait(self) -> None:
+        """Release it without waiting for the reply."""
+
+
+class _MasterKeys(NamedTuple):
+    master: str
+
+
+_GUARD = load("sessions/guard").bind(_MasterKeys)
+
+
+class Conditions(NamedTuple):
+    """What a coordinator demands of a grant.
+
+    Attributes:
+        failover_guard: For how long a new master hands out nothing, in seconds; 0 for not at all.
+        replicas: How many replicas must have acknowledged it.
+    """
+
+    failover_guard: float = 0.0
+    replicas: int = 0
+
+    @classmethod
+    def checked(cls, failover_guard: Seconds | None, replicas: int, *, is_cluster: bool) -> Self:
+        """Those that a user gives.
+
+        Raises:
+            ValueError: One is out of range, or demanded of a cluster.
+        """
+        seconds = durations.in_seconds("failover_guard", 0 if failover_guard is None else failover_guard)
+        conditions = cls(seconds, whole("replicas", replicas, least=0, most=_MOST_REPLICAS))
+        if is_cluster and any(conditions):
+            raise ValueError("failover_guard and replicas are for one server or Sentinel; a cluster does not have them")
+        return conditions
+
+
+class Safeguards:
+    """Holds grants back until the conditions are met.
+
+    Args:
+        conditions: Which.
+        keys: The keys of the namespace.
+        pool: Where a connection comes from.
+        timeout: How long a call may take, reconnecting included, in seconds.
+    """
+
+    def __init__(self, conditions: Conditions, keys: Keyspace, pool: Pool, *, timeout: float) -> None:
+        self._guard = conditions.failover_guard
+        self._count = conditions.replicas
+        self._keys = _MasterKeys(*keys.shared("namespace", "master"))
+        self._replicas = Replicas(pool, conditions.replicas, timeout=timeout) if conditions.replicas else None
+        self._guarded_until = 0.0  # by the monotonic clock
+        self._last: _Guard | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there are any conditions."""
+        return bool(self._guard or self._count)
+
+    def greeting(self) -> Call | None:
+        """What to send first on each connection; then its reply is there before that of any call that grants."""
+        if not self._guard:
+            return None
+        self._last = _Guard(self, self._keys)
+        return self._last
+
+    async def check(self) -> None:
+        """Wait for the reply to the first greeting.
+
+        Raises:
+            Unavailable: The server refuses to say how long it has been the master.
+        """
+        if self._last is None:
+            return
+        try:
+            await self._last
+        except InconcertError as error:
+            what = f"the server does not say how long it has been the master, as failover_guard needs: {error}"
+            raise Unavailable(f"{what}; give the user the right to INFO") from error
+
+    def guard(self, master_for: float) -> None:
+        """Hand out nothing until the master has been one for long enough.
+
+        Args:
+            master_for: How long it has been one, in seconds.
+        """
+        self._guarded_until = time.monotonic() + self._guard - master_for
+
+    async def admit(self, leases: Sequence[Granted], *, waits: bool) -> bool:
+        """Return when the leases may be handed out; False if they may not, and are released, or were lost.
+
+        Args:
+            leases: Leases that were granted together.
+            waits: Whether the caller would wait.
+
+        Raises:
+            Unavailable: Fewer replicas than demanded have acknowledged them in time; they are released.
+        """
+        try:
+            if self._guard and not await self._outlast_guard(leases, waits=waits):
+                for lease in leases:
+                    lease.release_nowait()
+                return False
+            if self._replicas is not None:
+                await self._replicate(self._replicas, leases)
+        except BaseException:
+            for lease in leases:
+                lease.release_nowait()
+            raise
+        return not any(lease.is_lost for lease in leases)
+
+    def server_moved(self, to: Node) -> None:
+        """Connect to this server at once, unless connected to it."""
+        if self._replicas is not None:
+            self._replicas.server_moved(to)
+
+    async def close(self) -> None:
+        """Release the connection."""
+        if self._replicas is not None:
+            await self._replicas.close()
+
+    # Below.
+
+    async def _outlast_guard(self, leases: Sequence[Granted], *, waits: bool) -> bool:
+        for lease in leases:  # a grant may come through the inbox, and then be ahead of the greeting's reply
+            with suppress(LeaseLost):
+                await lease.renew()
+        while (seconds := self._guarded_until - time.monotonic()) > 0:
+            if not waits or any(lease.is_lost for lease in leases):
+                return False
+            with anyio.move_on_after(seconds):
+                await leases[0].lost()
+        return True
+
+    async def _replicate(self, replicas: Replicas, leases: Sequence[Granted]) -> None:
+        count = await replicas.acknowledged(lambda: [lease.renewal() for lease in leases])
+        if count < self._count and not any(lease.is_lost for lease in leases):
+            lease = leases[0]
+            raise Unavailable(
+                f"{lease.kind} {lease.name!r} was granted and released again: {count} of {self._count} replicas "
+                f"acknowledged it within {replicas.patience:g} s; look at the replicas, or try again",
+                operation="acquire",
+                kind=lease.kind,
+                name=lease.name,
+            )
+
+
+class _Guard(Call):
+    """The question how long the server has been the master."""
+
+    __slots__ = ("_safeguards",)
+
+    def __init__(self, safeguards: Safeguards, keys: _MasterKeys) -> None:
+        super().__init__(_GUARD(keys), must_run=True)
+        self.carry_source()
+        self._safeguards = safeguards
+
+    def answered(self, reply: Reply) -> None:
+        self._safeguards.guard(reply / 1000)
+        super().answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        self._safeguards.guard(0.0)  # as if it had been promoted just now
+        _log.error("the server does not say how long it has been the master: %s", error)
+        super().failed(error)
