@@ -14,6 +14,7 @@ from fakeredis.aioredis import FakeRedis
 
 from inconcert import Coordinator
 from inconcert._redis.scripts import Command
+from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
 from tests.support.raw import close_raw, new_client
@@ -43,6 +44,20 @@ def server() -> Iterator[RealServer]:
 def own_server() -> Iterator[RealServer]:
     """A real server for this test alone, which may pause, fill or kill it."""
     with RealServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[RealCluster]:
+    """A cluster of three masters for all tests that do it no harm; they may move slots."""
+    with RealCluster(cluster_node_timeout="5000") as running:
+        yield running
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[RealCluster]:
+    """A cluster of three masters and three replicas for this test alone."""
+    with RealCluster(replicas=1) as running:
         yield running
 
 
