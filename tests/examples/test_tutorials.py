@@ -24,7 +24,7 @@ TASKS = (DOCS / "tutorial" / "tasks.md").read_text("utf-8")
 PACE = """if month == 6:
             while not __import__("os").path.exists("go"):
                 await asyncio.sleep(0.01)"""
-_JOB = re.compile(r"[0-9a-f]{16}\.\d+")
+_JOB = re.compile(r"[0-9a-f]{16}\.\d+(?:\.\d+)?")  # and a worker, which is in no partition
 
 
 def alike(text: str) -> str:

@@ -11,7 +11,8 @@ import pytest
 from inconcert import Consumer, Coordinator, Job, JobFailed, JobStatus, current_job
 from inconcert.tasks.dependents import Relay
 from inconcert.tasks.store import JobKeys
-from tests.faults.test_tasks_faults import LEASE, forget_all, keys_of, ledger_of
+from tests.contract.test_partitions import in_partition
+from tests.faults.test_tasks_faults import LEASE, forget_all, ledger_of
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
@@ -25,9 +26,12 @@ SOON = 3.0  # seconds
 
 async def nothing_is_kept(concert: Coordinator) -> None:
     """All jobs have ended, and it is forgotten who ran after whom."""
+    for keys in concert._jobs.partitions:
+        await raw(concert).delete(keys.passing)  # as after 5 s: a worker that ended may have had something in hand
     await concert.run_worker("nothing", burst=True)
-    keys = keys_of(concert)
-    assert not await raw(concert).exists(keys.parents, keys.children, keys.followers, keys.outcomes, keys.news)
+    for keys in concert._jobs.partitions:
+        kept = (keys.parents, keys.children, keys.followers, keys.outcomes, keys.news, keys.pending, keys.unfollowed)
+        assert not await raw(concert).exists(*kept, keys.passing)
 
 
 # Workers that die.
@@ -63,9 +67,9 @@ async def test_child_runs_though_the_worker_died_after_its_parent(
     await nothing_is_kept(concert)
 
 
-async def run_graph(url: str, namespace: str) -> None:
+async def run_graph(url: str, namespace: str, partitions: int) -> None:
     """In a child: add up what the parents returned, and 1."""
-    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
+    async with with_lease(Coordinator(url, namespace=namespace, partitions=partitions), LEASE) as concert:
 
         @concert.task(name="add")
         async def add() -> int:
@@ -77,10 +81,17 @@ async def run_graph(url: str, namespace: str) -> None:
         await concert.run_worker("a", "b", concurrency=20)
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
 async def test_graph_runs_to_its_end_while_workers_are_killed(
-    server: RealServer, concert: Coordinator, namespace: str, short_lease: None
+    server: RealServer, namespace: str, partitions: int
 ) -> None:
-    """Each job once in effect: the numbers are those of the graph, whoever was killed when."""
+    """Each job once in effect: the numbers are those of the graph, whatever was killed when."""
+    async with with_lease(Coordinator(server.url, namespace=namespace, partitions=partitions), LEASE) as concert:
+        await kill_workers_of_a_graph(server, concert, namespace, partitions)
+
+
+async def kill_workers_of_a_graph(server: RealServer, concert: Coordinator, namespace: str, partitions: int) -> None:
+    """Let a graph of 82 jobs run, while two workers are killed."""
     chance = random.Random(7)
     layers: list[list[Job[Any]]] = [[await concert.enqueue("add", queue="a")]]
     for number in range(4):
@@ -88,11 +99,11 @@ async def test_graph_runs_to_its_end_while_workers_are_killed(
         layers.append([await concert.enqueue("add", queue=queue, after=layers[-1]) for _ in range(20)])
     last = await concert.enqueue("add", queue="b", after=layers[-1])
     for _ in range(2):  # a third crash would set a job aside
-        async with spawn(f"{HERE}:run_graph", server.url, namespace) as process:
+        async with spawn(f"{HERE}:run_graph", server.url, namespace, partitions) as process:
             await process.wait_for("running")
             await anyio.sleep(chance.uniform(0, 0.05))
             process.kill()
-    async with spawn(f"{HERE}:run_graph", server.url, namespace):
+    async with spawn(f"{HERE}:run_graph", server.url, namespace, partitions):
         expected = 1
         for layer in layers[1:]:
             expected = 1 + expected * (1 if layer is layers[1] else 20)
@@ -143,6 +154,47 @@ async def test_reply_lost_at_each_step_changes_nothing(
         steps += 1
     await proxy.heal()
     assert 15 < steps < 80
+
+
+async def test_reply_lost_at_some_step_between_partitions_changes_nothing(
+    server: RealServer, proxy: Proxy, namespace: str
+) -> None:
+    """What one partition was to tell another is told, once in effect."""
+    steps = 0
+    async with Coordinator(server.url, namespace=namespace, partitions=3) as concert:
+        while steps < 200:
+            bad = with_lease(Coordinator(proxy.url, namespace=namespace, partitions=3), LEASE)
+            async with bad, bad.consume("q", prefetch=10) as jobs:
+                proxy.cut_after_replies(steps, lose_next=True)
+                await use_partitions(bad, jobs)
+            (await ledger_of(concert)).check(put=7, done=7)
+            await nothing_is_kept(concert)
+            await forget_all(concert)
+            if proxy._network.allowance is not None:  # it came to its end without a cut
+                break
+            steps += 7
+    await proxy.heal()
+    assert 40 < steps < 200
+
+
+async def use_partitions(concert: Coordinator, jobs: Consumer) -> None:
+    """Parents in all partitions, a child that is given their results, and one that fails with one of them."""
+    parents = [await in_partition(concert, number) for number in range(3)]
+    child = await in_partition(concert, 0, after=parents)
+    failing = await in_partition(concert, 1, after=parents)
+    cancelled = await in_partition(concert, 2)
+    follower = await in_partition(concert, 0, after=[cancelled])
+    assert await failing.cancel()
+    assert await cancelled.cancel()
+    with pytest.raises(JobFailed):
+        await follower.result(timeout=5)
+    await concert.tasks.purge(follower.id)
+    for _ in range(4):
+        async with await anext(jobs) as job:
+            if job.id == child.id:
+                assert await job.parent_results() == [1, 1, 1]
+            job.result = 1
+    assert await child.result(timeout=5) == 1
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -184,7 +184,7 @@ class TasksModel(RuleBasedStateMachine):
         while more or found:
             queues = [self.places[name] for name in names]
             parts = [part for place in queues for part in (place.queue, place.bell, place.delayed)]
-            command = RESOLVE_DEPENDENTS(self.keys, queues=parts, inboxes=INBOXES, suffix="", names=names)
+            command = RESOLVE_DEPENDENTS(self.keys, queues=parts, inboxes=INBOXES, suffix="", passer="p", names=names)
             more, _, found, work, _ = self.run(command)
             assert not work
             names += [name.decode() for name in found]

@@ -87,8 +87,14 @@ async def _pass_on(session: Session, jobs: JobKeyspace, keys: JobKeys) -> set[Jo
     while found or work or left > waiting:
         queues = [keys.queue(name) for name in names]
         parts = [key for queue in queues for key in (queue.queue, queue.bell, queue.delayed)]
-        inboxes = session.inboxes(keys.news)
-        command = RESOLVE_DEPENDENTS(keys, queues=parts, inboxes=inboxes, suffix=keys.suffix, names=names)
+        command = RESOLVE_DEPENDENTS(
+            keys,
+            queues=parts,
+            inboxes=session.inboxes(keys.news),
+            suffix=keys.suffix,
+            passer=session.new_address(),
+            names=names,
+        )
         left, more_waiting, found, work, more_stuck = await session.run(command)
         waiting += more_waiting
         stuck += more_stuck

@@ -7,7 +7,7 @@ A namespace has one or more partitions, each with keys in one slot.  A job lies 
     result:ID    string  'succeeded JSON' | 'cancelled ', for its result_ttl
     pending      hash    id -> ids of the parents that it still waits for
     unfollowed   hash    id -> ids of its parents in other partitions that do not know of it yet
-    passing      zset    id -> until when someone passes on to other partitions what concerns it, server ms
+    passing      hash    id -> 'passer until_ms': who passes on to other partitions what concerns it
     followers    zset    'id child': a child to notify when the job of this id has ended
     waiting      hash    queue name -> its jobs that wait for others
     served       zset    queue name -> when a consumer last reported that it serves it; 1 day

@@ -5,7 +5,7 @@
 -- KEYS[3]   outcomes    hash  id -> outcome of a job that has children
 -- KEYS[4]   parents     hash  id -> ids of the jobs it runs after
 -- KEYS[5]   unfollowed  hash  id -> ids of its parents in other partitions that do not know of it yet
--- KEYS[6]   passing     zset  id -> until when someone passes on what concerns it, server ms
+-- KEYS[6]   passing     hash  id -> 'passer until_ms': who passes on what concerns it
 -- ARGV[1..] relations   kind, parent, child, is_all: for each, at most 500; kind is 'tell' if the child was told | 'gone' if
 --           it has ended | 'follow' if the parent knows of the child | 'forget' if the parent has forgotten the child;
 --           is_all is 1 if nothing else of what was to be passed on is left
@@ -28,7 +28,7 @@ for i = 1, #ARGV, FIELDS do
     strike_out(kind == 'follow' and unfollowed or parents, child, parent)
   end
   if is_all == '1' then
-    redis.call('ZREM', passing, (kind == 'tell' or kind == 'gone') and parent or child)
+    redis.call('HDEL', passing, (kind == 'tell' or kind == 'gone') and parent or child)
   end
 end
 return 1

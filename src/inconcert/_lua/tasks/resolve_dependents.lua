@@ -13,16 +13,18 @@
 -- KEYS[11]   waiting     hash    queue name -> its jobs that wait for others
 -- KEYS[12]   pending     hash    id -> ids of the parents that it still waits for
 -- KEYS[13]   unfollowed  hash    id -> ids of its parents in other partitions that do not know of it yet
--- KEYS[14]   passing     zset    id -> until when someone passes on what concerns it, server ms
+-- KEYS[14]   passing     hash    id -> 'passer until_ms': who passes on what concerns it
 -- KEYS[15..] queues      list, then its bell (list) and delayed (zset), for each queue
 -- ARGV[1]    inboxes     prefix of each session's inbox channel
 -- ARGV[2]    suffix      of the ids of this partition; '' if there are no others
--- ARGV[3..]  names       of each queue, in the same order
+-- ARGV[3]    passer      string, unique to this call
+-- ARGV[4..]  names       of each queue, in the same order
 -- RETURNS    {left, waiting, {queue-name, ...}, {kind, parent, child, outcome, ...}, stuck}: how many news there are now; how
 --            many of those checked went to the end, because others pass them on, or a key of their queue is foreign; the
 --            queues whose keys are needed to continue; what other partitions are to know, within 5 s: 'follow' for the
 --            parent, 'tell' for the child, 'forget' for the parent; how many of the waiting have a foreign key
--- TWICE      continues with what is left: each job is notified of each parent once
+-- TWICE      continues with what is left: each job is notified of each parent once; and the same again of what other
+--            partitions are to know
 -- COST       O(M log F), F pairs of followers; M of them resolved, at most 300
 -- @include server_time
 -- @include is_here
@@ -30,13 +32,13 @@
 -- @include make_ready
 -- @include forget_parents
 -- @include count_waiting
-local FIRST_QUEUE, PARTS, FIRST_NAME = 15, 3, 3  -- KEYS of the queues, and how many each has; ARGV of their names
+local FIRST_QUEUE, PARTS, FIRST_NAME = 15, 3, 4  -- KEYS of the queues, and how many each has; ARGV of their names
 local PASSING_MS = 5000
 
 local news, bodies, states = KEYS[1], KEYS[2], KEYS[3]
 local parents, children, followers, outcomes = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local waiting, pending, unfollowed, passing = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
-local inboxes, suffix = ARGV[1], ARGV[2]
+local inboxes, suffix, passer = ARGV[1], ARGV[2], ARGV[3]
 local keys = {
   states = states, dead = KEYS[4], reasons = KEYS[5], watchers = KEYS[6], parents = parents, children = children,
   outcomes = outcomes, news = news, waiting = waiting, pending = pending, unfollowed = unfollowed,
@@ -75,12 +77,13 @@ end
 
 local some_are_passing = suffix ~= '' and redis.call('EXISTS', passing) == 1
 local function is_passed_on(id)
-  return some_are_passing and tonumber(redis.call('ZSCORE', passing, id) or 0) > now_ms
+  local other, until_ms = string.match(some_are_passing and redis.call('HGET', passing, id) or '', '^(%S+) (%d+)$')
+  return other and other ~= passer and tonumber(until_ms) > now_ms
 end
 
 local function pass_on(id, kind, parent, child, outcome)
   if last[#last] ~= id then
-    redis.call('ZADD', passing, now_ms + PASSING_MS, id)
+    redis.call('HSET', passing, id, passer .. ' ' .. string.format('%.0f', now_ms + PASSING_MS))
     last[#last + 1] = id
   end
   for _, part in ipairs({kind, parent, child, outcome}) do
