@@ -19,7 +19,7 @@ PAGE = ROOT / "docs/how-to/deploy.md"
 # What is sent outside scripts, or by a script with its second word.
 SENT = {
     "eval", "evalsha", "script|load", "publish", "subscribe", "psubscribe", "unsubscribe", "punsubscribe", "blpop",
-    "client|setname", "client|setinfo", "select", "ping", "pubsub|numsub",
+    "client|setname", "client|setinfo", "select", "wait", "ping", "pubsub|numsub",
     "asking", "cluster|slots", "ssubscribe", "spublish", "pubsub|shardnumsub",
 }  # fmt: skip
 
@@ -28,15 +28,12 @@ ARGUMENTS = {
     "count", "gt", "keepttl", "limit", "lt", "match", "numsub", "nx", "pubsub", "px", "shardnumsub", "withscores", "xx",
 }  # fmt: skip
 
-# For an option that few use: docs/how-to/sentinel.md says how to grant it.
-OPTIONAL = {"info"}
-
 
 def test_rights_are_those_of_what_is_sent() -> None:
     """Each command is one of a script or of a connection, and each of theirs is there."""
     code = "\n".join(re.sub(r"--[^\n]*", "", path.read_text()) for path in LUA.rglob("*.lua"))
-    used = {word.lower() for word in re.findall(r"'([A-Z]{2,})'", code)} - ARGUMENTS - OPTIONAL
-    rights = least_rights("shop", server=Server.VALKEY, cluster=True)
+    used = {word.lower() for word in re.findall(r"'([A-Z]{2,})'", code)} - ARGUMENTS
+    rights = least_rights("shop", server=Server.VALKEY, cluster=True, failover_guard=True, replicas=True)
     commands = {rule[1:] for rule in rights if rule.startswith("+")}
 
     assert commands - SENT - used == set(), "take these out of src/inconcert/_redis/rights.py"
@@ -50,7 +47,14 @@ def test_page_shows_the_rights_that_are_printed() -> None:
     assert shlex.split(shown) == ["ACL", "SETUSER", "shop", "on", *least_rights("shop")]
 
 
-@pytest.mark.parametrize("options", [[], ["--user", "bob", "--cluster"], ["--server", "valkey-9.1", "--database", "0"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--user", "bob", "--cluster", "--failover-guard", "--replicas"],
+        ["--server", "valkey-9.1", "--database", "0"],
+    ],
+)
 def test_command_prints_what_the_server_takes(options: list[str]) -> None:
     """One line, with what a shell would change in quotes; the environment may name the namespace."""
     printed = CliRunner().invoke(app, ["acl", *options], env={"INCONCERT_NAMESPACE": "a*"})

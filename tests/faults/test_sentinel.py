@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, cast
 
 import anyio
@@ -13,6 +13,7 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 
 from inconcert import Coordinator, Unavailable
 from inconcert._redis import master_watch
+from inconcert._redis.rights import Server, sentinel_rights
 from tests.support.eventually import eventually
 from tests.support.lines import in_line
 from tests.support.sentinels import SentinelSet
@@ -224,8 +225,8 @@ async def test_name_that_no_sentinel_knows_is_said(calm: SentinelSet) -> None:
 async def test_sentinels_may_have_a_login_of_their_own(calm: SentinelSet, namespace: str) -> None:
     """It is not the master's, and neither is shown."""
     for sentinel in calm.sentinels:
-        rights = "+client|setname +ping +sentinel|get-master-addr-by-name +sentinel|master +subscribe &+switch-master"
-        sentinel.command("ACL", "SETUSER", "watch", "on", ">secret", *rights.split())
+        sentinel.command("ACL", "SETUSER", "watch", "on", ">secret", *sentinel_rights(Server.VALKEY))
+        sentinel.command("ACL", "LOG", "RESET")
     wrong = Coordinator(f"{calm.url}?sentinel_username=watch&sentinel_password=secrets", namespace=namespace)
     with pytest.raises(Unavailable, match="invalid username-password"):
         await wrong.__aenter__()
@@ -234,6 +235,27 @@ async def test_sentinels_may_have_a_login_of_their_own(calm: SentinelSet, namesp
         assert "secret" not in f"{concert!r} {concert.url}"
         await eventually(lambda: "cmd=subscribe" in calm.sentinels[0].command("CLIENT", "LIST"))
         assert concert.url == calm.url
+    reasons = [str(entry) for sentinel in calm.sentinels for entry in sentinel.command("ACL", "LOG")]
+    assert [reason for reason in reasons if "'command'" in reason or "'channel'" in reason] == []
+
+
+@pytest.mark.torture
+async def test_each_right_at_a_sentinel_is_needed(calm: SentinelSet, namespace: str) -> None:
+    """Without it, a Sentinel refuses something that a coordinator asks of it."""
+    rights = sentinel_rights(Server.VALKEY)
+    url = f"{calm.url}?sentinel_username=watch&sentinel_password=secret"
+    for right in [rule[1:] for rule in rights if rule.startswith("+")]:
+        for sentinel in calm.sentinels:
+            sentinel.command("ACL", "SETUSER", "watch", "on", ">secret", *rights, f"-{right}")
+            sentinel.command("ACL", "LOG", "RESET")
+
+        def is_refused(right: str = right) -> bool:
+            return any(right in entry for one in calm.sentinels for entry in one.command("ACL", "LOG"))
+
+        with suppress(Unavailable):
+            async with Coordinator(url, namespace=namespace, timeout=2.0):
+                await eventually(is_refused)
+        assert is_refused(), right
 
 
 def _clients(server: RealServer) -> list[str]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from inconcert._redis.keys import Keyspace
 
-__all__ = ["Server", "least_rights"]
+__all__ = ["Server", "least_rights", "sentinel_rights"]
 
 
 class Server(StrEnum):
@@ -26,6 +26,7 @@ _SINCE_7_2 = ("client|setinfo",)  # the driver goes on without it, but `ACL LOG`
 _SCRIPTS = ("eval", "evalsha", "script|load")
 _MESSAGES = ("psubscribe", "publish", "pubsub|numsub", "punsubscribe", "subscribe", "unsubscribe")
 _CLUSTER = ("asking", "cluster|slots", "pubsub|shardnumsub", "spublish", "ssubscribe")
+_SENTINEL = ("client|setname", "ping", "sentinel|get-master-addr-by-name", "sentinel|master", "subscribe")
 _DATA = (
     *("blpop", "lindex", "llen", "lpop", "lpush", "lrange", "ltrim", "rpush"),
     *("del", "exists", "persist", "pexpire", "pttl", "rename", "unlink"),
@@ -39,7 +40,13 @@ _DATA = (
 
 
 def least_rights(
-    namespace: str, *, server: Server = Server.REDIS_7, database: int | None = None, cluster: bool = False
+    namespace: str,
+    *,
+    server: Server = Server.REDIS_7,
+    database: int | None = None,
+    cluster: bool = False,
+    failover_guard: bool = False,
+    replicas: bool = False,
 ) -> list[str]:
     """What a user must be granted to use a namespace, and nothing else.
 
@@ -50,6 +57,8 @@ def least_rights(
         server: What checks the rules.
         database: The only database that the user may select; None for any. Only Valkey 9.1 has a rule for it.
         cluster: Whether the server is a cluster.
+        failover_guard: Whether a coordinator has this option.
+        replicas: Whether a coordinator has this option.
 
     Raises:
         InvalidName: `namespace` is not valid.
@@ -63,7 +72,16 @@ def least_rights(
     commands = [*_CONNECTIONS, *_SCRIPTS, *_MESSAGES, *_DATA]
     commands += [] if server is Server.REDIS_7 else _SINCE_7_2  # 7.0 refuses rules for commands that it does not know
     commands += _CLUSTER if cluster else ()
+    commands += ["info"] if failover_guard else []
+    commands += ["wait"] if replicas else []
     rules = [] if server is Server.REDIS_6_2 else ["clearselectors"]
     rules += ["resetkeys", f"~{keys}", "resetchannels", f"&{channels}"]
     rules += ["resetdbs", f"db={database}"] if database is not None else []
     return [*rules, "-@all", *(f"+{command}" for command in commands)]
+
+
+def sentinel_rights(server: Server = Server.REDIS_7) -> list[str]:
+    """What a user must be granted at a Sentinel to learn which server is the master, and when that changes."""
+    commands = _SENTINEL if server is Server.REDIS_7 else (*_SENTINEL, *_SINCE_7_2)
+    rules = [] if server is Server.REDIS_6_2 else ["clearselectors"]
+    return [*rules, "resetkeys", "resetchannels", "&+switch-master", "-@all", *(f"+{command}" for command in commands)]

@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn
 import anyio
 import typer
 
-from inconcert._redis.rights import Server, least_rights
+from inconcert._redis.rights import Server, least_rights, sentinel_rights
 from inconcert._rules import durations
 from inconcert._version import __version__
 from inconcert.cli.processes import CANNOT_START, Parent
@@ -166,10 +166,28 @@ def acl(
         int | None, typer.Option(min=0, help="The only one that the user may select: Valkey 9.1.", show_default="any")
     ] = None,
     cluster: Annotated[bool, typer.Option("--cluster", help="The server is a cluster.")] = False,
+    failover_guard: Annotated[
+        bool, typer.Option("--failover-guard", help="The coordinator has failover_guard=.")
+    ] = False,
+    replicas: Annotated[bool, typer.Option("--replicas", help="The coordinator has replicas=.")] = False,
+    sentinel: Annotated[
+        bool, typer.Option("--sentinel", help="Instead, the rights at a Sentinel, for its login.")
+    ] = False,
 ) -> None:
     """Print the least rights of a user for one namespace, as a command for redis-cli; they leave its passwords."""
     try:
-        rules = least_rights(namespace, server=server, database=database, cluster=cluster)
+        rules = (
+            sentinel_rights(server)
+            if sentinel
+            else least_rights(
+                namespace,
+                server=server,
+                database=database,
+                cluster=cluster,
+                failover_guard=failover_guard,
+                replicas=replicas,
+            )
+        )
     except ValueError as error:
         _refuse(str(error))
     typer.echo(shlex.join(["ACL", "SETUSER", user or namespace, "on", *rules]))
