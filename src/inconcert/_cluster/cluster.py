@@ -14,9 +14,12 @@ from functools import partial
 import anyio
 
 from inconcert._cluster.slot_map import Node, SlotMap
+from inconcert._redis.call import Call
+from inconcert._redis.channel import Channel
 from inconcert._redis.commands import pack
 from inconcert._redis.node_pools import NodePools
 from inconcert._redis.replies import ErrorReply, Reply
+from inconcert._redis.scripts import Command, Script
 from inconcert._redis.slots import slot_of
 from inconcert._redis.wire import Pool, Wire, open_wire
 from inconcert.errors import InconcertError, Unavailable
@@ -30,6 +33,18 @@ _EVERY = 5.0  # seconds between two looks while something waits
 _CHECK_EVERY = 0.5  # seconds between two checks of the own connections, which send nothing
 _APART = 0.1  # seconds between two requests at least
 _PATIENCE = 1.0  # seconds that a node may take to answer
+_LATE = f"a node of the cluster did not answer within {_PATIENCE:g} s"
+_NO_SCRIPT = Script("cluster/slots", "")
+
+
+class _SlotsCall(Call):
+    """`CLUSTER SLOTS` on a channel that is connected anyway."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(Command(_NO_SCRIPT, ("server",), ()))
+        self.packed = _SLOTS
 
 
 class Cluster:
@@ -40,6 +55,7 @@ class Cluster:
 
     Attributes:
         map: Which master has which slots.
+        channel_to: Gives the channel to a node if it is connected, so that no other connection is needed to ask it.
     """
 
     def __init__(self, pools: NodePools) -> None:
@@ -52,6 +68,7 @@ class Cluster:
         self._is_wanted = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self.map = SlotMap()
+        self.channel_to: Callable[[Node], Channel | None] = lambda _: None
 
     async def open(self) -> None:
         """Ask for the map, and keep it up to date from now on.
@@ -149,7 +166,7 @@ class Cluster:
         errors: list[InconcertError] = []
         for node in dict.fromkeys(nodes):
             try:
-                reply = await _Question(self.pool(node)).answer()
+                reply = await self._ask(node)
             except InconcertError as error:
                 errors.append(error)
                 continue
@@ -160,6 +177,18 @@ class Cluster:
                 self._tell()
             return []
         return errors
+
+    async def _ask(self, node: Node) -> Reply:
+        channel = self.channel_to(node)
+        if channel is None:
+            return await _Question(self.pool(node)).answer()
+        try:
+            with anyio.fail_after(_PATIENCE):
+                call = _SlotsCall()
+                channel.submit(call)
+                return await call
+        except TimeoutError as error:
+            raise Unavailable(_LATE) from error
 
     def _tell(self) -> None:
         for listener in self._listeners:
@@ -190,7 +219,7 @@ class _Question:
                 wire.write(_SLOTS)
                 return await self._replied
         except TimeoutError as error:
-            raise Unavailable(f"a node of the cluster did not answer within {_PATIENCE:g} s") from error
+            raise Unavailable(_LATE) from error
         finally:
             if wire is not None:
                 with anyio.CancelScope(shield=True):

@@ -48,6 +48,7 @@ class Router:
         self.is_closed = False
         cluster.on_change(self._map_changed)
         cluster.watch(self._is_whole)
+        cluster.channel_to = self._connected_to
 
     async def open(self) -> None:
         """Connect to one master; to the others with the first command for each.
@@ -135,6 +136,10 @@ class Router:
         since = self._loop.time() - _SLOW
         return all(channel.is_connected and not channel.trouble("", since) for channel in self._channels.values())
 
+    def _connected_to(self, node: Node) -> Channel | None:
+        channel = self._channels.get(node)
+        return channel if channel is not None and channel.is_connected and not self.is_closed else None
+
     def _send(self, call: Call) -> None:
         slot = slot_of(call.key)
         pause = self._pauses.get(slot)
@@ -187,7 +192,13 @@ class Router:
 
     def _new_channel(self, node: Node) -> Channel:
         pool = self._cluster.pool(node)
-        return Channel(pool, timeout=self._timeout, reconnected=lambda _: self._reconnected(node), owner=self)
+        return Channel(
+            pool,
+            timeout=self._timeout,
+            reconnected=lambda _: self._reconnected(node),
+            owner=self,
+            purpose=f"command channel to {node}",
+        )
 
     def _map_changed(self) -> None:
         """Send elsewhere what is under way to nodes that are no longer masters."""

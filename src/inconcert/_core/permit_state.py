@@ -124,6 +124,8 @@ class RenewCall(Call):
 
     __slots__ = ("_asked_at", "_holder", "_lease")
 
+    overtakes = True
+
     def __init__(self, lease: LeaseState, command: Command) -> None:
         super().__init__(command)
         self._lease = lease

@@ -121,6 +121,7 @@ class Channel:
             connections may lead to a server that is no longer the master.
         owner: Has channels to other nodes, too; None if there is one server only.
         greeting: Makes the first call on each connection, if there is one.
+        purpose: What it is for, as log messages name it.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Channel:
         reconnected: Callable[[float], None],
         owner: ChannelOwner | None = None,
         greeting: Callable[[], Call | None] | None = None,
+        purpose: str = "command channel",
     ) -> None:
         self._owner = owner
         self._greeting = greeting
@@ -138,7 +140,7 @@ class Channel:
         self._reconnected = reconnected
         self._in_time = f"within {timeout:g} s"
         self._patience = timeout / 2
-        self._link = Link(pool, self, timeout=self._patience, purpose="command channel")
+        self._link = Link(pool, self, timeout=self._patience, purpose=purpose)
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
         self._lost_at: float | None = None
