@@ -34,7 +34,8 @@ class Router:
     Args:
         cluster: Which master has which slots.
         timeout: How long a call may take, everything included, in seconds.
-        reconnected: Called with the node when a channel is connected again after a loss.
+        reconnected: Called with the node when a channel is connected again after a loss, or when the node has been
+            replaced.
     """
 
     def __init__(self, cluster: Cluster, *, timeout: float, reconnected: Callable[[Node], None]) -> None:
@@ -205,8 +206,8 @@ class Router:
         if self.is_closed:
             return
         gone = [node for node in self._channels if node not in self._cluster.map.masters]
-        left = [self._channels.pop(node) for node in gone]
-        for channel in left:
+        for node in gone:
+            channel = self._channels.pop(node)
             calls = channel.give_back()
             closing = asyncio.ensure_future(channel.close())
             self._closing.add(closing)
@@ -214,6 +215,7 @@ class Router:
             for call in calls:
                 call.is_redirected = False
                 self._resend(call)
+            self._reconnected(node)  # in a way: its successor may lack what it had granted
 
 
 class _Pause:
