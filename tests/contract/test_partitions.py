@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Job, JobFailed, JobStatus, WrongLayout, current_job
+from inconcert._claims import consumer
 from inconcert._claims.partition import ClaimPartition
 from tests.contract.test_tasks import asleep, in_background, ledger_of
 from tests.support.eventually import eventually
@@ -119,17 +120,21 @@ async def test_idle_consumer_is_woken_by_any_partition(spread: Coordinator, numb
             assert (await waiting).id == job.id
 
 
-async def test_idle_consumer_sends_no_claims_but_its_timed_looks(spread: Coordinator) -> None:
+async def test_idle_consumer_sends_no_claims_but_its_timed_looks(
+    spread: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One for three partitions: each is looked at with every third sleep."""
+    monkeypatch.setattr(consumer, "_SHORTEST_SLEEP", 0.2)
+    monkeypatch.setattr(consumer, "_LONGEST_SLEEP", 0.2)
     client: Any = raw(spread)
     async with spread.consume("q") as jobs, in_background(sleep_through(jobs)):
         await asleep(spread, count=COUNT)
         workers = [partition.worker for partition in jobs._opened._partitions]  # type: ignore[union-attr]
         assert all(worker is not None for worker in workers)
         numbers_before = [worker._number for worker in workers if worker is not None]
-        await anyio.sleep(2.5 * 2)
+        await anyio.sleep(6 * 0.2)
         looks = [worker._number - before for worker, before in zip(workers, numbers_before, strict=True) if worker]
-        assert 1 <= sum(looks) <= 3
+        assert 2 <= sum(looks) <= 6
         assert (await spread.tasks.stats("q")).workers == 1
     assert not await client.exists(*(keys.workers for keys in spread._jobs.partitions))
 
@@ -171,6 +176,7 @@ async def test_partition_that_does_not_answer_does_not_stop_the_others(
         return await claim(partition, count)
 
     monkeypatch.setattr(ClaimPartition, "claim", claim_or_hang)
+    monkeypatch.setattr(consumer, "_PATIENCE", 0.2)
 
     @spread.task(name="t", queue="q")
     async def t() -> int:

@@ -324,6 +324,6 @@ def test_partitions_model(server: RealServer, monkeypatch: pytest.MonkeyPatch) -
     client = make.from_url(server.admin_url)
     monkeypatch.setattr(PartitionsModel, "client", client, raising=False)
     run_state_machine_as_test(
-        PartitionsModel, settings=settings(max_examples=20, stateful_step_count=40, deadline=None)
+        PartitionsModel, settings=settings(max_examples=15, stateful_step_count=40, deadline=None)
     )
     client.close()
