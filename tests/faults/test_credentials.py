@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +137,22 @@ async def test_new_connection_logs_in_with_the_new_token(guarded: RealServer) ->
         await eventually(lambda: is_settled(guarded))
         assert before.keys().isdisjoint(ours(guarded))
         await works(concert)
+
+
+async def test_file_of_a_password_is_read_for_each_connection(guarded: RealServer, tmp_path: Path) -> None:
+    """One that is replaced counts from the next connection on; one that is missing is named."""
+    file = tmp_path / "password"
+    file.write_text("old\n", "utf-8")
+    url = f"redis://old@127.0.0.1:{guarded.port}?password_file={file}"
+    async with Coordinator(url, namespace="shop") as concert:
+        await works(concert)
+        file.write_text("rotated", "utf-8")
+        guarded.command("ACL", "SETUSER", "old", "resetpass", ">rotated")
+        guarded.command("CLIENT", "KILL", "USER", "old")
+        await works(concert)
+        file.unlink()
+        with pytest.raises(Unavailable, match=r"No such file .*password"):
+            await Coordinator(url, namespace="shop").__aenter__()
 
 
 async def test_wrong_token_is_unavailable(guarded: RealServer) -> None:

@@ -99,6 +99,7 @@ assert_type(Coordinator.from_env(), Coordinator)
 assert_type(Coordinator.embedded(), Coordinator)
 assert_type(Coordinator.embedded(Path("data")), Coordinator)
 assert_type(Coordinator.embedded(os.fspath("data"), timeout=1), Coordinator)
+assert_type(Coordinator.embedded(cluster=3, namespace="shop"), Coordinator)
 assert_type(Shop.embedded(), Shop)
 assert_type(concert.url, str | None)
 settings: CoordinatorOptions = {"namespace": "shop", "timeout": 2}

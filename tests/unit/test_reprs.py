@@ -54,6 +54,7 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         lambda: Coordinator.from_client(FakeRedis(), namespace=""),
         lambda: Coordinator.from_client(FakeRedis(), timeout=-1),
         lambda: Coordinator.embedded(timeout=0),
+        lambda: Coordinator.embedded(cluster=3, timeout=0),
         lambda: Coordinator.embedded(namespace=":"),
         lambda: Coordinator.embedded(signing_keys={}),
     ],

@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -263,8 +264,30 @@ def test_url_of_a_cluster_names_its_nodes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "driver", "shown"),
+    [
+        ("redis://shop@h/1?{}&protocol=3", "redis://h/1?protocol=3", "redis://h/1?{}"),
+        ("unix://shop@/run/socket?{}&db=2", "unix:///run/socket?db=2", "unix:///run/socket?db=2&{}"),
+        ("redis+sentinel://shop@h1,h2/m/1?{}", "redis://h1/1", "redis+sentinel://h1,h2/m/1?{}"),
+        ("redis+cluster://shop@h1,h2?{}", "redis://h1/", "redis+cluster://h1,h2?{}"),
+    ],
+)
+def test_url_names_a_file_with_the_password(url: str, driver: str, shown: str) -> None:
+    """Of the user that it names; the path is shown, because it gives nothing away."""
+    option = "password_file=%2Frun%2Fa+%26b"
+    parts = parse_url(url.format(option))
+    assert (parts.password_file, parts.username) == (Path("/run/a &b"), "shop")
+    assert (parts.url, parts.shown) == (driver, shown.format(option))
+    assert parse_url(parts.shown).username is None
+
+
+@pytest.mark.parametrize(
     ("url", "why"),
     [
+        ("redis://user:secret@h?password_file=/run/secret", "leave out one"),
+        ("redis://h?password_file=/run/secret&password=secret", "leave out one"),
+        ("redis+cluster://user:secret@h?password_file=x", "leave out one"),
+        ("redis://user@h?password_file=", "without a path"),
         ("redis+sentinel://user:secret@h1:1,h2:2", "no name of the master"),
         ("redis+sentinel://user:secret@h1:1,h2:2/0", "no name of the master"),
         ("redis+sentinel://user:secret@h1:1,h2:2/my master/0", "an invalid one"),

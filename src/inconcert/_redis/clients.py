@@ -8,8 +8,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from inconcert._redis.driver import without_maintenance
+from inconcert._redis.password_file import PasswordFile
+from inconcert._rules.urls import ServerUrl
 
-__all__ = ["Client", "ClusterClient", "ServerClient", "check_client", "client_options"]
+__all__ = ["Client", "ClusterClient", "ServerClient", "check_client", "client_options", "login_options"]
 
 ServerClient = redis.asyncio.Redis
 ClusterClient = redis.asyncio.RedisCluster
@@ -46,3 +48,10 @@ def client_options(*, timeout: float | None) -> dict[str, Any]:
         "retry": Retry(NoBackoff(), 0),
         **without_maintenance(),
     }
+
+
+def login_options(parts: ServerUrl) -> dict[str, Any]:
+    """Options of a client that logs in with the password in a file, if the URL names one."""
+    if parts.password_file is None:
+        return {}
+    return {"credential_provider": PasswordFile(parts.password_file, parts.username)}

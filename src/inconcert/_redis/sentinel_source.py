@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import redis.asyncio.connection
 
-from inconcert._redis.clients import ServerClient, client_options
+from inconcert._redis.clients import ServerClient, client_options, login_options
 from inconcert._redis.sentinels import Sentinels
 from inconcert._rules.urls import ServerUrl
 
@@ -59,7 +59,8 @@ class SentinelSource:
         options: dict[str, Any] = dict(cast("Any", redis.asyncio.connection).parse_url(self._parts.url))
         for name in "host", "port", "connection_class":
             options.pop(name, None)
-        return client_options(timeout=timeout) | options | {"ssl": self._parts.url.startswith("rediss:")}
+        options["ssl"] = self._parts.url.startswith("rediss:")
+        return client_options(timeout=timeout) | login_options(self._parts) | options
 
     def _new_sentinels(self, options: dict[str, Any]) -> Sentinels:
         """With the certificates of the master's connections, and a login of their own."""

@@ -1,17 +1,19 @@
 """Where the client comes from: a URL, the user's own client, or a server started by the coordinator."""
 
+import os
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import redis.asyncio
 from redis.asyncio.cluster import ClusterNode
 
-from inconcert._redis.clients import Client, ClusterClient, ServerClient, check_client, client_options
+from inconcert._redis.clients import Client, ClusterClient, ServerClient, check_client, client_options, login_options
 from inconcert._redis.embedded import EmbeddedServer
+from inconcert._redis.embedded_cluster import EmbeddedCluster
 from inconcert._redis.sentinel_source import SentinelSource
 from inconcert._rules.urls import ServerUrl, parse_url
 
-__all__ = ["ClientSource", "ClusterSource", "EmbeddedSource", "Source", "UrlSource", "source_of"]
+__all__ = ["ClientSource", "ClusterSource", "EmbeddedSource", "Source", "UrlSource", "embedded_source", "source_of"]
 
 
 class Source(Protocol):
@@ -50,6 +52,19 @@ class Source(Protocol):
             RuntimeError: There is no equivalent.
         """
         ...
+
+
+def embedded_source(data_dir: str | os.PathLike[str] | None, masters: int | None) -> Source:
+    """A private server, or a cluster of so many masters.
+
+    Raises:
+        ValueError: The number is out of range, or there is one beside a folder.
+    """
+    if masters is None:
+        return EmbeddedSource(EmbeddedServer(None if data_dir is None else Path(data_dir)))
+    if data_dir is not None:
+        raise ValueError("data_dir is for one server, and the embedded cluster keeps nothing; leave out one of the two")
+    return EmbeddedSource(EmbeddedCluster(masters))
 
 
 def source_of(url: str) -> Source:
@@ -97,7 +112,7 @@ class UrlSource:
 
     def _new_client(self, *, timeout: float | None) -> ServerClient:
         client: ServerClient = cast("Any", redis.asyncio.Redis).from_url(  # its type hint is incomplete
-            self._parts.url, **client_options(timeout=timeout)
+            self._parts.url, **client_options(timeout=timeout), **login_options(self._parts)
         )
         return client
 
@@ -148,7 +163,7 @@ class ClusterSource:
     async def open(self, *, timeout: float) -> Client:
         nodes = [ClusterNode(host, port) for host, port in self._parts.nodes]
         self._client = cast("Any", redis.asyncio.RedisCluster).from_url(
-            self._parts.url, startup_nodes=nodes, **client_options(timeout=timeout)
+            self._parts.url, startup_nodes=nodes, **client_options(timeout=timeout), **login_options(self._parts)
         )
         return cast("ClusterClient", self._client)
 
@@ -162,14 +177,18 @@ class ClusterSource:
 
 
 class EmbeddedSource:
-    """A private server, started and stopped with the coordinator."""
+    """A private server or cluster, started and stopped with the coordinator.
+
+    Args:
+        server: What is started.
+    """
 
     database = 0
-    is_cluster = False
 
-    def __init__(self, data_dir: Path | None) -> None:
-        self._server = EmbeddedServer(data_dir)
-        self._client: UrlSource | None = None
+    def __init__(self, server: EmbeddedServer | EmbeddedCluster) -> None:
+        self.is_cluster = isinstance(server, EmbeddedCluster)
+        self._server = server
+        self._client: Source | None = None
 
     @property
     def url(self) -> str | None:
@@ -177,7 +196,7 @@ class EmbeddedSource:
 
     async def open(self, *, timeout: float) -> Client:
         await self._server.start()
-        self._client = UrlSource(parse_url(self._server.url))
+        self._client = source_of(self._server.url)
         return await self._client.open(timeout=timeout)
 
     async def close(self) -> None:

@@ -9,9 +9,10 @@ server is, so both kinds obey the same rules.
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, cast
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 __all__ = ["Node", "ServerUrl", "Topology", "parse_url"]
 
@@ -41,10 +42,12 @@ class ServerUrl:
         topology: What it leads to.
         url: That of one server, in the driver's form: for Sentinels with the first one's address in place of the
             master's, for a cluster that of the first node.  It has the credentials, the database and the options.
-        shown: The URL without user name, password and options.
+        shown: The URL without user name, password and options, but for the path of the file with the password.
         nodes: The Sentinels, or nodes of the cluster; empty for one server.
         service: The name by which Sentinels know the master; otherwise empty.
         sentinel_login: User name and password with which to log in to the Sentinels, each None if not given.
+        password_file: A file with the password; then `url` has no credentials.
+        username: The user that this password is of; None for the default one.
     """
 
     topology: Topology
@@ -53,6 +56,8 @@ class ServerUrl:
     nodes: tuple[Node, ...] = ()
     service: str = ""
     sentinel_login: tuple[str | None, str | None] = field(default=(None, None), repr=False)
+    password_file: Path | None = None
+    username: str | None = field(default=None, repr=False)
 
     @contextmanager
     def naming_options(self) -> Generator[None]:
@@ -87,9 +92,9 @@ def parse_url(url: str) -> ServerUrl:
         )
     shown = f"the URL {scheme}://..."
     try:
-        if plus:
-            return _several(shown, scheme, cast("Topology", topology), rest)
-        return _one(shown, scheme, rest)
+        rest, password_file = _without_password_file(rest)
+        parts = _several(shown, scheme, cast("Topology", topology), rest) if plus else _one(shown, scheme, rest)
+        return parts if password_file is None else _with_password_file(shown, parts, password_file)
     except ValueError as error:
         if str(error).startswith(shown):
             raise
@@ -131,6 +136,33 @@ def _several(shown: str, scheme: str, topology: Topology, rest: str) -> ServerUr
         nodes=tuple((place.hostname or "", place.port or _PORTS[topology]) for place in places),
         service=service,
         sentinel_login=(logins.get("sentinel_username"), logins.get("sentinel_password")),
+    )
+
+
+def _without_password_file(rest: str) -> tuple[str, str | None]:
+    """The rest of a URL without this option, and the option's value; None if there is none."""
+    address, _, query = rest.partition("?")
+    options = parse_qsl(query, keep_blank_values=True)
+    paths = [value for name, value in options if name == "password_file"]
+    if not paths:
+        return rest, None
+    query = urlencode([(name, value) for name, value in options if name != "password_file"])
+    return f"{address}?{query}" if query else address, paths[-1]
+
+
+def _with_password_file(shown: str, parts: ServerUrl, path: str) -> ServerUrl:
+    url = urlsplit(parts.url)
+    login = url.netloc.rpartition("@")[0]
+    if ":" in login or "password" in dict(parse_qsl(url.query)):
+        raise ValueError(f"{shown} has a password and a password_file; leave out one of the two")
+    if not path:
+        raise ValueError(f"{shown} has a password_file without a path")
+    return replace(
+        parts,
+        url=parts.url.replace(f"//{login}@", "//", 1),
+        shown=f"{parts.shown}{'&' if '?' in parts.shown else '?'}{urlencode({'password_file': path})}",
+        password_file=Path(path),
+        username=unquote(login) if login else None,
     )
 
 

@@ -1,0 +1,33 @@
+"""A password that is in a file."""
+
+from pathlib import Path
+
+from redis.credentials import CredentialProvider
+
+__all__ = ["PasswordFile"]
+
+
+class PasswordFile(CredentialProvider):
+    """Logs in with what is in a file, which is read for each connection: it may be replaced at any time.
+
+    Args:
+        path: The file; white space at its end does not count.
+        username: The user; None for the default one.
+    """
+
+    def __init__(self, path: Path, username: str | None) -> None:
+        self._path = path
+        self._username = username
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        """What `AUTH` takes.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        password = self._path.read_text("utf-8").rstrip()
+        return (password,) if self._username is None else (self._username, password)
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        """The same; a small file, which is read in no time."""
+        return self.get_credentials()
