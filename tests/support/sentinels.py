@@ -143,7 +143,10 @@ class SentinelSet:
 
     def _follows(self, replica: RealServer, master: RealServer) -> bool:
         try:
-            theirs, ours = replica.command("INFO", "replication"), master.command("INFO", "replication")
+            ours, theirs = (
+                master.command("INFO", "replication"),
+                replica.command("INFO", "replication"),
+            )  # in this order
         except RedisError:
             return False
         is_linked = theirs.get("master_link_status") == "up" and int(theirs["master_port"]) == master.port
