@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 
 import anyio
 import pytest
@@ -10,6 +10,8 @@ import pytest
 from inconcert import Coordinator, QueueFull
 from inconcert._redis.rights import least_rights
 from inconcert._redis.scripts import Command, Script
+from inconcert._redis.slots import slot_of
+from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.servers import RealServer, command
 
@@ -203,3 +205,39 @@ async def test_each_right_is_needed(own_server: RealServer) -> None:
     limiter = anyio.CapacityLimiter(20)  # more at once would wait for each other
     results = await asyncio.gather(*(refused(story_of[right], own_server, rights, right, limiter) for right in rights))
     assert [right for right, needed in zip(rights, results, strict=True) if not needed] == []
+
+
+async def hand_over_on_a_cluster(cluster: RealCluster, namespace: str) -> None:
+    """A lock that another process waits for, and an event in a slot that moves."""
+    url = cluster.url.replace("redis+cluster://", f"redis+cluster://{namespace}:secret@")
+    concert, other = (Coordinator(url, namespace=namespace, timeout=2.0) for _ in range(2))
+    async with concert, other:
+        lease = await concert.lock("a").acquire()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(other.lock("a").acquire(timeout=1))
+            await eventually(concert.lock("a").waiters)
+            await lease.release()
+        slot = slot_of(f"{{{namespace}:event:e}}:flag")
+        owner = cluster.owner_of(slot)
+        await concert.event("e").set()
+        to = next(node for node in cluster.masters if node is not owner)
+        for _ in cluster.moving_slot(slot, to):
+            await concert.event("e").is_set()
+
+
+@pytest.mark.torture
+async def test_each_right_on_a_cluster_is_needed(own_cluster: RealCluster) -> None:
+    """All of them suffice, and without one the server refuses a command."""
+    version = own_cluster.nodes[0].version
+    more = set(least_rights("shop", server=version, cluster=True)) - set(least_rights("shop", server=version))
+    assert len(more) == 5
+    for taken in ["", *sorted(more)]:
+        namespace = f"no{taken.replace('+', '-').replace('|', '-')}"
+        rules = [rule for rule in least_rights(namespace, server=version, cluster=True) if rule != taken]
+        for node in own_cluster.nodes:
+            node.command("ACL", "SETUSER", namespace, "on", ">secret", *rules)
+            node.command("ACL", "LOG", "RESET")
+        with suppress(Exception) if taken else nullcontext(), anyio.move_on_after(5):
+            await hand_over_on_a_cluster(own_cluster, namespace)
+        told = [set(map(str, entry)) for node in own_cluster.nodes for entry in node.command("ACL", "LOG", 10_000)]
+        assert any({namespace, taken[1:]} <= entry for entry in told) if taken else not told, taken

@@ -170,7 +170,7 @@ class RealServer:
         if self.kind != "redis6":
             options["enable-debug-command"] = "yes"  # Redis 6.2 has it always, and not the option
         arguments = [part for name, value in (options | self._options).items() for part in (f"--{name}", value)]
-        if user := world().user(self.version):
+        if user := world().user(self.version, cluster="cluster-enabled" in self._options):
             arguments += ["--user", *user]
         return arguments
 

@@ -48,12 +48,12 @@ class World:
         """`user:password` of coordinators; None for the server's default user."""
         return f"{USER}:{_PASSWORD}" if self.least_rights else None
 
-    def user(self, server: Server) -> list[str]:
+    def user(self, server: Server, *, cluster: bool = False) -> list[str]:
         """The user's name and rules on this server, with the namespaces of the tests; empty without one."""
         if not self.least_rights:
             return []
         found = [USER, "on", f">{_PASSWORD}"]
-        for rule in least_rights("shop", server=server):
+        for rule in least_rights("shop", server=server, cluster=cluster):
             found += [rule.replace("shop:", f"{namespace}:") for namespace in _NAMESPACES if "shop:" in rule] or [rule]
         return found
 
