@@ -96,7 +96,12 @@ class RealCluster:
         """For coordinators: as the user of the tests' world."""
         login = f"{world().login}@" if world().login else ""
         protocol = f"?protocol={world().protocol}" if world().protocol else ""
-        return f"redis+cluster://{login}{','.join(f'127.0.0.1:{node.port}' for node in self.nodes)}{protocol}"
+        return f"redis+cluster://{login}{self._addresses}{protocol}"
+
+    @property
+    def admin_url(self) -> str:
+        """For looking at it and doing it harm: as the default user."""
+        return f"redis+cluster://{self._addresses}"
 
     @property
     def masters(self) -> list[Node]:
@@ -172,8 +177,9 @@ class RealCluster:
         masters, count = self.nodes[: self._masters], self._masters
         lines: list[str] = []
         for number, node in enumerate(self.nodes):
-            address = f"{node.id} 127.0.0.1:{node.port}@{node.bus}"
             master = masters[number % count]
+            shard = f",,shard-id={master.id}" if node.kind == "valkey" else ""  # a Valkey without one dies of SPUBLISH
+            address = f"{node.id} 127.0.0.1:{node.port}@{node.bus}{shard}"
             if node is master:
                 slots = f"{SLOTS * number // count}-{SLOTS * (number + 1) // count - 1}"
                 lines.append(f"{address} flags master - 0 0 {number + 1} connected {slots}")
@@ -183,6 +189,10 @@ class RealCluster:
             node.prepare(lines)
             self._opened.enter_context(node)
         self.settle()
+
+    @property
+    def _addresses(self) -> str:
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def _living(self) -> list[Node]:
         return [node for node in self.nodes if node.is_running() and process_state(node.pid) != "T"]

@@ -32,6 +32,7 @@ def test_cluster_shares_the_slots(cluster: RealCluster) -> None:
     assert cluster.masters == cluster.nodes[:3]
     assert cluster.owner_of(0) is cluster.owner_of(5460) is cluster.nodes[0]
     assert cluster.replicas_of(cluster.nodes[1]) == [cluster.nodes[4]]
+    assert all(cluster.owner(name).command("SPUBLISH", name, "") == 0 for name in _KEYS)
     assert cluster.url.startswith(f"redis+cluster://127.0.0.1:{cluster.nodes[0].port},")
 
 
