@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 from uuid import uuid4
 
+from redis import CredentialProvider
 from redis.asyncio import Redis
 
 from inconcert import Coordinator
@@ -86,6 +87,7 @@ shop_id = 7
 sold = [(17, "sword", 9.5), (18, "shield", 7.0)]
 steps = ["load", "train"]
 team = ["bob", "cy"]
+tokens = CredentialProvider()
 tracer = Tracer()
 typed = '"an open quotation mark'
 urls = ["https://example.com/1", "https://example.com/2"]

@@ -232,7 +232,8 @@ class RealCluster:
         """Whether this replica has had all that its master has."""
         master = next(node for node in self._family(replica) if node in masters)
         try:
-            theirs, ours = replica.command("INFO", "replication"), master.command("INFO", "replication")
+            ours = master.command("INFO", "replication")  # first: it goes on meanwhile
+            theirs = replica.command("INFO", "replication")
         except RedisError:
             return False
         is_linked = theirs.get("master_link_status") == "up"

@@ -1,0 +1,137 @@
+"""What happens on a cluster while slots move and masters fail: nothing is lost, nothing done twice, and all goes on."""
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from inconcert import Coordinator
+from inconcert._redis.slots import slot_of
+from tests.support.cluster_traffic import KEYS, Traffic, traffic
+from tests.support.clusters import Node, RealCluster
+from tests.support.eventually import eventually
+
+ONE_SECOND = 1.0  # after the new master is known, all who wait must be served again
+
+
+def another(cluster: RealCluster, than: Node) -> Node:
+    """Another master than this one."""
+    return random.choice([node for node in cluster.masters if node is not than])
+
+
+def old_way(cluster: RealCluster, key: str) -> None:
+    """Move the slot key by key, slowly enough that commands meet it half moved."""
+    for _ in cluster.moving_slot(slot_of(key), another(cluster, cluster.owner(key))):
+        time.sleep(0.03)
+
+
+def atomically(cluster: RealCluster, key: str) -> None:
+    """Move the slot at once."""
+    cluster.migrate_atomically([slot_of(key)], another(cluster, cluster.owner(key)))
+
+
+def failed_over(cluster: RealCluster, key: str) -> None:
+    """A replica takes the master's place in good order."""
+    cluster.fail_over(cluster.owner(key))
+
+
+def killed(cluster: RealCluster, key: str) -> Node:
+    """SIGKILL."""
+    master = cluster.owner(key)
+    cluster.settle()
+    master.kill()
+    cluster.wait_for_new_master(master)
+    return master
+
+
+def paused(cluster: RealCluster, key: str) -> Node:
+    """SIGSTOP: connections stay open, and it does not know that it was replaced."""
+    master = cluster.owner(key)
+    cluster.settle()
+    master.pause()
+    cluster.wait_for_new_master(master)
+    return master
+
+
+def back(cluster: RealCluster, node: Node) -> None:
+    """Let a node that was killed or paused go on, as a replica of its successor."""
+    if node.is_running():
+        node.resume()
+    else:
+        node.start()
+    cluster.settle()
+
+
+async def under(
+    change: Callable[[RealCluster, str], Node | None], cluster: RealCluster, namespace: str, times: int
+) -> Traffic:
+    """Do this to the nodes of the keys in use, in turn, while they are in use; returns what came of the traffic."""
+    async with traffic(cluster.url, namespace) as found:
+        for number in range(times):
+            key = KEYS[number % len(KEYS)].format(namespace)
+            gone = await asyncio.to_thread(change, cluster, key)
+            found.longest = max(found.longest, await found.all_goes_on(within=15))
+            if gone is not None:
+                await asyncio.to_thread(back, cluster, gone)
+    return found
+
+
+@pytest.mark.parametrize("change", [old_way, atomically])
+async def test_nothing_is_lost_or_doubled_while_slots_move(
+    change: Callable[[RealCluster, str], Node | None], own_cluster: RealCluster, namespace: str
+) -> None:
+    """The very slots that are in use."""
+    found = await under(change, own_cluster, namespace, times=len(KEYS))
+    assert (found.violations, found.lost, found.doubled, dict(found.errors)) == ([], set(), [], {})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [pytest.param(failed_over, marks=pytest.mark.torture), killed, pytest.param(paused, marks=pytest.mark.torture)],
+)
+async def test_nothing_is_lost_or_doubled_when_a_master_is_replaced(
+    change: Callable[[RealCluster, str], Node | None], own_cluster: RealCluster, namespace: str
+) -> None:
+    """And all goes on within a second after the nodes know the new one."""
+    found = await under(change, own_cluster, namespace, times=1)
+    assert (found.violations, found.lost, found.doubled, dict(found.errors)) == ([], set(), [], {})
+    assert found.longest < ONE_SECOND
+
+
+async def test_lease_is_renewed_while_its_slot_is_half_moved(own_cluster: RealCluster, namespace: str) -> None:
+    """For as long as that lasts: a renewal has one key, and is answered by whichever node has it."""
+    key = KEYS[0].format(namespace)
+    async with (
+        Coordinator(own_cluster.url, namespace=namespace) as concert,
+        concert.lock("a", ttl=0.4) as lease,
+    ):
+        waiter = asyncio.create_task(concert.lock("a").acquire())
+        await eventually(lambda: not lease.is_lost)
+        source, to = own_cluster.owner(key), another(own_cluster, own_cluster.owner(key))
+        for _ in await asyncio.to_thread(lambda: iter(own_cluster.moving_slot(slot_of(key), to))):
+            await asyncio.sleep(0.6)  # longer than the lease
+            assert not lease.is_lost
+        assert own_cluster.owner(key) is not source
+        assert not waiter.done()
+        await lease.release()
+        await (await asyncio.wait_for(waiter, 5)).release()
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(
+    ("change", "times"), [(old_way, 50), (atomically, 50), (failed_over, 20), (killed, 10), (paused, 10)]
+)
+async def test_nothing_is_lost_or_doubled_however_often(
+    change: Callable[[RealCluster, str], Node | None], times: int, own_cluster: RealCluster, namespace: str
+) -> None:
+    """The figures of docs/explanation/topology.md are what this writes with `-s`."""
+    found = await under(change, own_cluster, namespace, times)
+    errors = sum(found.errors.values())
+    sys.stdout.write(
+        f"\n| {change.__name__} | {times} | {sum(found.done.values()):,} | {len(found.violations)} "
+        f"| {len(found.lost)} | {len(found.doubled)} | {errors} | {found.longest:.2f} s |\n"
+    )
+    assert (found.violations, found.lost, found.doubled) == ([], set(), [])
