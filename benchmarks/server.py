@@ -4,7 +4,9 @@ from typing import Any
 
 import redis.asyncio
 
-__all__ = ["commands_processed", "info"]
+from inconcert import Coordinator
+
+__all__ = ["commands_processed", "cpu_seconds", "info", "memory", "scripts_run"]
 
 
 async def info(client: redis.asyncio.Redis, section: str) -> dict[str, Any]:
@@ -15,3 +17,22 @@ async def info(client: redis.asyncio.Redis, section: str) -> dict[str, Any]:
 async def commands_processed(client: redis.asyncio.Redis) -> int:
     """Commands since the server's start, this one included."""
     return int((await info(client, "stats"))["total_commands_processed"])
+
+
+async def cpu_seconds(concert: Coordinator) -> float:
+    """What the server's main thread has used of a core since its start, on which all commands run."""
+    cpu = await info(concert.redis, "cpu")
+    return float(cpu["used_cpu_user_main_thread"]) + float(cpu["used_cpu_sys_main_thread"])
+
+
+async def memory(concert: Coordinator) -> int:
+    """Bytes that the server has in use."""
+    return int((await info(concert.redis, "memory"))["used_memory"])
+
+
+async def scripts_run(concert: Coordinator) -> list[int]:
+    """How many scripts each node of a cluster has run since its start."""
+    client: Any = concert.redis_cluster
+    nodes = await client.info("commandstats", target_nodes=client.ALL_NODES)
+    found = nodes.values() if len(client.get_nodes()) > 1 else [nodes]
+    return [int(stats["cmdstat_evalsha"]["calls"]) for stats in found]

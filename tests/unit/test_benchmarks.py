@@ -37,6 +37,7 @@ def test_benchmark_understands_its_arguments(name: str) -> None:
     ("name", "arguments", "expected"),
     [
         ("bare_message", ["redis://h", "60"], {"url": "redis://h", "rounds": 60}),
+        ("cluster", ["take-turns", "redis://h", "100"], {"process": "take-turns", "url": "redis://h", "rounds": 100}),
         ("elections", ["candidate", "grelmicro", "redis://h"], {"process": "candidate", "name": "grelmicro"}),
         ("locks", ["take-turns", "redis-py", "redis://h", "100"], {"process": "take-turns", "rounds": 100}),
         ("signals", ["wait", "redis://h", "250", "30"], {"process": "wait", "waiters": 250, "rounds": 30}),
