@@ -87,6 +87,24 @@ async def jobs_per_second(concert: Coordinator, jobs: int) -> float:
     return rate
 
 
+async def run_singly(concert: Coordinator, jobs: int) -> None:
+    """Jobs that do nothing, each enqueued when the one before has run, by a worker that sleeps in between."""
+    ran, stop = asyncio.Event(), asyncio.Event()
+
+    async def run() -> None:
+        ran.set()
+
+    queue = f"queue-{time.monotonic_ns()}"
+    task = concert.task(name=queue, queue=queue, result_ttl=0)(run)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(concert.run_worker(queue, concurrency=COROUTINES, stop=stop))
+        for _ in range(jobs):
+            await task.enqueue()
+            await ran.wait()
+            ran.clear()
+        stop.set()
+
+
 async def hand_off(url: str, rounds: int) -> list[float]:
     """Milliseconds from one process's release to the other's acquisition, in turns."""
     children = [await start("cluster", "take-turns", url, rounds) for _ in range(2)]
@@ -164,8 +182,10 @@ async def measure_server(concert: Coordinator, url: str, figures: Figures, scale
         await pairs_per_second(concert, count)
     async with counting_cpu(concert, "server CPU, us: item put, got and acked", count, figures):
         await items_per_second(concert, count)
-    async with counting_cpu(concert, "server CPU, us: job enqueued and run", count, figures):
+    async with counting_cpu(concert, "server CPU, us: job of many", count, figures):
         await jobs_per_second(concert, count)
+    async with counting_cpu(concert, "server CPU, us: job by itself", count // 10, figures):
+        await run_singly(concert, count // 10)
     before = await memory(concert)
     async with AsyncExitStack() as stack:
         for _ in range(WAITING):
