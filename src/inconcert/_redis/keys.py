@@ -51,12 +51,13 @@ class Keyspace:
         is_sharded: Whether the server is a cluster, whose channels are sharded.
     """
 
-    __slots__ = ("database", "is_sharded", "namespace")
+    __slots__ = ("_inboxes", "database", "is_sharded", "namespace")
 
     def __init__(self, namespace: str, database: int = 0, *, is_sharded: bool = False) -> None:
         self.namespace = check_namespace(namespace)
         self.database = database
         self.is_sharded = is_sharded
+        self._inboxes = "" if is_sharded else self.channels_beside("", "inbox")  # asked for with every command
 
     def of(self, bundle: type[KeysT], kind: str, name: str) -> KeysT:
         """The keys of the object `name`, all in one slot: a named tuple with a field for each part.
@@ -100,7 +101,7 @@ class Keyspace:
 
     def inboxes(self, key: str) -> str:
         """Prefix of the inbox channel of every process, to which scripts on this key publish; its session follows."""
-        return self.channels_beside(key, "inbox")
+        return self._inboxes or self.channels_beside(key, "inbox")
 
     def channel(self, key: str, kind: str, name: str) -> str:
         """The channel on which listeners to the object `name`, which has this key, are notified.
