@@ -17,7 +17,7 @@ from inconcert._redis.scripts import Command
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
-from tests.support.raw import close_raw, new_client
+from tests.support.raw import client_of, close_raw, new_client
 from tests.support.servers import RealServer
 from tests.support.twice import commands, names, not_repeated
 from tests.support.world import Kind, World, world
@@ -34,8 +34,11 @@ PERMANENT = re.compile(
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[RealServer]:
-    """A real server for all tests that do it no harm."""
+def server(request: pytest.FixtureRequest) -> Iterator[RealServer | RealCluster]:
+    """A real server for all tests that do it no harm; with `--cluster` the cluster."""
+    if world().cluster:
+        yield request.getfixturevalue("cluster")
+        return
     with RealServer() as running:
         yield running
 
@@ -75,20 +78,22 @@ def namespace() -> str:
 
 
 @pytest.fixture
-async def concert(server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
+async def concert(server: RealServer | RealCluster, namespace: str) -> AsyncIterator[Coordinator]:
     """An open coordinator on a real server."""
     async with Coordinator(server.url, namespace=namespace) as opened:
         yield opened
-    await _nothing_is_left(server.admin_url, namespace)
+    await nothing_is_left(server, namespace)
 
 
 @pytest.fixture(params=["real", "fakeredis"])
-async def any_concert(request: pytest.FixtureRequest, server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
+async def any_concert(
+    request: pytest.FixtureRequest, server: RealServer | RealCluster, namespace: str
+) -> AsyncIterator[Coordinator]:
     """An open coordinator on a real server, and on fakeredis: for what is pure logic."""
     if request.param == "real":
         async with Coordinator(server.url, namespace=namespace) as opened:
             yield opened
-        await _nothing_is_left(server.admin_url, namespace)
+        await nothing_is_left(server, namespace)
     else:
         protocol: dict[str, Any] = {"protocol": world().protocol} if world().protocol else {}
         client = FakeRedis(db=world().database, **protocol)
@@ -112,7 +117,7 @@ def here(request: pytest.FixtureRequest) -> Coordinator:
 @pytest.fixture
 async def elsewhere(here: Coordinator, namespace: str) -> AsyncIterator[Coordinator]:
     """A second coordinator on the same server, as another process has it."""
-    async with Coordinator.from_client(here.redis, namespace=namespace) as opened:
+    async with Coordinator.from_client(client_of(here), namespace=namespace) as opened:
         yield opened
 
 
@@ -131,6 +136,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--least-rights", action="store_true", help="log in with the rights that `inconcert acl` prints")
     parser.addoption("--database", type=int, default=0, help="the number of the server's database")
     parser.addoption("--server", choices=get_args(Kind), default="valkey", help="which server")
+    parser.addoption("--cluster", action="store_true", help="a cluster of three such servers")
     parser.addoption("--protocol", type=int, choices=[2, 3], default=0, help="RESP 2 or 3; else the driver's default")
     parser.addoption("--seed", type=int, default=1, help="of the faults that torture tests draw")
     parser.addoption("--seconds", type=float, default=30.0, help="how long each torture test makes faults")
@@ -146,6 +152,7 @@ def pytest_configure(config: pytest.Config) -> None:
         loop=options.loop,
         server=options.server,
         protocol=options.protocol,
+        cluster=options.cluster,
     ).make()
     if options.loop == "uvloop":
         config.pluginmanager.register(_Loops())
@@ -163,6 +170,14 @@ class _Loops:
 def pytest_report_header() -> str:
     """Which world that is."""
     return f"world: {world()}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On a cluster, leave out what only one server has, or does in this way."""
+    for item in items:
+        mark = item.get_closest_marker("one_server")
+        if mark is not None and world().cluster:
+            item.add_marker(pytest.mark.skip(reason=f"one server only: {mark.args[0]}"))
 
 
 def pytest_collection_finish() -> None:
@@ -199,15 +214,17 @@ def _valid(part: Any) -> Any:
     return part
 
 
-async def _nothing_is_left(url: str, namespace: str) -> None:
-    async with new_client(url) as client:
-        async for key in client.scan_iter(match=f"*{namespace}:*", count=1000):
-            name = key.decode()
-            if not PERMANENT.search(name):
-                assert await client.pttl(key) != -1, f"{name} would stay for ever"
+async def nothing_is_left(server: RealServer | RealCluster, namespace: str) -> None:
+    """After a test with this namespace: every key ends by itself or is meant to stay, and nobody listens."""
+    for node in server.nodes if isinstance(server, RealCluster) else [server]:
+        async with new_client(node.admin_url) as client:
+            async for key in client.scan_iter(match=f"*{namespace}:*", count=1000):
+                name = key.decode()
+                if not PERMANENT.search(name):
+                    assert await client.pttl(key) != -1, f"{name} would stay for ever"
 
-        async def connections() -> bool:
-            inboxes = await client.pubsub_channels(f"{namespace}:*:inbox:*")
-            return not inboxes
+            async def no_inbox() -> bool:
+                listed = "SHARDCHANNELS" if isinstance(server, RealCluster) else "CHANNELS"
+                return not await client.execute_command("PUBSUB", listed, f"{namespace}:*:inbox:*")
 
-        await eventually(connections)
+            await eventually(no_inbox)

@@ -11,7 +11,7 @@ from inconcert import Barrier, BarrierBroken, Coordinator, InconcertError, Inval
 from inconcert._redis.call import Call
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
-from tests.support.raw import raw
+from tests.support.raw import publish, raw
 
 
 @pytest.fixture
@@ -367,7 +367,7 @@ async def test_message_of_another_is_ignored(
 ) -> None:
     """Whoever publishes on the channel by hand ends no round, and disturbs nobody."""
     first, second = await arrive(barrier_elsewhere, 1), await arrive(barrier_elsewhere, 2)
-    await raw(any_concert).publish(barrier._terms.changes, text)
+    await publish(any_concert, barrier._terms.changes, text)
     assert await barrier.wait() == 2
     assert [await first, await second] == [0, 1]
 

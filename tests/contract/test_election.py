@@ -18,7 +18,7 @@ from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.inner import broadcasts_of
 from tests.support.lines import in_line
-from tests.support.raw import raw
+from tests.support.raw import publish, raw
 
 
 @pytest.fixture
@@ -679,7 +679,7 @@ async def test_watcher_ignores_the_message_of_another(
     seen: list[ElectionRecord | None] = []
     term = await election.acquire()
     task = await watched(election_elsewhere, seen)
-    await raw(any_concert).publish(election_elsewhere._changes, text)
+    await publish(any_concert, election_elsewhere._changes, text)
     await term.release()
     await eventually(lambda: len(seen) == 2)
     task.cancel()

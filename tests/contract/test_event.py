@@ -13,7 +13,7 @@ from inconcert._core.channel_subscription import ChannelSubscription
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.inner import broadcasts_of
-from tests.support.raw import raw
+from tests.support.raw import listeners, publish, raw
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ async def listening(concert: Coordinator, event: Event, number: int = 1) -> None
     """Return when so many processes listen for it."""
 
     async def so_many() -> bool:
-        [(_, count)] = await raw(concert).pubsub_numsub(event._changes)
+        count = await listeners(concert, event._changes)
         return bool(count == number)
 
     await eventually(so_many)
@@ -90,7 +90,7 @@ async def test_message_from_before_one_waited_lets_nobody_pass(any_concert: Coor
     """It was set, and cleared, before the wait began: the message about it came late."""
     waiter = asyncio.create_task(event.wait())
     await listening(any_concert, event)
-    await raw(any_concert).publish(event._changes, "1")
+    await publish(any_concert, event._changes, "1")
     with pytest.raises(TimeoutError):
         await event.wait(timeout=0.05)
     assert not waiter.done()
@@ -208,7 +208,7 @@ async def test_message_of_another_is_ignored(
     """Whoever publishes on the channel by hand wakes nobody, and disturbs nobody."""
     waiter = asyncio.create_task(event_elsewhere.wait())
     await listening(any_concert, event)
-    await raw(any_concert).publish(event._changes, text)
+    await publish(any_concert, event._changes, text)
     await event_elsewhere.is_set()  # what was published is heard, and looked at, before the second of these is answered
     await event_elsewhere.is_set()
     assert not waiter.done()

@@ -38,7 +38,7 @@ from inconcert.tasks.job_state import JobState
 from tests.contract.test_tasks import asleep, in_background, ledger_of, make_due
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of
-from tests.support.raw import raw
+from tests.support.raw import client_of, raw
 
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
 
@@ -221,7 +221,7 @@ async def test_result_is_json_where_the_annotation_has_no_type_for_it(
 async def test_waiting_for_a_result_sends_nothing(concert: Coordinator, namespace: str) -> None:
     """Whoever waits is woken by the end of the job."""
     client: Any = raw(concert)
-    async with Coordinator.from_client(concert.redis, namespace=namespace) as worker:
+    async with Coordinator.from_client(client_of(concert), namespace=namespace) as worker:
         job = await concert.enqueue("t")
         async with (
             worker.consume("default") as jobs,
@@ -420,7 +420,7 @@ async def test_closing_the_coordinator_sends_those_away_who_wait(any_concert: Co
     job = await any_concert.enqueue("t")
     async with any_concert.consume("default") as jobs:
         await anext(jobs)
-        async with Coordinator.from_client(any_concert.redis, namespace=namespace) as closing:
+        async with Coordinator.from_client(client_of(any_concert), namespace=namespace) as closing:
             there = closing.tasks.job(job.id)
             waiters = [asyncio.ensure_future(call) for call in (there.result(), there.cancel())]
             await eventually(lambda: [watch.count for watch in closing._tasks._watches] == [2])

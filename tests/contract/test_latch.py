@@ -11,7 +11,7 @@ from inconcert import Coordinator, InvalidName, Latch, NotConnected
 from inconcert._core.channel_subscription import ChannelSubscription
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
-from tests.support.raw import raw
+from tests.support.raw import listeners, publish, raw
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def listening(concert: Coordinator, latch: Latch, number: int = 1) -> None
     """Return when so many processes listen for it."""
 
     async def so_many() -> bool:
-        [(_, count)] = await raw(concert).pubsub_numsub(latch._changes)
+        count = await listeners(concert, latch._changes)
         return bool(count == number)
 
     await eventually(so_many)
@@ -163,7 +163,7 @@ async def test_message_of_another_is_ignored(
     """Whoever publishes on the channel by hand opens nothing, and disturbs nobody."""
     waiter = asyncio.create_task(latch_elsewhere.wait())
     await listening(any_concert, latch)
-    await raw(any_concert).publish(latch._changes, text)
+    await publish(any_concert, latch._changes, text)
     assert await latch.count_down(2) == 1
     assert not waiter.done()
     await latch.count_down()

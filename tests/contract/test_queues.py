@@ -24,7 +24,7 @@ from inconcert.queues.store import ItemKeys
 from tests.support.eventually import eventually
 from tests.support.lines import in_line_at
 from tests.support.queues import Places, read_places
-from tests.support.raw import raw
+from tests.support.raw import client_of, raw
 
 
 async def places(concert: Coordinator, name: str = "q") -> Places:
@@ -381,7 +381,7 @@ async def test_item_that_is_not_signed_is_set_aside(any_concert: Coordinator) ->
     """If there are keys; what is signed with one of them comes out as it was put in."""
     namespace = any_concert._ref.keys.namespace
     keys = {"now": "a secret of 16 bytes"}
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace, signing_keys=keys) as signing:
+    async with Coordinator.from_client(client_of(any_concert), namespace=namespace, signing_keys=keys) as signing:
         await any_concert.queue("q").put("unsigned")
         await signing.queue("q").put("signed")
         assert await take(signing.queue("q"), 1) == ["signed"]
@@ -629,7 +629,7 @@ async def test_closed_coordinator_refuses(namespace: str) -> None:
 
 async def test_closing_gives_everything_back_and_sends_waiters_away(any_concert: Coordinator) -> None:
     """What was got is back at the front, in order and without an attempt; its body is cancelled."""
-    elsewhere = Coordinator.from_client(any_concert.redis, namespace=any_concert._ref.keys.namespace)
+    elsewhere = Coordinator.from_client(client_of(any_concert), namespace=any_concert._ref.keys.namespace)
     async with elsewhere:
         queue = elsewhere.queue("q")
         await queue.put_many([1, 2, 3])
@@ -661,7 +661,7 @@ async def test_closing_gives_everything_back_and_sends_waiters_away(any_concert:
 
 async def test_coordinator_may_be_opened_again(any_concert: Coordinator) -> None:
     """A queue made before it was open works in each opening."""
-    elsewhere = Coordinator.from_client(any_concert.redis, namespace=any_concert._ref.keys.namespace)
+    elsewhere = Coordinator.from_client(client_of(any_concert), namespace=any_concert._ref.keys.namespace)
     queue = elsewhere.queue("q")
     for number in range(2):
         async with elsewhere:

@@ -25,7 +25,7 @@ from inconcert import (
 from inconcert._rules.payloads import JSON
 from tests.support.inner import broadcasts_of
 from tests.support.lines import in_line_at
-from tests.support.raw import let_hear, raw
+from tests.support.raw import client_of, let_hear, listeners, publish, raw
 
 PAYLOADS: list[JSON] = [None, True, 0, -1.5, "", "two words", "ä\n\0", [], [1, [2]], {}, {"version": 7, "a b": None}]
 
@@ -108,7 +108,7 @@ async def test_waiters_share_one_subscription_of_their_process(any_concert: Coor
     """A thousand cost the server one, and it ends with the last of them."""
     tasks = [asyncio.create_task(signal.wait()) for _ in range(1000)]
     await in_line(any_concert, 1000)
-    [(_, processes)] = await raw(any_concert).pubsub_numsub(signal._channel)
+    processes = await listeners(any_concert, signal._channel)
     assert processes == 1
     assert await signal.broadcast("go") == 1
     assert await asyncio.gather(*tasks) == ["go"] * 1000
@@ -390,8 +390,8 @@ async def test_pattern_is_a_glob(any_concert: Coordinator, pattern: str, name: s
 async def test_characters_of_a_namespace_are_not_those_of_a_glob(any_concert: Coordinator) -> None:
     """A namespace with them hears itself, and no other."""
     async with (
-        Coordinator.from_client(any_concert.redis, namespace="a*[b]?\\") as odd,
-        Coordinator.from_client(any_concert.redis, namespace="axbyz") as other,
+        Coordinator.from_client(client_of(any_concert), namespace="a*[b]?\\") as odd,
+        Coordinator.from_client(client_of(any_concert), namespace="axbyz") as other,
     ):
         await let_hear(odd, "*")
         async with odd.signals("*").subscribe() as subscription:
@@ -408,7 +408,7 @@ async def test_message_of_another_is_ignored(
         [waiter] = await waiting(any_concert, signal)
         with caplog.at_level(logging.WARNING):
             for foreign in ("hello", f"{10**16} 0 v1.2.3", f"{10**16} 0 " + "[" * 2000 + "]" * 2000):
-                await raw(any_concert).publish(signal._channel, foreign)
+                await publish(any_concert, signal._channel, foreign)
             await signal.broadcast(7)
             assert await subscription.next() == 7
             assert await waiter == 7

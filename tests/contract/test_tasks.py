@@ -18,7 +18,7 @@ from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger
-from tests.support.raw import raw
+from tests.support.raw import client_of, raw
 
 
 @pytest.fixture
@@ -482,7 +482,7 @@ async def test_closing_the_coordinator_sends_its_consumers_away(any_concert: Coo
                         stopped.append(job.id)
 
     put = [(await any_concert.enqueue("t", [number], queue="busy")).id for number in range(3)]
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as closing:
+    async with Coordinator.from_client(client_of(any_concert), namespace=namespace) as closing:
         working = asyncio.create_task(work(closing))
         idling = asyncio.create_task(take(closing.consume("idle"), 1))
         await until(any_concert, lambda ledger: ledger.claimed)
@@ -505,7 +505,7 @@ async def wait_for_one(concert: Coordinator) -> None:
 
 async def test_closing_the_coordinator_ends_its_worker(any_concert: Coordinator, namespace: str) -> None:
     """With NotConnected itself, also when all its places are taken; what ran goes back."""
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as closing:
+    async with Coordinator.from_client(client_of(any_concert), namespace=namespace) as closing:
 
         @closing.task(name="endless")
         async def endless() -> None:

@@ -24,7 +24,7 @@ from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import JobKeys
 from tests.contract.test_tasks import all_done, asleep, in_background, ledger_of, make_due, until
 from tests.support.eventually import eventually
-from tests.support.raw import raw
+from tests.support.raw import client_of, raw
 
 ACK = load("claims/ack").sha.encode()
 CLAIM = load("claims/claim").sha.encode()
@@ -234,7 +234,7 @@ async def test_worker_that_is_told_to_stop_before_it_starts_runs_nothing(any_con
 async def test_closing_the_coordinator_ends_a_worker_that_drains(any_concert: Coordinator, namespace: str) -> None:
     """What ran goes back, and is not counted."""
     stop = asyncio.Event()
-    async with Coordinator.from_client(any_concert.redis, namespace=namespace) as closing:
+    async with Coordinator.from_client(client_of(any_concert), namespace=namespace) as closing:
 
         @closing.task(name="t")
         async def task() -> None:

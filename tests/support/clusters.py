@@ -42,6 +42,11 @@ class Node(RealServer):
         known = [line.replace("flags ", "myself," if line.startswith(self.id) else "", 1) for line in lines]
         self._file.write_text("\n".join([*known, f"vars currentEpoch {len(lines)} lastVoteEpoch 0", ""]))
 
+    @property
+    def admin_url(self) -> str:
+        """For looking at it and doing it harm: as the default user, in the only database of a cluster."""
+        return self.url_of(0)
+
     def _arguments(self) -> list[str]:
         bus = [] if self.kind == "redis6" else ["--cluster-port", str(self.bus)]
         return [*super()._arguments(), *bus, "--cluster-config-file", str(self._file)]
@@ -95,13 +100,9 @@ class RealCluster:
     def url(self) -> str:
         """For coordinators: as the user of the tests' world."""
         login = f"{world().login}@" if world().login else ""
+        addresses = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
         protocol = f"?protocol={world().protocol}" if world().protocol else ""
-        return f"redis+cluster://{login}{self._addresses}{protocol}"
-
-    @property
-    def admin_url(self) -> str:
-        """For looking at it and doing it harm: as the default user."""
-        return f"redis+cluster://{self._addresses}"
+        return f"redis+cluster://{login}{addresses}{protocol}"
 
     @property
     def masters(self) -> list[Node]:
@@ -189,10 +190,6 @@ class RealCluster:
             node.prepare(lines)
             self._opened.enter_context(node)
         self.settle()
-
-    @property
-    def _addresses(self) -> str:
-        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def _living(self) -> list[Node]:
         return [node for node in self.nodes if node.is_running() and process_state(node.pid) != "T"]

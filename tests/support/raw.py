@@ -7,20 +7,48 @@ import redis.asyncio
 from inconcert import Coordinator
 from tests.support.world import USER, world
 
-__all__ = ["as_admin", "close_raw", "let_hear", "new_client", "raw"]
+__all__ = ["as_admin", "client_of", "close_raw", "let_hear", "listeners", "new_client", "publish", "raw"]
 
 _admins: dict[Any, Any] = {}  # the pool of a client -> a client for the default user of its server
 
 
+def client_of(concert: Coordinator) -> Any:
+    """Return the client of a coordinator, on one server or on a cluster."""
+    return concert.redis_cluster if concert._ref.keys.is_sharded else concert.redis
+
+
 def raw(concert: Coordinator) -> Any:
     """Return the client of a coordinator; in a world of least rights, one like it for the default user."""
-    return as_admin(concert.redis)
+    return as_admin(client_of(concert))
+
+
+async def publish(concert: Coordinator, channel: str, text: str | bytes) -> None:
+    """Publish to listeners to a channel, as scripts do."""
+    await _of_channel(concert, "{}PUBLISH", channel, text)
+
+
+async def listeners(concert: Coordinator, channel: str) -> int:
+    """Return how many connections listen to a channel."""
+    found = await _of_channel(concert, "PUBSUB {}NUMSUB", channel)
+    return int((found[0] if isinstance(found[0], tuple) else found)[1])
+
+
+async def _of_channel(concert: Coordinator, verb: str, channel: str, *args: str | bytes) -> Any:
+    """Run a command for channels: on a cluster the one for sharded channels, at the master of this one."""
+    client = raw(concert)
+    if not concert._ref.keys.is_sharded:
+        return await client.execute_command(verb.format(""), channel, *args)
+    node = await client.initialize() and client.get_node_from_key(channel)
+    name = verb.format("S" if verb.startswith("{") else "SHARD")
+    return await client.execute_command(name, channel, *args, target_nodes=node)
 
 
 def as_admin(client: Any) -> Any:
     """Return a client; in a world of least rights, one like it for the default user. It is closed after the test."""
+    if not world().least_rights or world().cluster:
+        return client
     options = client.connection_pool.connection_kwargs
-    if not world().least_rights or not options.get("username"):
+    if not options.get("username"):
         return client
     admin = _admins.get(client.connection_pool)
     if admin is None:

@@ -1,6 +1,7 @@
 """The world in which the tests run: on which server, as which user, in which database, on which event loop.
 
     pytest tests/contract --server=redis6 --protocol=2 --least-rights --database=5 --loop=uvloop
+    pytest tests/contract --cluster
 
 What the tests look at the server with, and do it harm with, stays the default user, in the same database.
 """
@@ -35,6 +36,7 @@ class World:
         loop: `asyncio` or `uvloop`.
         server: Which server, of those that `tests/support/servers.py` knows.
         protocol: RESP 2 or 3; 0 for what the driver speaks by default.
+        cluster: Whether it is a cluster of three such servers.
     """
 
     least_rights: bool = False
@@ -42,6 +44,7 @@ class World:
     loop: str = "asyncio"
     server: Kind = "valkey"
     protocol: int = 0
+    cluster: bool = False
 
     @property
     def login(self) -> str | None:

