@@ -105,9 +105,9 @@ class Traffic:
         await concert.signal("news").notify(1)
         await asyncio.sleep(0.01)
 
-    async def repeat(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Do this until the end, whatever errors it meets."""
-        while not self.is_ending:
+    async def repeat(self, work: Callable[[], Coroutine[object, object, None]], *, to_the_last: bool = False) -> None:
+        """Do this until the end, whatever errors it meets; or until it is cancelled."""
+        while to_the_last or not self.is_ending:
             try:
                 await work()
             except InconcertError as error:
@@ -137,16 +137,14 @@ async def traffic(url: str, namespace: str) -> AsyncGenerator[Traffic]:
         ]
         getting = [lambda concert=concert: found.get_one(concert) for concert in (one, other)]
         tasks = [asyncio.create_task(found.repeat(work)) for work in works]
-        getters = [asyncio.create_task(found.repeat(work)) for work in getting]
+        getters = [asyncio.create_task(found.repeat(work, to_the_last=True)) for work in getting]
         try:
             await found.all_goes_on(within=10)
             yield found
             found.is_ending = True
             await asyncio.wait_for(asyncio.gather(*tasks), 20)
-            found.is_ending = False
             await eventually(lambda: not found.lost, timeout=20)
         finally:
-            found.is_ending = True
             for task in (*tasks, *getters):
                 task.cancel()
             await asyncio.gather(*tasks, *getters, return_exceptions=True)

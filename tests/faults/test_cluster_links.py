@@ -1,0 +1,129 @@
+"""Bad networks between a process and the nodes of a cluster, and addresses that cannot be reached as they are named."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from inconcert import Coordinator, NotConnected, Unavailable
+from tests.support.clusters import RealCluster
+from tests.support.eventually import eventually
+from tests.support.lines import in_line
+from tests.support.proxy import Proxy
+
+TIMEOUT = 2.0
+
+
+class Network:
+    """A proxy before each node of a cluster.
+
+    Attributes:
+        proxies: By the port of the node.
+    """
+
+    def __init__(self, cluster: RealCluster, proxies: dict[int, Proxy]) -> None:
+        self.cluster = cluster
+        self.proxies = proxies
+
+    def client(self) -> Any:
+        """A client that reaches every node through its proxy."""
+        first = next(iter(self.proxies.values()))
+        return redis.asyncio.RedisCluster(
+            host="127.0.0.1",
+            port=first.port,
+            address_remap=lambda address: (address[0], self.proxies[address[1]].port),
+        )
+
+    def before(self, key: str) -> Proxy:
+        """The proxy before the master of this key."""
+        return self.proxies[self.cluster.owner(key).port]
+
+
+@pytest.fixture
+async def network(cluster: RealCluster) -> AsyncIterator[Network]:
+    """Between the test and the common cluster."""
+    async with AsyncExitStack() as stack:
+        proxies = {node.port: await stack.enter_async_context(Proxy(node.tcp_url)) for node in cluster.nodes}
+        yield Network(cluster, proxies)
+
+
+def names_by_node(network: Network, namespace: str) -> list[str]:
+    """For each node the name of a lock that it has."""
+    found: dict[Proxy, str] = {}
+    for number in range(100):
+        found.setdefault(network.before(f"{{{namespace}:lock:{number}}}"), str(number))
+    return list(found.values())
+
+
+async def test_addresses_are_replaced_as_the_client_says(network: Network, namespace: str) -> None:
+    """Those that nodes name may lead nowhere from here: not one connection is made to them."""
+    async with Coordinator.from_client(network.client(), namespace=namespace) as concert:
+        for name in names_by_node(network, namespace):
+            async with concert.lock(name):
+                pass
+    assert all(proxy.opened for proxy in network.proxies.values())
+
+
+async def test_lost_link_to_one_node_harms_no_other(network: Network, namespace: str) -> None:
+    """Its waiters go on when it is back; the connections to the others stay."""
+    names = names_by_node(network, namespace)
+    async with (
+        Coordinator.from_client(network.client(), namespace=namespace) as concert,
+        Coordinator(network.cluster.url, namespace=namespace) as elsewhere,
+    ):
+        held = {name: await elsewhere.lock(name).acquire() for name in names}
+        waiters = {name: asyncio.create_task(concert.lock(name).acquire()) for name in names}
+        for name in names:
+            await in_line(elsewhere.lock(name), 1)
+        proxy = network.before(f"{{{namespace}:lock:{names[0]}}}")
+        await eventually(lambda: all(one.open == 2 for one in network.proxies.values()))  # commands and wake-ups
+        opened = {one: one.opened for one in network.proxies.values()}
+        proxy.cut()
+        for name in names:
+            await held[name].release()
+        for waiter in waiters.values():
+            await (await asyncio.wait_for(waiter, 5)).release()
+        assert [one for one in opened if one.opened != opened[one]] == [proxy]
+
+
+async def test_half_open_link_is_replaced(network: Network, namespace: str) -> None:
+    """One that takes bytes and answers nothing is dropped after half of the call timeout, and the call is answered."""
+    name = names_by_node(network, namespace)[0]
+    proxy = network.before(f"{{{namespace}:lock:{name}}}")
+    async with Coordinator.from_client(network.client(), namespace=namespace, timeout=TIMEOUT) as concert:
+        async with concert.lock(name):
+            pass
+        proxy.mute()
+        opened = proxy.opened
+        acquiring = asyncio.create_task(concert.lock(name).acquire())
+        await eventually(lambda: proxy.opened > opened)
+        assert not acquiring.done()
+        await proxy.heal()
+        await (await asyncio.wait_for(acquiring, TIMEOUT)).release()
+
+
+async def test_node_that_cannot_be_reached_is_named(namespace: str) -> None:
+    """With what was tried."""
+    concert = Coordinator("redis+cluster://127.0.0.1:1,127.0.0.1:2", namespace=namespace)
+    with pytest.raises(Unavailable, match=r"no node of the cluster answers: .*127\.0\.0\.1:1\b.*127\.0\.0\.1:2\b"):
+        await concert.__aenter__()
+
+
+async def test_closing_fails_what_waits_for_a_slot(network: Network, namespace: str) -> None:
+    """And leaves nothing behind, whatever the nodes do."""
+    name = names_by_node(network, namespace)[0]
+    proxy = network.before(f"{{{namespace}:lock:{name}}}")
+    concert = Coordinator.from_client(network.client(), namespace=namespace)
+    async with concert:
+        async with concert.lock(name):
+            pass
+        proxy.refuse()
+        proxy.cut()
+        acquiring = asyncio.create_task(concert.lock(name).acquire())
+        await asyncio.sleep(0.1)
+    with pytest.raises((NotConnected, Unavailable)):
+        await acquiring
+    await eventually(lambda: len(asyncio.all_tasks()) <= 1 + sum(proxy.opened for proxy in network.proxies.values()))
