@@ -75,6 +75,7 @@ async def under(
             gone = await asyncio.to_thread(change, cluster, key)
             found.longest = max(found.longest, await found.all_goes_on(within=15))
             if gone is not None:
+                await found.has_left(gone)  # one that goes on before would lose what it still answers
                 await asyncio.to_thread(back, cluster, gone)
     return found
 

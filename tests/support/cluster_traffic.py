@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 
 from inconcert import Coordinator, InconcertError
+from inconcert._cluster.router import Router
+from tests.support.clusters import Node
 from tests.support.eventually import eventually
 
 __all__ = ["KEYS", "Traffic", "traffic"]
@@ -30,7 +32,8 @@ class Traffic:
         longest: The longest time after a change until all went on, in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *concerts: Coordinator) -> None:
+        self._concerts = concerts
         self.done = Counter[str]()
         self.errors = Counter[str]()
         self.violations: list[str] = []
@@ -58,6 +61,16 @@ class Traffic:
         kinds = ("lock a", "lock b", "put", "get", "signal")
         await eventually(lambda: all(self.done[kind] >= before[kind] + 3 for kind in kinds), timeout=within)
         return time.monotonic() - began
+
+    async def has_left(self, node: Node) -> None:
+        """Wait until both processes know that this node is no longer a master."""
+
+        def knows(concert: Coordinator) -> bool:
+            channel = concert._ref.session.channel
+            assert isinstance(channel, Router)
+            return all(address.port != node.port for address in channel._channels)
+
+        await eventually(lambda: all(map(knows, self._concerts)))
 
     async def lock(self, concert: Coordinator, name: str) -> None:
         """Hold a lock again and again, alone, with ever higher tokens."""
@@ -118,8 +131,8 @@ class Traffic:
 @asynccontextmanager
 async def traffic(url: str, namespace: str) -> AsyncGenerator[Traffic]:
     """Work for as long as the body lasts; then every item is handled."""
-    found = Traffic()
     async with Coordinator(url, namespace=namespace) as one, Coordinator(url, namespace=namespace) as other:
+        found = Traffic(one, other)
         works = [
             *(
                 lambda concert=concert, name=name: found.lock(concert, name)

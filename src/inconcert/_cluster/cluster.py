@@ -56,6 +56,7 @@ class Cluster:
     Attributes:
         map: Which master has which slots.
         channel_to: Gives the channel to a node if it is connected, so that no other connection is needed to ask it.
+        is_suspect: Whether a node does not answer now, so that it is asked last.
     """
 
     def __init__(self, pools: NodePools) -> None:
@@ -69,6 +70,7 @@ class Cluster:
         self._keeper: asyncio.Task[None] | None = None
         self.map = SlotMap()
         self.channel_to: Callable[[Node], Channel | None] = lambda _: None
+        self.is_suspect: Callable[[Node], bool] = lambda _: False
 
     async def open(self) -> None:
         """Ask for the map, and keep it up to date from now on.
@@ -154,6 +156,7 @@ class Cluster:
             self._moved_at.clear()
             nodes = [*self.map.nodes]
             random.shuffle(nodes)
+            nodes.sort(key=self.is_suspect)
             try:
                 if errors := await self._refresh([*nodes, *self._seeds]):
                     _log.warning("no node of the cluster answers: %s", "; ".join(map(str, errors)))

@@ -50,6 +50,7 @@ class Router:
         cluster.on_change(self._map_changed)
         cluster.watch(self._is_whole)
         cluster.channel_to = self._connected_to
+        cluster.is_suspect = lambda node: node in self._channels and not self._is_well(self._channels[node])
 
     async def open(self) -> None:
         """Connect to one master; to the others with the first command for each.
@@ -133,9 +134,11 @@ class Router:
     # Private.
 
     def _is_whole(self) -> bool:
-        """Whether all channels are connected, and none waits unusually long for an answer."""
-        since = self._loop.time() - _SLOW
-        return all(channel.is_connected and not channel.trouble("", since) for channel in self._channels.values())
+        return all(map(self._is_well, self._channels.values()))
+
+    def _is_well(self, channel: Channel) -> bool:
+        """Whether it is connected, and does not wait unusually long for an answer."""
+        return channel.is_connected and not channel.trouble("", self._loop.time() - _SLOW)
 
     def _connected_to(self, node: Node) -> Channel | None:
         channel = self._channels.get(node)
