@@ -111,7 +111,10 @@ def test_others_that_come_and_go_do_not_starve_one_that_has_work(
     steps=st.lists(st.tuples(st.integers(1, 5), st.sampled_from("abc"), st.integers(0, 20)), max_size=300),
 )
 def test_no_queue_with_work_waits_for_ever(weights: dict[str, int], steps: list[tuple[int, str, int]]) -> None:
-    """Also not one that was empty for a time: a few rounds of the others pass at most."""
+    """Also not one that was empty for a time: a few rounds of the others pass at most.
+
+    It may have had what another left of its turn, as many jobs as the heaviest weighs, and waits as long for them.
+    """
     policy, backlog = Weighted(weights), dict.fromkeys(weights, 0)
     waited = dict.fromkeys(weights, 0)
     for room, queue, added in steps:
@@ -120,7 +123,8 @@ def test_no_queue_with_work_waits_for_ever(weights: dict[str, int], steps: list[
         taken = claim(policy, backlog, room)
         for each in weights:
             waited[each] = waited[each] + len(taken) if backlog[each] and each not in taken else 0
-    assert all(jobs <= 3 * sum(weights.values()) for jobs in waited.values())
+        rounds = {each: 2 + max(weights.values()) / weights[each] for each in weights}
+        assert all(waited[each] <= rounds[each] * sum(weights.values()) for each in weights)
 
 
 @pytest.mark.parametrize(
