@@ -50,6 +50,7 @@ BOUNDED = {
     "permits/renew": "a lease that still holds counts from then",
     "quorum/take": "the lock is held by nobody on this server for one ttl",
     "rate_limits/take": "permits are taken that nobody uses, if they were refused before and are free by now",
+    "sessions/guard": "it notes what this server is now",
     "sessions/layout": "a namespace whose keys were all deleted has the layout of before",
     "signals/join": "a place of nobody: what comes for it is handed to the next",
     "tasks/follow": "a child that has ended is told of its parent's end, and then forgotten",

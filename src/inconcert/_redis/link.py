@@ -63,8 +63,9 @@ class Link:
         self._is_given_up = False  # whether we dropped the current wire
         self._lost = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
-        self._stop = anyio.CancelScope()
-        self._attempts = anyio.CancelScope()  # to connect, and the pauses between them
+        self._stop: anyio.CancelScope | None = None  # made by the keeper: a link may be made outside of any task
+        self._is_closed = False
+        self._attempts: anyio.CancelScope | None = None  # to connect, and the pauses between them
         self.last_error: Exception | None = None
 
     async def open(self) -> None:
@@ -83,8 +84,10 @@ class Link:
     async def close(self) -> None:
         """Release the connection. Time-limited, and complete even when cancelled."""
         with anyio.CancelScope(shield=True):
-            if self._keeper is not None:
+            self._is_closed = True
+            if self._stop is not None:
                 self._stop.cancel()
+            if self._keeper is not None:
                 await asyncio.wait([self._keeper])
             await self._leave()
 
@@ -101,7 +104,8 @@ class Link:
     def server_moved(self, to: Node) -> None:
         """Connect anew at once, unless to this server."""
         if self._wire is None:
-            self._attempts.cancel()
+            if self._attempts is not None:
+                self._attempts.cancel()
         elif self._wire.node != to:
             self._wire.drop(ConnectionError(f"the master is now {to[0]}:{to[1]}"))
 
@@ -120,8 +124,8 @@ class Link:
 
     async def _keep(self) -> None:
         failures = 0
-        with self._stop:
-            while True:
+        with anyio.CancelScope() as self._stop:
+            while not self._is_closed:
                 while self._wire is None:
                     with anyio.CancelScope() as self._attempts:
                         await self._reconnect(failures)
