@@ -79,7 +79,8 @@ class Coordinator(TaskCoordinator):
 
     Args:
         url: The server: `redis://`, `rediss://` or `unix://`; `valkey://` and `valkeys://` mean the first two. Or the
-            Sentinels that know it: `redis+sentinel://host1:26379,host2:26379/mymaster/0`, and so on.
+            Sentinels that know it: `redis+sentinel://host1:26379,host2:26379/mymaster/0`, and so on. Or some nodes of a
+            cluster: `redis+cluster://host1:6379,host2:6379`.
         namespace: Prefix of all keys, 1 to 64 characters without space, colon or braces. Processes that coordinate
             with each other use the same one.
         timeout: How long a call may take, reconnecting included, in seconds. Waiting in line does not count.
@@ -135,7 +136,8 @@ class Coordinator(TaskCoordinator):
         command of the coordinator.
 
         Args:
-            client: A `redis.asyncio.Redis`.
+            client: A `redis.asyncio.Redis` or, for a cluster, a `redis.asyncio.RedisCluster`, which only says where to
+                begin and how to log in.
             **options: As for `Coordinator`.
         """
         return cls(ClientSource(client), **options)

@@ -100,6 +100,8 @@ class Signal:
 
         Returns:
             How many processes it reached. One that also subscribes to patterns counts once more for each that matches.
+            On a cluster only listeners at the node of the signal count, and for a while also processes that have
+            stopped listening.
 
         Raises:
             InvalidPayload: The payload is not JSON, or too large.
