@@ -9,6 +9,8 @@ import pytest
 import redis.asyncio
 
 from inconcert import Coordinator, NotConnected, Unavailable
+from inconcert._cluster.bells import ShardedBells
+from inconcert._redis.replies import ErrorReply
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.lines import in_line
@@ -127,3 +129,21 @@ async def test_closing_fails_what_waits_for_a_slot(network: Network, namespace: 
     with pytest.raises((NotConnected, Unavailable)):
         await acquiring
     await eventually(lambda: len(asyncio.all_tasks()) <= 1 + sum(proxy.opened for proxy in network.proxies.values()))
+
+
+async def test_idle_consumer_is_refused_for_a_moment_only(cluster: RealCluster, namespace: str) -> None:
+    """While a master is replaced: it sleeps on, on the same connection, and does not begin to poll."""
+    async with Coordinator(cluster.url, namespace=namespace) as concert:
+        getter = asyncio.create_task(concert.queue("q").get())
+        sharded = concert._ref.session.bells
+        assert isinstance(sharded, ShardedBells)
+        bells = sharded.at(f"{{{namespace}:queue:q}}:bell")
+        assert bells is not None
+        await eventually(lambda: bells._covered)
+        wire = bells._wire
+        bells.received(ErrorReply("CLUSTERDOWN The cluster is down"))
+        assert not bells._covered
+        await eventually(lambda: bells._covered)
+        assert bells._wire is wire
+        await concert.queue("q").put(1)
+        await (await asyncio.wait_for(getter, 1)).ack()

@@ -25,6 +25,11 @@ __all__ = ["Bells", "Sleeper"]
 _log = logging.getLogger("inconcert.redis")
 
 _RING = load("bells/ring").bind()
+_FOR_A_MOMENT = {
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+}  # while a master is replaced, or a slot moves: the same node may soon answer
+_SOON = 0.1  # seconds until it is asked again then
 _BLOCK = 5.0  # seconds of one BLPOP, after which it is sent again if there are sleepers
 
 
@@ -125,6 +130,10 @@ class Bells:
             if isinstance(reply, ErrorReply) and reply.code == "WRONGPASS" and self._link is not None:
                 self._link.login_refused(reply)
             return
+        if isinstance(reply, ErrorReply) and reply.code in _FOR_A_MOMENT:
+            self._end_block()
+            self._loop.call_later(_SOON, self._block_again)
+            return
         if isinstance(reply, ErrorReply):  # the link reconnects after a pause, which grows while connections are brief
             _log.warning("bells: the server refused to wait: %s", reply)
             if self._link is not None:
@@ -159,6 +168,10 @@ class Bells:
         self._wire.write(pack("BLPOP", *keys, self._key, _BLOCK))
         self._unanswered.append(True)
         self._patience = self._loop.call_later(_BLOCK + self._timeout, self._give_up)
+
+    def _block_again(self) -> None:
+        if self._sleepers and not self._covered:
+            self._block()
 
     def _end_block(self) -> None:
         self._covered = frozenset()
