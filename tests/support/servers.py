@@ -34,6 +34,7 @@ _RECHECK_AFTER = 0.01  # seconds
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _PORTS = range(10_000 + _WORKER, 32_000, _WORKERS)
+_given: set[int] = set()  # also to servers that are down, or have not started
 
 
 class RealServer:
@@ -232,11 +233,14 @@ def free_port() -> int:
     """Choose a port that nobody listens on, and that nobody else is given while its server is down."""
     while True:
         port = random.SystemRandom().choice(_PORTS)
+        if port in _given:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _given.add(port)
             return port
 
 
