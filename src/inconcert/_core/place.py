@@ -54,7 +54,8 @@ class Place(Call, InboxReceiver):
     def leave(self) -> None:
         """Stop waiting, as far as this process knows."""
         self._session.inbox.unregister(self.address)
-        self._session.lines.leave(self.key, self)
+        if self.ticket > 0:
+            self._session.lines.leave(self.key, self)
 
     def withdraw(self) -> None:
         """Stop waiting, and leave the line on the server, or give back what came of the wait."""
