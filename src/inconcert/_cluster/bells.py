@@ -50,9 +50,6 @@ class ShardedBells:
         if bells is not None:
             bells.pass_on(key)
 
-    def server_was_lost(self, at: float) -> None:
-        """Nothing to drop: a node that fails breaks the connections to it, and no others."""
-
     def at(self, key: str) -> Bells | None:
         """The bells in the slot of this key; None while it has no master."""
         node = self._cluster.owner_of(key)
