@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Literal, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 from inconcert._claims.consumer import Guarantee
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
@@ -16,6 +16,7 @@ from inconcert._redis.keys import Keyspace
 from inconcert._redis.sources import ClientSource, Source, embedded_source, source_of
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
+from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing, SigningKeys, read_signing_keys
 from inconcert.barrier import BARRIER_TTL, Barrier
 from inconcert.chat.chats import Chats
@@ -41,6 +42,7 @@ from inconcert.tasks.task_coordinator import TaskCoordinator
 
 __all__ = ["Coordinator", "CoordinatorOptions"]
 
+T = TypeVar("T")
 F = TypeVar("F", bound=PeriodicFunction)
 
 _of_parents: list[object] = []
@@ -393,21 +395,58 @@ class Coordinator(TaskCoordinator):
         """All signals whose names match a glob, such as `deploy.*`, to subscribe to. See `Signals`."""
         return Signals(self._ref, pattern)
 
+    @overload
     def queue(
         self,
         name: str,
+        *,
+        order: QueueOrder = ...,
+        ttl: Seconds = ...,
+        max_attempts: int = ...,
+        maxsize: int | None = ...,
+        delivery: Guarantee = ...,
+    ) -> Queue[JSON]: ...
+    @overload
+    def queue(
+        self,
+        name: str,
+        item_type: type[T],
+        *,
+        order: QueueOrder = ...,
+        ttl: Seconds = ...,
+        max_attempts: int = ...,
+        maxsize: int | None = ...,
+        delivery: Guarantee = ...,
+    ) -> Queue[T]: ...
+    @overload
+    def queue(  # a union and the like, which a checker does not see as a type: annotate the variable
+        self,
+        name: str,
+        item_type: object,
+        *,
+        order: QueueOrder = ...,
+        ttl: Seconds = ...,
+        max_attempts: int = ...,
+        maxsize: int | None = ...,
+        delivery: Guarantee = ...,
+    ) -> Queue[Any]: ...
+    def queue(
+        self,
+        name: str,
+        item_type: object = None,
         *,
         order: QueueOrder = "fifo",
         ttl: Seconds = QUEUE_TTL,
         max_attempts: int = ITEM_ATTEMPTS,
         maxsize: int | None = None,
         delivery: Guarantee = "at_least_once",
-    ) -> Queue:
+    ) -> Queue[Any]:
         """A queue of items: each goes to one consumer, and is requeued unless it is acknowledged. See `Queue`."""
         return Queue(
             self._ref,
             self._getters,
             name,
+            item_type,
             order=order,
             ttl=ttl,
             max_attempts=max_attempts,

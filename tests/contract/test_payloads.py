@@ -104,7 +104,7 @@ async def test_argument_that_does_not_fit_its_annotation_is_set_aside(any_concer
     await any_concert.enqueue("sold", [[], "2026-11-21T12:30:00Z"])
     async with in_background(any_concert.run_worker("default")):
         ledger = await until(any_concert, lambda ledger: ledger.bodies == [bad.id] == ledger.dead)
-    assert "argument 'at' of task 'sold' does not fit its annotation" in ledger.reasons[bad.id]["reason"]
+    assert "argument 'at' of task 'sold' does not fit datetime" in ledger.reasons[bad.id]["reason"]
     assert ran == [([], SOLD_AT, (), None, {})]
 
 

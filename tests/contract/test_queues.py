@@ -32,7 +32,7 @@ async def places(concert: Coordinator, name: str = "q") -> Places:
     return await read_places(raw(concert), concert._ref.keys.namespace, name)
 
 
-async def take(queue: Queue, count: int) -> list[Any]:
+async def take(queue: Queue[Any], count: int) -> list[Any]:
     """Get and acknowledge so many, one after the other."""
     items: list[Any] = []
     for _ in range(count):
@@ -239,7 +239,7 @@ async def test_cancelled_getter_leaves_its_item_to_the_next(any_concert: Coordin
     await eventually(lambda: _is(queue, ready=1, claimed=1))
 
 
-async def _is(queue: Queue, **expected: int) -> bool:
+async def _is(queue: Queue[Any], **expected: int) -> bool:
     counts = await queue.counts()
     return all(getattr(counts, part) == count for part, count in expected.items())
 

@@ -190,6 +190,16 @@ def test_index() -> None:
     ]
 
 
+def test_typed_queue() -> None:
+    """What does not fit is refused where it is put in, and dead-lettered where it is received; nothing is lost."""
+    assert run("typed_queue") == [
+        "refused:   item for queue 'pictures' does not fit Picture: Expected `int`, got `str` - at `$.image`",
+        "received:  Picture(image=17, tags=['new'])",
+        "dead:      {'picture': 16}, for Picture: Object missing required field `image`",
+        "mended:    Picture(image=16, tags=[])",
+    ]
+
+
 def test_queue() -> None:
     """Whoever fails is tried again; what cannot be done is set aside, and the rest is done."""
     assert run("queue") == [

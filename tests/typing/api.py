@@ -4,12 +4,14 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Literal, assert_type
 from uuid import UUID
 
+import msgspec
 import redis.asyncio
 
 from inconcert import (
@@ -49,6 +51,7 @@ from inconcert import (
     NotHeld,
     OutcomeUnknown,
     Progress,
+    Queue,
     QueueCounts,
     QuorumLease,
     QuorumLock,
@@ -516,9 +519,43 @@ async def queueing() -> None:
     assert_type(await queue.counts(), QueueCounts)
     assert_type(await queue.peek(limit=2), list[JSON])
     assert_type(await queue.dead(), list[DeadItem])
-    concert.queue("thumbnails", order="random")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    concert.queue("thumbnails", order="random")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     await queue.put({1, 2})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await queue.get(1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+class Deploy(msgspec.Struct):
+    """What someone sends."""
+
+    version: int
+
+
+@dataclass
+class Stop:
+    """Something else."""
+
+    at: datetime
+
+
+async def queue_typed() -> None:
+    """A queue of one type takes it and gives it."""
+    queue = concert.queue("deploys", Deploy, maxsize=10)
+    assert_type(queue, Queue[Deploy])
+    await queue.put(Deploy(7), timeout=None)
+    await queue.put_many([Deploy(8)])
+    async for delivery in queue:
+        assert_type(delivery, Delivery[Deploy])
+        assert_type(delivery.item, Deploy)
+        async with delivery as deploy:
+            assert_type(deploy, Deploy)
+    assert_type(await queue.peek(), list[Deploy | None])
+    assert_type((await queue.dead())[0], DeadItem[Deploy])
+    assert_type(concert.queue("numbers", list[int]), Queue[list[int]])
+    either: Queue[Deploy | Stop] = concert.queue("deploys", Deploy | Stop)
+    async with await either.get() as one:
+        assert_type(one, Deploy | Stop)
+    await queue.put({"version": 7})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await either.put(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def mistakes() -> None:

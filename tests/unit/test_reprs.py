@@ -86,11 +86,11 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     ],
     "Queue": [
         lambda: concert.queue(""),
-        lambda: concert.queue("q", order="any"),  # type: ignore[arg-type]
+        lambda: concert.queue("q", order="any"),  # type: ignore[call-overload]
         lambda: concert.queue("q", ttl=0),
         lambda: concert.queue("q", max_attempts=0),
         lambda: concert.queue("q", maxsize=0),
-        lambda: concert.queue("q", delivery="never"),  # type: ignore[arg-type]
+        lambda: concert.queue("q", delivery="never"),  # type: ignore[call-overload]
     ],
     "QuorumLock": [
         lambda: QuorumLock([], "q"),

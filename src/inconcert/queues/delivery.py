@@ -1,14 +1,16 @@
 """An item that this process has claimed and handles."""
 
+from typing import Generic
+
 from inconcert._claims.claimed import Claimed, Claimer, ClaimState, Row
 from inconcert._rules import durations
+from inconcert._rules.codec import T
 from inconcert._rules.durations import Seconds
-from inconcert._rules.payloads import JSON
 
 __all__ = ["Delivery", "ItemState"]
 
 
-class ItemState(ClaimState):
+class ItemState(ClaimState, Generic[T]):
     """The engine's state of a claimed item.
 
     Args:
@@ -26,7 +28,7 @@ class ItemState(ClaimState):
         self,
         claimer: Claimer,
         row: Row,
-        item: JSON,
+        item: T,
         *,
         queue: str,
         max_attempts: int,
@@ -60,7 +62,7 @@ class ItemState(ClaimState):
         await self._fail_with(error, "again", delay=0.0)
 
 
-class Delivery(Claimed[ItemState]):
+class Delivery(Claimed[ItemState[T]], Generic[T]):
     """An item that this process has claimed from a queue, and that is requeued unless it is acknowledged.
 
     As a context manager it returns its item, and leaving the body acknowledges it. An exception in the body is logged,
@@ -84,7 +86,7 @@ class Delivery(Claimed[ItemState]):
     def __repr__(self) -> str:
         return f"<Delivery {self.id} of queue {self.queue!r} attempt {self.attempt}>"
 
-    async def __aenter__(self) -> JSON:
+    async def __aenter__(self) -> T:
         self._state.enter()
         return self._state.item
 
@@ -115,7 +117,7 @@ class Delivery(Claimed[ItemState]):
         await self._state.nack(durations.delay(delay))
 
     @property
-    def item(self) -> JSON:
+    def item(self) -> T:
         """What was put in."""
         return self._state.item
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 import anyio
 
@@ -31,7 +32,7 @@ class Getters:
         self._ref = ref
         self._open: dict[Terms, _OpenGetters] = {}
 
-    async def get(self, keys: ItemKeys, terms: Terms, timeout: float | None) -> Delivery:
+    async def get(self, keys: ItemKeys, terms: Terms, timeout: float | None) -> Delivery[Any]:
         """Wait for an item of this queue and claim it; see `Queue.get`."""
         session = self._ref.session
         getting = self._open.get(terms)
@@ -52,7 +53,7 @@ class Getters:
         return left
 
 
-class _OpenGetters(ClaimConsumer[ItemState]):
+class _OpenGetters(ClaimConsumer[ItemState[Any]]):
     """The waiters for items of one queue, on the same terms."""
 
     def __init__(self, session: Session, keys: ItemKeys, terms: Terms) -> None:
@@ -60,11 +61,11 @@ class _OpenGetters(ClaimConsumer[ItemState]):
         self._keys = keys
         self._terms = terms
         self._getters: deque[_Getter] = deque()  # the first has waited longest
-        self._left_over: deque[ItemState] = deque()  # settled for a waiter that has gone
+        self._left_over: deque[ItemState[Any]] = deque()  # settled for a waiter that has gone
         self._is_unsure = False  # the reply of a claim may have been lost
         self._serving: asyncio.Task[None] | None = None
 
-    async def get(self, timeout: float | None) -> ItemState:
+    async def get(self, timeout: float | None) -> ItemState[Any]:
         self.raise_if_closed()
         getter = _Getter(self._session.loop.create_future(), waits=timeout != 0)
         self._getters.append(getter)
@@ -136,7 +137,7 @@ class _OpenGetters(ClaimConsumer[ItemState]):
         self._fail([getter for getter in asked if not getter.waits], none)
         return 0 < len(self._getters) == sum(getter.waits for getter in self._getters) and len(items) < wanted
 
-    def _hand_out(self, items: Iterable[ItemState]) -> None:
+    def _hand_out(self, items: Iterable[ItemState[Any]]) -> None:
         """Give the first to the longest waiter, and so on; requeue what nobody wants any more."""
         left = deque(item for item in items if not item.is_over)  # otherwise it was lost meanwhile
         while left and self._getters:
@@ -144,7 +145,7 @@ class _OpenGetters(ClaimConsumer[ItemState]):
         while left:
             self._take_back(left.pop())  # the last first, so that the first ends up at the front
 
-    def _take_back(self, item: ItemState) -> None:
+    def _take_back(self, item: ItemState[Any]) -> None:
         """Give an item that was not handed out to the next waiter here, or requeue it."""
         if item.is_over:
             return
@@ -190,7 +191,7 @@ class _Getter:
 
     __slots__ = ("delivery", "waits")
 
-    def __init__(self, delivery: asyncio.Future[ItemState], *, waits: bool) -> None:
+    def __init__(self, delivery: asyncio.Future[ItemState[Any]], *, waits: bool) -> None:
         self.delivery = delivery
         self.waits = waits
 

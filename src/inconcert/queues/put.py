@@ -11,8 +11,8 @@ from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
+from inconcert._rules.codec import Codec, T
 from inconcert._rules.durations import milliseconds
-from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InconcertError, InvalidPayload, NotConnected, OutcomeUnknown, QueueFull, Unavailable
 from inconcert.queues.store import LEAVE, PUT, ItemKeys, LineKeys, item_of
 from inconcert.queues.worker_lease import QueueOrder
@@ -34,6 +34,7 @@ class Put(InboxReceiver):
         keys: The keys of the queue.
         name: The queue's name.
         items: The items to put in.
+        codec: How they are written.
         order: To which end.
         delay: After how many seconds they may be taken.
         maxsize: How many the queue may hold; None for any number.
@@ -48,7 +49,8 @@ class Put(InboxReceiver):
         session: Session,
         keys: ItemKeys,
         name: str,
-        items: Sequence[JSON],
+        items: Sequence[T],
+        codec: Codec[T],
         *,
         order: QueueOrder,
         delay: float,
@@ -57,7 +59,7 @@ class Put(InboxReceiver):
         most = min(_MOST, maxsize or _MOST)
         if len(items) > most:
             raise ValueError(f"{len(items)} items are too many for queue {name!r} at once; put at most {most}")
-        texts = [encode(f"item for queue {name!r}", item) for item in items]
+        texts = [codec.encode(item) for item in items]
         if sum(map(len, texts)) > _MOST_BYTES:
             raise InvalidPayload(f"items for queue {name!r} have more than {_MOST_BYTES} bytes together; put fewer")
         ids = [session.new_address() for _ in texts]

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self, get_args
+from typing import Any, Generic, Self, get_args
 
 from inconcert._claims.consumer import Guarantee
 from inconcert._claims.dead_letters import DeadLetter, DeadLetters
 from inconcert._core.session import SessionRef
 from inconcert._redis.replies import rows
 from inconcert._rules import durations
+from inconcert._rules.codec import Codec, T, codec_of
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
-from inconcert._rules.payloads import JSON
 from inconcert.errors import InvalidPayload, ItemNotFound
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.get import Getters
@@ -45,12 +45,12 @@ class QueueCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadItem:
+class DeadItem(Generic[T]):
     """A dead-lettered item.
 
     Attributes:
         id: Which item.
-        item: What was put in; also None if it cannot be read.
+        item: What was put in; also None if it cannot be read, or is not of the queue's type.
         reason: Why it was dead-lettered, in one line.
         attempts: How many attempts there were.
         died_at: When it was dead-lettered, in seconds since 1970 by the server's clock.
@@ -58,14 +58,14 @@ class DeadItem:
     """
 
     id: str
-    item: JSON
+    item: T | None
     reason: str
     attempts: int
     died_at: float
     traceback: str
 
 
-class Queue:
+class Queue(Generic[T]):
     """A queue of items between processes: each item goes to one consumer, and is requeued unless acknowledged.
 
     An item leaves Redis only when it is acknowledged.  If the process that holds it dies, it is back at the front of
@@ -85,6 +85,8 @@ class Queue:
 
     Args:
         name: Which queue.
+        item_type: What its items are: a `msgspec.Struct`, a dataclass, a `TypedDict`, a pydantic model, or any other
+            type that msgspec reads. None for any JSON value.
         order: `fifo`: new items join the back. `lifo`: the front. Items are always taken from the front.
         ttl: After how many seconds of silence a process is presumed dead and its items are requeued.
         max_attempts: How many attempts may fail before an item is dead-lettered.
@@ -93,6 +95,7 @@ class Queue:
 
     Raises:
         ValueError: An argument is out of its range.
+        TypeError: JSON cannot represent `item_type`.
         InvalidName: The name is empty or longer than 512 bytes.
     """
 
@@ -101,6 +104,7 @@ class Queue:
         ref: SessionRef,
         getters: Getters,
         name: str,
+        item_type: Any = None,  # noqa: ANN401 - also unions and the like
         *,
         order: QueueOrder = "fifo",
         ttl: Seconds = QUEUE_TTL,
@@ -120,25 +124,27 @@ class Queue:
         self._getters = getters
         self._keys = ItemKeys(ref.keys, name)
         self._dead_letters = DeadLetters(ref, self._keys)
-        self._terms = Terms(name, order, durations.ttl(ttl), max_attempts, delivery)
+        self._codec: Codec[T] = codec_of(f"item for queue {name!r}", item_type)
+        self._terms = Terms(name, order, durations.ttl(ttl), max_attempts, delivery, self._codec)
         self._maxsize = maxsize
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
 
-    async def put(self, item: JSON, *, delay: Seconds = 0.0, timeout: Seconds | None = 0.0) -> None:
+    async def put(self, item: T, *, delay: Seconds = 0.0, timeout: Seconds | None = 0.0) -> None:
         """Put an item in.
 
         If the reply is lost, the call is sent again, and the item is added once.
 
         Args:
-            item: None, booleans, numbers, strings, and lists and dictionaries of these; at most 1 MiB as JSON.
+            item: A value of the queue's type; without one None, booleans, numbers, strings, and lists and dictionaries
+                of these. At most 1 MiB as JSON.
             delay: After how many seconds it may be taken.
             timeout: Longest wait in line for room, in seconds; None waits forever, 0 does not wait.
 
         Raises:
             QueueFull: There is no room, or others are waiting for it; the item was not put in.
-            InvalidPayload: JSON cannot hold the item, or it is larger than 1 MiB.
+            InvalidPayload: JSON cannot hold the item, it is not of the queue's type, or it is larger than 1 MiB.
             ValueError: `delay` or `timeout` is negative, or not a number.
             NotConnected: The coordinator is not open, or was closed meanwhile.
             OutcomeUnknown: The server did not answer; it may have been put in.
@@ -147,7 +153,7 @@ class Queue:
         """
         await self.put_many([item], delay=delay, timeout=timeout)
 
-    async def put_many(self, items: Sequence[JSON], *, delay: Seconds = 0.0, timeout: Seconds | None = 0.0) -> None:
+    async def put_many(self, items: Sequence[T], *, delay: Seconds = 0.0, timeout: Seconds | None = 0.0) -> None:
         """Put items in, all of them or none, one after the other; in a `lifo` queue the last is taken first.
 
         Args:
@@ -157,7 +163,7 @@ class Queue:
 
         Raises:
             QueueFull: There is no room for all, or others are waiting for it; none was put in.
-            InvalidPayload: JSON cannot hold one of them, or they are too large.
+            InvalidPayload: JSON cannot hold one of them, one is not of the queue's type, or they are too large.
             ValueError: There are too many; or as for `put`.
             NotConnected: As for `put`.
             OutcomeUnknown: As for `put`.
@@ -169,14 +175,21 @@ class Queue:
         if not items:
             return
         putting = Put(
-            session, self._keys, self.name, items, order=self._terms.order, delay=in_seconds, maxsize=self._maxsize
+            session,
+            self._keys,
+            self.name,
+            items,
+            self._codec,
+            order=self._terms.order,
+            delay=in_seconds,
+            maxsize=self._maxsize,
         )
         if self._maxsize is None or patience == 0:
             await putting.at_once()
         else:
             await putting.within(patience)
 
-    async def get(self, *, timeout: Seconds | None = None) -> Delivery:
+    async def get(self, *, timeout: Seconds | None = None) -> Delivery[T]:
         """Wait for an item and claim it: this process holds it until the delivery ends.
 
         If cancelled, an item claimed by then goes to the next waiter in this process, or back to the front.  Waits for
@@ -201,7 +214,7 @@ class Queue:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Delivery:
+    async def __anext__(self) -> Delivery[T]:
         return await self.get()
 
     async def size(self) -> int:
@@ -229,8 +242,8 @@ class Queue:
         state, _ = await self._inspect()
         return state.oldest_ms / 1000 if state.oldest_ms >= 0 else None
 
-    async def peek(self, *, limit: int = 10) -> list[JSON]:
-        """The next items, without taking them; None also stands for an item that cannot be read.
+    async def peek(self, *, limit: int = 10) -> list[T | None]:
+        """The next items, without taking them; None also stands for an item that cannot be read as the queue's type.
 
         Args:
             limit: How many at most, 1 to 1,000.
@@ -263,7 +276,7 @@ class Queue:
             if dropped < _MOST:
                 return total
 
-    async def dead(self, *, limit: int = 100) -> list[DeadItem]:
+    async def dead(self, *, limit: int = 100) -> list[DeadItem[T]]:
         """Dead-lettered items, the latest first.
 
         Args:
@@ -314,12 +327,12 @@ class Queue:
         ready, delayed, claimed, dead, oldest_ms, *flat = await self._ref.session.run(command)
         return QueueState(ready, delayed, claimed, dead, oldest_ms), rows(flat, ItemRow)
 
-    def _read(self, item_id: str, body: bytes) -> JSON:
+    def _read(self, item_id: str, body: bytes) -> T | None:
         try:
-            return read_item(self._ref.session.key_ring, self.name, item_id, body)
+            return read_item(self._ref.session.key_ring, self.name, self._codec, item_id, body)
         except InvalidPayload:
             return None
 
-    def _dead_item(self, letter: DeadLetter) -> DeadItem:
+    def _dead_item(self, letter: DeadLetter) -> DeadItem[T]:
         why, item = letter.reason, self._read(letter.id, letter.body)
         return DeadItem(letter.id, item, why.reason, why.attempts, letter.died_at, why.traceback)

@@ -1,8 +1,8 @@
 """The worker lease of one queue's items."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from inconcert._claims.claimed import Row
 from inconcert._claims.consumer import Guarantee
@@ -11,7 +11,7 @@ from inconcert._claims.keys import split_body
 from inconcert._claims.policy import Strict
 from inconcert._claims.worker_lease import Ending, WorkerLease
 from inconcert._core.session import Session
-from inconcert._rules.payloads import JSON, decode
+from inconcert._rules.codec import Codec, T
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload
 from inconcert.queues.delivery import ItemState
@@ -33,6 +33,7 @@ class Terms:
         ttl: How long the worker may be silent, in seconds.
         max_attempts: How many attempts may fail before an item is dead-lettered.
         delivery: Whether items may be delivered again.
+        codec: How its items are read.
     """
 
     name: str
@@ -40,9 +41,10 @@ class Terms:
     ttl: float
     max_attempts: int
     delivery: Guarantee
+    codec: Codec[Any] = field(hash=False)  # a type need not have a hash
 
 
-class ItemWorkerLease(WorkerLease[ItemState]):
+class ItemWorkerLease(WorkerLease[ItemState[Any]]):
     """A worker that claims items.
 
     Args:
@@ -63,13 +65,13 @@ class ItemWorkerLease(WorkerLease[ItemState]):
         super().__init__(session, keys, [keys.only], only, owner, lease=terms.ttl)
         self._terms = terms
 
-    def _read(self, row: Row, now_ms: int) -> tuple[ItemState, Ending | None]:
+    def _read(self, row: Row, now_ms: int) -> tuple[ItemState[Any], Ending | None]:
         del now_ms
         id_ = row.id.decode()
-        item: JSON = None
+        item: object = None
         obstacle: InvalidPayload | None = None
         try:
-            item = read_item(self._session.key_ring, self._terms.name, id_, row.body)
+            item = read_item(self._session.key_ring, self._terms.name, self._terms.codec, id_, row.body)
         except InvalidPayload as unreadable:
             obstacle = unreadable
         state = ItemState(
@@ -83,14 +85,14 @@ class ItemWorkerLease(WorkerLease[ItemState]):
         return state, None if obstacle is None else partial(state.bury, obstacle)
 
 
-def read_item(key_ring: KeyRing, queue: str, item_id: str, body: bytes) -> JSON:
+def read_item(key_ring: KeyRing, queue: str, codec: Codec[T], item_id: str, body: bytes) -> T:
     """The item that was stored in this queue.
 
     Raises:
-        InvalidPayload: It is not signed as the keys demand, or cannot be read.
+        InvalidPayload: It is not signed as the keys demand, cannot be read, or does not fit the type of the items.
     """
     text = key_ring.verify(item_of(queue), item_id, split_body(body)[1])
     try:
-        return decode(text)
+        return codec.decode(text)
     except ValueError as error:
         raise InvalidPayload(f"item {item_id} cannot be read: {error}") from error

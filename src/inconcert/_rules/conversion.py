@@ -1,0 +1,166 @@
+"""Converts values of one type to JSON and back; dataclasses, dates and the like as msgspec encodes them.
+
+What arrives equals what was given, or it is refused before anything is sent: each value is passed through its decoder
+first, and the result is compared.
+"""
+
+import reprlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import msgspec
+
+from inconcert._rules.payloads import JSON, decode
+from inconcert.errors import InvalidPayload
+
+__all__ = ["Converter", "json_form"]
+
+_REFUSALS = (
+    msgspec.MsgspecError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)  # also by a model's own methods
+
+
+class Converter:
+    """The conversion of one value to JSON and back.
+
+    Args:
+        what: What the value is, as errors name it, such as `argument 'at' of task 'sell'`.
+        value_type: Its type; `Any` and `object` stand for JSON values, which stay as they are.
+
+    Raises:
+        TypeError: JSON cannot represent this type.
+    """
+
+    __slots__ = ("_decoder", "_type", "_what")
+
+    def __init__(self, what: str, value_type: Any) -> None:  # noqa: ANN401 - also unions and the like
+        self._what = what
+        self._type = value_type
+        self._decoder: msgspec.json.Decoder[Any] | None = None
+        if value_type is not Any and value_type is not object:
+            try:
+                self._decoder = msgspec.json.Decoder(value_type, dec_hook=_load)
+            except (TypeError, ValueError, NameError) as error:
+                raise TypeError(f"{what} cannot be converted to JSON and back: {error}") from error
+
+    def check(self) -> None:
+        """Raise TypeError unless values of the type can be sent."""
+        info = None if self._decoder is None else msgspec.inspect.type_info(self._type)
+        if isinstance(info, msgspec.inspect.CustomType) and not hasattr(info.cls, "model_validate_json"):
+            raise TypeError(
+                f"{self._what} cannot be converted to JSON and back: its type is {info.cls.__name__}; "
+                "send values that it can be built from"
+            )
+
+    def to_json(self, value: object) -> JSON:
+        """The value as JSON; one that may be any JSON is not checked.
+
+        Raises:
+            InvalidPayload: It cannot be sent, or would arrive changed.
+        """
+        if self._decoder is None:
+            return cast("JSON", value)  # unchanged: the encoder would turn bytes, dates and dataclasses into JSON
+        try:
+            text = msgspec.json.encode(value, enc_hook=json_form)
+        except _REFUSALS as error:
+            raise InvalidPayload(f"{self._what} cannot be sent as JSON: {error}") from error
+        try:
+            arrives = self._decoder.decode(text)
+            nothing_is_lost = _is_same(value, arrives)
+        except _REFUSALS as error:
+            raise self._misfit(error) from error
+        if not nothing_is_lost:
+            raise InvalidPayload(
+                f"{self._what} would arrive as {reprlib.repr(arrives)}, but is {reprlib.repr(value)}; "
+                f"give exactly {self._type_name}, or change that type"
+            )
+        return cast("JSON", msgspec.json.decode(text))
+
+    def from_json(self, value: JSON) -> Any:  # noqa: ANN401 - of the type, which only the caller knows
+        """A value that was sent, as its type.
+
+        Raises:
+            InvalidPayload: It does not fit the type.
+        """
+        if self._decoder is None:
+            return value
+        try:
+            text = msgspec.json.encode(value)
+        except _REFUSALS as error:
+            raise self._misfit(error) from error
+        return self.read(text)
+
+    def read(self, text: bytes) -> Any:  # noqa: ANN401 - likewise
+        """A value that was sent, from its text.
+
+        Raises:
+            InvalidPayload: It does not fit the type.
+            ValueError: It is not JSON, or nested too deeply.
+        """
+        if self._decoder is None:
+            return decode(text)
+        try:
+            return self._decoder.decode(text)
+        except Exception as error:  # a model's own methods may raise anything
+            decode(text)
+            raise self._misfit(error) from error
+
+    def _misfit(self, error: Exception) -> InvalidPayload:
+        return InvalidPayload(f"{self._what} does not fit {self._type_name}: {error}")
+
+    @property
+    def _type_name(self) -> str:
+        return self._type.__qualname__ if isinstance(self._type, type) else str(self._type)
+
+
+# A pydantic model is recognised by its methods, so that pydantic need not be installed.
+
+
+def json_form(value: object) -> object:
+    """Convert a value that the encoder does not know to one that it knows."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"JSON has no {type(value).__name__}")
+    return dump(mode="json", by_alias=True, round_trip=True)
+
+
+def _load(value_type: type, value: object) -> object:
+    """Build a value that the decoder does not know from one that it knows."""
+    validate = getattr(value_type, "model_validate_json", None)
+    if validate is None:
+        raise TypeError(f"JSON has no {value_type}")
+    return validate(
+        msgspec.json.encode(value)
+    )  # not model_validate: a strict model would want a datetime, not its text
+
+
+def _is_same(given: object, arrives: object) -> bool:
+    """Whether nothing was lost.
+
+    Not `==` alone: in the hour that a time zone repeats, a datetime does not equal one of another zone, and objects of
+    a class without `__eq__` are never equal.
+    """
+    if given == arrives:
+        return True
+    if type(given) is not type(arrives):
+        return False
+    if isinstance(given, datetime) and isinstance(arrives, datetime):
+        both_have_zones = given.tzinfo is not None and arrives.tzinfo is not None
+        return both_have_zones and given - arrives == timedelta()
+    if isinstance(given, list | tuple):
+        pair = cast("Sequence[object]", given), cast("Sequence[object]", arrives)
+        return len(pair[0]) == len(pair[1]) and all(map(_is_same, *pair))
+    if isinstance(given, dict):
+        one, other = cast("dict[object, object]", given), cast("dict[object, object]", arrives)
+        return one.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in one.items())
+    state = _state(given)
+    return bool(state) and _is_same(state, _state(arrives))
+
+
+def _state(thing: object) -> object:
+    return vars(thing) if hasattr(thing, "__dict__") else thing.__getstate__()

@@ -1,0 +1,175 @@
+"""Values of a declared type: checked where they are sent, and again where they are read."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+from inconcert import Coordinator, InvalidPayload
+
+
+class Item(msgspec.Struct):
+    image: int
+    tags: list[str] = []
+
+
+class NewItem(msgspec.Struct):
+    """What a later release puts in: one more field, which has a default."""
+
+    image: int
+    tags: list[str] = []
+    width: int = 100
+
+
+class StricterItem(msgspec.Struct):
+    """What an earlier release cannot put in: the new field has no default."""
+
+    image: int
+    width: int
+
+
+@dataclass
+class Sale:
+    price: Decimal
+    at: datetime
+
+
+class Row(TypedDict):
+    name: str
+
+
+class Order(pydantic.BaseModel):
+    total: Decimal
+    lines: list[tuple[str, int]] = []
+
+
+class Lookup(pydantic.BaseModel):
+    """A model whose own method raises what no decoder would."""
+
+    code: str
+
+    @pydantic.field_validator("code")
+    @classmethod
+    def known(cls, code: str) -> str:
+        return {"a": "a"}[code]
+
+
+class Nested(msgspec.Struct):
+    inner: "Nested | None" = None
+
+
+class Opaque:
+    """JSON has no such thing."""
+
+
+KINDS: list[tuple[Any, Any, Any]] = [
+    (Item, Item(17, ["new"]), {"image": 17}),
+    (Sale, Sale(Decimal("9.50"), datetime(2026, 11, 22, tzinfo=UTC)), Item(1)),
+    (Row, {"name": "a"}, {"nom": "a"}),
+    (Order, Order(total=Decimal("1.10"), lines=[("a", 1)]), {"total": "1.10"}),
+    (list[Order], [Order(total=Decimal(1))], Order(total=Decimal(1))),
+    (dict[str, Item], {"a": Item(1)}, {"a": 1}),
+    (int | str, "a", 1.5),
+    (Annotated[int, msgspec.Meta(ge=0), []], 3, -3),  # it has no hash
+]
+
+
+def nested(levels: int) -> Nested:
+    """So many in each other."""
+    value = Nested()
+    for _ in range(levels - 1):
+        value = Nested(value)
+    return value
+
+
+# Queues.
+
+
+@pytest.mark.parametrize(("kind", "value", "other"), KINDS, ids=range(len(KINDS)))
+async def test_item_arrives_as_its_type_and_another_is_refused(
+    any_concert: Coordinator, kind: Any, value: Any, other: Any
+) -> None:
+    """The refused one is not sent, nor are those put in with it."""
+    queue = any_concert.queue("q", kind)
+    for refused in ([other], [value, other]):
+        with pytest.raises(InvalidPayload, match="item for queue 'q'"):
+            await queue.put_many(refused)
+    await queue.put(value)
+    assert await queue.peek() == [value]
+    async with await queue.get(timeout=0) as item:
+        assert (type(item), item) == (type(value), value)
+
+
+async def test_item_that_does_not_fit_is_dead_lettered_with_the_reason(any_concert: Coordinator) -> None:
+    """The one behind it is handed out; nothing is lost: it is seen as JSON, and is replayed once readers know it."""
+    untyped = any_concert.queue("q")
+    await untyped.put_many([{"picture": 16}, {"image": 17}])
+    queue = any_concert.queue("q", Item)
+    async with await queue.get(timeout=5) as item:
+        assert item == Item(17)
+    [dead] = await queue.dead()
+    assert (dead.item, dead.attempts) == (None, 1)
+    assert f"item {dead.id} cannot be read" in dead.reason
+    assert "does not fit Item: Object missing required field `image`" in dead.reason
+    assert [each.item for each in await untyped.dead()] == [{"picture": 16}]
+    await queue.replay(dead.id)
+    async with await any_concert.queue("q", dict[str, int]).get(timeout=5) as mapping:
+        assert mapping == {"picture": 16}
+    assert not await queue.dead()
+
+
+async def test_item_that_does_not_fit_is_dead_lettered_also_at_most_once(any_concert: Coordinator) -> None:
+    """It is neither handed out nor counted as done."""
+    await any_concert.queue("q").put("text")
+    queue = any_concert.queue("q", Item, delivery="at_most_once")
+    with pytest.raises(TimeoutError):
+        await queue.get(timeout=0)
+    assert ["does not fit Item" in dead.reason for dead in await queue.dead()] == [True]
+
+
+async def test_item_whose_model_raises_is_dead_lettered(any_concert: Coordinator) -> None:
+    """Whatever it raises: it would raise it each time."""
+    await any_concert.queue("q").put_many([{"code": "b"}, {"code": "a"}])
+    queue = any_concert.queue("q", Lookup)
+    assert (await queue.get(timeout=5)).item == Lookup(code="a")
+    assert ["does not fit Lookup" in dead.reason for dead in await queue.dead()] == [True]
+
+
+async def test_releases_with_and_without_a_new_field_share_a_queue(any_concert: Coordinator) -> None:
+    """Old readers leave it out, new ones fill in its default; one without a default an old item does not fit."""
+    old, new = any_concert.queue("q", Item), any_concert.queue("q", NewItem)
+    await new.put(NewItem(1, width=300))
+    await old.put(Item(2))
+    assert (await old.get(timeout=5)).item == Item(1)
+    assert (await new.get(timeout=5)).item == NewItem(2, width=100)
+    await old.put(Item(3))
+    stricter = any_concert.queue("q", StricterItem)
+    with pytest.raises(TimeoutError):
+        await stricter.get(timeout=0)
+    assert ["missing required field `width`" in dead.reason for dead in await stricter.dead()] == [True]
+
+
+async def test_large_and_deep_items_arrive_up_to_the_limits(any_concert: Coordinator) -> None:
+    """They are those of JSON values."""
+    queue = any_concert.queue("q", Nested)
+    await queue.put(nested(99))
+    assert (await queue.get(timeout=5)).item == nested(99)
+    for levels in (200, 100_000):
+        with pytest.raises(InvalidPayload, match=r"nested|recursion"):
+            await queue.put(nested(levels))
+    texts = any_concert.queue("texts", list[str])
+    await texts.put(["x" * (2**20 - 4)])
+    assert (await texts.get(timeout=5)).item == ["x" * (2**20 - 4)]
+    with pytest.raises(InvalidPayload, match="1048577 bytes"):
+        await texts.put(["x" * (2**20 - 3)])
+
+
+@pytest.mark.parametrize("kind", [Opaque, "Item", 5, set[Item] | frozenset[int]], ids=str)
+def test_type_that_json_cannot_represent_is_refused_at_once(any_concert: Coordinator, kind: Any) -> None:
+    """Where it is named, before anything is sent."""
+    with pytest.raises(TypeError, match="item for queue 'q'"):
+        any_concert.queue("q", kind)
