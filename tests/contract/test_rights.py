@@ -20,7 +20,7 @@ PAGE = ROOT / "docs/how-to/deploy.md"
 SENT = {
     "eval", "evalsha", "script|load", "publish", "subscribe", "psubscribe", "unsubscribe", "punsubscribe", "blpop",
     "client|setname", "client|setinfo", "select", "wait", "ping", "pubsub|numsub",
-    "asking", "cluster|slots", "ssubscribe", "spublish", "pubsub|shardnumsub",
+    "asking", "cluster|slots", "ssubscribe", "sunsubscribe", "spublish", "pubsub|shardnumsub",
 }  # fmt: skip
 
 # Words in capitals in the scripts that are no commands, or the first or second word of one.

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from inconcert import Coordinator
+from inconcert import Coordinator, Gap, Signalled
+from inconcert._cluster import cluster as cluster_module
 from inconcert._redis.slots import slot_of
 from tests.support.cluster_traffic import KEYS, Traffic, traffic
 from tests.support.clusters import Node, RealCluster
@@ -119,6 +120,48 @@ async def test_lease_is_renewed_while_its_slot_is_half_moved(own_cluster: RealCl
         assert not waiter.done()
         await lease.release()
         await (await asyncio.wait_for(waiter, 5)).release()
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+async def test_subscription_may_end_as_its_slot_leaves(
+    has_left: bool, cluster: RealCluster, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node says that it has ended, and is asked to end it: no answer is taken for one to a later request."""
+    async with Coordinator(cluster.url, namespace=namespace) as concert:
+        signal = concert.signal("s")
+        slot = slot_of(signal._channel)
+        owner = cluster.owner_of(slot)
+        same_node = (concert.signal(f"s{number}") for number in range(100))
+        next_signal = next(each for each in same_node if cluster.owner(each._channel) is owner)
+        async with signal.subscribe():
+            assert await signal.broadcast() == 1
+            if has_left:
+                cluster.move_slot(slot, another(cluster, owner))  # nothing is read meanwhile
+        if not has_left:
+            cluster.move_slot(slot, another(cluster, owner))
+        async with next_signal.subscribe() as heard, signal.subscribe() as again:
+            assert (await next_signal.broadcast(1), await signal.broadcast(2)) == (1, 1)
+            assert [await anext(heard), await anext(again)] == [1, 2]
+        assert (await next_signal.broadcast(), await signal.broadcast()) == (0, 0)
+    assert not [record for record in caplog.records if record.levelname != "DEBUG"]
+
+
+async def test_pattern_is_heard_elsewhere_when_its_node_leaves(
+    own_cluster: RealCluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a gap, because nobody listened between the two."""
+    monkeypatch.setattr(cluster_module, "_EVERY", 0.2)
+    async with (
+        asyncio.timeout(15),
+        Coordinator(own_cluster.url, namespace=namespace) as concert,
+        concert.signals("a*").subscribe() as heard,
+    ):
+        port = concert._ref.session.broadcasts._pattern_node.port  # type: ignore[attr-defined]
+        [node] = [master for master in own_cluster.masters if master.port == port]
+        await asyncio.to_thread(own_cluster.fail_over, node)
+        assert await anext(heard) == Gap(None)
+        await concert.signal("ab").broadcast(1)
+        assert await anext(heard) == Signalled("ab", 1)
 
 
 @pytest.mark.torture

@@ -3,8 +3,8 @@
 A server that loses a slot ends its subscriptions and says so; this moves them to the new master.  Then their listeners
 are notified that messages may have been missed, as after a lost connection.
 
-A subscription is never ended by a command: in the moment in which its slot moves, nobody could tell which of the
-answers are to it.  What nobody listens to any more is kept, up to a number; then the connection is made anew.
+The answer to `SUNSUBSCRIBE` cannot be told from that: if the slot leaves in the same moment, the node says that the
+subscription has ended, and refuses the command.  So a `PING` follows it: whatever comes before its reply is the answer.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from typing import Literal
 
 from inconcert._cluster.cluster import Cluster
 from inconcert._cluster.slot_map import Node
+from inconcert._redis.commands import pack
 from inconcert._redis.operations import Operation
 from inconcert._redis.pubsub import Listener, PubSub, Topic
 from inconcert._redis.replies import ErrorReply, is_passing
 from inconcert._redis.slots import slot_of
-from inconcert._redis.wire import Pool
+from inconcert._redis.wire import Pool, Wire
 from inconcert.errors import InconcertError, Unavailable
 
 __all__ = ["ShardedPubSub"]
 
-_UNUSED = 1000  # subscriptions of one connection that nobody listens to, before it is made anew
 _SOON = 0.05  # seconds until a subscription that was refused or ended is tried again
 
 
@@ -206,26 +206,25 @@ class _Shard(PubSub):
         super().__init__(pool, timeout=timeout, purpose=purpose)
         self._owner = owner
 
-    def _drop_if_unused(self, topic: Topic) -> None:
-        """Keep the subscription; a listener to come may need it."""
-        del topic
-        unused = sum(not (topic.listeners or topic.newcomers) for topic in self._channels.values())
-        if unused > max(_UNUSED, len(self._channels) / 2):
-            self._channels = {
-                name: topic for name, topic in self._channels.items() if topic.listeners or topic.newcomers
-            }
-            self._link.drop(ConnectionError(f"{unused} subscriptions are no longer used"))
+    def _unsubscribe(self, wire: Wire, topic: Topic) -> None:
+        wire.write(pack("SUNSUBSCRIBE", topic.name) + pack("PING"))
+        self._unanswered.append("SUNSUBSCRIBE")  # until the reply to the PING
 
     def _subscription_ended(self, name: bytes) -> None:
-        topic = self._channels.pop(name, None)
-        if topic is not None:
+        topic = self._channels.get(name)
+        if topic is not None and topic.is_confirmed:  # otherwise it was one from before
+            del self._channels[name]
             self._owner.ended(topic)
 
     def _refused(self, reply: ErrorReply) -> None:
         topic = self._unanswered[0]
-        if isinstance(topic, Topic) and (reply.code == "MOVED" or is_passing(reply)):
+        if topic == "SUNSUBSCRIBE":
+            if reply.code != "MOVED":
+                self._link.drop(ConnectionError(f"a subscription could not be ended: {reply}"))
+        elif isinstance(topic, Topic) and (reply.code == "MOVED" or is_passing(reply)):
             self._unanswered.popleft()
-            if self._channels.pop(topic.name.encode(), None) is not None:
+            if self._has(topic):
+                del self._channels[topic.name.encode()]
                 self._owner.ended(topic, reply)
         else:
             super()._refused(reply)

@@ -70,7 +70,7 @@ class PubSub:
         self._wire: Wire | None = None
         self._channels: dict[bytes, Topic] = {}
         self._patterns: dict[bytes, Topic] = {}
-        self._unanswered: deque[Topic | Literal["AUTH"] | None] = deque()  # None: a reply to discard
+        self._unanswered: deque[Topic | Literal["AUTH", "SUNSUBSCRIBE"] | None] = deque()  # None: a reply to discard
         self._timer: asyncio.TimerHandle | None = None
         self._connected_at = self._pinged_at = 0.0
         self._end: InconcertError | None = None
@@ -205,7 +205,7 @@ class PubSub:
             topic = self._patterns.get(reply[1])
             if topic is not None:
                 topic.dispatch(reply[2].decode(errors="surrogateescape"), reply[3])
-        elif kind == b"sunsubscribe":  # never asked for: the slot has left this node
+        elif kind == b"sunsubscribe":
             self._subscription_ended(reply[1])
         elif kind in _ANSWERS:
             answered = self._unanswered.popleft()
@@ -235,7 +235,7 @@ class PubSub:
             self._timer = self._loop.call_later(self._ping_every, self._ping)
 
     def _subscription_ended(self, name: bytes) -> None:
-        """Act on it that the node has ended a subscription."""
+        """A node of a cluster has ended a subscription: as it was asked to, or because the slot has left it."""
 
     def _has(self, topic: "Topic") -> bool:
         """Whether it has not been given back meanwhile."""
@@ -245,8 +245,11 @@ class PubSub:
         if not topic.listeners and not topic.newcomers and self._has(topic):
             del self._table(is_pattern=topic.verb == "PSUBSCRIBE")[topic.name.encode()]
             if self._wire is not None:
-                self._wire.write(pack(_OPPOSITES[topic.verb], topic.name))
-                self._unanswered.append(None)
+                self._unsubscribe(self._wire, topic)
+
+    def _unsubscribe(self, wire: Wire, topic: "Topic") -> None:
+        wire.write(pack(_OPPOSITES[topic.verb], topic.name))
+        self._unanswered.append(None)
 
     def _table(self, *, is_pattern: bool) -> "dict[bytes, Topic]":
         return self._patterns if is_pattern else self._channels
@@ -261,10 +264,9 @@ class PubSub:
 
     def _refused(self, reply: ErrorReply) -> None:
         topic = self._unanswered.popleft()
-        if topic is None:
-            return
         if topic == "AUTH":
             self._login_refused(reply)
+        if not isinstance(topic, Topic):
             return
         why = str(reply)
         if reply.code == "NOPERM" and topic.verb == "PSUBSCRIBE":

@@ -100,8 +100,7 @@ class Signal:
 
         Returns:
             How many processes it reached. One that also subscribes to patterns counts once more for each that matches.
-            On a cluster only listeners at the node of the signal count, and for a while also processes that have
-            stopped listening.
+            On a cluster only listeners at the node of the signal count.
 
         Raises:
             InvalidPayload: The payload is not JSON, or too large.
