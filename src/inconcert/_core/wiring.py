@@ -11,7 +11,7 @@ from inconcert._cluster.router import Router
 from inconcert._cluster.slot_map import Node as ClusterNode
 from inconcert._core.safeguards import Conditions, Safeguards
 from inconcert._redis.bells import Bells, Sleeper
-from inconcert._redis.channel import Channel, Commands
+from inconcert._redis.channel import Channel
 from inconcert._redis.clients import Client, ClusterClient
 from inconcert._redis.greeting import Greeting
 from inconcert._redis.inbox import Inbox, Messages
@@ -19,6 +19,7 @@ from inconcert._redis.keys import Keyspace
 from inconcert._redis.master_watch import MasterWatch
 from inconcert._redis.node_pools import NodePools
 from inconcert._redis.pubsub import PubSub
+from inconcert._redis.transport import Commands
 from inconcert._redis.wire import Pool
 from inconcert._rules.urls import Node
 

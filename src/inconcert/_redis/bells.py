@@ -11,11 +11,11 @@ from collections import deque
 from contextlib import suppress
 
 from inconcert._redis.call import Call
-from inconcert._redis.channel import Commands
 from inconcert._redis.commands import pack
 from inconcert._redis.link import Link
 from inconcert._redis.replies import ErrorReply, Reply
 from inconcert._redis.scripts import load
+from inconcert._redis.transport import Commands
 from inconcert._redis.wire import Pool, Wire
 from inconcert._rules.urls import Node
 from inconcert.errors import NotConnected

@@ -19,7 +19,6 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 import anyio
 import hiredis
@@ -30,11 +29,12 @@ from inconcert._redis.held_back import HeldBack
 from inconcert._redis.link import Link
 from inconcert._redis.replies import ErrorReply, Reply, error_for, is_passing
 from inconcert._redis.scripts import loaded
+from inconcert._redis.transport import ChannelOwner
 from inconcert._redis.wire import Pool, Wire
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 
-__all__ = ["Channel", "ChannelOwner", "Commands"]
+__all__ = ["Channel"]
 
 _log = logging.getLogger("inconcert.redis")
 
@@ -49,65 +49,6 @@ _A_MOMENT = 1.0  # seconds that reconnecting may take before the server counts a
 _CLOSE_TIMEOUT = 2.0  # seconds that closing waits for what is under way, such as releases
 _ASKING = pack("ASKING")
 _REDIRECTIONS = {"MOVED", "ASK"}
-
-
-class Commands(Protocol):
-    """Where commands go: to one server, or to that node of a cluster which has their keys."""
-
-    is_closed: bool
-
-    async def open(self) -> None:
-        """Connect.
-
-        Raises:
-            Unavailable: The server cannot be reached, or refuses the connection.
-        """
-
-    async def close(self) -> None:
-        """Wait at most 2 s for calls under way, then fail them and release the connections."""
-
-    def submit(self, call: Call) -> None:
-        """Send a call with the next flush, whatever else is under way.
-
-        Raises:
-            NotConnected: The coordinator is closed.
-        """
-
-    def flush(self) -> None:
-        """Write submitted calls now, so that the server works on them during the rest of the turn."""
-
-    async def has_room(self, key: str, call: Call | None = None) -> None:
-        """Wait while too many calls or bytes are under way to where this key is: back-pressure for new calls.
-
-        Args:
-            key: The first key of the call to be submitted.
-            call: The call itself; needed if it may be large.
-
-        Raises:
-            Unavailable: No call was answered for a whole call timeout.
-        """
-
-    @property
-    def is_full(self) -> bool:
-        """Whether `has_room` would wait."""
-        ...
-
-    def trouble(self, key: str, since: float) -> InconcertError | None:
-        """Why nothing was answered about this key since this time, by the loop's clock; None if something was.
-
-        `Unavailable` if the server is known to be unreachable, `OutcomeUnknown` if it is silent.
-        """
-        ...
-
-
-class ChannelOwner(Protocol):
-    """Owns several channels, each to a node of a cluster, and moves calls between them."""
-
-    def refused(self, call: Call, reply: ErrorReply) -> None:
-        """Take back a call that a node did not execute: another may, or the same one later."""
-
-    def lost(self) -> None:
-        """A connection was lost: the node may have gone."""
 
 
 class Channel:

@@ -5,10 +5,10 @@ once.  Every user may run `HELLO`, and it costs little beside what opening sends
 """
 
 from inconcert._redis.call import Call
-from inconcert._redis.channel import Commands
 from inconcert._redis.commands import pack
 from inconcert._redis.roles import fields_of
 from inconcert._redis.scripts import Command, Script
+from inconcert._redis.transport import Commands
 from inconcert.errors import InconcertError, NotConnected, Unavailable
 
 __all__ = ["Greeting"]
