@@ -454,16 +454,41 @@ class Coordinator(TaskCoordinator):
             delivery=delivery,
         )
 
+    @overload
+    def mailbox(
+        self, name: str, *, ttl: Seconds = ..., max_messages: int = ..., max_age: Seconds | None = ...
+    ) -> Mailbox[JSON]: ...
+    @overload
     def mailbox(
         self,
         name: str,
+        message_type: type[T],
+        *,
+        ttl: Seconds = ...,
+        max_messages: int = ...,
+        max_age: Seconds | None = ...,
+    ) -> Mailbox[T]: ...
+    @overload
+    def mailbox(
+        self,
+        name: str,
+        message_type: object,
+        *,
+        ttl: Seconds = ...,
+        max_messages: int = ...,
+        max_age: Seconds | None = ...,
+    ) -> Mailbox[Any]: ...
+    def mailbox(
+        self,
+        name: str,
+        message_type: object = None,
         *,
         ttl: Seconds = MAILBOX_TTL,
         max_messages: int = MAX_MESSAGES,
         max_age: Seconds | None = None,
-    ) -> Mailbox:
+    ) -> Mailbox[Any]:
         """A mailbox: messages for one recipient, kept while it is away. See `Mailbox`."""
-        return Mailbox(self._ref, name, ttl=ttl, max_messages=max_messages, max_age=max_age)
+        return Mailbox(self._ref, name, message_type, ttl=ttl, max_messages=max_messages, max_age=max_age)
 
     @property
     def chat(self) -> Chats:

@@ -1,5 +1,6 @@
 """Values of a declared type: checked where they are sent, and again where they are read."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -10,6 +11,8 @@ import pydantic
 import pytest
 
 from inconcert import Coordinator, InvalidPayload
+from tests.support.lines import in_line_at
+from tests.support.raw import raw
 
 
 class Item(msgspec.Struct):
@@ -173,3 +176,64 @@ def test_type_that_json_cannot_represent_is_refused_at_once(any_concert: Coordin
     """Where it is named, before anything is sent."""
     with pytest.raises(TypeError, match="item for queue 'q'"):
         any_concert.queue("q", kind)
+
+
+# Mailboxes.
+
+
+@pytest.mark.parametrize(("kind", "value", "other"), KINDS, ids=range(len(KINDS)))
+async def test_message_arrives_as_its_type_and_another_is_refused(
+    any_concert: Coordinator, kind: Any, value: Any, other: Any
+) -> None:
+    """The refused one is not sent, nor are those sent with it."""
+    mailbox = any_concert.mailbox("jack451", kind)
+    with pytest.raises(InvalidPayload, match="message to mailbox 'jack451'"):
+        await mailbox.send(other)
+    with pytest.raises(InvalidPayload, match="message to mailbox 'jack451'"):
+        await mailbox.send_many([value, other])
+    await mailbox.send(value)
+    assert [(type(each.body), each.body) for each in await mailbox.fetch()] == [(type(value), value)]
+
+
+@pytest.mark.parametrize("ack", [True, False])
+async def test_message_that_does_not_fit_comes_back_to_a_reader_that_knows_it(
+    any_concert: Coordinator, caplog: pytest.LogCaptureFixture, ack: bool
+) -> None:
+    """It holds up no other, even where one is fetched at a time, and no reader waits for it; the log names it."""
+    mailbox, later = any_concert.mailbox("jack451", Item), any_concert.mailbox("jack451", dict[str, int])
+    await later.send_many([{"picture": 1}, {"picture": 2}, {"image": 3}])
+    [message] = await mailbox.fetch(limit=1, ack=ack)
+    assert message.body == Item(3)
+    assert await mailbox.fetch(timeout=0.01) == []
+    await mailbox.ack([message])
+    [first, _] = [record.getMessage() for record in caplog.records if record.name == "inconcert.mailboxes"]
+    assert "is left for a reader that knows it" in first
+    assert "does not fit Item: Object missing required field `image`" in first
+    assert await later.fetch() == []
+    claims = await raw(any_concert).zrange(mailbox._keys.claims, 0, -1)
+    await raw(any_concert).zadd(mailbox._keys.claims, dict.fromkeys(claims, 1))
+    back = await later.fetch()
+    assert [(each.body, each.attempt) for each in back] == [({"picture": 1}, 2), ({"picture": 2}, 2)]
+    assert str(back[0].id) in first
+    assert await mailbox.unread() == 0
+
+
+async def test_waiting_reader_goes_on_waiting_after_a_message_that_does_not_fit(any_concert: Coordinator) -> None:
+    """And gets the next that does."""
+    mailbox = any_concert.mailbox("jack451", Item)
+    waiting = asyncio.create_task(mailbox.fetch(timeout=None))
+    for message in ({"picture": 1}, {"image": 2}):
+        await in_line_at(any_concert, mailbox._keys.waiters, 1)
+        await any_concert.mailbox("jack451").send(message)
+    assert [each.body for each in await waiting] == [Item(2)]
+
+
+async def test_loss_that_a_message_that_does_not_fit_would_tell_of_is_told_later(any_concert: Coordinator) -> None:
+    """With the first that is returned, once its claim has lapsed."""
+    untyped = any_concert.mailbox("jack451", max_messages=1)
+    for number in range(3):
+        await untyped.send(number)
+    assert await any_concert.mailbox("jack451", Item).fetch() == []
+    claims = await raw(any_concert).zrange(untyped._keys.claims, 0, -1)
+    await raw(any_concert).zadd(untyped._keys.claims, dict.fromkeys(claims, 1))
+    assert [(each.body, each.missed) for each in await untyped.fetch()] == [(2, 2)]

@@ -558,6 +558,19 @@ async def queue_typed() -> None:
     await either.put(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+async def mail_typed() -> None:
+    """A mailbox of one type takes it and gives it."""
+    mailbox = concert.mailbox("jack451", Deploy, ttl=5)
+    assert_type(mailbox, Mailbox[Deploy])
+    await mailbox.send(Deploy(7))
+    await mailbox.send_many([Deploy(8)])
+    messages = await mailbox.fetch(ack=False)
+    assert_type(messages, list[MailboxMessage[Deploy]])
+    assert_type(messages[0].body, Deploy)
+    await mailbox.ack(messages)
+    await mailbox.send({"version": 7})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 async def mistakes() -> None:
     """What the checkers must refuse: were it accepted, the remark that ignores it would be an error of its own."""
     concert.semaphore("payment")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

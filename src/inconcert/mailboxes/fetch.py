@@ -9,7 +9,7 @@ its process when it is notified.
 
 import logging
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from inconcert._core.place import JOIN, NO_WAIT, Place
 from inconcert._core.session import Session
@@ -17,7 +17,8 @@ from inconcert._redis.call import Call
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
-from inconcert._rules.payloads import JSON, decode
+from inconcert._rules.codec import Codec, T
+from inconcert.errors import InvalidPayload
 
 __all__ = ["Fetch", "MailboxKeys", "MailboxMessage"]
 
@@ -44,13 +45,13 @@ _WITHDRAW = load("mailboxes/withdraw").bind(MailboxKeys)
 
 
 @dataclass(frozen=True, slots=True)
-class MailboxMessage:
+class MailboxMessage(Generic[T]):
     """One message of a mailbox.
 
     Attributes:
         id: The server's time in microseconds; it rises from each message of the mailbox to the next.
         time: When the server received it, in seconds since 1970.
-        body: The JSON value that was sent.
+        body: What was sent.
         attempt: 1 when it is fetched for the first time, and one more each time that it is fetched again.
         missed: How many messages were dropped unread before this one; reported with the first message of a fetch.
         claim: The fetch that holds it; `Mailbox.ack` presents it.
@@ -58,7 +59,7 @@ class MailboxMessage:
 
     id: int
     time: float
-    body: JSON
+    body: T
     attempt: int
     missed: int
     claim: str = field(repr=False)
@@ -70,24 +71,29 @@ class Fetch(Place):
     Args:
         session: The open session.
         keys: The keys of the mailbox.
+        codec: How its messages are read.
         terms: The most messages, the life of the claim and the longest age in milliseconds.
         waits: Whether to join the line when there are none.
     """
 
-    __slots__ = ("_keys", "_terms")
+    __slots__ = ("_codec", "_keys", "_terms")
 
     kind = "mailbox"
 
-    def __init__(self, session: Session, keys: MailboxKeys, terms: tuple[int, int, int], *, waits: bool) -> None:
+    def __init__(
+        self, session: Session, keys: MailboxKeys, codec: Codec[Any], terms: tuple[int, int, int], *, waits: bool
+    ) -> None:
         self._keys = keys
+        self._codec = codec
         self._terms = terms
         super().__init__(session, session.new_address(), JOIN if waits else NO_WAIT)
 
-    def take(self) -> tuple[list[MailboxMessage], list[int]]:
+    def take(self) -> tuple[list[MailboxMessage[Any]], list[int], list[int]]:
         """The messages, which the caller now holds; none if there is no reply yet. It stops waiting.
 
         Also the ids of messages that cannot be read, which `Mailbox.send` never sends: acknowledge them, so that they
-        are not fetched again and again. They count as missed.
+        are not fetched again and again. They count as missed.  And the ids of messages that do not fit the type: leave
+        them in the claim, so that they come back when it lapses, perhaps to a reader that knows them.
 
         Raises:
             Unavailable: The server could not be asked.
@@ -95,17 +101,21 @@ class Fetch(Place):
             NotConnected: The coordinator was closed.
         """
         if not self.done():
-            return [], []
+            return [], [], []
         dropped, *flat = self.result()
         self.raise_if_closed()  # just when they came; they are back in the mailbox
         self._may_be_in = False
-        found: list[MailboxMessage] = []
+        found: list[MailboxMessage[Any]] = []
         unreadable: list[int] = []
+        unfit: list[int] = []
         for id_, message in zip(flat[::2], flat[1::2], strict=True):
             lapses, _, body = message.partition(b" ")
             number = int(id_)
             try:
-                value = decode(body)
+                value = self._codec.decode(body)
+            except InvalidPayload as error:
+                _log.error("message %d on %r is left for a reader that knows it: %s", number, self.key, error)
+                unfit.append(number)
             except ValueError as error:
                 _log.error("message %d on %r is dropped, because it cannot be read: %s", number, self.key, error)
                 unreadable.append(number)
@@ -113,7 +123,7 @@ class Fetch(Place):
                 found.append(MailboxMessage(number, number / 1e6, value, int(lapses) + 1, 0, self.address))
         if found:
             found[0] = replace(found[0], missed=dropped + len(unreadable))
-        return found, unreadable
+        return found, unreadable, unfit
 
     @staticmethod
     def leave_for(session: Session, address: str, rest: str) -> None:

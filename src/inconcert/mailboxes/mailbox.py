@@ -11,14 +11,15 @@ Source: docs/explanation/mailboxes.md
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any, Generic
 
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
+from inconcert._rules.codec import Codec, T, codec_of
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import age_ms, whole
-from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InvalidPayload
 from inconcert.mailboxes.fetch import Fetch, MailboxKeys, MailboxMessage
 
@@ -36,7 +37,7 @@ _MOST_AT_ONCE = 1_000  # in one script: some milliseconds of the server's time
 _MOST_BYTES = 8 * 2**20  # likewise
 
 
-class Mailbox:
+class Mailbox(Generic[T]):
     """Messages for one recipient, kept while they are away: each until it is acknowledged, or a cap drops it.
 
     Any process that knows the name can send.  The recipient can fetch in any number of processes at once; each message
@@ -56,12 +57,14 @@ class Mailbox:
 
     Args:
         name: Whose mailbox. The same name in the same namespace is the same mailbox, on any machine.
+        message_type: What its messages are, as for `Queue`; None for any JSON value.
         ttl: How long a fetch may hold messages without acknowledging them, in seconds; then they come back.
         max_messages: How many may be unread, 1 to 1,000,000; one more drops the oldest.
         max_age: How long messages are kept unread, in seconds; None sets no limit.
 
     Raises:
         ValueError: `ttl` or `max_age` is not above 0, or `max_messages` is out of range.
+        TypeError: JSON cannot represent `message_type`.
         InvalidName: `name` is empty or longer than 512 bytes.
     """
 
@@ -69,6 +72,7 @@ class Mailbox:
         self,
         ref: SessionRef,
         name: str,
+        message_type: Any = None,  # noqa: ANN401 - also unions and the like
         *,
         ttl: Seconds = MAILBOX_TTL,
         max_messages: int = MAX_MESSAGES,
@@ -77,6 +81,7 @@ class Mailbox:
         self._ref = ref
         self._name = name
         self._keys = ref.keys.of(MailboxKeys, "mailbox", name)
+        self._codec: Codec[T] = codec_of(f"message to mailbox {name!r}", message_type)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
         self._max_messages = whole("max_messages", max_messages, most=_MOST_MESSAGES)
         self._max_age_ms = age_ms(max_age)
@@ -84,39 +89,39 @@ class Mailbox:
     def __repr__(self) -> str:
         return f"<Mailbox {self._name!r}>"
 
-    async def send(self, message: JSON) -> None:
+    async def send(self, message: T) -> None:
         """Add a message, and wake the fetch that has waited longest.
 
         Messages that one process sends one after the other keep their order.
 
         Args:
-            message: A JSON value of at most 1 MiB.
+            message: A value of the mailbox's type; without one any JSON value. At most 1 MiB as JSON.
 
         Raises:
-            InvalidPayload: The message is not JSON, or too large.
+            InvalidPayload: The message is not JSON, not of the mailbox's type, or too large.
             Unavailable: The server could not be asked, or has no memory; nothing was added.
             OutcomeUnknown: The server did not answer; it was added once, or not at all.
 
         Cost: 1 round trip, and 1 message to each process that waits for this mailbox.
         """
-        await self._send([encode(f"a message to mailbox {self._name!r}", message)])
+        await self._send([self._codec.encode(message)])
 
-    async def send_many(self, messages: Iterable[JSON]) -> None:
+    async def send_many(self, messages: Iterable[T]) -> None:
         """Add messages in this order, nothing between them: all, or none.
 
         Args:
-            messages: At most 1,000 JSON values of at most 1 MiB each, and 8 MiB together.
+            messages: As for `send`; at most 1,000, and 8 MiB together.
 
         Raises:
             ValueError: There are more than 1,000.
-            InvalidPayload: A message is not JSON, or they are too large.
+            InvalidPayload: A message is not JSON, not of the mailbox's type, or they are too large.
             Unavailable: The server could not be asked, or has no memory; nothing was added.
             OutcomeUnknown: The server did not answer; they were added once, or not at all.
 
         Cost: As `send`, for all together.
         """
         what = f"messages to mailbox {self._name!r}"
-        bodies = [encode(f"one of {what}", message) for message in messages]
+        bodies = [self._codec.encode(message) for message in messages]
         size = sum(map(len, bodies))
         if len(bodies) > _MOST_AT_ONCE:
             raise ValueError(f"{len(bodies)} {what}; send at most {_MOST_AT_ONCE} at once")
@@ -125,13 +130,14 @@ class Mailbox:
         if bodies:
             await self._send(bodies)
 
-    async def fetch(self, *, limit: int = 10, timeout: Seconds | None = 0, ack: bool = True) -> list[MailboxMessage]:
+    async def fetch(self, *, limit: int = 10, timeout: Seconds | None = 0, ack: bool = True) -> list[MailboxMessage[T]]:
         """The oldest messages that no other fetch has claimed, oldest first.
 
         With `ack=True` they are acknowledged at the moment in which this returns, never before: a fetch that fails or
         is cancelled loses none.  What it returned is gone if the process then dies, unless it dies before that is
         sent; where that matters use `ack=False`, and `ack` what was handled.  The claim of a fetch is not renewed:
-        what is not acknowledged within the mailbox's `ttl` comes back, in its place.
+        what is not acknowledged within the mailbox's `ttl` comes back, in its place.  So does a message that does not
+        fit the mailbox's type: it is not returned and not acknowledged, and an error in the log names it.
 
         Args:
             limit: The most messages, 1 to 1,000; fewer come if they have more than 1 MiB together.
@@ -153,17 +159,17 @@ class Mailbox:
         seconds = durations.timeout(timeout)
         session = self._ref.session
         until = None if seconds is None else session.loop.time() + seconds
-        messages: list[MailboxMessage] = []
+        messages: list[MailboxMessage[T]] = []
         must_recheck = True
         while must_recheck:
-            messages, unreadable = await self._fetch(session, terms, seconds)
-            must_recheck = not messages and unreadable > 0
+            messages, passed_over = await self._fetch(session, terms, seconds)
+            must_recheck = not messages and passed_over > 0
             seconds = None if until is None else max(0.0, until - session.loop.time())
         if ack:  # without an await, so that no cancellation can come between the acknowledgement and the caller
             self._ack(messages)
         return messages
 
-    async def ack(self, messages: Iterable[MailboxMessage]) -> None:
+    async def ack(self, messages: Iterable[MailboxMessage[Any]]) -> None:
         """Mark messages as handled, so that they do not come back.
 
         This works at any time, even if the claim has lapsed and another fetch has claimed them.
@@ -201,19 +207,19 @@ class Mailbox:
 
     async def _fetch(
         self, session: Session, terms: tuple[int, int, int], seconds: float | None
-    ) -> tuple[list[MailboxMessage], int]:
-        """Fetch once; and how many messages there were that cannot be read, which are dropped."""
+    ) -> tuple[list[MailboxMessage[T]], int]:
+        """Fetch once; and how many messages there were that cannot be read or do not fit."""
         await session.channel.has_room(self._keys.messages)
-        fetching = Fetch(session, self._keys, terms, waits=seconds != 0)
+        fetching = Fetch(session, self._keys, self._codec, terms, waits=seconds != 0)
         try:
             fetching.ask()
             await asyncio.wait([fetching], timeout=seconds or None)
-            messages, unreadable = fetching.take()
+            messages, unreadable, unfit = fetching.take()
         finally:
             fetching.withdraw()
         if unreadable:
             self._submit_ack(session, fetching.address, unreadable)
-        return messages, len(unreadable)
+        return messages, len(unreadable) + len(unfit)
 
     async def _send(self, bodies: list[bytes]) -> None:
         session = self._ref.session
@@ -228,7 +234,7 @@ class Mailbox:
         while await session.run(command):
             pass  # the first thousand in line were dead
 
-    def _ack(self, messages: Iterable[MailboxMessage]) -> list[Call]:
+    def _ack(self, messages: Iterable[MailboxMessage[Any]]) -> list[Call]:
         claims: dict[str, dict[int, None]] = {}
         for message in messages:
             claims.setdefault(message.claim, {})[message.id] = None
