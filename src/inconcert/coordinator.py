@@ -40,7 +40,7 @@ from inconcert.signals.patterns import Signals
 from inconcert.signals.signal import Signal
 from inconcert.tasks.task_coordinator import TaskCoordinator
 
-__all__ = ["Coordinator", "CoordinatorOptions"]
+__all__ = ["Coordinator", "CoordinatorOptions", "session_ref_of"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=PeriodicFunction)
@@ -267,6 +267,21 @@ class Coordinator(TaskCoordinator):
         self._ref.opened = self._client = None
         self._source = source
         self._state = "closed"
+
+    async def ping(self) -> None:
+        """Ask the server whether it serves this process, over the connection that all calls use.
+
+        On a cluster that is one of its masters.  Wrap it in `asyncio.timeout()` where an answer must come sooner than
+        the coordinator's `timeout`.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+            Unavailable: The server could not be asked, or refuses to serve.
+            OutcomeUnknown: The server did not answer.
+
+        Cost: 1 round trip.
+        """
+        await self._ref.session.check()
 
     @property
     def redis(self) -> ServerClient:
@@ -500,6 +515,11 @@ class Coordinator(TaskCoordinator):
     ) -> Index:
         """An index: finds documents by their words, ranked by relevance and by scores of their own. See `Index`."""
         return Index(self._ref, name, tokenizer=tokenizer, stop_words=stop_words)
+
+
+def session_ref_of(concert: Coordinator) -> SessionRef:
+    """The way to its session, for the parts of frameworks."""
+    return concert._ref  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _number(variable: str, text: str) -> int:

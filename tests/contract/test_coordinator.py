@@ -3,13 +3,23 @@
 import asyncio
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, get_type_hints
 
 import pytest
 from fakeredis.aioredis import FakeRedis
 
-from inconcert import Coordinator, CoordinatorOptions, InvalidName, NotConnected, Unavailable, WrongLayout
+from inconcert import (
+    Coordinator,
+    CoordinatorOptions,
+    InvalidName,
+    NotConnected,
+    OutcomeUnknown,
+    Unavailable,
+    WrongLayout,
+)
+from tests.support.eventually import eventually
 from tests.support.raw import new_client, raw
 from tests.support.servers import RealServer, free_port
 
@@ -193,3 +203,25 @@ def test_number_of_groups_is_checked_without_a_server(number: Any) -> None:
     """A whole number from 1 to 1,024."""
     with pytest.raises(ValueError, match=r"chat_groups is .*; give a whole number from 1 to 1,024"):
         Coordinator(chat_groups=number)
+
+
+async def test_ping_says_whether_the_server_answers(own_server: RealServer, namespace: str) -> None:
+    """Over the connection of all calls: at once while it does, and an error within the time for a call otherwise."""
+    concert = Coordinator(own_server.url, namespace=namespace, timeout=1.0)
+    with pytest.raises(NotConnected):
+        await concert.ping()
+    async with concert:
+        await concert.ping()
+        own_server.pause()
+        with pytest.raises(OutcomeUnknown):
+            await concert.ping()
+        own_server.resume()
+        await eventually(lambda: answers(concert))
+
+
+async def answers(concert: Coordinator) -> bool:
+    """Whether the server answers, or does so again."""
+    with suppress(Unavailable, OutcomeUnknown):
+        await concert.ping()
+        return True
+    return False

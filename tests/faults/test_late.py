@@ -44,6 +44,7 @@ BOUNDED = {
     "claims/heartbeat": "a worker that retired is taken for alive for one lease, and holds nothing",
     "claims/promote": "it moves what is due by now, as anybody may",
     "elections/renew": "the lease of one who still leads counts from then",
+    "idempotency/keep": "an answer is kept once more, if it lapsed by now",
     "locks/acquire": "free locks are held by nobody for one ttl",
     "mailboxes/unread": "it puts back what lapsed claims hold, as anybody may",
     "permits/acquire": "a free permit is held by nobody for one ttl",

@@ -24,8 +24,8 @@ FACES = {
     "Consumer": "claim stop try_claim",
     "Coordinator": (
         "add_middleware barrier chat consume cron election embedded enqueue enqueue_many event every "
-        "from_client from_env index latch lock locks mailbox queue rate_limiter redis redis_cluster run_worker rwlock "
-        "semaphore signal signals task tasks url"
+        "from_client from_env index latch lock locks mailbox ping queue rate_limiter redis redis_cluster run_worker "
+        "rwlock semaphore signal signals task tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",
     "DeadJob": "args attempts died_at id kwargs name queue reason traceback",

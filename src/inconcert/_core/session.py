@@ -81,13 +81,27 @@ class Session:
         """
         try:
             await self._wiring.open()
-            await self._check_rights()
+            await self.check()
             self._layout.compare(await self.run(self._layout.record(self._keys)), self._keys.namespace)
             await self.inbox.open()
         except BaseException:
             await self.channel.close()
             await self._wiring.close()
             raise
+
+    async def check(self) -> None:
+        """Find out whether the server serves us, and not in the middle of a script that has changed something already.
+
+        Raises:
+            Unavailable: It cannot be reached, or refuses.
+            OutcomeUnknown: It did not answer.
+        """
+        command = _OPEN(bell=self._bell, channel=self._nowhere)
+        reason = (await self.run(command)).decode()
+        if reason:
+            what = f"was refused by the server: the user may not publish on {self._nowhere!r} ({reason})"
+            remedy = "give it the channels of the whole namespace, as docs/how-to/deploy.md shows"
+            raise command.operation.error(Unavailable, f"{what}; {remedy}")
 
     async def close(self) -> None:
         """Release what is held, fail all waiters, and disconnect."""
@@ -140,15 +154,6 @@ class Session:
             await self.channel.has_room(call.key, call)
             self.channel.submit(call)
         return [await call for call in calls]
-
-    async def _check_rights(self) -> None:
-        """Find out now, and not in the middle of a script that has changed something already."""
-        command = _OPEN(bell=self._bell, channel=self._nowhere)
-        reason = (await self.run(command)).decode()
-        if reason:
-            what = f"was refused by the server: the user may not publish on {self._nowhere!r} ({reason})"
-            remedy = "give it the channels of the whole namespace, as docs/how-to/deploy.md shows"
-            raise command.operation.error(Unavailable, f"{what}; {remedy}")
 
     def _server_was_lost(self) -> None:
         """A server may have lost what it had granted."""

@@ -1,0 +1,7 @@
+-- idempotency/find: the answer that was kept for a call.
+--
+-- KEYS[1]  answer  string  what was kept
+-- RETURNS  the answer | '' if there is none
+-- TWICE    the same; nothing is changed
+-- COST     O(N), N bytes of the answer
+return redis.call('GET', KEYS[1]) or ''

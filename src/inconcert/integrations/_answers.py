@@ -1,0 +1,115 @@
+"""What an HTTP client is answered when a primitive raises: a problem in JSON, without names and addresses of ours.
+
+Source: https://www.rfc-editor.org/rfc/rfc9457
+"""
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from math import ceil
+
+import msgspec
+
+from inconcert.errors import (
+    AcquireTimeout,
+    ChatNotFound,
+    InconcertError,
+    InvalidName,
+    InvalidPayload,
+    ItemNotFound,
+    JobNotFound,
+    LeaseLost,
+    NotAMember,
+    NotConnected,
+    OutcomeUnknown,
+    QueueFull,
+    Unavailable,
+)
+
+__all__ = ["ANSWERED", "Answer", "answer_to", "problem"]
+
+_SOON = 1.0  # seconds after which a client may try again, where nobody knows better
+
+_BUSY = HTTPStatus.LOCKED, "others use what this request needs; try again"
+_TOO_MANY = HTTPStatus.TOO_MANY_REQUESTS, "there were too many requests; try again later"
+_UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE, "the service cannot do this now; nothing was done, try again"
+_NOT_FOUND = HTTPStatus.NOT_FOUND, "it does not exist, or is no longer kept"
+_INVALID = HTTPStatus.UNPROCESSABLE_ENTITY, ""  # the message says what is wrong with what the client has sent
+
+_ANSWERS: dict[type[InconcertError], tuple[HTTPStatus, str]] = {
+    AcquireTimeout: _BUSY,
+    QueueFull: (HTTPStatus.SERVICE_UNAVAILABLE, "there is no room for more; try again later"),
+    Unavailable: _UNAVAILABLE,
+    NotConnected: _UNAVAILABLE,
+    OutcomeUnknown: (
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "it may have been done or not; see what was done before you try again",
+    ),
+    LeaseLost: (
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the request was stopped half-way; see what was done before you try again",
+    ),
+    JobNotFound: _NOT_FOUND,
+    ChatNotFound: _NOT_FOUND,
+    ItemNotFound: _NOT_FOUND,
+    NotAMember: (HTTPStatus.FORBIDDEN, "only members may do that"),
+    InvalidName: _INVALID,
+    InvalidPayload: _INVALID,
+}
+_WITH_RETRY_AFTER = {HTTPStatus.LOCKED, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
+
+ANSWERED = tuple(_ANSWERS)
+"""The errors that are answers; every other one is a fault of the program, and the framework's to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer to an HTTP request.
+
+    Attributes:
+        status: The status code.
+        headers: Names in lower case, and values.
+        body: All of it.
+    """
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+def problem(status: int, detail: str, *, error: str | None = None, retry_after: float | None = None) -> Answer:
+    """An answer of type application/problem+json.
+
+    Args:
+        status: The status code.
+        detail: What is so, in a sentence for the client.
+        error: The name of the error, for programs.
+        retry_after: When to try again, in seconds; None says nothing about it.
+    """
+    fields: dict[str, str | int] = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    if error is not None:
+        fields["error"] = error
+    body = msgspec.json.encode(fields)
+    headers = [("content-type", "application/problem+json"), ("content-length", str(len(body)))]
+    if retry_after is not None:
+        headers.append(("retry-after", str(max(1, ceil(retry_after)))))
+    return Answer(status, tuple(headers), body)
+
+
+def answer_to(error: InconcertError) -> Answer | None:
+    """The answer to a request whose handler raised this error; None if it is not in `ANSWERED`."""
+    found = next((_ANSWERS[base] for base in type(error).__mro__ if base in _ANSWERS), None)
+    if found is None:
+        return None
+    retry_after = _SOON
+    if isinstance(error, AcquireTimeout):
+        if error.retry_after is not None:
+            found, retry_after = _TOO_MANY, error.retry_after
+        elif error.__cause__ is not None:  # the server did not answer
+            found = _UNAVAILABLE
+    status, detail = found
+    return problem(
+        status,
+        detail or str(error),
+        error=type(error).__name__,
+        retry_after=retry_after if status in _WITH_RETRY_AFTER else None,
+    )

@@ -1,0 +1,217 @@
+"""What ASGI frameworks have in common: clients that hang up, a service that is told to stop, requests with a key.
+
+Source: https://asgi.readthedocs.io/en/latest/specs/www.html
+"""
+
+import asyncio
+import signal
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, MutableMapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import anyio
+
+from inconcert._rules.durations import Seconds
+from inconcert.coordinator import Coordinator
+from inconcert.errors import InconcertError
+from inconcert.integrations._answers import Answer, answer_to, problem
+from inconcert.integrations._idempotency import (
+    ANSWER_TTL,
+    LARGEST_ANSWER,
+    LARGEST_BODY,
+    METHODS,
+    IdempotentRequest,
+    StoredAnswers,
+)
+
+__all__ = ["ASGIApp", "HungUp", "IdempotencyMiddleware", "Receive", "Scope", "Send", "send_answer", "stopping", "watch"]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_TOO_LARGE = f"a request with an idempotency key may have {LARGEST_BODY} bytes"
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_WITHOUT_BODY = {204, 304}  # so their answers have no length, and are whole nevertheless
+
+
+class HungUp(Exception):
+    """The client has closed its connection, so nobody reads an answer."""
+
+
+@asynccontextmanager
+async def watch(receive: Receive) -> AsyncGenerator[None]:
+    """Cancel the body when the client hangs up.
+
+    The body of the request must have been read before: what is received meanwhile is dropped.
+
+    Raises:
+        HungUp: The client has hung up.
+    """
+
+    async def wait() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        waiting = asyncio.create_task(wait())
+        try:
+            yield
+        finally:
+            waiting.cancel()
+    if scope.cancel_called:
+        raise HungUp("the client has closed its connection")
+
+
+@contextmanager
+def stopping() -> Generator[asyncio.Event]:
+    """Set when this process is told to stop by SIGTERM or SIGINT, before the server waits for open connections.
+
+    A server such as uvicorn ends the application only when the last connection is closed, and so never while a stream
+    is open.  Its own handling of the signal goes on as before.  Outside of the main thread nothing is noticed.
+    """
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    before: dict[signal.Signals, Any] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(stopped.set)
+        before[signal.Signals(number)](number, frame)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            if callable(signal.getsignal(number)):  # otherwise the process ends at once, or ignores the signal
+                before[number] = signal.signal(number, handle)
+    try:
+        yield stopped
+    finally:
+        stopped.set()
+        for number, handler in before.items():
+            if signal.getsignal(number) is handle:
+                signal.signal(number, handler)
+
+
+async def send_answer(answer: Answer, send: Send) -> None:
+    """Send a whole answer."""
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+class IdempotencyMiddleware:
+    """Handles a request with an `Idempotency-Key` once, and answers its repetitions from what was stored.
+
+    Args:
+        app: The application.
+        concert: The coordinator.
+        user: Who asks, of a request's scope; an answer is given to nobody else.
+        ttl: How long an answer is kept, in seconds.
+    """
+
+    def __init__(
+        self, app: ASGIApp, concert: Coordinator, *, user: Callable[[Scope], str], ttl: Seconds = ANSWER_TTL
+    ) -> None:
+        self._app = app
+        self._user = user
+        self._answers = StoredAnswers(concert, ttl=ttl)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request, or pass it on."""
+        if scope["type"] != "http" or scope["method"] not in METHODS or _header(scope, b"idempotency-key") is None:
+            await self._app(scope, receive, send)
+            return
+        answer: Answer | None
+        try:
+            answer = await self._handle(scope, receive, send)
+        except HungUp:
+            return
+        except InconcertError as error:
+            answer = answer_to(error)
+            if answer is None:
+                raise
+        if answer is not None:
+            await send_answer(answer, send)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> Answer | None:
+        length = _header(scope, b"content-length")
+        if length is None and _header(scope, b"transfer-encoding") is not None:
+            return problem(411, "a request with an idempotency key must say its content-length")
+        if length is not None and int(length) > LARGEST_BODY:
+            return problem(413, _TOO_LARGE)
+        body = await _body(receive)
+        if body is None:
+            return problem(413, _TOO_LARGE)
+        path = scope["path"]
+        if scope.get("query_string"):
+            path += "?" + scope["query_string"].decode("latin-1")
+        key = (_header(scope, b"idempotency-key") or b"").decode("latin-1")
+        request = IdempotentRequest(key, scope["method"], path, self._user(scope), body)
+        return await self._answers.answer(request, partial(_run, self._app, scope, _Replay(body, receive), send))
+
+
+class _Replay:
+    """A `receive` that gives a body that was read before, and then what comes."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+async def _run(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> Answer | None:
+    """Run the application, and hold its answer back; one that is too large or endless is passed on as it comes."""
+    start: Message = {}
+    parts: list[bytes] = []
+    is_passed_on = False
+
+    async def hold(message: Message) -> None:
+        nonlocal start, is_passed_on
+        if message["type"] == "http.response.start":
+            start = message
+            length = _header(message, b"content-length")
+            is_endless = length is None and message["status"] not in _WITHOUT_BODY
+            is_passed_on = is_endless or int(length or 0) > LARGEST_ANSWER
+        if is_passed_on:
+            await send(message)
+        elif message["type"] == "http.response.body":
+            parts.append(message.get("body", b""))
+
+    await app({**scope, "extensions": {}}, receive, hold)  # such as sending a file by its path, which cannot be held
+    if is_passed_on:
+        return None
+    if not start:
+        raise HungUp("the application has not answered")
+    headers = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in start.get("headers", ()))
+    return Answer(start["status"], tuple(headers), b"".join(parts))
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """All of the body; None if it is too large."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HungUp("the client has closed its connection")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > LARGEST_BODY:
+            return None
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _header(headed: Scope | Message, name: bytes) -> bytes | None:
+    found: bytes | None = next((value for header, value in headed.get("headers", ()) if header.lower() == name), None)
+    return found

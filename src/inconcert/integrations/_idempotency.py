@@ -1,0 +1,168 @@
+"""Requests that a client may repeat: the handler runs once, and a repeated request gets the stored answer.
+
+A lock covers the handler, and the answer is kept before the lock is released.  So the caller that holds the lock and
+finds no answer runs the handler, and no other does.  If its process dies, the lock lapses, and the next repetition
+runs the handler again: what it had done by then is done twice, unless the handler itself guards against that.
+
+Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
+"""
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from inconcert._core.session import Session, SessionRef
+from inconcert._core.shield import run_shielded
+from inconcert._redis.call import Call
+from inconcert._redis.scripts import load
+from inconcert._rules import durations
+from inconcert._rules.durations import Seconds, milliseconds
+from inconcert.coordinator import Coordinator, session_ref_of
+from inconcert.errors import AcquireTimeout, InconcertError
+from inconcert.integrations._answers import Answer, problem
+
+__all__ = ["ANSWER_TTL", "LARGEST_ANSWER", "LARGEST_BODY", "METHODS", "IdempotentRequest", "StoredAnswers"]
+
+_log = logging.getLogger("inconcert.integrations")
+
+ANSWER_TTL = 86_400.0  # seconds; a day
+LARGEST_BODY = 2**20  # bytes of a request
+LARGEST_ANSWER = 2**19  # bytes; a client gets a larger one, and a repetition of it 409
+METHODS = frozenset({"POST", "PATCH", "PUT", "DELETE"})
+
+_LOCK_TTL = 30.0  # seconds; how long a process that died half-way holds up its request
+_LONGEST_KEY = 255  # characters
+_KEY_AGAIN = 1.0  # seconds after which a client may ask again whether the first request has ended
+_TRANSIENT = frozenset({409, 423, 425, 429})  # and 5xx: "try again" is not an answer to keep
+
+
+class _Keys(NamedTuple):
+    answer: str
+
+
+_FIND = load("idempotency/find").bind(_Keys)
+_KEEP = load("idempotency/keep").bind(_Keys)
+
+
+class _Record(msgspec.Struct):
+    """What is kept: an answer, or that there was one which is not kept."""
+
+    body_digest: str
+    status: int = 0
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotentRequest:
+    """What a key is bound to.
+
+    Attributes:
+        key: The `Idempotency-Key` of the client.
+        method: Such as POST.
+        path: With its query.
+        user: Who asks; another user with the same key asks something else.
+        body: All of it.
+    """
+
+    key: str
+    method: str
+    path: str
+    user: str
+    body: bytes
+
+    @property
+    def name(self) -> str:
+        """The same for repetitions alone, whatever their bodies."""
+        bound = [self.key, self.method, self.path, self.user]
+        return hashlib.sha256(msgspec.json.encode(bound)).hexdigest()
+
+
+class StoredAnswers:
+    """The answers of a namespace to requests with a key.
+
+    Args:
+        concert: The coordinator.
+        ttl: How long an answer is kept, in seconds.
+    """
+
+    def __init__(self, concert: Coordinator, *, ttl: Seconds = ANSWER_TTL) -> None:
+        self._concert = concert
+        self._ref: SessionRef = session_ref_of(concert)
+        self._ttl_ms = milliseconds(durations.ttl(ttl))
+
+    async def answer(self, request: IdempotentRequest, handle: Callable[[], Awaitable[Answer | None]]) -> Answer | None:
+        """The stored answer to the request, or that of the handler, which is then stored.
+
+        Args:
+            request: The request.
+            handle: Runs the handler, and returns its answer; or None if it was sent, and is too large or endless.
+
+        Returns:
+            The answer to send; None if the handler has sent it.
+
+        Raises:
+            LeaseLost: The handler was cancelled, because another may run it by now.
+            Unavailable: The server could not be asked; nothing was done.
+            OutcomeUnknown: The server did not answer; nothing was done.
+
+        Cost: 1 round trip for a stored answer; otherwise 5.
+        """
+        if not request.key or len(request.key) > _LONGEST_KEY:
+            return problem(400, f"the idempotency key must have 1 to {_LONGEST_KEY} characters")
+        digest = hashlib.sha256(request.body).hexdigest()
+        keys = self._ref.keys.of(_Keys, "idempotency", request.name)
+        found = await self._find(keys)
+        if found is not None:
+            return _repeated(found, digest)
+        async with AsyncExitStack() as stack:
+            try:
+                lock = self._concert.lock(f"idempotency:{request.name}", ttl=_LOCK_TTL, timeout=0)
+                await stack.enter_async_context(lock)
+            except AcquireTimeout:
+                detail = "the first request with this idempotency key has not ended yet"
+                return problem(409, detail, retry_after=_KEY_AGAIN)
+            found = await self._find(keys)
+            if found is not None:
+                return _repeated(found, digest)
+            answer = await handle()
+            if answer is None:
+                await self._keep(keys, _Record(digest))
+            elif answer.status < 500 and answer.status not in _TRANSIENT:
+                await self._keep(keys, _Record(digest, answer.status, answer.headers, answer.body))
+            return answer
+
+    # Below.
+
+    async def _find(self, keys: _Keys) -> _Record | None:
+        text: bytes = await self._ref.session.run(_FIND(keys))
+        return msgspec.json.decode(text, type=_Record) if text else None
+
+    async def _keep(self, keys: _Keys, record: _Record) -> None:
+        """Keep it, also if the caller is cancelled: the handler has done its work.
+
+        If that fails, the client gets the answer nevertheless: without one it would repeat the request.
+        """
+        try:
+            await run_shielded(self._send(self._ref.session, keys, record))
+        except InconcertError as error:
+            _log.warning("an answer could not be kept, so a repetition of its request may run the handler: %s", error)
+
+    async def _send(self, session: Session, keys: _Keys, record: _Record) -> None:
+        call = Call(_KEEP(keys, text=msgspec.json.encode(record), ttl_ms=self._ttl_ms), must_run=True)
+        session.channel.submit(call)
+        if not await call:
+            _log.warning("an answer was not kept, because another was: the handler of its request has run twice")
+
+
+def _repeated(record: _Record, digest: str) -> Answer:
+    if record.body_digest != digest:
+        return problem(422, "this idempotency key was used with another body; use a new one")
+    if not record.status:
+        return problem(409, "the first request was handled, and its answer was too large to be kept")
+    return Answer(record.status, (*record.headers, ("idempotency-replayed", "true")), record.body)

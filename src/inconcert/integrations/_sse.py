@@ -1,0 +1,103 @@
+"""The chats of a user as server-sent events, which a browser continues by itself where they broke off.
+
+The id of an event says how far the stream has come in each chat: `CHAT:MESSAGE`, separated by spaces.  A client that
+comes back sends the last id it got as `Last-Event-ID`.  What it names counts as read, and the stream goes on behind it.
+Nothing else moves a read position: what was written to a connection may not have arrived.
+
+Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import suppress
+from dataclasses import asdict
+
+import msgspec
+
+from inconcert._core.cancellation import cancel_all
+from inconcert._core.shield import run_shielded
+from inconcert.chat.chats import Chats
+from inconcert.chat.messages import Batch
+from inconcert.errors import ChatNotFound, InconcertError, NotAMember
+
+__all__ = ["HEADERS", "chat_events", "encode_event"]
+
+_log = logging.getLogger("inconcert.integrations")
+
+HEADERS = (
+    ("content-type", "text/event-stream; charset=utf-8"),
+    ("cache-control", "no-store"),
+    ("x-accel-buffering", "no"),  # nginx would keep events back
+)
+_KEEP_ALIVE = 15.0  # seconds; proxies give up a connection that is silent for 30 or 60
+_COME_BACK = b"retry: 1000\n\n"  # milliseconds
+_SILENCE = b":\n\n"
+_POSITION = re.compile(r"(?P<chat>[^\s:]{1,64}):(?P<message>[1-9]\d{0,14})")
+_MOST_POSITIONS = 100  # an id must fit into a header; of chats that it does not name, some messages come again
+
+
+def encode_event(data: object, *, id_: str | None = None) -> bytes:
+    """One event, whose data is this value as JSON."""
+    lines = [b"data: " + msgspec.json.encode(data)]  # which has no newlines
+    if id_ is not None:
+        lines.insert(0, b"id: " + id_.encode())
+    return b"\n".join(lines) + b"\n\n"
+
+
+async def chat_events(
+    chat: Chats, user: str, *, last_event_id: str = "", closing: asyncio.Event | None = None
+) -> AsyncGenerator[bytes]:
+    """What is new to a user, as `Chats.listen` gives it, one event for each batch, until the service closes.
+
+    Args:
+        chat: The chats.
+        user: Whose chats.
+        last_event_id: What the client sent under this name.
+        closing: Ends the stream when it is set; None for one that ends only with its client or the coordinator.
+    """
+    yield _COME_BACK
+    positions = _positions(last_event_id)
+    batches = chat.listen(user, ack=False)
+    closed = asyncio.create_task((closing or asyncio.Event()).wait())
+    coming: asyncio.Task[Batch] | None = None
+    try:
+        for chat_id, message_id in positions.items():
+            with suppress(NotAMember, ChatNotFound):  # the user has left it, or never was in it
+                await chat.ack(user, chat_id, message_id)
+        positions.clear()
+        while True:
+            coming = coming or asyncio.ensure_future(anext(batches))
+            await asyncio.wait([coming, closed], timeout=_KEEP_ALIVE, return_when=asyncio.FIRST_COMPLETED)
+            if closed.done():
+                return
+            if not coming.done():
+                yield _SILENCE
+                continue
+            batch, coming = coming.result(), None
+            positions.pop(batch.chat_id, None)  # to the end: the oldest is dropped first
+            positions[batch.chat_id] = batch.last_id
+            if len(positions) > _MOST_POSITIONS:
+                del positions[next(iter(positions))]
+            yield encode_event(asdict(batch), id_=_last_event_id(positions.items()))
+    except InconcertError as error:  # the status was sent; a client comes back to a stream that ends
+        _log.info("the stream of the chats of user %r ends, and its client comes back: %s", user, error)
+    finally:
+        await run_shielded(_end(batches, [closed] if coming is None else [closed, coming]))
+
+
+async def _end(batches: AsyncGenerator[Batch], tasks: "list[asyncio.Task[Batch] | asyncio.Task[bool]]") -> None:
+    await cancel_all(tasks)
+    await batches.aclose()
+
+
+def _positions(last_event_id: str) -> dict[str, int]:
+    """Chat -> message; nothing of what is not of this form, because anybody may send it."""
+    parts = last_event_id.split(" ", _MOST_POSITIONS)[:_MOST_POSITIONS]
+    found = [_POSITION.fullmatch(part) for part in parts]
+    return {position["chat"]: int(position["message"]) for position in found if position}
+
+
+def _last_event_id(positions: Iterable[tuple[str, int]]) -> str:
+    return " ".join(f"{chat_id}:{message_id}" for chat_id, message_id in positions)
