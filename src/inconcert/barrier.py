@@ -23,7 +23,7 @@ from inconcert._core.renewal import local_deadline, next_renewal, next_try
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
+from inconcert._redis.scripts import Command, load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
@@ -48,6 +48,7 @@ class _Keys(NamedTuple):
 
 _ARRIVE = load("barriers/arrive").bind(_Keys)
 _RENEW = load("barriers/renew").bind(_Keys)
+_RENEW_LEASE = load("permits/renew").bind()
 _LEAVE = load("barriers/leave").bind(_Keys)
 _ABORT = load("barriers/abort").bind(_Keys)
 _RESET = load("barriers/reset").bind(_Keys)
@@ -281,7 +282,24 @@ class _Participant:
 
     def start_renewal(self) -> None:
         self.renew_at = self.deadline
-        self._session.channel.submit(_RenewCall(self, self._terms, self._round))
+        terms = self._terms
+        command = _RENEW(
+            terms.keys,
+            holder=self.holder,
+            round=self._round,
+            ttl_ms=milliseconds(terms.ttl),
+            changes=terms.changes,
+        )
+        self.submit(_RenewCall(self, command))
+
+    def renewal_of_lease(self) -> Command:
+        """The command that renews the lease, and does not ask how the round is."""
+        terms = self._terms
+        return _RENEW_LEASE(holders=terms.keys.participants, holder=self.holder, ttl_ms=milliseconds(terms.ttl))
+
+    def submit(self, call: Call) -> None:
+        """Send a renewal."""
+        self._session.channel.submit(call)
 
     def renewed(self, asked_at: float) -> None:
         """The server renewed the lease: it lasts a full ttl from `asked_at` on."""
@@ -321,33 +339,66 @@ class _Participant:
 class _RenewCall(Call):
     """A renewal under way, which also asks whether the round is open."""
 
-    __slots__ = ("_asked_at", "_participant")
+    __slots__ = ("_asked_at", "_keeps_lease_first", "participant")
 
-    def __init__(self, participant: _Participant, terms: _Terms, round_: bytes) -> None:
-        ttl_ms = milliseconds(terms.ttl)
-        super().__init__(
-            _RENEW(terms.keys, holder=participant.holder, round=round_, ttl_ms=ttl_ms, changes=terms.changes)
-        )
+    overtakes = True
+
+    def __init__(self, participant: _Participant, command: Command) -> None:
+        super().__init__(command)
+        self.participant = participant
         self._asked_at = time.monotonic()
-        self._participant = participant
+        self._keeps_lease_first = True
 
     @property
     def is_wanted(self) -> bool:
-        return self._participant.is_waiting
+        return self.participant.is_waiting
 
     def answered(self, reply: Reply) -> None:
         if not self.is_wanted:
             return
         if reply == 1:
-            self._participant.renewed(self._asked_at)
+            self.participant.renewed(self._asked_at)
         elif reply:
-            self._participant.on_message(reply)
+            self.participant.on_message(reply)
         else:
-            self._participant.lapsed()
+            self.participant.lapsed()
 
     def failed(self, error: InconcertError) -> None:
         if self.is_wanted:
-            self._participant.renewal_failed(error)
+            self.participant.renewal_failed(error)
+
+    def with_one_key(self) -> Call | None:
+        if self._keeps_lease_first:
+            self._keeps_lease_first = False
+            return _RenewLeaseCall(self, self.participant.renewal_of_lease())
+        return None
+
+
+class _RenewLeaseCall(Call):
+    """A renewal of the lease alone, while nothing of the round can be read because its slot moves key by key."""
+
+    __slots__ = ("_asked_at", "_renewal")
+
+    overtakes = True
+
+    def __init__(self, renewal: _RenewCall, command: Command) -> None:
+        super().__init__(command)
+        self._renewal = renewal
+        self._asked_at = time.monotonic()
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._renewal.is_wanted
+
+    def answered(self, reply: Reply) -> None:
+        if self.is_wanted:
+            if reply == 1:
+                self._renewal.participant.renewed(self._asked_at)
+            else:  # the round has ended, perhaps; wait until that can be read
+                self._renewal.participant.submit(self._renewal)
+
+    def failed(self, error: InconcertError) -> None:
+        self._renewal.failed(error)
 
 
 class _Outcome(NamedTuple):

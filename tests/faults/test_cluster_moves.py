@@ -4,7 +4,8 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -108,13 +109,13 @@ async def test_lease_is_renewed_while_its_slot_is_half_moved(own_cluster: RealCl
     key = KEYS[0].format(namespace)
     async with (
         Coordinator(own_cluster.url, namespace=namespace) as concert,
-        concert.lock("a", ttl=0.4) as lease,
+        concert.lock("a", ttl=1) as lease,
     ):
         waiter = asyncio.create_task(concert.lock("a").acquire())
         await eventually(lambda: not lease.is_lost)
         source, to = own_cluster.owner(key), another(own_cluster, own_cluster.owner(key))
         for _ in await asyncio.to_thread(lambda: iter(own_cluster.moving_slot(slot_of(key), to))):
-            await asyncio.sleep(0.6)  # longer than the lease
+            await asyncio.sleep(1.2)  # longer than the lease
             assert not lease.is_lost
         assert own_cluster.owner(key) is not source
         assert not waiter.done()
@@ -162,6 +163,75 @@ async def test_pattern_is_heard_elsewhere_when_its_node_leaves(
         assert await anext(heard) == Gap(None)
         await concert.signal("ab").broadcast(1)
         assert await anext(heard) == Signalled("ab", 1)
+
+
+@asynccontextmanager
+async def half_moved(cluster: RealCluster, *keys: str) -> AsyncGenerator[None]:
+    """Some of the keys in the slots of these have moved, key by key, and others have not, as long as the body lasts."""
+    moves = [cluster.moving_slot(slot_of(key), another(cluster, cluster.owner(key))) for key in keys]
+    for move in moves:
+        for _ in range(2):
+            await asyncio.to_thread(next, move)
+    yield
+    for move in moves:
+        await asyncio.to_thread(list[int], move)
+
+
+async def test_worker_keeps_its_claims_while_its_slot_is_half_moved(own_cluster: RealCluster, namespace: str) -> None:
+    """For longer than its lease, and no other gets them; afterwards it goes on."""
+    async with (
+        Coordinator(own_cluster.url, namespace=namespace) as concert,
+        Coordinator(own_cluster.url, namespace=namespace) as other,
+    ):
+        queue = concert.queue("items", ttl=1)
+        await queue.put_many(["first", "second"])
+        first = await queue.get()
+        elsewhere = other.queue("items", ttl=1)
+        second = await elsewhere.get()
+        waiting = [asyncio.create_task(one.get()) for one in (queue, elsewhere)]
+        async with half_moved(own_cluster, KEYS[2].format(namespace)):
+            await asyncio.sleep(2.5)
+        await asyncio.sleep(1.2)  # the clock of leases goes on, and so do heartbeats
+        assert not any(task.done() for task in waiting)
+        await first.ack()
+        await second.ack()
+        await queue.put_many(["third", "fourth"])
+        got = [await asyncio.wait_for(task, 5) for task in waiting]
+        assert {str(delivery.item) for delivery in got} == {"third", "fourth"}
+        for delivery in got:
+            await delivery.ack()
+        assert (await queue.counts()).claimed == 0
+
+
+async def test_participant_and_leader_stay_while_their_slots_are_half_moved(
+    own_cluster: RealCluster, namespace: str
+) -> None:
+    """For longer than their leases; then the round is passed, and the term goes on."""
+    async with Coordinator(own_cluster.url, namespace=namespace) as concert:
+        barrier = concert.barrier("b", parties=2, ttl=1.5)
+        first = asyncio.create_task(barrier.wait())
+        await eventually(barrier.n_waiting)
+        async with concert.election("e", ttl=1.5) as term:
+            async with half_moved(own_cluster, f"{{{namespace}:barrier:b}}", f"{{{namespace}:election:e}}"):
+                await asyncio.sleep(3)
+                assert not first.done()
+                assert not term.is_lost
+            await asyncio.sleep(1.6)
+            assert not term.is_lost
+        assert sorted([await barrier.wait(timeout=5), await first]) == [0, 1]
+
+
+async def test_lock_is_released_while_its_slot_is_half_moved(own_cluster: RealCluster, namespace: str) -> None:
+    """At once; the waiter gets it when the slot has moved, by itself."""
+    async with Coordinator(own_cluster.url, namespace=namespace) as concert:
+        lock = concert.lock("a")
+        lease = await lock.acquire()
+        waiter = asyncio.create_task(lock.acquire())
+        await eventually(lock.waiters)
+        async with half_moved(own_cluster, KEYS[0].format(namespace)):
+            await asyncio.wait_for(lease.release(), 1)
+            assert not waiter.done()
+        await (await asyncio.wait_for(waiter, 5)).release()
 
 
 @pytest.mark.torture

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from inconcert import AcquireTimeout, Barrier, Coordinator, JobNotFound, QueueFull, Signal
+from inconcert import AcquireTimeout, Barrier, Coordinator, JobNotFound, LeaseLost, QueueFull, Signal
+from inconcert._core.permit_state import PermitKeys
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import assemble
@@ -42,6 +43,7 @@ BOUNDED = {
     "chat/fetch": "it reads, and drops what is over age by now",
     "chat/history": "likewise",
     "claims/heartbeat": "a worker that retired is taken for alive for one lease, and holds nothing",
+    "claims/hold_clock": "a worker that died since the last look is found dead later by as much",
     "claims/promote": "it moves what is due by now, as anybody may",
     "elections/renew": "the lease of one who still leads counts from then",
     "idempotency/keep": "an answer is kept once more, if it lapsed by now",
@@ -613,6 +615,20 @@ async def _one_who_gave_up_takes_no_other_out_of_line(scene: Scene) -> AsyncGene
         async with scene.sent("permits/release"):
             with pytest.raises(AcquireTimeout):
                 await lock.acquire(timeout=0.05)
+        yield
+
+
+@late("permits/drop")
+async def _later_holder_is_not_dropped(scene: Scene) -> AsyncGenerator[None, None]:
+    lock = scene.concert.lock("l")
+    keys = scene.concert._ref.keys.of(PermitKeys, "lock", "l")
+    lease = await lock.acquire()
+    [holder] = await raw(scene.concert).zrange(keys.holders, 0, -1)
+    async with scene.sent("permits/drop"):
+        await scene.session.run(command_of("permits/drop", keys, holder=holder.decode()))
+    with pytest.raises(LeaseLost):
+        await lease.release()
+    async with lock:
         yield
 
 

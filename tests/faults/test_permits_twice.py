@@ -127,6 +127,14 @@ async def release(bench: Bench) -> None:
     assert await bench.holders() == []
 
 
+async def drop(bench: Bench) -> None:
+    """0: it is not held any more."""
+    await bench.acquire(bench.me)
+    assert await bench.run("permits/drop", holder=bench.me) == 1
+    assert await bench.run("permits/drop", holder=bench.me) == 0
+    assert await bench.holders() == []
+
+
 async def release_to_one_who_waits(bench: Bench) -> None:
     """{0, ...}, and nobody else gets what was handed over."""
     await bench.acquire(bench.me)
@@ -249,6 +257,7 @@ async def acquire_several_of_which_one_is_held(bench: Bench) -> None:
 TWICE: dict[str, list[Callable[[Bench], Awaitable[None]]]] = {
     "permits/acquire": [acquire_free, acquire_held, acquire_held_without_waiting, acquire_with_a_ticket],
     "permits/downgrade": [downgrade, downgrade_before_one_who_waits, downgrade_what_is_not_held],
+    "permits/drop": [drop],
     "permits/inspect": [inspect],
     "permits/release": [release, release_to_one_who_waits, withdraw_from_the_line, withdraw_what_was_granted],
     "permits/renew": [renew, renew_what_is_not_held],

@@ -453,10 +453,25 @@ async def test_second_heartbeat_answers_the_same(scene: Scene) -> None:
     """And one of a worker that is dead does not bring it back."""
     await scene.client.zadd(scene.keys.workers, {"other": 1})
     for _ in range(2):
-        alive, next_ms, has_news, *dead = await scene.heartbeat()
+        alive, _, next_ms, has_news, *dead = await scene.heartbeat()
         assert (alive, has_news, dead) == (1, 0, [b"other"])
         assert 59_000 < next_ms <= 60_000
         assert (await scene.heartbeat("other"))[0] == 0
+
+
+@pytest.mark.twice("claims/hold_clock")
+async def test_second_hold_answers_the_same(scene: Scene) -> None:
+    """The clock does not advance by what has passed until then; a clock that is not there stays so."""
+    _, at_ms, *_ = await scene.heartbeat()
+    seen_ms = int((await scene.client.get(scene.keys.clock)).split()[1])
+    await scene.client.set(scene.keys.clock, f"{at_ms} {seen_ms - 5_000}", px=60_000)
+    for _ in range(2):
+        assert await scene.run("claims/hold_clock") == at_ms
+    assert 0 <= (await scene.heartbeat())[1] - at_ms < 5_000
+    await scene.client.delete(scene.keys.clock)
+    for _ in range(2):
+        assert await scene.run("claims/hold_clock") == -1
+    assert await scene.client.exists(scene.keys.clock) == 0
 
 
 @pytest.mark.twice("claims/recover")
@@ -627,10 +642,10 @@ async def test_end_of_a_parent_is_news_once(scene: Scene) -> None:
     assert await scene.cancel("ready1", request="another") == 1
     assert [await scene.nack("dead") for _ in range(2)] == [2, 0]
     assert await scene.client.lrange(scene.keys.news, 0, -1) == [b"ready1", b"held"]
-    assert (await scene.heartbeat())[2] == 1
+    assert (await scene.heartbeat())[3] == 1
     assert await scene.pass_on(scene.place) == [2, 0, [], [], 0]
     assert await scene.pass_on(scene.place) == DONE
-    assert (await scene.heartbeat())[2] == 0
+    assert (await scene.heartbeat())[3] == 0
     assert {"child-of-held", "child-of-ready1", "held"} <= set((await scene.ledger()).dead)
 
 

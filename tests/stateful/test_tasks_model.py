@@ -305,7 +305,7 @@ class TasksModel(RuleBasedStateMachine):
 
     def heartbeat(self, worker: Worker, *, is_new: bool = False) -> bool:
         command = HEARTBEAT(self.keys, worker=worker.name, ttl_ms=HOUR, is_new=int(is_new), skip=0)
-        alive, _, _, *dead = self.run(command)
+        alive, _, _, _, *dead = self.run(command)
         assert set(dead) <= {other.name.encode() for other in self.workers if not other.is_alive}
         return bool(alive)
 

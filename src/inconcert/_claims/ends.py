@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from inconcert._claims.claimed import ClaimState
-from inconcert._claims.keys import ACK, HEARTBEAT, ClaimKeys
+from inconcert._claims.keys import ACK, HEARTBEAT, HOLD_CLOCK, ClaimKeys
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
@@ -48,6 +48,9 @@ class LeasedWorker(Protocol):
     def beaten(self, reply: Reply, asked_at: float) -> None:
         """A heartbeat was answered."""
 
+    def clock_held(self, at_ms: int, asked_at: float) -> None:
+        """The lease clock stands still here, because heartbeats are refused."""
+
     def missed(self, error: InconcertError) -> None:
         """A heartbeat failed."""
 
@@ -67,17 +70,43 @@ class LeasedWorker(Protocol):
 class Heartbeat(Call):
     """The call of a heartbeat."""
 
-    __slots__ = ("_asked_at", "_worker")
+    __slots__ = ("_asked_at", "_is_new", "_keys", "_worker")
 
     overtakes = True
 
     def __init__(self, worker: LeasedWorker, keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> None:
         super().__init__(heartbeat(worker, keys, is_new=is_new, passed_over=passed_over))
         self._worker = worker
+        self._keys = keys
+        self._is_new = is_new
         self._asked_at = time.monotonic()
 
     def answered(self, reply: Reply) -> None:
         self._worker.beaten(reply, self._asked_at)
+        super().answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        self._worker.missed(error)
+        super().failed(error)
+
+    def with_one_key(self) -> Call | None:
+        return None if self._is_new else _HoldClock(self._worker, self._keys)
+
+
+class _HoldClock(Call):
+    """What a worker sends while its heartbeat is refused because its slot moves key by key."""
+
+    __slots__ = ("_asked_at", "_worker")
+
+    overtakes = True
+
+    def __init__(self, worker: LeasedWorker, keys: ClaimKeys) -> None:
+        super().__init__(HOLD_CLOCK(keys))
+        self._worker = worker
+        self._asked_at = time.monotonic()
+
+    def answered(self, reply: Reply) -> None:
+        self._worker.clock_held(reply, self._asked_at)
         super().answered(reply)
 
     def failed(self, error: InconcertError) -> None:

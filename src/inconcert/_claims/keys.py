@@ -50,6 +50,7 @@ __all__ = [
     "CLAIMED_QUEUES",
     "DEAD",
     "HEARTBEAT",
+    "HOLD_CLOCK",
     "NACK",
     "PROMOTE",
     "PURGE",
@@ -135,6 +136,7 @@ class QueueKeys(NamedTuple):
 
 
 HEARTBEAT = load("claims/heartbeat").bind(ClaimKeys)
+HOLD_CLOCK = load("claims/hold_clock").bind(ClaimKeys)
 CLAIM = load("claims/claim").bind(ClaimKeys)
 ACK = load("claims/ack").bind(ClaimKeys)
 NACK = load("claims/nack").bind(ClaimKeys, QueueKeys)

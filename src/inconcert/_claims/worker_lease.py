@@ -18,7 +18,7 @@ from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, hea
 from inconcert._claims.keys import CLAIM, NACK, ClaimKeys, QueueKeys
 from inconcert._claims.policy import Policy
 from inconcert._claims.reaper import put_all_back
-from inconcert._core.renewal import RENEW_AFTER, local_deadline, next_try
+from inconcert._core.renewal import RENEW_AFTER, local_deadline, next_renewal, next_try
 from inconcert._core.session import Session
 from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.call import Call
@@ -102,6 +102,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self.is_lost = False
         self.owner = owner
         self._deadline = self._deadline_aside = 0.0
+        self._ends_at_ms = 0  # when it is presumed dead, by the lease clock
         self._session = session
         self._keys = keys
         self._policy = policy
@@ -245,10 +246,11 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     def beaten(self, reply: Reply, asked_at: float) -> None:
         """Process the reply of a heartbeat."""
-        alive, next_ms, has_news, *dead = reply
+        alive, at_ms, next_ms, has_news, *dead = reply
         if self.is_lost:
             return
         if alive:
+            self._ends_at_ms = at_ms + milliseconds(self.lease)
             self._deadline = local_deadline(asked_at, self.lease)
             # Early, if some worker may be dead by then: the reply says when.
             self.renew_at = min(asked_at + self.lease * RENEW_AFTER, time.monotonic() + next_ms / 1000 + _A_MOMENT)
@@ -262,6 +264,14 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self.owner.on_dead_workers([worker.decode() for worker in dead])
         if has_news:
             self.owner.on_news()
+
+    def clock_held(self, at_ms: int, asked_at: float) -> None:
+        """Process the reply of a command that lets the lease clock stand still, in place of a heartbeat."""
+        if not self.is_lost:
+            if 0 <= at_ms < self._ends_at_ms:
+                self._deadline = max(self._deadline, local_deadline(asked_at, (self._ends_at_ms - at_ms) / 1000))
+            self.renew_at = next_renewal(self.deadline)
+            self._session.renewal.add(self)
 
     def missed(self, error: InconcertError) -> None:
         """Note that a heartbeat was not answered, and try again."""

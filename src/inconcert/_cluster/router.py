@@ -122,6 +122,9 @@ class Router:
                 self._channel_to(self._cluster.named_in(reply)).take(call)
         elif reply.code == "MOVED" and self._cluster.moved(slot, self._cluster.named_in(reply)):
             self._resend(call)
+        elif reply.code == "TRYAGAIN" and (simpler := call.with_one_key()) is not None:
+            simpler.give_up_at = call.give_up_at
+            self._resend(simpler)
         else:
             self._cluster.refresh()
             self._pause(slot, call, reply)

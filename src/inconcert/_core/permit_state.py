@@ -26,6 +26,7 @@ class PermitKeys(NamedTuple):
 
 _RENEW = load("permits/renew").bind(PermitKeys)
 _RELEASE = load("permits/release").bind(PermitKeys)
+_DROP = load("permits/drop").bind(PermitKeys)
 
 
 class Grant(NamedTuple):
@@ -109,7 +110,7 @@ class PermitState(LeaseState):
         self._renewal.remove(self)
         inboxes = self.session.inboxes(self.keys.holders)
         command = _RELEASE(self.keys, holder=self.holder, inboxes=inboxes, place=self._place)
-        call = _Release(self, self.session, command)
+        call = _Release(self, command)
         self.session.channel.submit(call)
         return call
 
@@ -145,15 +146,40 @@ class RenewCall(Call):
 class _Release(ReleaseCall):
     """The call of a release; its result is whether the lease was still held."""
 
-    __slots__ = ("_lease",)
+    __slots__ = ("lease",)
 
-    def __init__(self, lease: PermitState, session: Session, command: Command) -> None:
-        super().__init__(session.lines, command)
-        self._lease = lease
+    def __init__(self, lease: PermitState, command: Command) -> None:
+        super().__init__(lease.session.lines, command)
+        self.lease = lease
 
     def answered(self, reply: Reply) -> None:
-        # A release that was sent twice finds nothing the second time; in time, the first was a success.
-        was_held = reply[0] == 1 or (self.sends > 1 and time.monotonic() < self._lease.deadline)
         self.on_reply(reply)
+        self.confirm(was_held=reply[0] == 1, sends=self.sends)
+
+    def confirm(self, *, was_held: bool, sends: int) -> None:
+        """Tell its caller. What was sent twice finds nothing the second time; in time, the first was a success."""
         if not self.done():
-            self.set_result(was_held)
+            self.set_result(was_held or (sends > 1 and time.monotonic() < self.lease.deadline))
+
+    def with_one_key(self) -> Call | None:
+        return None if self.done() else _Drop(self)
+
+
+class _Drop(Call):
+    """What releases a lease while its line cannot be served, because its slot moves key by key; that is done later."""
+
+    __slots__ = ("_release",)
+
+    def __init__(self, release: _Release) -> None:
+        lease = release.lease
+        super().__init__(_DROP(lease.keys, holder=lease.holder), must_run=True)
+        self._release = release
+
+    def answered(self, reply: Reply) -> None:
+        self._release.confirm(was_held=reply == 1, sends=self.sends)
+        self._release.lease.session.channel.submit(self._release)
+        super().answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        self._release.failed(error)
+        super().failed(error)

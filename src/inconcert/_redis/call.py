@@ -77,6 +77,10 @@ class Call(asyncio.Future[Reply]):
             what = f"was not sent {when}; nothing was executed, so try again when the server is back"
             self.failed(self.operation.error(Unavailable, what))
 
+    def with_one_key(self) -> "Call | None":
+        """A command on one key to send in its place while its slot moves key by key; None to wait."""
+        return None
+
     def carry_source(self) -> None:
         """From now on send the script's source too: the server does not have it cached."""
         self.packed = self.command.pack_with_source()

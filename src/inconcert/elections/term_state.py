@@ -6,7 +6,7 @@ from typing import NamedTuple
 from inconcert._core.permit_state import Grant, PermitKeys, PermitState, RenewCall
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
-from inconcert._redis.scripts import load
+from inconcert._redis.scripts import Command, load
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import LeaseLost
 
@@ -107,7 +107,7 @@ class TermState(PermitState):
             candidate=candidacy.candidate,
             changes=candidacy.changes,
         )
-        call = RenewCall(self, command)
+        call = _RenewTerm(self, command)
         self.session.channel.submit(call)
         return call
 
@@ -117,3 +117,16 @@ class TermState(PermitState):
         command = _VACATE(candidacy.keys, record=candidacy.record, holder=self.holder, changes=candidacy.changes)
         self.session.channel.submit(Call(command, must_run=True))
         return release
+
+
+class _RenewTerm(RenewCall):
+    """The call that renews a term."""
+
+    __slots__ = ("_term",)
+
+    def __init__(self, term: TermState, command: Command) -> None:
+        super().__init__(term, command)
+        self._term = term
+
+    def with_one_key(self) -> Call | None:
+        return self._term.renewal()

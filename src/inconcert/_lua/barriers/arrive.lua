@@ -4,7 +4,7 @@
 -- barrier is aborted, nobody takes part.
 --
 -- KEYS[1]  participants  zset  holder -> lease end, server ms; of the open round only
--- KEYS[2]  order         zset  holder -> when it arrived, server us; of the open round only
+-- KEYS[2]  order         zset  holder -> when it arrived, server us; of the open round only, unless all leases have lapsed
 -- KEYS[3]  rounds        hash  open -> the number of the open round; aborted -> that of the aborted one, until it is reset;
 --          number -> its outcome, the last 100
 -- KEYS[4]  recent        hash  holder -> the number of its round, or 'left'; 120 s
@@ -51,6 +51,9 @@ if dead then
   round = redis.call('HGET', rounds, 'open')
 end
 
+if redis.call('EXISTS', participants) == 0 and redis.call('EXISTS', order) == 1 then
+  redis.call('UNLINK', order)  -- of participants whose leases have all lapsed
+end
 local outcome = ''
 if redis.call('ZCARD', order) + 1 >= parties then
   local all = redis.call('ZRANGE', order, 0, -1)
@@ -63,7 +66,7 @@ else
   redis.call('ZADD', order, string.format('%.0f', math.max(now_us, (tonumber(last) or 0) + 1)), holder)
   redis.call('ZADD', participants, now_ms + ttl_ms, holder)
   redis.call('HSET', rounds, 'open', round)
-  extend_ttl(order, ttl_ms)
+  extend_ttl(order, ttl_ms + HOUR_MS)  -- it cannot be extended while its slot moves key by key
   extend_ttl(participants, ttl_ms)
   extend_ttl(rounds, ttl_ms + HOUR_MS)
 end

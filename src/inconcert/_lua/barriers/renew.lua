@@ -29,7 +29,7 @@ if dead then
 end
 -- First the commands that need no memory: after them a full server lets the last one pass.
 extend_ttl(rounds, ttl_ms + HOUR_MS)
-extend_ttl(order, ttl_ms)
+extend_ttl(order, ttl_ms + HOUR_MS)
 extend_ttl(participants, ttl_ms)
 redis.call('ZADD', participants, 'XX', now_ms + ttl_ms, holder)
 return 1

@@ -8,8 +8,9 @@
 -- ARGV[2]  ttl_ms       integer > 0
 -- ARGV[3]  is_new       1 to begin, 0 to go on
 -- ARGV[4]  skip         integer >= 0: how many of the dead to pass over, which may be such as cannot be recovered
--- RETURNS  {alive, next_ms, news, worker, ...}: 0 if it was presumed dead before; milliseconds until another may be; 1 if
---          there are news to be passed on; up to 10 workers that are dead and whose jobs are to be recovered
+-- RETURNS  {alive, at_ms, next_ms, news, worker, ...}: 0 if it was presumed dead before; the lease clock; milliseconds until
+--          another may be; 1 if there are news to be passed on; up to 10 workers that are dead and whose jobs are to be
+--          recovered
 -- TWICE    the same, counted from the second run
 -- COST     O(log N), N workers
 -- @include server_time
@@ -31,4 +32,4 @@ if is_new == '1' or (ends and tonumber(ends) > at_ms) then
 end
 local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', at_ms, 'LIMIT', ARGV[4], 10)
 local nearest = redis.call('ZRANGEBYSCORE', workers, '(' .. at_ms, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-return {alive, nearest and nearest - at_ms or ttl_ms, redis.call('EXISTS', news), unpack(dead)}
+return {alive, at_ms, nearest and nearest - at_ms or ttl_ms, redis.call('EXISTS', news), unpack(dead)}
