@@ -7,11 +7,13 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, JobStatus, Unavailable
+from inconcert import Coordinator, JobStatus, QueueFull, Unavailable
+from inconcert._cluster.pubsub import ShardedPubSub
 from inconcert._redis.slots import slot_of
 from tests.conftest import nothing_is_left
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
+from tests.support.lines import in_line, in_line_at
 from tests.support.servers import RealServer, redis6_available
 from tests.support.world import USER, world
 
@@ -283,3 +285,56 @@ async def test_cluster_without_sharded_pubsub_is_refused(namespace: str) -> None
     """Before anything waits for a message that it could not be sent."""
     with RealCluster(masters=1, kind="redis6") as old, pytest.raises(Unavailable, match="which has no sharded Pub/Sub"):
         await Coordinator(old.url, namespace=namespace).__aenter__()
+
+
+@pytest.fixture
+def late_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let inboxes subscribe later than their waiters ask, as when the connection is still to be opened."""
+    follow: Any = ShardedPubSub.follow
+
+    def follow_later(pubsub: ShardedPubSub, *args: Any) -> None:
+        asyncio.get_running_loop().call_later(0.05, lambda: pubsub._end or follow(pubsub, *args))
+
+    monkeypatch.setattr(ShardedPubSub, "follow", follow_later)
+
+
+@pytest.mark.usefixtures("late_subscriptions")
+async def test_first_in_line_of_a_slot_gets_a_lock(pair: tuple[Coordinator, Coordinator]) -> None:
+    """Its process listens there before it joins the line, or it would be passed over."""
+    here, there = pair
+    for name in NAMES[:3]:
+        lock = here.lock(name)
+        lease = await lock.acquire()
+        waiter = asyncio.create_task(there.lock(name).acquire())
+        await in_line(lock, 1)
+        await lease.release()
+        assert await lock.try_acquire() is None
+        await (await waiter).release()
+
+
+@pytest.mark.usefixtures("late_subscriptions")
+async def test_first_in_line_of_a_slot_is_notified(pair: tuple[Coordinator, Coordinator]) -> None:
+    """Its process listens there before it joins the line."""
+    here, there = pair
+    for name in NAMES[:3]:
+        signal = here.signal(name)
+        waiter = asyncio.create_task(there.signal(name).wait())
+        await in_line_at(here, signal._keys.waiters, 1)
+        assert await signal.notify(name)
+        assert await waiter == name
+
+
+@pytest.mark.usefixtures("late_subscriptions")
+async def test_first_in_line_of_a_slot_gets_room(pair: tuple[Coordinator, Coordinator]) -> None:
+    """Its process listens there before it joins the line."""
+    here, there = pair
+    for name in NAMES[:3]:
+        queue = here.queue(name, maxsize=1)
+        await queue.put(1)
+        putter = asyncio.create_task(there.queue(name, maxsize=1).put(2, timeout=None))
+        await in_line_at(here, queue._keys.line, 1)
+        await (await queue.get()).ack()
+        with pytest.raises(QueueFull):
+            await queue.put(3)
+        await putter
+        await (await queue.get()).ack()

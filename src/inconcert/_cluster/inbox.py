@@ -1,11 +1,14 @@
 """The inbox of a process on a cluster: a sharded channel in each slot in which it waits.
 
-A script publishes to the channel in the slot of its keys, because no other can be reached from there.  The process
-subscribes when its first waiter of a slot asks, without waiting for that: once the subscription is confirmed, all who
-wait in the slot ask again, as they do after a lost connection.
+A script publishes to the channel in the slot of its keys, because no other can be reached from there.  A process
+subscribes before it joins a line, because scripts pass over places of processes that do not listen.  Other waiters do
+not wait for that: once the subscription is confirmed, all in the slot ask again, as after a lost connection.
 """
 
+import asyncio
 from collections.abc import Callable
+
+import anyio
 
 from inconcert._cluster.pubsub import ShardedPubSub
 from inconcert._redis.inbox import Inbox, InboxReceiver
@@ -21,10 +24,12 @@ class ShardedInbox(Inbox):
     Args:
         pubsub: The connections, used for nothing else.
         channel_of: Where a process listens to scripts on a key.
+        timeout: How long to wait for a subscription, in seconds.
     """
 
-    def __init__(self, pubsub: ShardedPubSub, channel_of: Callable[[str], str]) -> None:
+    def __init__(self, pubsub: ShardedPubSub, channel_of: Callable[[str], str], *, timeout: float) -> None:
         super().__init__(pubsub, "")
+        self._timeout = timeout
         self._sharded = pubsub
         self._channel_of = channel_of
         self._slots: dict[int, _Slot] = {}
@@ -35,13 +40,19 @@ class ShardedInbox(Inbox):
 
     def follow(self, key: str, address: str) -> None:
         """Receive what scripts on this key say to a registered address."""
-        number = slot_of(key)
-        slot = self._slots.get(number)
-        if slot is None:
-            slot = self._slots[number] = _Slot(self)
-            self._sharded.follow(self._channel_of(key), slot)
+        slot = self._slot(key)
         slot.waiting[address] = self._receivers[address]
         self._slot_of[address] = slot
+
+    def listens(self, key: str) -> bool:
+        """Whether this process has subscribed in the slot of this key."""
+        slot = self._slots.get(slot_of(key))
+        return slot is not None and slot.confirmed.is_set()
+
+    async def listen(self, key: str) -> None:
+        """Subscribe in the slot of this key, and return when that is confirmed, or takes too long."""
+        with anyio.move_on_after(self._timeout):
+            await self._slot(key).confirmed.wait()
 
     def unregister(self, address: str) -> None:
         """End `register`."""
@@ -54,27 +65,42 @@ class ShardedInbox(Inbox):
         """Let those recheck who wait in these slots: replies that told of grants may be lost."""
         for number, slot in list(self._slots.items()):
             if concerns(number):
-                slot.missed()
+                slot.recheck()
+
+    def _slot(self, key: str) -> "_Slot":
+        number = slot_of(key)
+        slot = self._slots.get(number)
+        if slot is None:
+            slot = self._slots[number] = _Slot(self)
+            self._sharded.follow(self._channel_of(key), slot)
+        return slot
 
 
 class _Slot:
     """Who waits in a slot; listens to its channel.
 
     Attributes:
+        confirmed: Set once this process has subscribed.
         waiting: By address.
     """
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
+        self.confirmed = asyncio.Event()
         self.waiting: dict[str, InboxReceiver] = {}
 
     def on_message(self, channel: str, text: bytes) -> None:
         self._inbox.on_message(channel, text)
 
     def missed(self) -> None:
+        self.confirmed.set()
+        self.recheck()
+
+    def recheck(self) -> None:
         for receiver in list(self.waiting.values()):
             receiver.recheck()
 
     def closed(self, error: InconcertError) -> None:
+        self.confirmed.set()  # its waiters then find the coordinator closed
         for receiver in list(self.waiting.values()):
             receiver.closed(error)

@@ -103,7 +103,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         session = self._ref.session
         await session.channel.has_room(self._keys.holders)
         holder = session.new_address() + self._mark
-        ticket = JOIN if waits else NO_WAIT
+        ticket = JOIN if waits and session.inbox.listens(self._keys.holders) else NO_WAIT
         while True:
             attempt = _Attempt(session, self._keys, holder, self._terms, ticket)
             try:
@@ -116,7 +116,11 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
             finally:
                 attempt.leave()
             if grant is None:
-                return None
+                if not waits:
+                    return None
+                await session.inbox.listen(self._keys.holders)
+                ticket = JOIN
+                continue
             if time.monotonic() < grant.deadline:
                 lease = self._lease(session, grant)
                 if not grant.is_short or await lease.extend():

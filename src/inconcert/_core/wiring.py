@@ -168,7 +168,7 @@ class _ClusterWiring:
         router = Router(cluster, timeout=timeout, reconnected=self._reconnected)
         self.channel: Commands = router
         wake_ups = ShardedPubSub(cluster, timeout=timeout / 2, purpose="wake-ups")
-        inbox = self._inbox = ShardedInbox(wake_ups, lambda key: keys.inboxes(key) + session)
+        inbox = self._inbox = ShardedInbox(wake_ups, lambda key: keys.inboxes(key) + session, timeout=timeout / 2)
         self.inbox: Inbox = inbox
         self.broadcasts: Messages = ShardedPubSub(cluster, timeout=timeout / 2, purpose="broadcasts")
         self.bells: Sleeps = ShardedBells(cluster, router, session, timeout=timeout / 2)

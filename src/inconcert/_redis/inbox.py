@@ -119,6 +119,14 @@ class Inbox:
     def follow(self, key: str, address: str) -> None:
         """Receive what scripts on this key say to a registered address: on one server all scripts have one channel."""
 
+    def listens(self, key: str) -> bool:
+        """Whether scripts on this key find this process: one that they do not find loses its place in line."""
+        del key
+        return True
+
+    async def listen(self, key: str) -> None:
+        """Return when scripts on this key find this process, or when that takes too long."""
+
     def unregister(self, address: str) -> None:
         """End `register`."""
         self._receivers.pop(address, None)

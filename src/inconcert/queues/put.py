@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
+import anyio
+
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
@@ -93,6 +95,9 @@ class Put(InboxReceiver):
             QueueFull: There was none in time.
         """
         give_up_at = None if timeout is None else time.monotonic() + timeout
+        if not self._session.inbox.listens(self._keys.line):
+            with anyio.move_on_after(timeout):
+                await self._session.inbox.listen(self._keys.line)
         self._session.inbox.register(self._address, self)
         self._session.inbox.follow(self._keys.line, self._address)
         self._session.inbox.on_unclaimed(_ROOM, partial(_leave_as_told, self._session))

@@ -68,7 +68,8 @@ class Waiter(Place):
         super().__init__(session, session.new_address(), JOIN)
 
     async def listen(self) -> None:
-        """Listen for broadcasts from now on. Call it before `join`."""
+        """Listen for broadcasts and notifications from now on. Call it before `join`."""
+        await self._session.inbox.listen(self.key)
         await self._session.broadcasts.listen(self._channel, self._listener)
 
     async def join(self) -> None:
