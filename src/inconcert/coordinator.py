@@ -402,13 +402,25 @@ class Coordinator(TaskCoordinator):
         """A barrier: releases its parties when all have arrived, round after round. See `Barrier`."""
         return Barrier(self._ref, name, parties, ttl=ttl, timeout=timeout)
 
-    def signal(self, name: str) -> Signal:
+    @overload
+    def signal(self, name: str) -> Signal[JSON]: ...
+    @overload
+    def signal(self, name: str, payload_type: type[T]) -> Signal[T]: ...
+    @overload
+    def signal(self, name: str, payload_type: object) -> Signal[Any]: ...
+    def signal(self, name: str, payload_type: object = None) -> Signal[Any]:
         """A signal: wakes all its waiters, or the one that has waited longest. See `Signal`."""
-        return Signal(self._ref, name)
+        return Signal(self._ref, name, payload_type)
 
-    def signals(self, pattern: str) -> Signals:
+    @overload
+    def signals(self, pattern: str) -> Signals[JSON]: ...
+    @overload
+    def signals(self, pattern: str, payload_type: type[T]) -> Signals[T]: ...
+    @overload
+    def signals(self, pattern: str, payload_type: object) -> Signals[Any]: ...
+    def signals(self, pattern: str, payload_type: object = None) -> Signals[Any]:
         """All signals whose names match a glob, such as `deploy.*`, to subscribe to. See `Signals`."""
-        return Signals(self._ref, pattern)
+        return Signals(self._ref, pattern, payload_type)
 
     @overload
     def queue(

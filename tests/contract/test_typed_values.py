@@ -10,7 +10,7 @@ import msgspec
 import pydantic
 import pytest
 
-from inconcert import Coordinator, InvalidPayload
+from inconcert import Coordinator, Gap, InvalidPayload, Signal, Signalled, wait_all
 from tests.support.lines import in_line_at
 from tests.support.raw import raw
 
@@ -237,3 +237,71 @@ async def test_loss_that_a_message_that_does_not_fit_would_tell_of_is_told_later
     claims = await raw(any_concert).zrange(untyped._keys.claims, 0, -1)
     await raw(any_concert).zadd(untyped._keys.claims, dict.fromkeys(claims, 1))
     assert [(each.body, each.missed) for each in await untyped.fetch()] == [(2, 2)]
+
+
+# Signals.
+
+
+async def woken(concert: Coordinator, signal: Signal[Any], value: Any) -> Any:
+    """What a waiter for this signal gets."""
+    waiting = asyncio.create_task(signal.wait(timeout=5))
+    await in_line_at(concert, signal._keys.waiters, 1)
+    await concert.signal(signal.name).notify(value)
+    return await waiting
+
+
+@pytest.mark.parametrize(("kind", "value", "other"), KINDS, ids=range(len(KINDS)))
+async def test_payload_arrives_as_its_type_and_another_is_refused(
+    any_concert: Coordinator, kind: Any, value: Any, other: Any
+) -> None:
+    """By a broadcast and by a notification."""
+    signal = any_concert.signal("deploy", kind)
+    for send in (signal.broadcast, signal.notify):
+        with pytest.raises(InvalidPayload, match="payload of signal 'deploy'"):
+            await send(other)
+    for send in (signal.broadcast, signal.notify):
+        waiting = asyncio.create_task(signal.wait(timeout=5))
+        await in_line_at(any_concert, signal._keys.waiters, 1)
+        await send(value)
+        assert await waiting == value
+    async with signal.subscribe() as one, any_concert.signals("dep*", kind).subscribe() as every:
+        await signal.broadcast(value)
+        assert await one.next(timeout=5) == value
+        assert await every.next(timeout=5) == Signalled("deploy", value)
+
+
+async def test_waiter_raises_for_a_payload_that_does_not_fit(any_concert: Coordinator) -> None:
+    """It says for which signal, and the next payload arrives."""
+    signal = any_concert.signal("deploy", Item)
+    with pytest.raises(InvalidPayload, match="payload of signal 'deploy' does not fit Item"):
+        await woken(any_concert, signal, {"picture": 1})
+    assert await woken(any_concert, signal, {"image": 2}) == Item(2)
+
+
+async def test_payload_that_does_not_fit_leaves_those_of_other_signals_to_the_next(any_concert: Coordinator) -> None:
+    """Who waits for all of them gets none, so what has come for the others is passed on."""
+    bad, good = any_concert.signal("bad", Item), any_concert.signal("good")
+    both = asyncio.create_task(wait_all(bad, good, timeout=5))
+    await in_line_at(any_concert, bad._keys.waiters, 1)
+    await in_line_at(any_concert, good._keys.waiters, 1)
+    next_in_line = asyncio.create_task(good.wait(timeout=5))
+    await in_line_at(any_concert, good._keys.waiters, 2)
+    await good.notify("kept")
+    await any_concert.signal("bad").notify({"picture": 1})
+    with pytest.raises(InvalidPayload, match="payload of signal 'bad'"):
+        await both
+    assert await next_in_line == "kept"
+    assert not await any_concert.signal("bad").notify({"image": 1})
+
+
+async def test_subscription_has_a_gap_where_a_payload_does_not_fit(
+    any_concert: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes on behind it; the log says what did not fit."""
+    signal, untyped = any_concert.signal("deploy", Item), any_concert.signal("deploy")
+    async with signal.subscribe() as one, any_concert.signals("dep*", Item).subscribe() as every:
+        await untyped.broadcast({"picture": 1})
+        await untyped.broadcast({"image": 2})
+        assert [await one.next(timeout=5) for _ in range(2)] == [Gap(1), Item(2)]
+        assert [await every.next(timeout=5) for _ in range(2)] == [Gap(1), Signalled("deploy", Item(2))]
+    assert "is returned as a gap: payload of signal 'deploy' does not fit Item" in caplog.text

@@ -571,6 +571,25 @@ async def mail_typed() -> None:
     await mailbox.send({"version": 7})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+async def signal_typed() -> None:
+    """A signal of one type takes it and gives it; several keep the types of each."""
+    signal = concert.signal("deploy", Deploy)
+    assert_type(signal, Signal[Deploy])
+    assert_type(await signal.wait(), Deploy)
+    await signal.broadcast(Deploy(7))
+    await signal.notify(Deploy(7))
+    async with signal.subscribe() as subscription:
+        assert_type(await subscription.next(), Deploy | Gap)
+    async with concert.signals("deploy.*", Deploy).subscribe() as every:
+        assert_type(await every.next(), Signalled[Deploy] | Gap)
+    stop = concert.signal("stop", Stop)
+    assert_type(await wait_any(signal, signal), tuple[Signal[Deploy], Deploy])
+    assert_type(await wait_all(signal), list[Deploy])
+    assert_type(await wait_any(signal, stop), tuple[Signal[Deploy], Deploy] | tuple[Signal[Stop], Stop])
+    assert_type(await wait_all(signal, stop), list[Deploy | Stop])
+    await signal.broadcast({"version": 7})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 async def mistakes() -> None:
     """What the checkers must refuse: were it accepted, the remark that ignores it would be an error of its own."""
     concert.semaphore("payment")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -93,6 +93,8 @@ def docstring_of(name: str, module: str = "inconcert") -> str | None:
                 for alias in statement.names:
                     if (alias.asname or alias.name) == name:
                         return docstring_of(alias.name, origin)
+            case ast.AsyncFunctionDef(decorator_list=[ast.Name("overload")]):
+                pass  # the function itself comes last
             case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef() if statement.name == name:
                 return ast.get_docstring(statement)
             case ast.Assign(targets=[ast.Name(id=target)]) | ast.AnnAssign(target=ast.Name(id=target)):

@@ -2,10 +2,11 @@
 
 import logging
 import re
-from contextlib import suppress
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Generic, NamedTuple
 
-from inconcert._rules.payloads import JSON, decode
+from inconcert._rules.codec import T
+from inconcert.errors import InvalidPayload
 
 __all__ = ["Broadcast", "read"]
 
@@ -14,20 +15,28 @@ _log = logging.getLogger("inconcert.signals")
 _FORM = re.compile(rb"(\d{1,17}) (\d{1,17}) (.*)", re.DOTALL)
 
 
-class Broadcast(NamedTuple):
+class Broadcast(NamedTuple, Generic[T]):
     """One broadcast."""
 
     at: int  # the server's clock, in microseconds
     is_all: bool  # whether no waiter has an unconfirmed notification, so that this is for every waiter
     payload: bytes
-    value: JSON  # the payload, decoded
+    value: T  # the payload, decoded
 
 
-def read(text: bytes) -> Broadcast | None:
-    """Read a message; None if no `broadcast` sent it, because anyone may publish on a channel."""
+def read(text: bytes, decode: Callable[[bytes], T]) -> Broadcast[T] | None:
+    """Read a message; None if no `broadcast` sent it, because anyone may publish on a channel.
+
+    Raises:
+        InvalidPayload: It is JSON that does not fit the signal's type.
+    """
     found = _FORM.fullmatch(text)
     if found is not None:
-        with suppress(ValueError):
+        try:
             return Broadcast(int(found[1]), found[2] == b"0", found[3], decode(found[3]))
+        except InvalidPayload:
+            raise
+        except ValueError:
+            pass
     _log.warning("a message on the channel of a signal is ignored, because no broadcast() sent it: %r", text[:80])
     return None

@@ -1,28 +1,29 @@
 """All signals whose names match a pattern, received through one subscription."""
 
 from dataclasses import dataclass
+from typing import Any, Generic
 
 from inconcert._core.session import SessionRef
-from inconcert._rules.payloads import JSON
+from inconcert._rules.codec import Codec, T, codec_of
 from inconcert.signals.subscription import Subscription
 
 __all__ = ["Signalled", "Signals"]
 
 
 @dataclass(frozen=True, slots=True)
-class Signalled:
+class Signalled(Generic[T]):
     """One broadcast.
 
     Attributes:
         name: Which signal.
-        payload: The JSON value.
+        payload: What was sent.
     """
 
     name: str
-    payload: JSON
+    payload: T
 
 
-class Signals:
+class Signals(Generic[T]):
     """All signals whose names match a glob, including those used for the first time later.
 
     Made by `Coordinator.signals`:
@@ -36,20 +37,23 @@ class Signals:
     Args:
         pattern: A glob as in Redis: `*` for any characters, `?` for one byte, `[ab]` for one of these, and a backslash
             before a character that stands for itself.
+        payload_type: What their payloads are, as for `Queue`; None for any JSON value.
 
     Raises:
+        TypeError: JSON cannot represent `payload_type`.
         InvalidName: `pattern` is empty or longer than 512 bytes.
     """
 
-    def __init__(self, ref: SessionRef, pattern: str) -> None:
+    def __init__(self, ref: SessionRef, pattern: str, payload_type: Any = None) -> None:  # noqa: ANN401 - also unions
         self._ref = ref
         self._pattern = pattern
+        self._codec: Codec[T] = codec_of(f"payload of signals {pattern!r}", payload_type)
         self._channels = ref.keys.channels("signal", pattern)
 
     def __repr__(self) -> str:
         return f"<Signals {self._pattern!r}>"
 
-    def subscribe(self, *, buffer: int = 1000) -> Subscription[Signalled]:
+    def subscribe(self, *, buffer: int = 1000) -> Subscription[Signalled[T]]:
         """Receive every broadcast of these signals, as `Signalled`, from `async with` on.
 
         Args:
@@ -59,7 +63,7 @@ class Signals:
             ValueError: `buffer` is below 1.
         """
         title = f"a signal like {self._pattern!r}"
-        return Subscription(self._ref, title, self._channels, self._read, is_pattern=True, buffer=buffer)
+        return Subscription(self._ref, title, self._channels, self._codec, self._read, is_pattern=True, buffer=buffer)
 
-    def _read(self, channel: str, payload: JSON) -> Signalled:
+    def _read(self, channel: str, payload: T) -> Signalled[T]:
         return Signalled(self._ref.keys.name_in("signal", channel), payload)

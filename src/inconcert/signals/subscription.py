@@ -1,19 +1,23 @@
 """A subscriber: receives every broadcast from the moment of subscribing, or a `Gap` where some were missed."""
 
+import logging
 from collections.abc import Callable
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import anyio
 
 from inconcert._core.channel_subscription import ChannelSubscription, Gap
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
+from inconcert._rules.codec import Codec
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
-from inconcert._rules.payloads import JSON
+from inconcert.errors import InvalidPayload
 from inconcert.signals.broadcast import read
 
 __all__ = ["Subscription"]
+
+_log = logging.getLogger("inconcert.signals")
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -21,8 +25,9 @@ T_co = TypeVar("T_co", covariant=True)
 class Subscription(Generic[T_co]):
     """An `async for` over all broadcasts from `async with` on. It gets no notifications.
 
-    A `Gap` stands in the place of missed broadcasts: the subscriber fell behind by more than its buffer, or the
-    connection was lost for a time.  A slow subscriber does not slow others down.
+    A `Gap` stands in the place of missed broadcasts: the subscriber fell behind by more than its buffer, the connection
+    was lost for a time, or a payload is not of the signal's type, as an error in the log says.  A slow subscriber does
+    not slow others down.
 
     Made by `Signal.subscribe` and `Signals.subscribe`:
 
@@ -42,7 +47,8 @@ class Subscription(Generic[T_co]):
         ref: SessionRef,
         title: str,
         channel: str,
-        item: Callable[[str, JSON], T_co],
+        codec: Codec[Any],
+        item: Callable[[str, Any], T_co],
         *,
         is_pattern: bool,
         buffer: int,
@@ -50,6 +56,7 @@ class Subscription(Generic[T_co]):
         self._title = title
         self._ref = ref
         self._channel = channel
+        self._codec = codec
         self._item = item
         self._is_pattern = is_pattern
         self._buffer = whole("buffer of a subscription", buffer)
@@ -112,7 +119,11 @@ class Subscription(Generic[T_co]):
                 message = await self._subscription.next()
                 if isinstance(message, Gap):
                     return message
-                broadcast = read(message.text)
+                try:
+                    broadcast = read(message.text, self._codec.decode)
+                except InvalidPayload as error:
+                    _log.error("a broadcast on %r is returned as a gap: %s", message.channel, error)
+                    return Gap(1)
                 if broadcast is not None:
                     return self._item(message.channel, broadcast.value)
         raise TimeoutError(f"{self._title} was not broadcast within {seconds:g} s; wait longer with timeout=")

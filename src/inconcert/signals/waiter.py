@@ -11,7 +11,7 @@ Source: docs/explanation/signals.md
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from inconcert._core.place import JOIN, Place
 from inconcert._core.session import Session
@@ -20,7 +20,9 @@ from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
-from inconcert.errors import InconcertError
+from inconcert._rules.codec import Codec
+from inconcert._rules.payloads import decode
+from inconcert.errors import InconcertError, InvalidPayload
 from inconcert.signals.broadcast import read
 
 __all__ = ["SignalKeys", "Waiter", "wait_for"]
@@ -54,14 +56,17 @@ class Waiter(Place):
         session: The open session.
         keys: The keys of the signal.
         channel: The channel of the broadcasts.
+        codec: How its payload is read.
     """
 
-    __slots__ = ("_channel", "_hands_on", "_keys", "_listener")
+    __slots__ = ("_channel", "_codec", "_hands_on", "_keys", "_listener", "_value")
 
     kind = "signal"
 
-    def __init__(self, session: Session, keys: SignalKeys, channel: str) -> None:
+    def __init__(self, session: Session, keys: SignalKeys, channel: str, codec: Codec[Any]) -> None:
         self._keys = keys
+        self._codec = codec
+        self._value: list[Any] = []  # once it is read
         self._channel = channel
         self._listener = _BroadcastListener(self)
         self._hands_on = True
@@ -76,6 +81,22 @@ class Waiter(Place):
         """Join the line."""
         await self._session.channel.has_room(self._keys.waiters)
         self.ask()
+
+    def value(self) -> Any:  # noqa: ANN401 - of the signal's type, which only the caller knows
+        """What came.
+
+        Raises:
+            InvalidPayload: It does not fit the signal's type. It counts as received: passed on, it might go round
+                forever.
+        """
+        text = self.result()
+        if not self._value:
+            try:
+                self._value.append(self._codec.decode(text))
+            except InvalidPayload:
+                self.keep()
+                raise
+        return self._value[0]
 
     def keep(self) -> None:
         """Keep the payload: it is not passed on to the next in line."""
@@ -102,7 +123,7 @@ class Waiter(Place):
         """A broadcast came: it is for this waiter if its ticket is older."""
         if self.done():
             return
-        said = read(text)
+        said = read(text, decode)
         if said is None or (self.ticket and said.at < self.ticket):
             return
         if self.ticket and said.is_all:
@@ -146,6 +167,7 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
         NotConnected: The coordinator was closed.
         Unavailable: The server could not be asked.
         OutcomeUnknown: The server did not answer.
+        InvalidPayload: A payload does not fit its signal's type.
     """
     try:
         for waiter in waiters:
@@ -155,7 +177,7 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
         while True:
             done = [waiter for waiter in waiters if waiter.done()]
             for waiter in done:
-                waiter.result()  # raises its error
+                waiter.value()  # raises its error
             if len(done) >= number:
                 for waiter in done[:number]:
                     waiter.keep()
