@@ -60,11 +60,12 @@ from inconcert.signals.subscription import Subscription
 from inconcert.tasks.admin import DeadJob, QueueStats, Tasks, TaskStats
 from inconcert.tasks.claimed_job import ClaimedJob, current_job
 from inconcert.tasks.consumer import Consumer
-from inconcert.tasks.enqueue import Draft
-from inconcert.tasks.job import Job, JobStatus, Progress
+from inconcert.tasks.draft import Draft
+from inconcert.tasks.job import Job, Progress
 from inconcert.tasks.options import JobOptions, UniqueUntil
 from inconcert.tasks.retry import Retry
 from inconcert.tasks.schedule import Missed
+from inconcert.tasks.status import JobStatus
 from inconcert.tasks.task import Task
 
 __all__ = [

@@ -28,7 +28,8 @@ from inconcert.index.words import tokenize
 from inconcert.latch import LATCH_TTL, Latch
 from inconcert.lock import DEFAULT_TTL, Lock
 from inconcert.locks import Locks
-from inconcert.mailboxes.mailbox import MAILBOX_TTL, MAX_MESSAGES, Mailbox
+from inconcert.mailboxes.mailbox import MAILBOX_TTL, Mailbox
+from inconcert.mailboxes.post import MAX_MESSAGES
 from inconcert.periodic import PeriodicFunction, Timetable
 from inconcert.queues.get import Getters
 from inconcert.queues.queue import ITEM_ATTEMPTS, QUEUE_TTL, Queue
@@ -117,7 +118,7 @@ class Coordinator(TaskCoordinator):
         accept_unsigned: bool = False,
     ) -> None:
         self._key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
-        self._timeout = _call_timeout(timeout)
+        self._timeout = durations.call_timeout("a coordinator", timeout)
         self._layout = Layout(partitions, chat_groups).checked()
         self._source = source_of(url) if isinstance(url, str) else url
         self._conditions = Conditions.checked(failover_guard, replicas, is_cluster=self._source.is_cluster)
@@ -538,10 +539,3 @@ def _number(variable: str, text: str) -> int:
     if not text.isdecimal():
         raise ValueError(f"{variable} is {text!r}; set it to a whole number, or unset it")
     return int(text)
-
-
-def _call_timeout(timeout: Seconds) -> float:
-    seconds = durations.timeout(timeout)
-    if not seconds:
-        raise ValueError(f"timeout of a coordinator is {timeout!r}; give a number of seconds above 0")
-    return seconds

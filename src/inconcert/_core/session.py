@@ -1,12 +1,11 @@
 """What a primitive uses to reach the server, while the coordinator is open."""
 
 import asyncio
-import itertools
-import secrets
 from collections.abc import Sequence
 
 from inconcert._core.layout import Layout
 from inconcert._core.line import Lines
+from inconcert._core.origin import Origin
 from inconcert._core.renewal import Renewal
 from inconcert._core.safeguards import Conditions
 from inconcert._core.wiring import wiring_of
@@ -14,20 +13,17 @@ from inconcert._redis.call import Call
 from inconcert._redis.clients import Client
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command, load
+from inconcert._redis.scripts import Command
 from inconcert._rules.signing import KeyRing
-from inconcert.errors import NotConnected, Unavailable
+from inconcert.errors import NotConnected
 
 __all__ = ["Session", "SessionRef"]
 
-_OPEN = load("sessions/open").bind()
 
-
-class Session:
+class Session(Origin):
     """One opening of a coordinator, on one event loop.
 
     Attributes:
-        id: Unique to this opening, in any process.
         server: Which server, without secrets, as log lines name it.
         timeout: How long a call may take, reconnecting included, in seconds.
         channel: Where commands go.
@@ -38,7 +34,6 @@ class Session:
         bells: Where its idle consumers sleep: connected with the first of them.
         pool_of: Where connections to the server of a key come from, for those that need one of their own.
         lines: The waiters of this process.
-        key_ring: What jobs and items are signed with.
     """
 
     def __init__(
@@ -52,14 +47,11 @@ class Session:
         server: str,
         timeout: float,
     ) -> None:
-        self.id = secrets.token_hex(8)
+        super().__init__(keys, key_ring)
         self.loop = asyncio.get_running_loop()
-        self._keys = keys
         self._layout = layout
         self.server = server
         self.timeout = timeout
-        [self._bell] = keys.parts("session", self.id, "bell")
-        self._nowhere = keys.channel(self._bell, "session", self.id)
         self.renewal = Renewal()
         self._wiring = wiring_of(client, keys, self.id, conditions, timeout=timeout, lost=self._server_was_lost)
         self.inbox = self._wiring.inbox
@@ -69,8 +61,6 @@ class Session:
         self.pool_of = self._wiring.pool_of
         self.safeguards = self._wiring.safeguards
         self.lines = Lines(self.inbox)
-        self.key_ring = key_ring
-        self._numbers = itertools.count(1)
 
     async def open(self) -> None:
         """Connect.
@@ -81,8 +71,8 @@ class Session:
         """
         try:
             await self._wiring.open()
-            await self.check()
-            self._layout.compare(await self.run(self._layout.record(self._keys)), self._keys.namespace)
+            for command, check in self.questions(self._layout):
+                check(await self.run(command))
             await self.inbox.open()
         except BaseException:
             await self.channel.close()
@@ -96,12 +86,8 @@ class Session:
             Unavailable: It cannot be reached, or refuses.
             OutcomeUnknown: It did not answer.
         """
-        command = _OPEN(bell=self._bell, channel=self._nowhere)
-        reason = (await self.run(command)).decode()
-        if reason:
-            what = f"was refused by the server: the user may not publish on {self._nowhere!r} ({reason})"
-            remedy = "give it the channels of the whole namespace, as docs/how-to/deploy.md shows"
-            raise command.operation.error(Unavailable, f"{what}; {remedy}")
+        command, check = self.rights()
+        check(await self.run(command))
 
     async def close(self) -> None:
         """Release what is held, fail all waiters, and disconnect."""
@@ -115,19 +101,6 @@ class Session:
         await self.broadcasts.close()
         await self.inbox.close()
         await self._wiring.close()
-
-    def new_address(self) -> str:
-        """A name that no other waiter or holder has, in any process: `session.number`.
-
-        Those of a session sort by their text in the order in which they were made, because the server orders what is
-        due in one instant by its name: the number has its length before it, so that 9, 10 and 11 are 19, 210 and 211.
-        """
-        number = str(next(self._numbers))
-        return f"{self.id}.{len(number):x}{number}"
-
-    def inboxes(self, key: str) -> str:
-        """Prefix of the inbox channel of every process, to which scripts on this key publish."""
-        return self._keys.inboxes(key)
 
     async def run(self, command: Command) -> Reply:
         """Run a script and wait for its reply.

@@ -5,7 +5,7 @@ import asyncio
 from inconcert._redis.operations import Operation
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
-from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable
+from inconcert.errors import InconcertError
 
 __all__ = ["Call"]
 
@@ -70,12 +70,7 @@ class Call(asyncio.Future[Reply]):
 
     def give_up(self, when: str) -> None:
         """Fail, because no answer has come."""
-        if self.sends:
-            what = f"was not answered {when}; it may have been executed, so check before repeating it"
-            self.failed(self.operation.error(OutcomeUnknown, what))
-        else:
-            what = f"was not sent {when}; nothing was executed, so try again when the server is back"
-            self.failed(self.operation.error(Unavailable, what))
+        self.failed(self.operation.unanswered(when, is_sent=self.sends > 0))
 
     def with_one_key(self) -> "Call | None":
         """A command on one key to send in its place while its slot moves key by key; None to wait."""

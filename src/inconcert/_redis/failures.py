@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import redis.asyncio.connection
+import redis.connection
 import redis.exceptions
 
 from inconcert.errors import Unavailable
 
 __all__ = ["cannot_connect"]
 
-Connection = redis.asyncio.connection.AbstractConnection
+Connection = redis.asyncio.connection.AbstractConnection | redis.connection.AbstractConnection
 
 _REFUSALS = (redis.exceptions.AuthenticationError, redis.exceptions.ResponseError)
 _NO_PASSWORD = ("Authentication required", "HELLO must be called with the client already authenticated")
@@ -31,7 +32,7 @@ def cannot_connect(error: Exception, connection: Connection, *, timeout: float) 
 def _why(error: Exception, connection: Connection, timeout: float) -> str:
     refusals = [cause for cause in _causes(error) if isinstance(cause, _REFUSALS)]
     error = refusals[0] if refusals else error  # on a unix socket the driver wraps it in another
-    is_tls = isinstance(connection, redis.asyncio.connection.SSLConnection)
+    is_tls = isinstance(connection, redis.asyncio.connection.SSLConnection | redis.connection.SSLConnection)
     text = str(error).rstrip(".")
     match error:
         case TimeoutError() | redis.exceptions.TimeoutError():
@@ -69,7 +70,7 @@ def _hint(error: Exception, *, is_tls: bool) -> str:
 
 
 def _files(connection: Connection) -> Iterator[str]:
-    context = getattr(connection, "ssl_context", None)
+    context = getattr(connection, "ssl_context", connection)  # the driver's synchronous half has none
     for name in "ca_certs", "ca_path", "certfile", "keyfile":
         path = getattr(context, name, None)
         if path:

@@ -11,7 +11,7 @@ from inconcert._redis.scripts import Command, Script
 from inconcert._redis.transport import Commands
 from inconcert.errors import InconcertError, NotConnected, Unavailable
 
-__all__ = ["Greeting"]
+__all__ = ["Greeting", "check_kind"]
 
 _SHARDED_SINCE = 7  # version of Redis that has sharded Pub/Sub
 
@@ -46,21 +46,30 @@ class Greeting(Call):
             raise
         except InconcertError:  # no answer, as before Redis 6: continue
             return
-        if said.get("mode") == "cluster" and not self._expects_cluster:
-            raise Unavailable(
-                "the server is a node of a cluster; write redis+cluster://host:6379, or rediss+cluster:// with TLS, "
-                "or pass a redis.asyncio.RedisCluster to Coordinator.from_client()"
-            )
-        if self._expects_cluster and int(said.get("version", "7").partition(".")[0]) < _SHARDED_SINCE:
-            raise Unavailable(
-                f"the cluster runs Redis {said['version']}, which has no sharded Pub/Sub; a cluster needs Redis 7.0 or "
-                "newer, or Valkey"
-            )
-        if said.get("mode") == "sentinel":
-            raise Unavailable(
-                "the server is a Sentinel; let it name the master: write redis+sentinel://host:26379/mymaster/0"
-            )
-        if said.get("role") in ("replica", "slave"):
-            raise Unavailable(
-                "the server is a replica, to which only its master writes; connect to the master, or through Sentinel"
-            )
+        check_kind(said, expects_cluster=self._expects_cluster)
+
+
+def check_kind(said: dict[str, str], *, expects_cluster: bool) -> None:
+    """Check what a server says in its reply to `HELLO`.
+
+    Raises:
+        Unavailable: This kind of server is not supported.
+    """
+    if said.get("mode") == "cluster" and not expects_cluster:
+        raise Unavailable(
+            "the server is a node of a cluster; write redis+cluster://host:6379, or rediss+cluster:// with TLS, "
+            "or pass a redis.asyncio.RedisCluster to Coordinator.from_client()"
+        )
+    if expects_cluster and int(said.get("version", "7").partition(".")[0]) < _SHARDED_SINCE:
+        raise Unavailable(
+            f"the cluster runs Redis {said['version']}, which has no sharded Pub/Sub; a cluster needs Redis 7.0 or "
+            "newer, or Valkey"
+        )
+    if said.get("mode") == "sentinel":
+        raise Unavailable(
+            "the server is a Sentinel; let it name the master: write redis+sentinel://host:26379/mymaster/0"
+        )
+    if said.get("role") in ("replica", "slave"):
+        raise Unavailable(
+            "the server is a replica, to which only its master writes; connect to the master, or through Sentinel"
+        )

@@ -76,3 +76,11 @@ class Operation(NamedTuple):
     def error(self, error_type: type[_ErrorT], what: str) -> _ErrorT:
         """The error that says this of it: `what` goes on after the verb."""
         return error_type(f"{self} {what}", operation=self.verb, kind=self.kind, name=self.name)
+
+    def unanswered(self, when: str, *, is_sent: bool) -> Unavailable | OutcomeUnknown:
+        """The error that says that no answer came: `when` is a time, such as `within 10 s`."""
+        if is_sent:
+            what = f"was not answered {when}; it may have been executed, so check before repeating it"
+            return self.error(OutcomeUnknown, what)
+        what = f"was not sent {when}; nothing was executed, so try again when the server is back"
+        return self.error(Unavailable, what)

@@ -3,7 +3,7 @@
 import math
 from datetime import timedelta
 
-__all__ = ["Seconds", "delay", "in_seconds", "milliseconds", "period", "timeout", "ttl"]
+__all__ = ["Seconds", "call_timeout", "delay", "in_seconds", "milliseconds", "period", "timeout", "ttl"]
 
 Seconds = float | timedelta
 
@@ -25,6 +25,14 @@ def timeout(value: Seconds | None) -> float | None:
     if value is None:
         return None
     return in_seconds("timeout", value)
+
+
+def call_timeout(whose: str, value: Seconds) -> float:
+    """Check how long a call may take: above 0, in seconds."""
+    seconds = timeout(value)
+    if not seconds:
+        raise ValueError(f"timeout of {whose} is {value!r}; give a number of seconds above 0")
+    return seconds
 
 
 def delay(value: Seconds) -> float:

@@ -17,24 +17,20 @@ from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
-from inconcert._rules.codec import Codec, T, codec_of
+from inconcert._rules.codec import T
 from inconcert._rules.durations import Seconds, milliseconds
-from inconcert._rules.limits import age_ms, whole
-from inconcert.errors import InvalidPayload
+from inconcert._rules.limits import whole
 from inconcert.mailboxes.fetch import Fetch, MailboxKeys, MailboxMessage
+from inconcert.mailboxes.post import MAX_MESSAGES, Post
 
 __all__ = ["Mailbox"]
 
-_SEND = load("mailboxes/send").bind(MailboxKeys)
 _ACK = load("mailboxes/ack").bind(MailboxKeys)
 _UNREAD = load("mailboxes/unread").bind(MailboxKeys)
 _PURGE = load("mailboxes/purge").bind(MailboxKeys)
 
 MAILBOX_TTL = 60.0  # seconds; outlasts the handling of a handful of messages
-MAX_MESSAGES = 10_000
-_MOST_MESSAGES = 1_000_000  # in a mailbox
 _MOST_AT_ONCE = 1_000  # in one script: some milliseconds of the server's time
-_MOST_BYTES = 8 * 2**20  # likewise
 
 
 class Mailbox(Generic[T]):
@@ -80,11 +76,11 @@ class Mailbox(Generic[T]):
     ) -> None:
         self._ref = ref
         self._name = name
-        self._keys = ref.keys.of(MailboxKeys, "mailbox", name)
-        self._codec: Codec[T] = codec_of(f"message to mailbox {name!r}", message_type)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
-        self._max_messages = whole("max_messages", max_messages, most=_MOST_MESSAGES)
-        self._max_age_ms = age_ms(max_age)
+        self._post: Post[T] = Post(ref.keys, name, message_type, max_messages=max_messages, max_age=max_age)
+        self._keys = self._post.keys
+        self._codec = self._post.codec
+        self._max_age_ms = self._post.max_age_ms
 
     def __repr__(self) -> str:
         return f"<Mailbox {self._name!r}>"
@@ -104,7 +100,7 @@ class Mailbox(Generic[T]):
 
         Cost: 1 round trip, and 1 message to each process that waits for this mailbox.
         """
-        await self._send([self._codec.encode(message)])
+        await self._send(self._post.encode([message]))
 
     async def send_many(self, messages: Iterable[T]) -> None:
         """Add messages in this order, nothing between them: all, or none.
@@ -120,13 +116,7 @@ class Mailbox(Generic[T]):
 
         Cost: As `send`, for all together.
         """
-        what = f"messages to mailbox {self._name!r}"
-        bodies = [self._codec.encode(message) for message in messages]
-        size = sum(map(len, bodies))
-        if len(bodies) > _MOST_AT_ONCE:
-            raise ValueError(f"{len(bodies)} {what}; send at most {_MOST_AT_ONCE} at once")
-        if size > _MOST_BYTES:
-            raise InvalidPayload(f"{what} have {size} bytes together; send at most {_MOST_BYTES} at once")
+        bodies = self._post.encode(messages)
         if bodies:
             await self._send(bodies)
 
@@ -223,14 +213,7 @@ class Mailbox(Generic[T]):
 
     async def _send(self, bodies: list[bytes]) -> None:
         session = self._ref.session
-        command = _SEND(
-            self._keys,
-            request=session.new_address(),
-            max_messages=self._max_messages,
-            max_age_ms=self._max_age_ms,
-            inboxes=session.inboxes(self._keys.messages),
-            bodies=bodies,
-        )
+        command = self._post.send(session, bodies)
         while await session.run(command):
             pass  # the first thousand in line were dead
 

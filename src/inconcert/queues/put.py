@@ -6,26 +6,124 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any, get_args
 
 import anyio
 
+from inconcert._core.origin import Origin
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
-from inconcert._rules.codec import Codec, T
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import Command
+from inconcert._rules.codec import Codec, T, codec_of
 from inconcert._rules.durations import milliseconds
+from inconcert._rules.limits import whole
 from inconcert.errors import InconcertError, InvalidPayload, NotConnected, OutcomeUnknown, QueueFull, Unavailable
 from inconcert.queues.store import LEAVE, PUT, ItemKeys, LineKeys, item_of
 from inconcert.queues.worker_lease import QueueOrder
 
-__all__ = ["Put"]
+__all__ = ["NewItems", "Put", "check_putting", "item_codec"]
 
 _MOST = 500  # items in one script
 _MOST_BYTES = 8 * 2**20  # in one script, so that none holds up the server for long
 _IN, _BEHIND_OTHERS = 1, -1  # what the script returns
 _ROOM = "room"  # what a script sends to the first in line
 _SHORTEST_WAIT, _LONGEST_WAIT = 2.0, 5.0  # seconds after which a waiter asks again, even without a notification
+
+
+def check_putting(order: QueueOrder, maxsize: int | None) -> None:
+    """Check how items are put in.
+
+    Raises:
+        ValueError: `order` is neither `fifo` nor `lifo`, or `maxsize` is not a whole number from 1.
+    """
+    if order not in get_args(QueueOrder):
+        raise ValueError(f"order is {order!r}; give 'fifo' or 'lifo'")
+    if maxsize is not None:
+        whole("maxsize", maxsize)
+
+
+def item_codec(name: str, item_type: Any) -> Codec[Any]:  # noqa: ANN401 - also unions and the like
+    """How the items of a queue are written and read: of this type, or any JSON if it is None.
+
+    Raises:
+        TypeError: JSON cannot represent this type.
+    """
+    return codec_of(f"item for queue {name!r}", item_type)
+
+
+class NewItems:
+    """Items on their way in, all of them or none: they have ids, and are signed.
+
+    Args:
+        origin: Where they come from.
+        keys: The keys of the queue.
+        name: The queue's name.
+        items: The items to put in.
+        codec: How they are written.
+        order: To which end.
+        delay: After how many seconds they may be taken.
+        maxsize: How many the queue may hold; None for any number.
+
+    Attributes:
+        id: That of the first.
+
+    Raises:
+        ValueError: There are more than 500, or than `maxsize`.
+        InvalidPayload: One cannot be sent, or they are larger than 8 MiB together.
+    """
+
+    def __init__(
+        self,
+        origin: Origin,
+        keys: ItemKeys,
+        name: str,
+        items: Sequence[T],
+        codec: Codec[T],
+        *,
+        order: QueueOrder,
+        delay: float,
+        maxsize: int | None,
+    ) -> None:
+        most = min(_MOST, maxsize or _MOST)
+        if len(items) > most:
+            raise ValueError(f"{len(items)} items are too many for queue {name!r} at once; put at most {most}")
+        texts = [codec.encode(item) for item in items]
+        if sum(map(len, texts)) > _MOST_BYTES:
+            raise InvalidPayload(f"items for queue {name!r} have more than {_MOST_BYTES} bytes together; put fewer")
+        ids = [origin.new_address() for _ in texts]
+        self.id = ids[0]
+        self._name = name
+        self._maxsize = maxsize
+        self._put = partial(
+            PUT,
+            keys,
+            keys.only,
+            front=int(order == "lifo"),
+            delay_ms=milliseconds(delay),
+            maxsize=-1 if maxsize is None else maxsize,
+            inboxes=origin.inboxes(keys.only.queue),
+            items=[
+                part
+                for id_, text in zip(ids, texts, strict=True)
+                for part in (id_, origin.key_ring.sign(item_of(name), id_, text))
+            ],
+        )
+
+    def put(self, *, waits: bool = False) -> Command:
+        """The command that puts them in, or has them wait in line for room."""
+        return self._put(waits=int(waits))
+
+    def check(self, answer: Reply) -> None:
+        """Check what that command answered to items that do not wait.
+
+        Raises:
+            QueueFull: There is no room, or others wait for it.
+        """
+        if answer != _IN:
+            raise QueueFull(self._name, self._maxsize or 0)
 
 
 class Put(InboxReceiver):
@@ -58,25 +156,12 @@ class Put(InboxReceiver):
         delay: float,
         maxsize: int | None,
     ) -> None:
-        most = min(_MOST, maxsize or _MOST)
-        if len(items) > most:
-            raise ValueError(f"{len(items)} items are too many for queue {name!r} at once; put at most {most}")
-        texts = [codec.encode(item) for item in items]
-        if sum(map(len, texts)) > _MOST_BYTES:
-            raise InvalidPayload(f"items for queue {name!r} have more than {_MOST_BYTES} bytes together; put fewer")
-        ids = [session.new_address() for _ in texts]
+        self._items = NewItems(session, keys, name, items, codec, order=order, delay=delay, maxsize=maxsize)
         self._session = session
         self._keys = keys
         self._name = name
         self._maxsize = maxsize
-        self._front = int(order == "lifo")
-        self._delay_ms = milliseconds(delay)
-        self._items = [
-            part
-            for id_, text in zip(ids, texts, strict=True)
-            for part in (id_, session.key_ring.sign(item_of(name), id_, text))
-        ]
-        self._address = ids[0]
+        self._address = self._items.id
         self._told = session.loop.create_future()
 
     async def at_once(self) -> None:
@@ -85,8 +170,7 @@ class Put(InboxReceiver):
         Raises:
             QueueFull: There is no room, or others wait for it.
         """
-        if await self._put() != _IN:
-            raise QueueFull(self._name, self._maxsize or 0)
+        self._items.check(await self._put())
 
     async def within(self, timeout: float | None) -> None:
         """Put them in when there is room; None waits forever.
@@ -136,17 +220,7 @@ class Put(InboxReceiver):
     # Below.
 
     async def _put(self, *, waits: bool = False) -> int:
-        command = PUT(
-            self._keys,
-            self._keys.only,
-            front=self._front,
-            delay_ms=self._delay_ms,
-            maxsize=-1 if self._maxsize is None else self._maxsize,
-            waits=int(waits),
-            inboxes=self._session.inboxes(self._keys.only.queue),
-            items=self._items,
-        )
-        answer: int = await self._session.run(command)
+        answer: int = await self._session.run(self._items.put(waits=waits))
         return answer
 
 

@@ -9,13 +9,13 @@ from inconcert._claims.dead_letters import DeadLetter, DeadLetters
 from inconcert._core.session import SessionRef
 from inconcert._redis.replies import rows
 from inconcert._rules import durations
-from inconcert._rules.codec import Codec, T, codec_of
+from inconcert._rules.codec import Codec, T
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 from inconcert.errors import InvalidPayload, ItemNotFound
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.get import Getters
-from inconcert.queues.put import Put
+from inconcert.queues.put import Put, check_putting, item_codec
 from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys, ItemRow, QueueState
 from inconcert.queues.worker_lease import QueueOrder, Terms, read_item
 
@@ -113,18 +113,15 @@ class Queue(Generic[T]):
         delivery: Guarantee = "at_least_once",
     ) -> None:
         self.name = name
-        if order not in get_args(QueueOrder):
-            raise ValueError(f"order is {order!r}; give 'fifo' or 'lifo'")
+        check_putting(order, maxsize)
         if delivery not in get_args(Guarantee):
             raise ValueError(f"delivery is {delivery!r}; give 'at_least_once' or 'at_most_once'")
         whole("max_attempts", max_attempts)
-        if maxsize is not None:
-            whole("maxsize", maxsize)
         self._ref = ref
         self._getters = getters
         self._keys = ItemKeys(ref.keys, name)
         self._dead_letters = DeadLetters(ref, self._keys)
-        self._codec: Codec[T] = codec_of(f"item for queue {name!r}", item_type)
+        self._codec: Codec[T] = item_codec(name, item_type)
         self._terms = Terms(name, order, durations.ttl(ttl), max_attempts, delivery, self._codec)
         self._maxsize = maxsize
 

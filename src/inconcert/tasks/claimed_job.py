@@ -9,8 +9,8 @@ from inconcert._claims.claimed import Claimed
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
-from inconcert.tasks.job import JobStatus, read_outcome
 from inconcert.tasks.job_state import JobState
+from inconcert.tasks.status import JobStatus, read_outcome
 
 __all__ = ["ClaimedJob", "current_job", "state_of"]
 

@@ -6,81 +6,29 @@ for each job that runs after others.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import Command
-from inconcert._rules.durations import milliseconds
-from inconcert._rules.names import check_name
-from inconcert._rules.payloads import JSON
 from inconcert.errors import InconcertError
 from inconcert.tasks.dependents import pass_on
-from inconcert.tasks.envelope import JOB, Envelope, seal
+from inconcert.tasks.draft import Draft, NewJob, enqueue
 from inconcert.tasks.job import Job
-from inconcert.tasks.options import Options
-from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys, JobKeyspace
+from inconcert.tasks.store import JobKeys, JobKeyspace
 from inconcert.tasks.watch import Watches
 
-__all__ = ["Draft", "EnqueueBatcher"]
+__all__ = ["EnqueueBatcher"]
 
 _log = logging.getLogger("inconcert.tasks")
 
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 
 _MOST = 500  # jobs in one script
 _MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
 _MOST_AT_ONCE = 10 * _MOST  # jobs of one call that are under way; the rest waits for them
 _MOST_BYTES_AT_ONCE = 8 * _MOST_BYTES
-
-
-class Draft(Generic[R_co]):
-    """A job that is not enqueued yet: a task, its arguments, and its options.
-
-    Made by `Task.call`, for `Coordinator.enqueue_many`.
-
-    Raises:
-        InvalidName: The name of the task is empty or longer than 512 bytes.
-        InvalidPayload: An argument is not JSON, or all together exceed 1 MiB.
-    """
-
-    __slots__ = ("name", "options", "returns", "text")
-
-    def __init__(
-        self,
-        name: str,
-        args: Sequence[JSON],
-        kwargs: Mapping[str, JSON],
-        options: Options,
-        *,
-        scheduled_at: float | None = None,
-        returns: type[R_co] | None = None,
-    ) -> None:
-        self.name = name
-        check_name("task", name)
-        self.options = options
-        self.returns = returns
-        self.text = seal(
-            Envelope(
-                name,
-                args,
-                kwargs,
-                max_attempts=options.max_attempts,
-                result_ttl=options.result_ttl,
-                expires=options.expires,
-                time_limit=options.time_limit,
-                scheduled_at=scheduled_at,
-                unique="" if options.unique_for else options.unique or "",
-                unique_until_started=options.unique_until == "started",
-                after=options.after,
-            )
-        )
-
-    def __repr__(self) -> str:
-        return f"<Draft of {self.name!r}>"
 
 
 class EnqueueBatcher:
@@ -110,9 +58,9 @@ class EnqueueBatcher:
         return jobs
 
     async def _add(self, session: Session, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
-        entries = [_Entry.of(draft, session, self._jobs) for draft in drafts]
+        entries = [_Entry(NewJob.of(draft, session, self._jobs), session.loop.create_future()) for draft in drafts]
         for entry in entries:
-            keys, queue = entry.keys, entry.draft.options.queue
+            keys, queue = entry.job.keys, entry.job.draft.options.queue
             waiting = self._waiting.setdefault((session, keys, queue), [])
             if not waiting:
                 session.loop.call_soon(self._send, session, keys, queue)
@@ -123,7 +71,7 @@ class EnqueueBatcher:
                     self._ref,
                     self._jobs,
                     self._watches,
-                    await entry.other or entry.id,
+                    await entry.other or entry.job.id,
                     is_new=not entry.other.result(),
                     returns=draft.returns,
                 )
@@ -132,7 +80,7 @@ class EnqueueBatcher:
         finally:
             for entry in entries:
                 entry.other.cancel()  # after a cancellation: those that are not sent stay here, all of them
-        if followed := {entry.keys for entry in entries if entry.follows_elsewhere}:
+        if followed := {entry.job.keys for entry in entries if entry.job.follows_elsewhere}:
             await self._ask_parents(session, followed)
         return jobs
 
@@ -149,17 +97,17 @@ class EnqueueBatcher:
         for entry in self._waiting.pop((session, keys, queue)):
             if entry.other.done():  # its caller has gone
                 continue
-            if entry.draft.options.after:
-                self._submit(_Follow(keys, queue, entry), session)
+            if entry.job.draft.options.after:
+                self._submit(_Adding(keys, queue, [entry]), session)
                 continue
-            if batch and (len(batch) == _MOST or size + len(entry.text) > _MOST_BYTES):
-                self._submit(_Enqueue(keys, queue, batch), session)
+            if batch and (len(batch) == _MOST or size + len(entry.job.text) > _MOST_BYTES):
+                self._submit(_Adding(keys, queue, batch), session)
                 session.channel.flush()  # so that the server works on these while we prepare the next
                 batch, size = [], 0
             batch.append(entry)
-            size += len(entry.text)
+            size += len(entry.job.text)
         if batch:
-            self._submit(_Enqueue(keys, queue, batch), session)
+            self._submit(_Adding(keys, queue, batch), session)
 
     def _submit(self, call: "_Adding", session: Session) -> None:
         try:
@@ -183,21 +131,8 @@ def _portions(drafts: Sequence[Draft[R]]) -> Iterator[Sequence[Draft[R]]]:
 class _Entry(NamedTuple):
     """One job to be enqueued."""
 
-    id: str
-    keys: JobKeys  # of its partition
-    draft: Draft[Any]
-    text: bytes  # signed, if there are keys
+    job: NewJob
     other: asyncio.Future[str]  # the live job that has its unique name already; '' if it was added
-
-    @property
-    def follows_elsewhere(self) -> bool:
-        """Whether it runs after jobs of other partitions."""
-        return not all(parent.endswith(self.keys.suffix) for parent in self.draft.options.after)
-
-    @classmethod
-    def of(cls, draft: Draft[Any], session: Session, jobs: JobKeyspace) -> Self:
-        id_, keys = jobs.draw(session.new_address(), draft.options.unique)
-        return cls(id_, keys, draft, session.key_ring.sign(JOB, id_, draft.text), session.loop.create_future())
 
 
 class _Adding(Call):
@@ -205,8 +140,8 @@ class _Adding(Call):
 
     __slots__ = ("_batch",)
 
-    def __init__(self, command: Command, batch: list[_Entry]) -> None:
-        super().__init__(command)
+    def __init__(self, keys: JobKeys, queue: str, batch: list[_Entry]) -> None:
+        super().__init__(enqueue(keys, queue, [entry.job for entry in batch]))
         self._batch = batch
 
     @property
@@ -225,48 +160,3 @@ class _Adding(Call):
                 entry.other.set_exception(error)
                 entry.other.exception()
         super().failed(error)
-
-
-class _Enqueue(_Adding):
-    """Enqueues jobs that do not run after others."""
-
-    __slots__ = ()
-
-    def __init__(self, keys: JobKeys, queue: str, batch: list[_Entry]) -> None:
-        jobs: list[str | bytes | int] = []
-        for entry in batch:
-            options = entry.draft.options
-            jobs += (
-                entry.id,
-                entry.text,
-                milliseconds(options.delay),
-                options.unique or "",
-                milliseconds(options.unique_for),
-            )
-        results = keys.results(entry.id for entry in batch)
-        super().__init__(ENQUEUE(keys, keys.queue(queue), results=results, name=queue, jobs=jobs), batch)
-
-
-class _Follow(_Adding):
-    """Enqueues a job that runs after others."""
-
-    __slots__ = ()
-
-    def __init__(self, keys: JobKeys, queue: str, entry: _Entry) -> None:
-        options = entry.draft.options
-        parents = tuple(dict.fromkeys(options.after))
-        command = ENQUEUE_AFTER(
-            keys,
-            keys.queue(queue),
-            result=keys.result(entry.id),
-            results=keys.results(parent for parent in parents if parent.endswith(keys.suffix)),
-            queue_name=queue,
-            id=entry.id,
-            envelope=entry.text,
-            delay_ms=milliseconds(options.delay),
-            name=options.unique or "",
-            window_ms=milliseconds(options.unique_for),
-            suffix=keys.suffix,
-            after=parents,
-        )
-        super().__init__(command, [entry])

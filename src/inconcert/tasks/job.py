@@ -2,25 +2,22 @@
 
 import logging
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Generic, TypeVar, overload
 
 import anyio
 import msgspec
 
-from inconcert._claims.dead_letters import Reason
 from inconcert._claims.ends import ENDED_WITH_DEPENDENTS
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
-from inconcert._rules.payloads import JSON, decode
-from inconcert.errors import InconcertError, JobCancelled, JobFailed, JobNotFound
-from inconcert.tasks.arguments import decode_result
+from inconcert.errors import InconcertError
 from inconcert.tasks.dependents import pass_on
-from inconcert.tasks.store import CANCEL, CANCELLED_TTL, RESCHEDULE, WATCH, JobKeyspace
+from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcome
+from inconcert.tasks.store import CANCEL, CANCELLED_TTL, RESCHEDULE, JobKeyspace
 from inconcert.tasks.watch import Watches
 
-__all__ = ["Job", "JobStatus", "Progress", "read_outcome"]
+__all__ = ["Job", "Progress"]
 
 _log = logging.getLogger("inconcert.tasks")
 
@@ -28,31 +25,6 @@ R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 
-class JobStatus(StrEnum):
-    """The state of a job.
-
-    Attributes:
-        QUEUED: It may run now, and waits for a worker.
-        WAITING: It waits until the jobs that it runs after have succeeded.
-        DELAYED: It waits until it is due, at first or before another attempt.
-        RUNNING: A worker has claimed it.
-        SUCCEEDED: It is done, and its result is still kept.
-        FAILED: It was dead-lettered, after its last attempt or because it cannot run.
-        CANCELLED: It was cancelled, which is still recorded.
-        UNKNOWN: There is no such job, or it has ended and its result is no longer kept.
-    """
-
-    QUEUED = "queued"
-    WAITING = "waiting"
-    DELAYED = "delayed"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    UNKNOWN = "unknown"
-
-
-_ENDED = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.UNKNOWN})
 _OUT_OF_QUEUE = frozenset({JobStatus.DELAYED, JobStatus.WAITING})  # whose reply has the name of the queue
 
 
@@ -215,22 +187,19 @@ class Job(Generic[R_co]):
 
     # Below.
 
-    async def _inspect(self, address: str = "") -> tuple[JobStatus, bytes]:
-        keys = self._keys
-        command = WATCH(keys, result=keys.result(self.id), id=self.id, address=address)
-        status, about = await self._ref.session.run(command)
-        return JobStatus(status.decode()), about
+    async def _inspect(self, address: str = "") -> Snapshot:
+        return Snapshot.read(await self._ref.session.run(Snapshot.take(self._keys, self.id, address)))
 
-    async def _ended(self, timeout: float | None) -> tuple[JobStatus, bytes]:
+    async def _ended(self, timeout: float | None) -> Snapshot:
         """Wait until it has ended."""
         if timeout == 0:
             seen = await self._inspect()
-            if seen[0] not in _ENDED:
-                raise TimeoutError(f"job {self.id} has not ended: it is {seen[0]}")
+            if not seen.has_ended:
+                raise not_in_time(self.id, 0, seen.status)
             return seen
         with anyio.move_on_after(timeout):
             return await self._watch()
-        raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s; it goes on")
+        raise not_in_time(self.id, timeout)
 
     async def _cancel(self, status: JobStatus, about: bytes) -> bool:
         """Have the server cancel it; returns whether it is certain that it no longer runs."""
@@ -255,44 +224,16 @@ class Job(Generic[R_co]):
                 )
         return bool(answer)
 
-    async def _watch(self, *, is_cancelling: bool = False) -> tuple[JobStatus, bytes]:
+    async def _watch(self, *, is_cancelling: bool = False) -> Snapshot:
         watch = self._watches.join(self._ref.session, self.id)
         try:
             while True:
                 changed, watch.is_noted = watch.changed, True
                 seen = await self._inspect(watch.address)
                 # A running one is notified again; one that was requeued, because its worker died, ends here.
-                if seen[0] in _ENDED or (is_cancelling and await self._cancel(*seen)):
+                if seen.has_ended or (is_cancelling and await self._cancel(*seen)):
                     watch.is_noted = False
                     return seen
                 await watch.woken(changed)
         finally:
             self._watches.leave(watch)
-
-
-@overload
-def read_outcome(job_id: str, status: JobStatus, about: bytes, as_type: None) -> JSON: ...
-
-
-@overload
-def read_outcome(job_id: str, status: JobStatus, about: bytes, as_type: type[T] | None) -> JSON | T: ...
-
-
-def read_outcome(job_id: str, status: JobStatus, about: bytes, as_type: type[T] | None) -> JSON | T:
-    """The result of a job that has ended, or the error of one without a result.
-
-    Raises:
-        JobFailed: It was dead-lettered.
-        JobCancelled: It was cancelled.
-        JobNotFound: Its result is no longer kept.
-        InvalidPayload: The result is not of this type.
-        TypeError: JSON cannot represent this type.
-    """
-    if status is JobStatus.SUCCEEDED:
-        return decode(about) if as_type is None else decode_result(f"the result of job {job_id}", about, as_type)
-    if status is JobStatus.CANCELLED:
-        raise JobCancelled(job_id)
-    if status is JobStatus.FAILED:
-        reason = Reason.read(about)
-        raise JobFailed(job_id, reason.reason, reason.traceback, reason.attempts)
-    raise JobNotFound(job_id)

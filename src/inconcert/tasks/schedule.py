@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
-from inconcert.tasks.enqueue import Draft
+from inconcert.tasks.draft import Draft
 from inconcert.tasks.task import Task
 
 __all__ = ["Cron", "Every", "Missed", "Schedule", "Timetable", "timetable"]

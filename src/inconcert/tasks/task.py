@@ -7,7 +7,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 from inconcert._rules.functions import name_of
 from inconcert._rules.names import check_name
 from inconcert.tasks.arguments import Arguments
-from inconcert.tasks.enqueue import Draft, EnqueueBatcher
+from inconcert.tasks.draft import Draft
+from inconcert.tasks.enqueue import EnqueueBatcher
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import JobOptions, Options
 from inconcert.tasks.retry import RetryPolicy

@@ -12,7 +12,8 @@ from inconcert._rules.payloads import JSON
 from inconcert.tasks.admin import Tasks
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
-from inconcert.tasks.enqueue import Draft, EnqueueBatcher
+from inconcert.tasks.draft import Draft
+from inconcert.tasks.enqueue import EnqueueBatcher
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, JobOptions, Options
 from inconcert.tasks.registry import Registry

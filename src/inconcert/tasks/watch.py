@@ -10,9 +10,9 @@ from inconcert._redis.inbox import InboxReceiver
 from inconcert.errors import InconcertError
 from inconcert.tasks.store import UNWATCH, JobKeyspace
 
-__all__ = ["Watch", "Watches"]
+__all__ = ["RECHECK_AFTER", "Watch", "Watches"]
 
-_RECHECK_AFTER = 60.0  # seconds; the server keeps a registration for 180
+RECHECK_AFTER = 60.0  # seconds; the server keeps a registration for 180
 
 
 class Watches:
@@ -81,7 +81,7 @@ class Watch(InboxReceiver):
         Args:
             changed: As it was before the last check, so that nothing is missed that came during it.
         """
-        with anyio.move_on_after(_RECHECK_AFTER):
+        with anyio.move_on_after(RECHECK_AFTER):
             await changed.wait()
         self.raise_if_closed()
 

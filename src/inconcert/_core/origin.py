@@ -1,0 +1,81 @@
+"""Where commands come from: one opening of a coordinator or producer, of which nothing else has the id."""
+
+import itertools
+import secrets
+from collections.abc import Callable
+
+from inconcert._core.layout import Layout
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import Command, load
+from inconcert._rules.signing import KeyRing
+from inconcert.errors import Unavailable
+
+__all__ = ["Origin"]
+
+_OPEN = load("sessions/open").bind()
+
+Question = tuple[Command, Callable[[Reply], None]]  # and what checks its answer
+
+
+class Origin:
+    """What the commands of one opening have in common, however they are sent.
+
+    Args:
+        keys: The keys of the namespace.
+        key_ring: What jobs and items are signed with.
+
+    Attributes:
+        id: Unique to this opening, in any process.
+        key_ring: As given.
+    """
+
+    def __init__(self, keys: Keyspace, key_ring: KeyRing) -> None:
+        self.id = secrets.token_hex(8)
+        self.key_ring = key_ring
+        self._keys = keys
+        self._numbers = itertools.count(1)
+        [self._bell] = keys.parts("session", self.id, "bell")
+
+    def new_address(self) -> str:
+        """A name that no other waiter or holder has, in any process: `session.number`.
+
+        Those of a session sort by their text in the order in which they were made, because the server orders what is
+        due in one instant by its name: the number has its length before it, so that 9, 10 and 11 are 19, 210 and 211.
+        """
+        number = str(next(self._numbers))
+        return f"{self.id}.{len(number):x}{number}"
+
+    def inboxes(self, key: str) -> str:
+        """Prefix of the inbox channel of every process, to which scripts on this key publish."""
+        return self._keys.inboxes(key)
+
+    def rights(self) -> Question:
+        """Whether the server serves us, and not in the middle of a script that has changed something already.
+
+        Raises:
+            Unavailable: From the check: the user may not publish.
+        """
+        channel = self._keys.channel(self._bell, "session", self.id)
+        command = _OPEN(bell=self._bell, channel=channel)
+
+        def check(reason: Reply) -> None:
+            if reason:
+                what = f"was refused by the server: the user may not publish on {channel!r} ({reason.decode()})"
+                remedy = "give it the channels of the whole namespace, as docs/how-to/deploy.md shows"
+                raise command.operation.error(Unavailable, f"{what}; {remedy}")
+
+        return command, check
+
+    def questions(self, layout: Layout) -> tuple[Question, ...]:
+        """What is asked once when connected, before anything else.
+
+        Raises:
+            Unavailable: From a check, as for `rights`.
+            WrongLayout: From a check: the namespace is divided otherwise.
+        """
+
+        def compare(recorded: Reply) -> None:
+            layout.compare(recorded, self._keys.namespace)
+
+        return self.rights(), (layout.record(self._keys), compare)

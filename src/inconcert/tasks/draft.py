@@ -1,0 +1,123 @@
+"""A job on its way in: what is stored of it, and the commands that enqueue it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Self, TypeVar
+
+from inconcert._core.origin import Origin
+from inconcert._redis.commands import Argument
+from inconcert._redis.scripts import Command
+from inconcert._rules.durations import milliseconds
+from inconcert._rules.names import check_name
+from inconcert._rules.payloads import JSON
+from inconcert.tasks.envelope import JOB, Envelope, seal
+from inconcert.tasks.options import Options
+from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys, JobKeyspace
+
+__all__ = ["Draft", "NewJob", "enqueue"]
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Draft(Generic[R_co]):
+    """A job that is not enqueued yet: a task, its arguments, and its options.
+
+    Made by `Task.call`, for `Coordinator.enqueue_many`.
+
+    Raises:
+        InvalidName: The name of the task is empty or longer than 512 bytes.
+        InvalidPayload: An argument is not JSON, or all together exceed 1 MiB.
+    """
+
+    __slots__ = ("name", "options", "returns", "text")
+
+    def __init__(
+        self,
+        name: str,
+        args: Sequence[JSON],
+        kwargs: Mapping[str, JSON],
+        options: Options,
+        *,
+        scheduled_at: float | None = None,
+        returns: type[R_co] | None = None,
+    ) -> None:
+        self.name = name
+        check_name("task", name)
+        self.options = options
+        self.returns = returns
+        self.text = seal(
+            Envelope(
+                name,
+                args,
+                kwargs,
+                max_attempts=options.max_attempts,
+                result_ttl=options.result_ttl,
+                expires=options.expires,
+                time_limit=options.time_limit,
+                scheduled_at=scheduled_at,
+                unique="" if options.unique_for else options.unique or "",
+                unique_until_started=options.unique_until == "started",
+                after=options.after,
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"<Draft of {self.name!r}>"
+
+
+class NewJob(NamedTuple):
+    """A draft that has an id, and by that a partition."""
+
+    id: str
+    keys: JobKeys  # of its partition
+    draft: Draft[Any]
+    text: bytes  # signed, if there are keys
+
+    @property
+    def follows_elsewhere(self) -> bool:
+        """Whether it runs after jobs of other partitions."""
+        return not all(parent.endswith(self.keys.suffix) for parent in self.draft.options.after)
+
+    @classmethod
+    def of(cls, draft: Draft[Any], origin: Origin, jobs: JobKeyspace) -> Self:
+        """The job of this draft: each call makes another one."""
+        id_, keys = jobs.draw(origin.new_address(), draft.options.unique)
+        return cls(id_, keys, draft, origin.key_ring.sign(JOB, id_, draft.text))
+
+
+def enqueue(keys: JobKeys, queue: str, batch: Sequence[NewJob]) -> Command:
+    """The command that enqueues these jobs to a queue in this partition.
+
+    It answers for each job with nothing, or with the id of the live job that has its unique name.
+
+    Args:
+        keys: The keys of the partition.
+        queue: The name of the queue.
+        batch: One job, or several that do not run after others.
+    """
+    if batch[0].draft.options.after:
+        return _enqueue_after(keys, queue, batch[0])
+    jobs: list[Argument] = []
+    for job in batch:
+        options = job.draft.options
+        jobs += (job.id, job.text, milliseconds(options.delay), options.unique or "", milliseconds(options.unique_for))
+    results = keys.results(job.id for job in batch)
+    return ENQUEUE(keys, keys.queue(queue), results=results, name=queue, jobs=jobs)
+
+
+def _enqueue_after(keys: JobKeys, queue: str, job: NewJob) -> Command:
+    options = job.draft.options
+    parents = tuple(dict.fromkeys(options.after))
+    return ENQUEUE_AFTER(
+        keys,
+        keys.queue(queue),
+        result=keys.result(job.id),
+        results=keys.results(parent for parent in parents if parent.endswith(keys.suffix)),
+        queue_name=queue,
+        id=job.id,
+        envelope=job.text,
+        delay_ms=milliseconds(options.delay),
+        name=options.unique or "",
+        window_ms=milliseconds(options.unique_for),
+        suffix=keys.suffix,
+        after=parents,
+    )
