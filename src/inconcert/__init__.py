@@ -57,6 +57,7 @@ from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signalled, Signals
 from inconcert.signals.signal import Signal, wait_all, wait_any
 from inconcert.signals.subscription import Subscription
+from inconcert.sync_producer import EnqueuedJob, PreparedJob, SyncProducer
 from inconcert.tasks.admin import DeadJob, QueueStats, Tasks, TaskStats
 from inconcert.tasks.claimed_job import ClaimedJob, current_job
 from inconcert.tasks.consumer import Consumer
@@ -85,6 +86,7 @@ __all__ = [
     "Draft",
     "Election",
     "ElectionRecord",
+    "EnqueuedJob",
     "Event",
     "Gap",
     "Guarantee",
@@ -116,6 +118,7 @@ __all__ = [
     "NotConnected",
     "NotHeld",
     "OutcomeUnknown",
+    "PreparedJob",
     "Progress",
     "Queue",
     "QueueCounts",
@@ -135,6 +138,7 @@ __all__ = [
     "Signalled",
     "Signals",
     "Subscription",
+    "SyncProducer",
     "Task",
     "TaskStats",
     "Tasks",

@@ -126,6 +126,16 @@ def test_mailbox() -> None:
     ]
 
 
+def test_sync_producer() -> None:
+    """What a thread without an event loop sends is run, taken and read by coroutines."""
+    assert run("sync_producer") == [
+        "enqueued: True again: False",
+        "result:   receipt 17 in Greek",
+        "item:     {'image': 17}",
+        "message:  your receipt is on its way",
+    ]
+
+
 def test_barrier() -> None:
     """Each step is ended by all before the next is begun, and one worker tidies up after each."""
     assert run("barrier") == [

@@ -10,7 +10,7 @@ import pytest
 from fakeredis.aioredis import FakeRedis
 
 import inconcert
-from inconcert import Coordinator, QuorumLock, Retry
+from inconcert import Coordinator, QuorumLock, Retry, SyncProducer
 from inconcert.errors import InconcertError
 
 concert = Coordinator()
@@ -121,6 +121,13 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         lambda: concert.signal("s").subscribe(buffer=0),
         lambda: concert.signals("*").subscribe(buffer=0),
     ],
+    "SyncProducer": [
+        lambda: SyncProducer("http://localhost"),
+        lambda: SyncProducer(namespace=""),
+        lambda: SyncProducer(timeout=0),
+        lambda: SyncProducer(partitions=0),
+        lambda: SyncProducer(signing_keys={"a": "short"}),
+    ],
     "Task": [
         refused_task,
         lambda: concert.task(queue="")(print),
@@ -130,7 +137,7 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
 }
 # What the package alone makes, of what has been looked at before.
 MADE_BY_US = set(
-    "Chats ClaimedJob Delivery Lease Leases QuorumLease ReadLock Tasks Term WriteLease WriteLock".split()  # noqa: SIM905
+    "Chats ClaimedJob Delivery Lease Leases PreparedJob QuorumLease ReadLock Tasks Term WriteLease WriteLock".split()  # noqa: SIM905
 )
 
 

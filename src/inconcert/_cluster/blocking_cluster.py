@@ -1,0 +1,145 @@
+"""The connections of threads to the masters of a cluster: one for commands to each that is in use."""
+
+from functools import partial
+from typing import Any
+
+from inconcert._cluster.slot_map import Node, SlotMap
+from inconcert._redis.blocking_server import blocking_pool
+from inconcert._redis.blocking_wire import BlockingWire
+from inconcert._redis.commands import pack
+from inconcert._redis.replies import ErrorReply, is_passing
+from inconcert._redis.slots import slot_of
+from inconcert._rules.urls import ServerUrl
+from inconcert.errors import Unavailable
+
+__all__ = ["BlockingCluster"]
+
+_ASKING = pack("ASKING")
+_SLOTS = pack("CLUSTER", "SLOTS")
+
+
+class BlockingCluster:
+    """The masters of a cluster.
+
+    The map of slots is asked for when it is needed, and again after a connection was lost or a slot is not served.
+
+    Args:
+        parts: The URL, with the nodes to ask first.
+        timeout: How long each step of connecting may take, in seconds.
+
+    Attributes:
+        database: The number of the database: a cluster has one.
+
+    Raises:
+        ValueError: An option is not one of the driver's.
+    """
+
+    database = 0
+    is_cluster = True
+
+    def __init__(self, parts: ServerUrl, *, timeout: float) -> None:
+        self._timeout = timeout
+        self._seeds = [Node(*seed) for seed in parts.nodes]
+        pool = blocking_pool(parts, timeout=timeout)
+        self._connection_class: Any = pool.connection_class
+        self._options: dict[str, Any] = pool.connection_kwargs
+        self._map = SlotMap()
+        self._wires: dict[Node, BlockingWire] = {}
+        self._asking: BlockingWire | None = None  # where the next command goes instead, while its slot moves there
+
+    def wire(self, key: str) -> BlockingWire:
+        asking, self._asking = self._asking, None
+        return asking or self._wire_to(self._owner(key))
+
+    def new_wire(self, key: str) -> BlockingWire:
+        return self._connect(self._owner(key))
+
+    def lost(self, wire: BlockingWire) -> None:
+        wire.close()
+        self._wires = {node: other for node, other in self._wires.items() if other is not wire}
+        self._map = SlotMap()
+
+    def refused(self, wire: BlockingWire, key: str, reply: ErrorReply) -> bool:
+        if reply.code in ("MOVED", "ASK"):
+            node = self._named_in(wire, reply)
+            if reply.code == "MOVED":
+                self._map.move(slot_of(key), node)
+            else:
+                self._ask(node)
+        elif is_passing(reply):
+            self._map = SlotMap()
+        else:
+            return False
+        return True
+
+    def close(self) -> None:
+        for wire in self._wires.values():
+            wire.close()
+        self._wires.clear()
+
+    # Below.
+
+    def _owner(self, key: str) -> Node:
+        slot = slot_of(key)
+        if self._map.owner(slot) is None:
+            self._map = self._ask_for_map()
+        node = self._map.owner(slot)
+        if node is None:
+            raise Unavailable("no node of the cluster has the slot of this key; check the cluster")
+        return node
+
+    def _wire_to(self, node: Node) -> BlockingWire:
+        if node not in self._wires:
+            self._wires[node] = self._connect(node)
+        return self._wires[node]
+
+    def _connect(self, node: Node) -> BlockingWire:
+        wire = self._open(node)
+        wire.check_kind(expects_cluster=True)
+        return wire
+
+    def _open(self, node: Node) -> BlockingWire:
+        options = {**self._options, "host": node.host, "port": node.port}
+        return BlockingWire(self._connection_class(**options), timeout=self._timeout)
+
+    def _ask(self, node: Node) -> None:
+        """Have a node that is still importing a slot serve the next command."""
+        try:
+            wire = self._wire_to(node)
+        except Unavailable:
+            return  # the owner refuses again, until it is there
+        try:
+            wire.exchange_soon(_ASKING)
+        except OSError:
+            self.lost(wire)
+        else:
+            self._asking = wire
+
+    def _ask_for_map(self) -> SlotMap:
+        errors: list[str] = []
+        for node in dict.fromkeys([*self._wires, *self._seeds]):
+            try:
+                wire = self._open(node)
+            except Unavailable as error:
+                errors.append(f"{node}: {error}")
+                continue
+            try:
+                reply = wire.exchange_soon(_SLOTS)
+                if not isinstance(reply, ErrorReply):
+                    return SlotMap.read(reply, partial(_reachable, asked=node.host))
+                errors.append(f"{node}: {reply}")
+            except OSError as error:
+                errors.append(f"{node}: {error}")
+            finally:
+                wire.close()
+        raise Unavailable(f"no node of the cluster says which slots it has: {'; '.join(errors)}")
+
+    def _named_in(self, wire: BlockingWire, reply: ErrorReply) -> Node:
+        host, _, port = str(reply).split(" ")[2].rpartition(":")
+        asked = next((node for node, other in self._wires.items() if other is wire), self._seeds[0])
+        return Node(*_reachable(host, int(port), asked.host))
+
+
+def _reachable(host: str, port: int, asked: str) -> tuple[str, int]:
+    """The address of a node that another has named; an empty host means that of the other."""
+    return (host if host not in ("", "?") else asked, port)

@@ -1,0 +1,404 @@
+"""A producer for code without an event loop: it enqueues jobs, puts items in, sends messages, and waits for results.
+
+It runs the same scripts on the same keys as a `Coordinator`, and stores the same bytes; only how they are sent differs.
+"""
+
+import math
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar, Unpack, overload
+
+from inconcert._cluster.blocking_cluster import BlockingCluster
+from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
+from inconcert._core.origin import Origin
+from inconcert._redis.blocking_channel import BlockingChannel, BlockingServer
+from inconcert._redis.blocking_server import OneServer
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import Command
+from inconcert._rules import durations
+from inconcert._rules.backoff import backoff
+from inconcert._rules.durations import Seconds
+from inconcert._rules.names import check_job_id
+from inconcert._rules.payloads import JSON
+from inconcert._rules.signing import KeyRing, SigningKeys
+from inconcert._rules.urls import parse_url
+from inconcert.errors import InconcertError, NotConnected, Unavailable
+from inconcert.mailboxes.post import MAX_MESSAGES, Post
+from inconcert.queues.put import NewItems, check_putting, item_codec
+from inconcert.queues.store import ItemKeys
+from inconcert.queues.worker_lease import QueueOrder
+from inconcert.tasks.draft import Draft, NewJob, enqueue
+from inconcert.tasks.options import JobOptions, Options
+from inconcert.tasks.status import Snapshot, not_in_time, read_outcome
+from inconcert.tasks.store import UNWATCH, JobKeys, JobKeyspace
+from inconcert.tasks.watch import RECHECK_AFTER
+
+__all__ = ["EnqueuedJob", "PreparedJob", "SyncProducer"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueuedJob:
+    """A job that `SyncProducer.enqueue` has enqueued.
+
+    Attributes:
+        id: Which job; `SyncProducer.result` takes it, and `Coordinator.tasks.job`.
+        created: False if a live job already had the unique name: then this is that job.
+    """
+
+    id: str
+    created: bool
+
+
+class PreparedJob:
+    """A job that has an id and is not enqueued yet. Made by `SyncProducer.prepare`.
+
+    Attributes:
+        id: Which job it will be.
+    """
+
+    __slots__ = ("_job", "_producer", "id")
+
+    def __init__(self, producer: "SyncProducer", job: NewJob) -> None:
+        self.id = job.id
+        self._job = job
+        self._producer = producer
+
+    def __repr__(self) -> str:
+        return f"<PreparedJob {self.id}>"
+
+    def enqueue(self) -> EnqueuedJob:
+        """Enqueue it: once, however often this is called within a minute.
+
+        Raises:
+            NotConnected: The producer is closed.
+            Unavailable: The server could not be asked; nothing was added.
+            OutcomeUnknown: The server did not answer; the job may have been added.
+
+        Cost: 1 round trip.
+        """
+        return self._producer._enqueue(self._job)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+class SyncProducer:
+    """Enqueues jobs, puts items into queues and sends messages to mailboxes, without an event loop.
+
+    For Django, Flask, scripts and notebooks, in any thread.  What it sends is run, taken and read by processes with a
+    `Coordinator`; where an event loop runs, use that instead.
+
+    It connects with the first call, has one connection for all threads, and in a process that was forked since makes
+    one of its own.  A call whose reply was lost is sent again, and counts once.
+
+    ```python
+    with SyncProducer("redis://localhost:6379/0", namespace="shop") as producer:
+        job = producer.enqueue("shop.tasks.send_receipt", [17], queue="mail")
+    ```
+
+    Args:
+        url: As for `Coordinator`.
+        namespace: As for `Coordinator`.
+        timeout: How long a call may take, reconnecting included, in seconds. Waiting for a result does not count.
+        partitions: As for `Coordinator`: the number with which the namespace was first opened.
+        chat_groups: Likewise.
+        signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs and items. None: nothing is signed.
+
+    Raises:
+        ValueError: `url` is not a valid server URL, a number is out of range, or a signing key is invalid.
+        InvalidName: `namespace` is invalid.
+    """
+
+    def __init__(
+        self,
+        url: str = "redis://localhost:6379/0",
+        *,
+        namespace: str = "inconcert",
+        timeout: Seconds = 10.0,
+        partitions: int = PARTITIONS,
+        chat_groups: int = CHAT_GROUPS,
+        signing_keys: SigningKeys | None = None,
+    ) -> None:
+        self._parts = parse_url(url)
+        self._timeout = durations.call_timeout("a producer", timeout)
+        self._layout = Layout(partitions, chat_groups).checked()
+        self._key_ring = KeyRing(namespace, signing_keys)
+        database = self._new_server().database  # this checks the options of the URL, too
+        self._keys = Keyspace(namespace, database, is_sharded=self._parts.topology == "cluster")
+        self._jobs = JobKeyspace(self._keys, self._layout.partitions)
+        self._opening: _Opening | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "_keys"):  # its arguments were refused
+            return "<SyncProducer, not set up>"
+        return f"<SyncProducer {self._parts.shown} namespace={self._keys.namespace!r}>"
+
+    def __enter__(self) -> Self:
+        self._is_closed = False
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, after a call that is under way; `with` does so."""
+        self._is_closed = True
+        opening, self._opening = self._opening, None
+        if opening is not None and opening.process == os.getpid():
+            opening.channel.close()
+
+    def enqueue(
+        self,
+        name: str,
+        args: Sequence[JSON] = (),
+        kwargs: Mapping[str, JSON] | None = None,
+        **options: Unpack[JobOptions],
+    ) -> EnqueuedJob:
+        """Enqueue a job by the name of its task, as `Coordinator.enqueue` does.
+
+        Args:
+            name: Which task.
+            args: Its positional arguments: JSON values, which the worker converts to what the function annotates.
+            kwargs: Its keyword arguments, likewise.
+            **options: How it is to be run; see `JobOptions`.
+
+        Raises:
+            TypeError: There is no option of this name, or `after` is not a list.
+            ValueError: A number is out of its range, or `after` has more than 100 jobs.
+            InvalidName: A name is empty or longer than 512 bytes, or an entry of `after` is not a job id.
+            InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
+            NotConnected: The producer is closed.
+            Unavailable: The server could not be asked; nothing was added.
+            OutcomeUnknown: The server did not answer; the job may have been added.
+
+        Cost: 1 round trip.
+        """
+        return self.prepare(name, args, kwargs, **options).enqueue()
+
+    def prepare(
+        self,
+        name: str,
+        args: Sequence[JSON] = (),
+        kwargs: Mapping[str, JSON] | None = None,
+        **options: Unpack[JobOptions],
+    ) -> PreparedJob:
+        """A job that is enqueued later: its id is known now, to be stored in a transaction and sent when it commits.
+
+        Args:
+            name: As for `enqueue`.
+            args: As for `enqueue`.
+            kwargs: As for `enqueue`.
+            **options: As for `enqueue`; a `delay` counts from when the job is enqueued.
+
+        Raises:
+            TypeError: As for `enqueue`.
+            ValueError: As for `enqueue`.
+            InvalidName: As for `enqueue`.
+            InvalidPayload: As for `enqueue`.
+            NotConnected: The producer is closed.
+
+        Cost: Nothing is sent.
+        """
+        draft: Draft[JSON] = Draft(name, args, kwargs or {}, Options().changed(**options))
+        return PreparedJob(self, NewJob.of(draft, self._opened().origin, self._jobs))
+
+    def put(
+        self,
+        queue: str,
+        item: JSON,
+        *,
+        delay: Seconds = 0.0,
+        order: QueueOrder = "fifo",
+        maxsize: int | None = None,
+    ) -> None:
+        """Put an item into a queue, as `Queue.put` does without waiting for room.
+
+        Args:
+            queue: Which queue.
+            item: A JSON value of at most 1 MiB.
+            delay: After how many seconds it may be taken.
+            order: As for `Coordinator.queue`.
+            maxsize: As for `Coordinator.queue`.
+
+        Raises:
+            QueueFull: There is no room, or others are waiting for it; the item was not put in.
+            InvalidPayload: JSON cannot hold the item, or it is larger than 1 MiB.
+            ValueError: `delay` is negative or not a number, or another argument is out of its range.
+            InvalidName: The name is empty or longer than 512 bytes.
+            NotConnected: The producer is closed.
+            Unavailable: The server could not be asked; nothing was put in.
+            OutcomeUnknown: The server did not answer; it may have been put in.
+
+        Cost: 1 round trip.
+        """
+        check_putting(order, maxsize)
+        keys, seconds, opened = ItemKeys(self._keys, queue), durations.delay(delay), self._opened()
+        items = NewItems(
+            opened.origin, keys, queue, [item], item_codec(queue, None), order=order, delay=seconds, maxsize=maxsize
+        )
+        items.check(opened.run(items.put()))
+
+    def send(
+        self, mailbox: str, message: JSON, *, max_messages: int = MAX_MESSAGES, max_age: Seconds | None = None
+    ) -> None:
+        """Add a message to a mailbox, as `Mailbox.send` does.
+
+        Args:
+            mailbox: Whose mailbox.
+            message: A JSON value of at most 1 MiB.
+            max_messages: As for `Coordinator.mailbox`.
+            max_age: As for `Coordinator.mailbox`.
+
+        Raises:
+            InvalidPayload: The message is not JSON, or too large.
+            ValueError: `max_age` is not above 0, or `max_messages` is out of range.
+            InvalidName: The name is empty or longer than 512 bytes.
+            NotConnected: The producer is closed.
+            Unavailable: The server could not be asked, or has no memory; nothing was added.
+            OutcomeUnknown: The server did not answer; it was added once, or not at all.
+
+        Cost: 1 round trip.
+        """
+        post: Post[JSON] = Post(self._keys, mailbox, max_messages=max_messages, max_age=max_age)
+        opened, bodies = self._opened(), post.encode([message])
+        command = post.send(opened.origin, bodies)
+        while opened.run(command):
+            pass  # the first thousand in line were dead
+
+    @overload
+    def result(self, job_id: str, *, timeout: Seconds | None = None) -> JSON: ...
+
+    @overload
+    def result(self, job_id: str, as_type: type[T], *, timeout: Seconds | None = None) -> T: ...
+
+    def result(self, job_id: str, as_type: type[T] | None = None, *, timeout: Seconds | None = None) -> JSON | T:
+        """Wait until a job has ended, and return what its function returned.
+
+        Args:
+            job_id: Which job, whichever process enqueued it.
+            as_type: The type to read the result as; None for the JSON value.
+            timeout: Longest wait in seconds; None waits forever, 0 checks once.
+
+        Raises:
+            TimeoutError: It has not ended in time; it goes on.
+            JobFailed: It was dead-lettered; has the reason and the traceback.
+            JobCancelled: It was cancelled.
+            JobNotFound: There is no such job, or its result is no longer kept.
+            InvalidName: This cannot be a job id.
+            InvalidPayload: The result is not of this type.
+            TypeError: JSON cannot represent this type.
+            NotConnected: The producer is closed.
+            Unavailable: The server could not be asked.
+
+        Cost: 1 round trip if it has ended. Otherwise a connection of its own while it waits, 1 round trip to register
+            and 1 when it has ended; 2 and another connection every 60 s between.
+        """
+        check_job_id(job_id)
+        seconds, opened = durations.timeout(timeout), self._opened()
+        keys = self._jobs.of_id(job_id)
+        seen = _Wait(opened, Origin(self._keys, self._key_ring), keys, job_id, seconds).ended()
+        return read_outcome(job_id, seen.status, seen.about, as_type)
+
+    # Below.
+
+    def _enqueue(self, job: NewJob) -> EnqueuedJob:
+        [other] = self._opened().run(enqueue(job.keys, job.draft.options.queue, [job]))
+        return EnqueuedJob(other.decode() or job.id, not other)
+
+    def _opened(self) -> "_Opening":
+        """What is open in this process, which may be a fork of the one that used it last."""
+        if self._is_closed:
+            raise NotConnected(f"{self!r} is closed; use it inside `with producer:`, or make another")
+        opening = self._opening
+        if opening is None or opening.process != os.getpid():
+            channel = BlockingChannel(self._new_server(), timeout=self._timeout)
+            opening = self._opening = _Opening(channel, Origin(self._keys, self._key_ring), self._layout)
+        return opening
+
+    def _new_server(self) -> BlockingServer:
+        kind = BlockingCluster if self._parts.topology == "cluster" else OneServer
+        return kind(self._parts, timeout=self._timeout / 2)
+
+
+class _Opening:
+    """What a producer has in one process."""
+
+    def __init__(self, channel: BlockingChannel, origin: Origin, layout: Layout) -> None:
+        self.process = os.getpid()
+        self.channel = channel
+        self.origin = origin
+        self._layout = layout
+        self._is_checked = False
+
+    def run(self, command: Command) -> Reply:
+        """Run a script and wait for its reply; the first one checks that the namespace may be used."""
+        if not self._is_checked:
+            for question, check in self.origin.questions(self._layout):
+                check(self.channel.run(question))
+            self._is_checked = True
+        return self.channel.run(command)
+
+
+class _Wait:
+    """One wait for a job, with an inbox and a connection of its own.
+
+    It goes in rounds, each with a new connection: one that has silently died costs a round.
+    """
+
+    def __init__(self, opened: _Opening, origin: Origin, keys: JobKeys, job_id: str, timeout: float | None) -> None:
+        self._opened = opened
+        self._keys = keys
+        self._job_id = job_id
+        self._timeout = timeout
+        self._give_up_at = math.inf if timeout is None else time.monotonic() + timeout
+        self._address = origin.new_address()
+        self._inbox = origin.inboxes(keys.watchers) + origin.id
+        self._is_noted = False  # whether the server may have noted the address
+
+    def ended(self) -> Snapshot:
+        """Wait until it has ended.
+
+        Raises:
+            TimeoutError: It has not ended in time.
+        """
+        failures = 0
+        try:
+            while not (seen := self._look()).has_ended:
+                if time.monotonic() >= self._give_up_at:
+                    raise not_in_time(self._job_id, self._timeout, seen.status)
+                failures = 0 if self._wait() else failures + 1
+                if failures:
+                    left = max(0.0, self._give_up_at - time.monotonic())
+                    time.sleep(min(left, backoff(failures, random.random())))
+            self._is_noted = False
+            return seen
+        finally:
+            if self._is_noted:
+                with suppress(InconcertError):  # the server forgets it by itself
+                    self._opened.run(UNWATCH(watchers=self._keys.watchers, id=self._job_id, address=self._address))
+
+    def _wait(self) -> bool:
+        """Return when it may have ended; False if the connection was lost, or could not be made."""
+        try:
+            wire = self._opened.channel.subscribe(self._keys.watchers, self._inbox)
+        except (OSError, Unavailable):
+            return False
+        with closing(wire):
+            self._is_noted = True
+            if not self._look(self._address).has_ended:
+                try:
+                    wire.wait(min(self._give_up_at, time.monotonic() + RECHECK_AFTER))
+                except OSError:
+                    return False
+        return True
+
+    def _look(self, address: str = "") -> Snapshot:
+        return Snapshot.read(self._opened.run(Snapshot.take(self._keys, self._job_id, address)))
