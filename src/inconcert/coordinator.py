@@ -92,7 +92,7 @@ class Coordinator(TaskCoordinator):
         chat_groups: Over how many slots chats are spread, likewise.
         failover_guard: For how long a server that has become the master, or has restarted, hands out no lock, permit
             or term, in seconds: the longest ttl of those that could be lost. All processes give the same; None or 0 for
-            not at all.
+            not at all. Not for a cluster.
         replicas: How many replicas must have acknowledged the grant of a lock, permit or term before it is handed out.
         signing_keys: Key id -> secret, 16 bytes or more. The first signs jobs and items, all verify them; a job or item
             not signed with one of them is dead-lettered, unread. None: nothing is signed or verified.

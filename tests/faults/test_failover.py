@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from inconcert import AcquireTimeout, Coordinator, NotConnected, Unavailable
+from inconcert._redis.slots import slot_of
+from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.lines import in_line
 from tests.support.raw import new_client, raw
@@ -174,11 +176,42 @@ def test_condition_out_of_range_is_refused(options: Any) -> None:
         Coordinator(**options)
 
 
-@pytest.mark.parametrize("options", [{"failover_guard": 30}, {"replicas": 1}])
-def test_condition_is_refused_on_a_cluster(options: Any) -> None:
+def test_failover_guard_is_refused_on_a_cluster() -> None:
     """Rather than ignored."""
-    with pytest.raises(ValueError, match="a cluster does not have them"):
-        Coordinator("redis+cluster://host1,host2", **options)
+    with pytest.raises(ValueError, match="a cluster does not have it"):
+        Coordinator("redis+cluster://host1,host2", failover_guard=30)
+
+
+async def test_grant_of_a_cluster_is_handed_out_when_replicas_of_its_master_have_it(
+    own_cluster: RealCluster, namespace: str
+) -> None:
+    """Each master for itself; also when another has taken its place."""
+    names = "abcdefgh"
+    async with Coordinator(own_cluster.url, namespace=namespace, replicas=1, timeout=6) as concert:
+        own_cluster.settle()
+        for name in names:
+            async with concert.lock(name):
+                pass
+        masters = {name: own_cluster.owner(f"{{{namespace}:lock:{name}}}") for name in names}
+        assert set(masters.values()) == set(own_cluster.masters)
+        assert {waits(master) > 0 for master in own_cluster.masters} == {True}
+        [replica] = own_cluster.replicas_of(masters["a"])
+        replica.pause()
+        elsewhere = next(name for name in names if masters[name] is not masters["a"])
+        async with concert.lock(elsewhere):
+            with pytest.raises(Unavailable, match=r"lock 'a' was granted and released .* 0 of 1 replicas"):
+                await concert.lock("a").acquire()
+        waiting = asyncio.ensure_future(concert.lock("a").acquire())
+        await eventually(lambda: masters["a"].command("INFO", "clients")["blocked_clients"])
+        own_cluster.migrate_atomically([slot_of(f"{{{namespace}:lock:a}}")], masters[elsewhere])
+        await (await waiting).release()
+        replica.resume()
+        masters["a"] = masters[elsewhere]
+        successor = await asyncio.to_thread(own_cluster.fail_over, masters["a"])
+        own_cluster.settle()
+        async with concert.lock("a", timeout=10):
+            assert waits(successor) > 0
+        await eventually(lambda: "cmd=wait" not in masters["a"].command("CLIENT", "LIST"))
 
 
 def waits(server: RealServer) -> int:

@@ -6,9 +6,10 @@ of a coordinator keep that from making two holders; the grant is held and renewe
 Source: docs/explanation/topology.md
 """
 
+import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, Self
 
@@ -88,12 +89,14 @@ class Conditions(NamedTuple):
         """Those that a user gives.
 
         Raises:
-            ValueError: One is out of range, or demanded of a cluster.
+            ValueError: One is out of range, or `failover_guard` is demanded of a cluster.
         """
         seconds = durations.in_seconds("failover_guard", 0 if failover_guard is None else failover_guard)
         conditions = cls(seconds, whole("replicas", replicas, least=0, most=_MOST_REPLICAS))
-        if is_cluster and any(conditions):
-            raise ValueError("failover_guard and replicas are for one server or Sentinel; a cluster does not have them")
+        if is_cluster and conditions.failover_guard:
+            raise ValueError(
+                "failover_guard is for one server or Sentinel; a cluster does not have it, so use replicas"
+            )
         return conditions
 
 
@@ -103,15 +106,20 @@ class Safeguards:
     Args:
         conditions: Which.
         keys: The keys of the namespace.
-        pool: Where a connection comes from.
+        pool_of: Says where a connection to the master of a key comes from.
         timeout: How long a call may take, reconnecting included, in seconds.
     """
 
-    def __init__(self, conditions: Conditions, keys: Keyspace, pool: Pool, *, timeout: float) -> None:
+    def __init__(
+        self, conditions: Conditions, keys: Keyspace, pool_of: Callable[[str], Pool], *, timeout: float
+    ) -> None:
         self._guard = conditions.failover_guard
         self._count = conditions.replicas
         self._keys = _MasterKeys(*keys.shared("namespace", "master"))
-        self._replicas = Replicas(pool, conditions.replicas, timeout=timeout) if conditions.replicas else None
+        self._pool_of = pool_of
+        self._timeout = timeout
+        self._replicas: dict[Pool, Replicas] = {}  # of each master that has granted something
+        self._closing: set[asyncio.Task[None]] = set()
         self._guarded_until = 0.0  # by the monotonic clock
         self._last: _Guard | None = None
 
@@ -153,7 +161,7 @@ class Safeguards:
         """Return when the leases may be handed out; False if they may not, and are released, or were lost.
 
         Args:
-            leases: Leases that were granted together.
+            leases: Leases that one server has granted together.
             waits: Whether the caller would wait.
 
         Raises:
@@ -164,8 +172,8 @@ class Safeguards:
                 for lease in leases:
                     lease.release_nowait()
                 return False
-            if self._replicas is not None:
-                await self._replicate(self._replicas, leases)
+            if self._count:
+                await self._replicate(leases)
         except BaseException:
             for lease in leases:
                 lease.release_nowait()
@@ -174,13 +182,19 @@ class Safeguards:
 
     def server_moved(self, to: Node) -> None:
         """Connect to this server at once, unless connected to it."""
-        if self._replicas is not None:
-            self._replicas.server_moved(to)
+        for replicas in self._replicas.values():
+            replicas.server_moved(to)
+
+    def masters_changed(self, pools: Container[Pool]) -> None:
+        """Leave all servers but these; who waits for replicas of another asks the successor."""
+        for pool in [pool for pool in self._replicas if pool not in pools]:
+            closing = asyncio.ensure_future(self._replicas.pop(pool).close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Release the connection."""
-        if self._replicas is not None:
-            await self._replicas.close()
+        """Release the connections."""
+        await asyncio.gather(*(replicas.close() for replicas in self._replicas.values()), *self._closing)
 
     # Below.
 
@@ -195,8 +209,8 @@ class Safeguards:
                 await leases[0].lost()
         return True
 
-    async def _replicate(self, replicas: Replicas, leases: Sequence[Granted]) -> None:
-        count = await replicas.acknowledged(lambda: [lease.renewal() for lease in leases])
+    async def _replicate(self, leases: Sequence[Granted]) -> None:
+        replicas, count = await self._acknowledged(leases)
         if count < self._count and not any(lease.is_lost for lease in leases):
             lease = leases[0]
             raise Unavailable(
@@ -206,6 +220,28 @@ class Safeguards:
                 kind=lease.kind,
                 name=lease.name,
             )
+
+    async def _acknowledged(self, leases: Sequence[Granted]) -> tuple[Replicas, int]:
+        """How many replicas of the server that has them acknowledged the leases."""
+        key = leases[0].renewal().key
+        while True:
+            pool = self._pool_of(key)
+            replicas = self._replicas.get(pool)
+            if replicas is None:
+                replicas = self._replicas[pool] = Replicas(pool, self._count, timeout=self._timeout)
+            error: InconcertError | None = None
+            count = 0
+            try:
+                count = await replicas.acknowledged(lambda: [lease.renewal() for lease in leases])
+            except InconcertError as raised:
+                error = raised
+            if count < self._count:
+                with suppress(LeaseLost):
+                    await leases[0].renew()  # which finds out where they are now
+            if self._pool_of(key) is pool:
+                if error is not None:
+                    raise error
+                return replicas, count
 
 
 class _Guard(Call):

@@ -85,12 +85,12 @@ def wiring_of(
         client: The user's client, or one made for a URL.
         keys: The keys and channels of the namespace.
         session: The session's id.
-        conditions: What is demanded of a grant; on a cluster nothing can be.
+        conditions: What is demanded of a grant.
         timeout: How long a call may take, reconnecting included, in seconds.
         lost: Called when a connection for commands is back after a loss.
     """
     if isinstance(client, ClusterClient):
-        return _ClusterWiring(Cluster(NodePools(client)), keys, session, timeout=timeout, lost=lost)
+        return _ClusterWiring(Cluster(NodePools(client)), keys, session, conditions, timeout=timeout, lost=lost)
     return _ServerWiring(client.connection_pool, keys, session, conditions, timeout=timeout, lost=lost)
 
 
@@ -109,7 +109,7 @@ class _ServerWiring:
     ) -> None:
         self._pool = pool
         self._lost = lost
-        safeguards = Safeguards(conditions, keys, pool, timeout=timeout)
+        safeguards = Safeguards(conditions, keys, self.pool_of, timeout=timeout)
         self.safeguards = safeguards if safeguards.is_needed else None
         [bell] = keys.parts("session", session, "bell")
         channel = Channel(pool, timeout=timeout, reconnected=self._reconnected, greeting=safeguards.greeting)
@@ -158,13 +158,22 @@ class _ServerWiring:
 class _ClusterWiring:
     """Those to the masters of a cluster: for each in use, one for commands, one for the inbox, one for broadcasts."""
 
-    safeguards: Safeguards | None = None
-
     def __init__(
-        self, cluster: Cluster, keys: Keyspace, session: str, *, timeout: float, lost: Callable[[], None]
+        self,
+        cluster: Cluster,
+        keys: Keyspace,
+        session: str,
+        conditions: Conditions,
+        *,
+        timeout: float,
+        lost: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._lost = lost
+        safeguards = Safeguards(conditions, keys, self.pool_of, timeout=timeout)
+        self.safeguards = safeguards if safeguards.is_needed else None
+        if safeguards.is_needed:
+            cluster.on_change(lambda: safeguards.masters_changed([*map(cluster.pool, cluster.map.masters)]))
         router = Router(cluster, timeout=timeout, reconnected=self._reconnected)
         self.channel: Commands = router
         wake_ups = ShardedPubSub(cluster, timeout=timeout / 2, purpose="wake-ups")
@@ -179,6 +188,8 @@ class _ClusterWiring:
         await Greeting(self.channel, expects_cluster=True).check()
 
     async def close(self) -> None:
+        if self.safeguards is not None:
+            await self.safeguards.close()
         await self._cluster.close()
 
     def pool_of(self, key: str) -> Pool:
