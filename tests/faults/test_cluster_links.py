@@ -10,11 +10,13 @@ import redis.asyncio
 
 from inconcert import Coordinator, NotConnected, Unavailable
 from inconcert._cluster.bells import ShardedBells
+from inconcert._cluster.router import Router
 from inconcert._redis.replies import ErrorReply
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.lines import in_line
 from tests.support.proxy import Proxy
+from tests.support.servers import free_port
 
 TIMEOUT = 2.0
 
@@ -105,6 +107,39 @@ async def test_half_open_link_is_replaced(network: Network, namespace: str) -> N
         assert not acquiring.done()
         await proxy.heal()
         await (await asyncio.wait_for(acquiring, TIMEOUT)).release()
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+async def test_node_is_followed_to_another_address(restarted: bool, namespace: str) -> None:
+    """Also while it runs and all its connections are whole: the next look at the map finds it."""
+    key = f"{{{namespace}:lock:a}}"
+    with RealCluster(masters=2) as cluster:
+        node = cluster.owner(key)
+        async with (
+            Proxy(node.tcp_url) as proxy,
+            Coordinator(cluster.url, namespace=namespace) as concert,
+            Coordinator(cluster.url, namespace=namespace) as other,
+        ):
+            lease = await concert.lock("a").acquire()
+            waiter = asyncio.create_task(other.lock("a").acquire())
+            await in_line(concert.lock("a"), 1)
+            old = node.port
+            if restarted:
+                node.port = free_port()
+                await asyncio.to_thread(node.restart, empty=False)
+            else:
+                node.command("CONFIG", "SET", "cluster-announce-port", proxy.port)
+            new = node.port if restarted else proxy.port
+            await eventually(lambda: all(new in ports(one) and old not in ports(one) for one in (concert, other)))
+            await lease.release()
+            await (await asyncio.wait_for(waiter, 5)).release()
+
+
+def ports(concert: Coordinator) -> set[int]:
+    """Of the nodes to which it sends commands."""
+    router = concert._ref.session.channel
+    assert isinstance(router, Router)
+    return {address.port for address in router._channels}
 
 
 async def test_node_that_cannot_be_reached_is_named(namespace: str) -> None:
