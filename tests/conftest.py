@@ -22,6 +22,8 @@ from tests.support.servers import RealServer
 from tests.support.twice import commands, names, not_repeated
 from tests.support.world import Kind, World, world
 
+pytest_plugins = ("pytester",)
+
 # What users store has no TTL: it is there until it is consumed, trimmed or deleted.
 PERMANENT = re.compile(
     r":tasks:\d+}:|:queue:.*}:(bodies|queue|delayed|states|workers|claimed:.*|failures|crashes|dead|reasons)$"

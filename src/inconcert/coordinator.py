@@ -11,6 +11,7 @@ from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
 from inconcert._core.safeguards import Conditions
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
+from inconcert._core.stand_in import StandIn
 from inconcert._redis.clients import Client, ClusterClient, ServerClient
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.sources import ClientSource, Source, embedded_source, source_of
@@ -41,7 +42,7 @@ from inconcert.signals.patterns import Signals
 from inconcert.signals.signal import Signal
 from inconcert.tasks.task_coordinator import TaskCoordinator
 
-__all__ = ["Coordinator", "CoordinatorOptions", "session_ref_of"]
+__all__ = ["Coordinator", "CoordinatorOptions", "put_in_place", "session_ref_of"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=PeriodicFunction)
@@ -121,6 +122,7 @@ class Coordinator(TaskCoordinator):
         self._timeout = durations.call_timeout("a coordinator", timeout)
         self._layout = Layout(partitions, chat_groups).checked()
         self._source = source_of(url) if isinstance(url, str) else url
+        self._stand_in: StandIn | None = None
         self._conditions = Conditions.checked(failover_guard, replicas, is_cluster=self._source.is_cluster)
         keys = Keyspace(namespace, self._source.database, is_sharded=self._source.is_cluster)
         super().__init__(SessionRef(keys), self._layout.partitions)
@@ -214,18 +216,20 @@ class Coordinator(TaskCoordinator):
             raise RuntimeError(f"{self!r} needs asyncio, and no event loop of it runs here: not under trio") from None
         if self._state != "closed" and self._process != os.getpid():
             self._leave_to_parent()
+        if self._stand_in is not None and self._stand_in.is_shared:
+            return self._share(self._stand_in)
         if self._state != "closed":
             raise RuntimeError(f"{self!r} cannot be opened twice; open it once, when the process starts, and share it")
         self._state, self._process = "opening", os.getpid()
         try:
-            self._client = await self._source.open(timeout=self._timeout / 2)
+            self._client = await self._current_source.open(timeout=self._timeout / 2)
             server = self.url or "of a client of its own"
             session = Session(
                 self._client,
                 self._ref.keys,
                 self._key_ring,
                 self._layout,
-                self._conditions,
+                self._conditions if self._stand_in is None else Conditions(),
                 server=server,
                 timeout=self._timeout,
             )
@@ -235,12 +239,16 @@ class Coordinator(TaskCoordinator):
             raise
         self._ref.opened = session
         self._state = "open"
-        self._timetable.start()
+        if self._stand_in is None:  # a test calls periodic functions itself
+            self._timetable.start()
         return self
 
     async def __aexit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._stand_in is not None and self._stand_in.sharers:
+            self._stand_in.sharers -= 1
+            return
         if self._timetable.runs_here:  # closing would wait for the function, and the function for closing
             raise RuntimeError(f"{self!r} cannot be closed by a function of its own every(); close it from outside")
         session, self._ref.opened = self._ref.opened, None
@@ -255,14 +263,40 @@ class Coordinator(TaskCoordinator):
                 await session.close()
         finally:
             try:
-                await self._source.close()
+                await self._current_source.close()
             finally:
                 self._client = None
                 self._state = "closed"
 
+    def _put_in_place(self, stand_in: StandIn | None) -> None:
+        if stand_in is not None:
+            if self._stand_in is not None:
+                raise RuntimeError(f"{self!r} is overridden already; leave that override first")
+            if self._state != "closed":
+                raise RuntimeError(f"{self!r} cannot be overridden while it is {self._state}; override it before")
+            if stand_in.source.is_cluster != self._ref.keys.is_sharded:
+                here, there = ("one server", "a cluster")[:: -1 if self._ref.keys.is_sharded else 1]
+                raise ValueError(
+                    f"{self!r} is for {here}, and {there} is given, where its keys are others; give the "
+                    f"client of a Coordinator.embedded({'cluster=1' if self._ref.keys.is_sharded else ''})"
+                )
+        self._stand_in = stand_in
+        if stand_in is None and self._state != "closed":
+            raise RuntimeError(f"{self!r} was still open when its override ended; close the application before")
+
+    def _share(self, stand_in: StandIn) -> Self:
+        """Open it once more, inside a test that has opened it."""
+        if self._ref.opened is None or self._ref.opened.loop is not asyncio.get_running_loop():
+            raise RuntimeError(
+                f"{self!r} is overridden on another event loop; if the application has a loop of its own, "
+                "as under Starlette's TestClient, write `with override(...)` in place of `async with override(...)`"
+            )
+        stand_in.sharers += 1
+        return self
+
     def _leave_to_parent(self) -> None:
         """Forget what was opened in the process of which this one is a fork: sockets and a loop that are not ours."""
-        source = self._source.in_child()
+        source = self._current_source.in_child()
         left = self._ref.opened, self._client, self._source, self._timetable.forget(), self._getters.forget()
         _of_parents.append(left)  # to the end of this process, for finalizers would reach into what both have
         self._ref.opened = self._client = None
@@ -321,7 +355,11 @@ class Coordinator(TaskCoordinator):
 
         It still names the file with the password, if the server's URL does.
         """
-        return self._source.url
+        return self._current_source.url
+
+    @property
+    def _current_source(self) -> Source:
+        return self._source if self._stand_in is None else self._stand_in.source
 
     def lock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> Lock:
         """A lock: one holder at a time, first come first served, fenced. See `Lock`."""
@@ -533,6 +571,16 @@ class Coordinator(TaskCoordinator):
 def session_ref_of(concert: Coordinator) -> SessionRef:
     """The way to its session, for the parts of frameworks."""
     return concert._ref  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def put_in_place(concert: Coordinator, stand_in: StandIn | None) -> None:
+    """Open a coordinator on this instead of its own server from now on, for tests; None for its own.
+
+    Raises:
+        RuntimeError: It is open, or overridden already. If it is open, it gets its own server back all the same.
+        ValueError: One of the two is a cluster.
+    """
+    concert._put_in_place(stand_in)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _number(variable: str, text: str) -> int:

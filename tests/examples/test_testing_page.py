@@ -1,6 +1,7 @@
 """docs/how-to/testing.md, copied: its files pass as they are, under pytest as it is set by default."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,10 @@ def test_page_passes_as_it_is_written(tmp_path: Path) -> None:
     named = files((DOCS / "how-to" / "testing.md").read_text("utf-8"))
     for name, text in named.items():
         (tmp_path / name).write_text(text)
-    tests = sum(text.count("\nasync def test_") for text in named.values())
+    tests = sum(len(re.findall(r"^(?:async )?def test_", text, re.MULTILINE)) for text in named.values())
 
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "pytest_inconcert", "-p", "no:cacheprovider", "-p", "no:xdist"],
         cwd=tmp_path,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         | {"PYTHONPATH": str(ROOT / "src")},
@@ -26,5 +27,7 @@ def test_page_passes_as_it_is_written(tmp_path: Path) -> None:
         check=False,
     )
 
-    assert tests >= 6
-    assert f"\n{tests} passed in" in ended.stdout, ended.stdout + ended.stderr
+    assert tests >= 9
+    assert re.search(rf"^{tests} passed(?:, \d+ warnings?)? in", ended.stdout, re.MULTILINE), (
+        ended.stdout + ended.stderr
+    )

@@ -10,8 +10,8 @@ import pytest
 from inconcert import Coordinator
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.worker_lease import HEARTBEAT_LEASE
+from inconcert.testing import World, simulate
 from tests.support.eventually import eventually
-from tests.support.simulation import World, run
 
 HOUR, DAY = 3600.0, 86_400.0
 STEPS = pytest.mark.parametrize("step", [15.0, -15.0, HOUR, -HOUR, 90 * DAY, -90 * DAY], ids=str)
@@ -41,7 +41,7 @@ def test_worker_that_lives_keeps_its_job(step: float) -> None:
         assert await job.result(timeout=6 * HEARTBEAT_LEASE) == "done"
         assert not await world.client.exists(JobKeys(worker.concert._ref.keys).crashes)
 
-    run(story)
+    simulate(story, seeds=1)
     assert len(starts) == 1
 
 
@@ -70,7 +70,7 @@ def test_consumer_that_lives_keeps_its_item(step: float) -> None:
         await other.start(look())
         await done
 
-    run(story)
+    simulate(story, seeds=1)
 
 
 @pytest.mark.parametrize("step", [0.0, -15.0, -DAY, 15.0, DAY], ids=str)
@@ -100,7 +100,7 @@ def test_worker_that_died_is_recovered_in_time(step: float) -> None:
         world.step_clock(step)
         await again
 
-    run(story)
+    simulate(story, seeds=1)
     [seconds] = lost_after
     most = 1.05 if step == 0 else 1.4
     least = 0.5 if step > 0 else 0.95
@@ -128,7 +128,7 @@ def test_schedule_goes_on_when_the_clock_was_ahead_for_a_moment(missed: str) -> 
         world.step_clock(-DAY)
         await anyio.sleep(400)
 
-    run(story)
+    simulate(story, seeds=1)
     assert all(after - before < 125 for before, after in pairwise([*ran, 600.0]))
 
 
@@ -150,7 +150,7 @@ def test_instant_that_has_run_does_not_run_again_when_the_clock_is_set_back_a_li
         world.step_clock(-45)
         await anyio.sleep(130)
 
-    run(story)
+    simulate(story, seeds=1)
     assert len(ran) == 2
 
 
@@ -171,7 +171,7 @@ def test_periodic_function_goes_on_when_the_clock_was_ahead_for_a_moment() -> No
         world.step_clock(-DAY)
         await anyio.sleep(400)
 
-    run(story)
+    simulate(story, seeds=1)
     assert all(after - before < 125 for before, after in pairwise([*ran, 600.0]))
 
 
@@ -204,5 +204,5 @@ def test_numbers_rise_when_the_clock_was_ahead_for_a_moment(
             drawn.extend(await next_numbers(concert))
             world.step_clock(1.1 * HOUR)
 
-    run(story)
+    simulate(story, seeds=1)
     assert all(before < after for before, after in pairwise(drawn))

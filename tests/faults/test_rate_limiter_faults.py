@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, NotConnected, OutcomeUnknown, RateLimiter, Unavailable
+from inconcert.testing import World, simulate
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
@@ -17,7 +18,6 @@ from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.scripts import command_of
 from tests.support.servers import RealServer
-from tests.support.simulation import World, run
 
 Flow = Callable[[RateLimiter], Coroutine[object, object, object]]
 
@@ -155,7 +155,7 @@ def test_callers_who_give_up_leave_their_places_to_those_behind_them() -> None:
             await anyio.sleep(world.random.expovariate(per_second))
         await anyio.sleep(2 * patience)
 
-    run(story, seed=1)
+    simulate(story, seeds=[1])
     assert through["reference"] > 0.9 * limit * seconds
     assert through["here"] > 0.9 * through["reference"]
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from inconcert import ChatNotFound, NotAMember
+from inconcert.testing import Process
 from tests.mutants.locks import EndlessLock
-from tests.support.simulation import Process
 
 __all__ = ["CAP", "ChatRecipe", "Handler", "LockedChat", "OurChat"]
 

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from inconcert.testing import World, simulate
 from tests.support.histories import Kind, Violation
-from tests.support.simulation import World, run
 
 __all__ = ["Mutant", "Story", "find", "is_flagged", "name_of"]
 
@@ -40,7 +40,7 @@ def find(story: Story, recipe: Any, *, seed: int = 0) -> list[Violation]:
     async def tell(world: World) -> None:
         found.extend(await story(world, recipe))
 
-    run(tell, seed=seed)
+    simulate(tell, seeds=[seed])
     return found
 
 

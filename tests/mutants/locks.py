@@ -7,8 +7,8 @@ from contextlib import suppress
 import anyio
 from redis.exceptions import NoScriptError
 
+from inconcert.testing import Process
 from tests.mutants.permits import TTL, Held, Recipe
-from tests.support.simulation import Process
 
 __all__ = [
     "CachedScriptLock",

@@ -2,6 +2,7 @@
 
 import anyio
 
+from inconcert.testing import Process, World
 from tests.mutants.permits import TTL, Held, Recipe
 from tests.support.histories import (
     Attempt,
@@ -15,7 +16,6 @@ from tests.support.histories import (
     too_many_holders,
     wrong_refusals,
 )
-from tests.support.simulation import Process, World
 
 __all__ = [
     "dies",

@@ -10,7 +10,7 @@ import anyio
 
 from inconcert import AcquireTimeout, Coordinator, Lease, LeaseLost, OutcomeUnknown
 from inconcert._core.permits import Permits
-from tests.support.simulation import Process
+from inconcert.testing import Process
 
 __all__ = ["TTL", "Held", "OurLock", "OurSemaphore", "OurWriteLock", "Recipe"]
 

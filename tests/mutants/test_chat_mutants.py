@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from inconcert import NotAMember
+from inconcert.testing import World
 from tests.mutants.chats import CAP, ChatRecipe, LockedChat, OurChat
 from tests.mutants.flagging import Mutant, Story, find, is_flagged, name_of
 from tests.support.chat_history import (
@@ -22,7 +23,6 @@ from tests.support.chat_history import (
     strange,
 )
 from tests.support.histories import Attempt, Kind, Violation, misdeliveries, strandings
-from tests.support.simulation import World
 
 _LONG = 300  # seconds, after which whatever has a life is gone
 

@@ -5,6 +5,7 @@ from functools import partial
 import anyio
 import pytest
 
+from inconcert.testing import Process, World
 from tests.mutants.flagging import Mutant, Story, find, is_flagged, name_of
 from tests.mutants.work import (
     BlpopWorker,
@@ -17,7 +18,6 @@ from tests.mutants.work import (
     WorkRecipe,
 )
 from tests.support.histories import Violation, misdeliveries
-from tests.support.simulation import Process, World
 
 _LONG = 40  # seconds: a dead worker's heartbeat lapses four times in it
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import anyio
 
+from inconcert.testing import Process
 from tests.mutants.locks import EndlessLock
-from tests.support.simulation import Process
 
 __all__ = [
     "BlpopWorker",

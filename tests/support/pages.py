@@ -30,7 +30,8 @@ SOURCES = sorted(path for path in (ROOT / "src").rglob("*.py") if "```python" in
 
 # What the examples in docstrings leave out.
 IMPORTS = (
-    "from collections.abc import AsyncGenerator; from contextlib import asynccontextmanager; from inconcert import *"
+    "from collections.abc import AsyncGenerator; from contextlib import asynccontextmanager; from inconcert import *; "
+    "from inconcert.testing import *"
 )
 
 _FENCE = re.compile(

@@ -110,11 +110,11 @@ def import_circle(src: Path) -> list[str]:
 
 
 def driver_imports(src: Path) -> list[str]:
-    """Imports of `redis` that run, outside `_redis`."""
+    """Imports of `redis` that run, outside `_redis` and outside `testing`, which plays the server."""
     return [
         str(found)
         for name, path in modules_under(src).items()
-        if layer_of(name) != layer_of("inconcert._redis")
+        if layer_of(name) != layer_of("inconcert._redis") and not name.startswith("inconcert.testing.")
         for found in imports_of(name, path)
         if found.imported.split(".")[0] == "redis" and not found.for_types
     ]
@@ -132,7 +132,7 @@ def test_no_import_is_circular() -> None:
 
 
 def test_driver_is_imported_in_one_folder() -> None:
-    """Outside `_redis/`, `redis` is imported for type hints only."""
+    """Outside `_redis/` and `testing/`, `redis` is imported for type hints only."""
     assert driver_imports(SRC) == []
 
 
@@ -194,6 +194,14 @@ def test_import_for_types_closes_no_circle(tree: Path) -> None:
         lock.write("\nif TYPE_CHECKING:\n    from inconcert import permit")
 
     assert import_circle(tree) == []
+
+
+def test_driver_may_be_imported_where_a_server_is_played(tree: Path) -> None:
+    """Fakeredis is a kind of it."""
+    (tree / "inconcert/testing").mkdir()
+    (tree / "inconcert/testing/world.py").write_text("import redis.exceptions", "utf-8")
+
+    assert driver_imports(tree) == []
 
 
 def test_driver_is_found_above_its_folder(tree: Path) -> None:

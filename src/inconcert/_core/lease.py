@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 from inconcert._core.lease_state import LeaseState
 from inconcert._core.permit_state import PermitState
 
-__all__ = ["HeldLease", "Lease"]
+__all__ = ["HeldLease", "Lease", "state_of"]
 
 StateT = TypeVar("StateT", bound=LeaseState)
 
@@ -95,3 +95,8 @@ class Lease(HeldLease[PermitState]):
         Pass it to the resource that the permit protects, and let the resource refuse any lower one than it has seen.
         """
         return self._state.fencing_token
+
+
+def state_of(lease: Lease) -> PermitState:
+    """The engine of a lease, for the tests of users."""
+    return lease._state  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

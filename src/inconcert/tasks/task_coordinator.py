@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import ParamSpec, TypeVar, Unpack, get_args, overload
+from typing import NamedTuple, ParamSpec, TypeVar, Unpack, get_args, overload
 
 from inconcert._claims.consumer import Guarantee
 from inconcert._core.session import SessionRef
@@ -26,10 +26,26 @@ from inconcert.tasks.watch import Watches
 from inconcert.tasks.worker import DEFAULT_GRACE, Middleware, Worker
 from inconcert.tasks.worker_lease import HEARTBEAT_LEASE
 
-__all__ = ["TaskCoordinator"]
+__all__ = ["TaskCoordinator", "TaskParts", "parts_of"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class TaskParts(NamedTuple):
+    """What a coordinator does its tasks with, for the tests of users.
+
+    Attributes:
+        ref: Refers to the open session.
+        jobs: The keys of all jobs.
+        registry: The functions.
+        middlewares: What runs around each attempt, the outermost first.
+    """
+
+    ref: SessionRef
+    jobs: JobKeyspace
+    registry: Registry
+    middlewares: Sequence[Middleware]
 
 
 class TaskCoordinator:
@@ -290,3 +306,12 @@ class TaskCoordinator:
             middleware: Called with the job before each attempt. The one that was added first is the outermost.
         """
         self._middlewares.append(middleware)
+
+    @property
+    def _parts(self) -> TaskParts:
+        return TaskParts(self._ref, self._jobs, self._registry, self._middlewares)
+
+
+def parts_of(concert: TaskCoordinator) -> TaskParts:
+    """What a coordinator does its tasks with."""
+    return concert._parts  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

@@ -5,7 +5,7 @@ import time
 import anyio
 import pytest
 
-from tests.support.simulation import World, run
+from inconcert.testing import World, simulate
 
 
 def order_of(seed: int) -> list[str]:
@@ -23,7 +23,7 @@ def order_of(seed: int) -> list[str]:
             for name in "abc":
                 group.start_soon(count, name)
 
-    run(story, seed=seed)
+    simulate(story, seeds=[seed])
     return order
 
 
@@ -42,7 +42,7 @@ def test_an_hour_passes_at_once() -> None:
         assert 3600 <= (await world.client.time())[0] - began_server[0] <= 3601
 
     began_at = time.perf_counter()
-    run(story)
+    simulate(story, seeds=1)
     assert time.perf_counter() - began_at < 10
 
 
@@ -57,7 +57,7 @@ def test_clock_of_a_process_is_its_own() -> None:
 
         await process.start(look())
 
-    run(story)
+    simulate(story, seeds=1)
 
 
 def test_clock_of_the_server_is_stepped_alone() -> None:
@@ -73,7 +73,7 @@ def test_clock_of_the_server_is_stepped_alone() -> None:
         world.step_clock(-82800)
         await process.start(look())
 
-    run(story)
+    simulate(story, seeds=1)
 
 
 def test_process_dies_after_so_many_commands() -> None:
@@ -92,7 +92,7 @@ def test_process_dies_after_so_many_commands() -> None:
         assert await world.client.get("counter") == "3"
         assert process.died_at < 1
 
-    run(story)
+    simulate(story, seeds=1)
 
 
 def test_cut_link_lets_everything_through_when_it_is_healed() -> None:
@@ -107,7 +107,7 @@ def test_cut_link_lets_everything_through_when_it_is_healed() -> None:
         process.heal()
         assert await task == 1
 
-    run(story)
+    simulate(story, seeds=1)
 
 
 def test_command_without_reply_is_sent_again_by_the_driver() -> None:
@@ -118,7 +118,7 @@ def test_command_without_reply_is_sent_again_by_the_driver() -> None:
         process.lose_reply()
         assert await process.client.incr("counter") == 2
 
-    run(story)
+    simulate(story, seeds=1)
 
 
 def test_what_a_process_raises_is_raised() -> None:
@@ -132,7 +132,46 @@ def test_what_a_process_raises_is_raised() -> None:
         await anyio.sleep(1)
 
     with pytest.raises(ValueError):  # noqa: PT011 - it has no message
-        run(story)
+        simulate(story, seeds=1)
+
+
+def test_seed_that_fails_is_named_and_can_be_replayed() -> None:
+    """Those before it have passed, and those after it are not tried; alone it fails again, and another passes."""
+    tried: list[int] = []
+    order = order_of(3)
+
+    async def story(world: World) -> None:
+        tried.append(1)
+        found: list[str] = []
+
+        async def count(name: str) -> None:
+            process = await world.process(name)
+            for _ in range(10):
+                await process.client.incr("counter")
+                found.append(name)
+
+        async with anyio.create_task_group() as group:
+            for name in "abc":
+                group.start_soon(count, name)
+        if found == order:
+            raise KeyError(world)
+
+    with pytest.raises(KeyError) as failed:
+        simulate(story, seeds=10)
+    assert failed.value.__notes__ == ["the story failed with seed 3; simulate(..., seeds=[3]) replays it"]
+    assert len(tried) == 4
+    with pytest.raises(KeyError):
+        simulate(story, seeds=[3])
+    simulate(story, seeds=[1, 2])
+
+
+async def test_event_loop_in_this_thread_is_refused() -> None:
+    """It is told where to call it from."""
+
+    async def story(world: World) -> None: ...
+
+    with pytest.raises(RuntimeError, match="call it from a function that is not async"):
+        simulate(story)
 
 
 def test_story_without_an_end_is_told() -> None:
@@ -143,4 +182,4 @@ def test_story_without_an_end_is_told() -> None:
         await anyio.sleep_forever()
 
     with pytest.raises(AssertionError, match="the story has not ended"):
-        run(story)
+        simulate(story, seeds=1)

@@ -1,16 +1,4 @@
-"""Several processes and their server in one event loop, on a virtual clock: a minute takes milliseconds.
-
-    async def story(world: World) -> None:
-        ann, bob = await world.process("ann"), await world.process("bob", clock_ahead=11)
-        ann.start(use(ann.concert))
-        ann.kill(after=3)                    # when it has sent three more commands
-        await anyio.sleep(60)                # while there is nothing else to do, the clock jumps
-
-    run(story, seed=1)
-
-Each command and each reply is under way for a time that the seed chooses: a seed is an order of events, and the same
-seed is the same order.  The server is fakeredis: this proves logic, and nothing about a server.
-"""
+"""Several processes and their server in one event loop, on a virtual clock: a minute takes milliseconds."""
 
 import asyncio
 import contextvars
@@ -18,8 +6,8 @@ import math
 import random
 import selectors
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 from unittest import mock
 
 import redis.exceptions
@@ -28,9 +16,11 @@ from fakeredis.aioredis import FakeAsyncRedisConnection, FakeRedis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 
-from inconcert import Coordinator
+from inconcert.coordinator import Coordinator
 
-__all__ = ["Process", "World", "run"]
+__all__ = ["Process", "World", "simulate"]
+
+T = TypeVar("T")
 
 _BEGIN = 1_800_000_000.0  # what the server's clock shows at first
 _LONGEST = 7200  # seconds of a story: in one that takes longer, everyone waits for each other
@@ -41,9 +31,61 @@ _TICK = 1e-6  # seconds from one look at the clock to the next, so that no two e
 _ahead = contextvars.ContextVar[float | None]("ahead", default=None)
 
 
-def run(story: Callable[["World"], Awaitable[None]], *, seed: int = 0) -> None:
-    """Tell a story in a world of its own."""
+def simulate(story: Callable[["World"], Awaitable[None]], seeds: int | Iterable[int] = 1000) -> None:
+    """Tell a story again and again, each time in a world of its own, in which events have another order.
 
+    In a world there are several processes and a server, in one event loop, on a virtual clock: while nothing else is to
+    be done, the clock jumps.  Each command and each reply is under way for a time that the seed chooses: a seed is an
+    order of events, and the same seed is the same order.  The server is fakeredis: this proves logic, and nothing about
+    a server.
+
+    ```python
+    async def use(concert: Coordinator) -> None:
+        async with concert.lock("sword", timeout=60.0):
+            ...
+
+
+    async def story(world: World) -> None:
+        ann, bob = await world.process("ann"), await world.process("bob", clock_ahead=11.0)
+        ann.start(use(ann.concert))
+        ann.kill(after=3)  # when the server has run three more of its commands
+        await bob.start(use(bob.concert))
+
+
+    def test_item_is_sold_once() -> None:
+        simulate(story)
+    ```
+
+    Args:
+        story: What happens. It fails by raising; so does a process that was not killed.
+        seeds: How many, from 0; or which ones.
+
+    Raises:
+        Exception: What the story raised, with a note that names the seed. `simulate(story, seeds=[17])` replays it.
+        AssertionError: A story is not told after 2 virtual hours.
+        RuntimeError: An event loop runs in this thread.
+
+    Cost: a few hundredths of a second for each seed and two processes that use a lock; the virtual time costs nothing.
+    """
+    if _runs_a_loop():
+        raise RuntimeError("simulate() runs an event loop of its own; call it from a function that is not async")
+    for seed in range(seeds) if isinstance(seeds, int) else seeds:
+        try:
+            _tell(story, seed)
+        except BaseException as error:
+            error.add_note(f"the story failed with seed {seed}; simulate(..., seeds=[{seed}]) replays it")
+            raise
+
+
+def _runs_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _tell(story: Callable[["World"], Awaitable[None]], seed: int) -> None:
     async def tell() -> None:
         world = World(seed, clock)
         try:
@@ -53,7 +95,7 @@ def run(story: Callable[["World"], Awaitable[None]], *, seed: int = 0) -> None:
 
     clock = _Clock()
     state = random.getstate()
-    random.seed(seed)  # for the backoff of whoever tries again
+    random.seed(seed)  # for the backoff of whatever tries again
     try:
         with (
             mock.patch("time.monotonic", clock.now),
@@ -66,14 +108,11 @@ def run(story: Callable[["World"], Awaitable[None]], *, seed: int = 0) -> None:
 
 
 class World:
-    """A server, and the processes that use it.
-
-    Args:
-        seed: Chooses how long everything is under way.
+    """A server, and the processes that use it, as `simulate` gives them to a story.
 
     Attributes:
         random: For whatever else is to depend on the seed alone.
-        client: For looking at what the server has.
+        client: Looks at what the server has, without being under way; keys are strings.
     """
 
     def __init__(self, seed: int, clock: "_Clock") -> None:
@@ -89,19 +128,19 @@ class World:
         return time.monotonic()
 
     def step_clock(self, seconds: float) -> None:
-        """Step the server's clock forward, or back if negative; no other clock."""
+        """Set the server's clock forward by so many seconds, or back if negative; no other clock."""
         self._clock.server_is_ahead += seconds
 
     async def process(self, name: str, *, clock_ahead: float = 0.0) -> "Process":
-        """Start one.
+        """Start one, with a coordinator that is open.
 
         Args:
-            name: What histories call it.
+            name: What it is called.
             clock_ahead: Seconds by which its clock is ahead of the true time, which the server's shows at first.
         """
         process = Process(self, name, clock_ahead)
         self._processes.append(process)
-        await process.start(process.open())
+        await process.open()
         return process
 
     async def end(self) -> None:
@@ -114,14 +153,16 @@ class World:
 
 
 class Process:
-    """One process: its clock, its link to the server, and what runs in it.
+    """One process of a world: its clock, its link to the server, and what runs in it.
+
+    Made by `World.process`.
 
     Attributes:
         world: Where it is.
-        name: What histories call it.
-        died_at: When it was killed.
+        name: What it is called.
+        died_at: When it was killed, in seconds as `World.now` has them; infinity while it lives.
         client: A client as redis-py makes it, which sends again what was not answered.
-        concert: An open coordinator.
+        concert: An open coordinator, in the namespace that all processes of the world share.
     """
 
     def __init__(self, world: World, name: str, clock_ahead: float) -> None:
@@ -131,7 +172,7 @@ class Process:
         connections = type("_ConnectionOf", (_Connection,), {"process": self})
         self.client: Any = FakeRedis(server=world.server, connection_class=connections, decode_responses=True)
         self.client.set_retry(Retry(ExponentialWithJitterBackoff(base=1, cap=10), 10))  # redis-py's default
-        self._shared: Any = FakeRedis(server=world.server, connection_class=connections)
+        self._shared = FakeRedis(server=world.server, connection_class=connections)
         self.concert = Coordinator.from_client(self._shared, namespace="sim")
         self._context = contextvars.copy_context()
         self._context.run(_ahead.set, clock_ahead)
@@ -142,19 +183,22 @@ class Process:
         self._is_to_die = False
         self._replies_to_lose = 0
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Let it do something, by its own clock."""
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Let it do something, by its own clock. What that raises, the story raises, unless the process was killed."""
         task = asyncio.get_running_loop().create_task(work, context=self._context)
         self._tasks.append(task)
         return task
 
     def kill(self, *, after: int = 0) -> None:
-        """Let it die, when the server has run so many more of its commands: as if it were switched off."""
+        """Let it die, when the server has run so many more of its commands: as if it were switched off.
+
+        Nothing that it does from then on reaches the server.
+        """
         self._is_to_die = True
         self.cut(after=after)
 
     def cut(self, *, after: int = 0) -> None:
-        """Let nothing through to the server and back, when it has run so many more commands, until it is healed."""
+        """Let nothing through to the server and back, when it has run so many more commands, until `heal`."""
         self._commands_left = after or math.inf
         if after == 0:
             self._link.clear()
@@ -170,11 +214,18 @@ class Process:
         """Break the connection when the server has run the next command, before its reply arrives."""
         self._replies_to_lose += 1
 
+    # Called by the world.
+
     async def open(self) -> None:
+        """Open its coordinator, by its own clock."""
+        await self.start(self._open())
+
+    async def _open(self) -> None:
         await self.concert.__aenter__()
         await self.client.ping()  # connected: what comes now are the story's commands
 
     async def end(self) -> None:
+        """Cancel all that runs in it, close its coordinator, and raise what it has raised."""
         ended = [task for task in self._tasks if task.done()]
         for task in self._tasks:
             task.cancel()
@@ -194,7 +245,7 @@ class Process:
         await self._link.wait()
 
     def sent(self) -> bool:
-        """Count a command that the server has run; whether its reply is to be lost."""
+        """Count a command that the server has run, and return whether its reply is to be lost."""
         self._commands_left -= 1
         if self._commands_left == 0:
             self.cut()
@@ -209,16 +260,16 @@ class _Connection(FakeAsyncRedisConnection):
     process: Process
     _reply_is_lost = False
 
-    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+    async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:  # noqa: FBT001, FBT002
         await self.process.way()
         own_clock = _ahead.set(None)  # the server has another
         try:
-            await super().send_packed_command(command, check_health=check_health)
+            await super().send_packed_command(command, check_health)
         finally:
             _ahead.reset(own_clock)
         self._reply_is_lost = self.process.sent()
 
-    async def read_response(self, *args: Any, **options: Any) -> Any:
+    async def read_response(self, *args: object, **options: object) -> object:
         try:
             return await super().read_response(*args, **options)
         finally:
@@ -242,7 +293,7 @@ class _Clock:
         return self._now
 
     def shown(self) -> float:
-        """What the clock of whoever asks shows."""
+        """What the clock of the process that asks shows."""
         ahead = _ahead.get()
         return _BEGIN + self.now() + (self.server_is_ahead if ahead is None else ahead)
 

@@ -1,0 +1,22 @@
+"""The server on which a test opens a coordinator instead of its own."""
+
+from dataclasses import dataclass
+
+from inconcert._redis.sources import Source
+
+__all__ = ["StandIn"]
+
+
+@dataclass(slots=True)
+class StandIn:
+    """What takes the place of a coordinator's server while a test overrides it.
+
+    Attributes:
+        source: Where its client comes from.
+        is_shared: Whether the test itself has opened the coordinator: an application that opens it, too, shares that.
+        sharers: How many share it now.
+    """
+
+    source: Source
+    is_shared: bool = False
+    sharers: int = 0

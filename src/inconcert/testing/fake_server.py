@@ -1,0 +1,52 @@
+"""A server in this process, for one test: fakeredis."""
+
+import asyncio
+from typing import Any
+
+from fakeredis import FakeServer
+from fakeredis.aioredis import AsyncFakeSocket, FakeRedis
+
+from inconcert._redis.clients import Client, ServerClient
+
+__all__ = ["FakeSource"]
+
+_BLOCKED = f"{AsyncFakeSocket.__name__}._async_blocking"  # the coroutine of a command that waits, such as BLPOP
+
+
+class FakeSource:
+    """A fakeredis of its own: empty at first, and it keeps what is put in from one opening to the next."""
+
+    url = None
+    database = 0
+    is_cluster = False
+
+    def __init__(self) -> None:
+        self._server = FakeServer()
+        self._client: ServerClient | None = None
+
+    async def open(self, *, timeout: float) -> Client:  # noqa: ARG002 - it answers at once
+        """Make a client."""
+        self._client = FakeRedis(server=self._server)
+        return self._client
+
+    async def close(self) -> None:
+        """Close the client, and end what still waits for the server."""
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+            await _end_blocked()
+
+    def in_child(self) -> "FakeSource":
+        """Refuse: a fork has a copy of the server, which nobody else sees."""
+        raise RuntimeError("fakeredis is in the process of which this one is a fork; give the test a real server")
+
+
+async def _end_blocked() -> None:
+    """End what fakeredis leaves of a BLPOP whose connection was closed. To one that is open it seems to time out."""
+    left: list[asyncio.Task[Any]] = [
+        task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "") == _BLOCKED
+    ]
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left)

@@ -1,0 +1,23 @@
+"""Commands as they are, sent where the coordinator sends its scripts: they run after all that it sent before."""
+
+from inconcert._redis.call import Call
+from inconcert._redis.commands import Argument, pack
+from inconcert._redis.scripts import Command, Script
+
+__all__ = ["PlainCall"]
+
+
+class PlainCall(Call):
+    """A command that is not a script.
+
+    Args:
+        name: Such as `HGETALL`.
+        key: Its first argument.
+        args: The others.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, name: str, key: str, *args: Argument) -> None:
+        super().__init__(Command(Script(name.lower(), ""), (key,), ()))
+        self.packed = pack(name, key, *args)
