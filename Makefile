@@ -28,7 +28,7 @@ PEERS := arq docket saq streaq taskiq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format types docs pytest rights oldest servers torture uvloop bench clean
+.PHONY: help demo test lint format types docs pytest rights oldest servers cluster torture uvloop bench clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,7 +69,10 @@ servers: $(VENV)/.dev ## the contract tests on each server, and fakeredis, with 
 	  for server in $(SERVERS); do $(CONTRACT) --protocol $$protocol --server $$server -k "not fakeredis" || exit 1; done; \
 	done
 
-torture: $(VENV)/.dev ## failovers under load, and what else takes long; SEED=2 SECONDS=600 for others, and longer
+cluster: $(VENV)/.dev ## the contract tests on a cluster of three masters
+	$(CONTRACT) --cluster -k "not fakeredis"
+
+torture: $(VENV)/.dev cluster ## failovers under load, and what else takes long; SEED=2 SECONDS=600 for others, and longer
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m torture --seed $(SEED) --seconds $(SECONDS) \
 	  -o timeout=$$(($(SECONDS) + 300)) $(ARGS)
 
