@@ -21,7 +21,7 @@ from inconcert import (
 )
 from inconcert._rules.payloads import JSON
 from tests.support.eventually import eventually
-from tests.support.inner import broadcasts_of
+from tests.support.inner import topics_of
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 
@@ -737,10 +737,10 @@ async def test_broken_off_loop_leaves_no_subscription(any_concert: Coordinator, 
     """Leaving by `break` is enough."""
     async for batch in chat.listen("bob"):
         assert batch.chat_id == kitchen
-        assert broadcasts_of(any_concert._ref.session)._channels
+        assert topics_of(any_concert._ref.session)
         break
 
-    await eventually(lambda: not broadcasts_of(any_concert._ref.session)._channels)
+    await eventually(lambda: not topics_of(any_concert._ref.session))
 
 
 async def test_closing_the_coordinator_ends_the_loop(server: RealServer, namespace: str) -> None:

@@ -1,18 +1,20 @@
 """What every primitive promises, on a cluster: here and in another process, each with connections of its own."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 import anyio
 import pytest
 
-from inconcert import Coordinator, JobStatus, QueueFull, Unavailable
+from inconcert import Coordinator, JobStatus, QueueFull, Unavailable, current_job
 from inconcert._cluster.pubsub import ShardedPubSub
 from inconcert._redis.slots import slot_of
 from tests.conftest import nothing_is_left
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
+from tests.support.inner import at_rest
 from tests.support.lines import in_line, in_line_at
 from tests.support.servers import RealServer, redis6_available
 from tests.support.world import USER, world
@@ -33,10 +35,11 @@ async def pair(cluster: RealCluster, namespace: str) -> AsyncIterator[tuple[Coor
     await nothing_is_left(cluster, namespace)
 
 
-async def waiting(awaitable: Awaitable[Any]) -> asyncio.Future[Any]:
-    """Begin to wait for this, until it certainly waits."""
+async def waiting(pair: tuple[Coordinator, Coordinator], awaitable: Awaitable[Any]) -> asyncio.Future[Any]:
+    """Begin to wait for this, until it waits and nothing else is under way."""
     task = asyncio.ensure_future(awaitable)
-    await anyio.sleep(0.1)
+    for concert in pair:
+        await at_rest(concert._ref.session)
     assert not task.done()
     return task
 
@@ -65,7 +68,7 @@ async def test_lock_is_handed_over(pair: tuple[Coordinator, Coordinator]) -> Non
     for name in NAMES:
         first = await here.lock(name).acquire()
         assert await there.lock(name).try_acquire() is None
-        second = await waiting(there.lock(name).acquire())
+        second = await waiting(pair, there.lock(name).acquire())
         await first.release()
         lease = await second
         assert lease.fencing_token > first.fencing_token
@@ -77,9 +80,9 @@ async def test_semaphore_and_rwlock_are_handed_over(pair: tuple[Coordinator, Coo
     here, there = pair
     for name in NAMES[:3]:
         permits = [await one.semaphore(name, limit=2).acquire() for one in pair]
-        third = await waiting(there.semaphore(name, limit=2).acquire())
+        third = await waiting(pair, there.semaphore(name, limit=2).acquire())
         readers = [await one.rwlock(name).read().acquire() for one in pair]
-        writer = await waiting(here.rwlock(name).write().acquire())
+        writer = await waiting(pair, here.rwlock(name).write().acquire())
         for held in (*permits, *readers):
             await held.release()
         for lease in await asyncio.gather(third, writer):
@@ -92,7 +95,7 @@ async def test_locks_over_several_slots(pair: tuple[Coordinator, Coordinator]) -
     held = await here.lock(NAMES[4]).acquire()
     assert await there.locks(*NAMES[:6]).try_acquire() is None
     assert not any([await here.lock(name).locked() for name in NAMES[:4]])
-    together = await waiting(there.locks(*NAMES[:6]).acquire())
+    together = await waiting(pair, there.locks(*NAMES[:6]).acquire())
     await held.release()
     leases = await together
     assert len(leases.fencing_tokens) == 6
@@ -117,7 +120,7 @@ async def test_election_has_one_leader(pair: tuple[Coordinator, Coordinator]) ->
     here, there = pair
     first = await here.election("e", candidate="here").acquire()
     assert await there.election("e", candidate="there").leader() == "here"
-    second = await waiting(there.election("e", candidate="there").acquire())
+    second = await waiting(pair, there.election("e", candidate="there").acquire())
     await first.release()
     term = await second
     assert (term.candidate, term.number > first.number) == ("there", True)
@@ -128,9 +131,9 @@ async def test_event_latch_and_barrier_release_their_waiters(pair: tuple[Coordin
     """In the other process, on each master."""
     here, there = pair
     for name in NAMES[:3]:
-        event = await waiting(there.event(name).wait())
-        latch = await waiting(there.latch(name, 2).wait())
-        barrier = await waiting(there.barrier(name, 2).wait())
+        event = await waiting(pair, there.event(name).wait())
+        latch = await waiting(pair, there.latch(name, 2).wait())
+        barrier = await waiting(pair, there.barrier(name, 2).wait())
         await here.event(name).set()
         await here.latch(name, 2).count_down(2)
         with anyio.fail_after(2):
@@ -146,7 +149,7 @@ async def test_signals_reach_one_or_all(cluster: RealCluster, pair: tuple[Coordi
             node.command("ACL", "SETUSER", USER, f"&{there.signals('name*')._channels}")
     async with there.signals("name*").subscribe() as heard:
         for name in NAMES[:4]:
-            waiter = await waiting(there.signal(name).wait())
+            waiter = await waiting(pair, there.signal(name).wait())
             assert await here.signal(name).notify({"to": "one"})
             assert await waiter == {"to": "one"}
             assert not await here.signal(name).notify()
@@ -174,8 +177,8 @@ async def test_queue_and_mailbox_wake_who_waits(pair: tuple[Coordinator, Coordin
     """Items and messages go to the other process, on each master."""
     here, there = pair
     for name in NAMES[:3]:
-        getter = await waiting(there.queue(name).get())
-        reader = await waiting(there.mailbox(name).fetch(timeout=5))
+        getter = await waiting(pair, there.queue(name).get())
+        reader = await waiting(pair, there.mailbox(name).fetch(timeout=5))
         await here.queue(name).put({"item": name})
         await here.mailbox(name).send(name)
         with anyio.fail_after(2):
@@ -199,7 +202,7 @@ async def test_tasks_run_elsewhere(pair: tuple[Coordinator, Coordinator]) -> Non
     stop = asyncio.Event()
     cancelled = await here.enqueue("note", [9], queue="q", delay=30)
     assert await cancelled.cancel()
-    worker = await waiting(there.run_worker("q", stop=stop))
+    worker = await waiting(pair, there.run_worker("q", stop=stop))
     with anyio.fail_after(8):
         first = await here.enqueue("note", [1], queue="q", delay=0.3)
         second = await here.enqueue("note", [2], queue="q", after=[first])
@@ -213,6 +216,37 @@ async def test_tasks_run_elsewhere(pair: tuple[Coordinator, Coordinator]) -> Non
     await worker
 
 
+async def test_tasks_over_partitions_run_elsewhere(cluster: RealCluster, namespace: str) -> None:
+    """On all masters: now, after others in other partitions, or not at all."""
+    async with (
+        Coordinator(cluster.url, namespace=namespace, partitions=9) as here,
+        Coordinator(cluster.url, namespace=namespace, partitions=9) as there,
+    ):
+        assert {cluster.owner(keys.bodies) for keys in here._jobs.partitions} == set(cluster.nodes)
+        ran: Counter[int] = Counter()
+
+        @there.task(name="add", queue="q", result_ttl=60)
+        async def add(number: int) -> int:
+            ran[number] += 1
+            return number + sum(await current_job().parent_results(int))
+
+        first = await here.enqueue_many([add.call(number) for number in range(30)])
+        partitions = {job.id.rpartition(".")[2] for job in first}
+        assert len(partitions) > 3
+        after = [await here.enqueue("add", [100 + number], queue="q", after=first) for number in range(5)]
+        last = await here.enqueue("add", [200], queue="q", after=after)
+        cancelled = [await here.enqueue("add", [300], queue="q", after=[last]) for _ in range(5)]
+        assert all([await job.cancel() for job in cancelled])
+        with anyio.fail_after(10):
+            await there.run_worker("q", burst=True)
+            expected = 200 + sum(100 + number + sum(range(30)) for number in range(5))
+            assert await last.result() == expected
+        assert ran == Counter([*range(30), *range(100, 105), 200])
+        assert {await job.status() for job in cancelled} == {JobStatus.CANCELLED}
+        assert (await here.tasks.stats("q")).queues["q"].ready == 0
+    await nothing_is_left(cluster, namespace)
+
+
 async def test_chats_reach_their_members(pair: tuple[Coordinator, Coordinator]) -> None:
     """In whichever of the groups of chats they are."""
     here, there = pair
@@ -220,7 +254,7 @@ async def test_chats_reach_their_members(pair: tuple[Coordinator, Coordinator]) 
     for number, chat_id in enumerate(chats):
         listener = there.chat.listen(f"bob {number}")
         assert [message.body for message in (await anext(listener)).messages] == ["hello"]
-        following = await waiting(anext(listener))
+        following = await waiting(pair, anext(listener))
         await here.chat.send(chat_id, "ann", "again")
         with anyio.fail_after(2):
             assert [message.body for message in (await following).messages] == ["again"]
@@ -241,8 +275,8 @@ async def test_waiting_costs_no_commands_and_few_connections(
     """For each process and node one connection for commands, one for wake-ups, and at most one for broadcasts."""
     here, there = pair
     held = [await here.lock(name).acquire() for name in NAMES]
-    waiters = [await waiting(there.lock(name).acquire()) for name in NAMES]
-    waiters += [await waiting(there.event(name).wait()) for name in NAMES]
+    waiters = [await waiting(pair, there.lock(name).acquire()) for name in NAMES]
+    waiters += [await waiting(pair, there.event(name).wait()) for name in NAMES]
     await eventually(lambda: max(connections(cluster)) <= 6)
     before = scripts_run(cluster)
     await anyio.sleep(1)

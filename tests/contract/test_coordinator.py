@@ -20,7 +20,7 @@ from inconcert import (
     WrongLayout,
 )
 from tests.support.eventually import eventually
-from tests.support.raw import new_client, raw
+from tests.support.raw import client_of, new_client, raw
 from tests.support.servers import RealServer, free_port
 
 
@@ -91,9 +91,9 @@ def test_subclass_is_constructed_by_each_constructor(way: str, monkeypatch: pyte
         assert "namespace='market'" in repr(make[way](namespace="market"))
 
 
-async def test_subclass_opens_on_a_client(server: RealServer, namespace: str) -> None:
+async def test_subclass_opens_on_a_client(concert: Coordinator, namespace: str) -> None:
     """It works as any coordinator."""
-    async with new_client(server.url) as client, Shop.from_client(client, namespace=namespace) as shop:
+    async with Shop.from_client(client_of(concert), namespace=namespace) as shop:
         assert isinstance(shop, Shop)
         assert await shop.lock("a").try_acquire() is not None
 
@@ -120,6 +120,7 @@ def test_bad_timeout_is_refused(timeout: float) -> None:
         Coordinator(timeout=timeout)
 
 
+@pytest.mark.one_server("counts the connections of the pool of one; a cluster's client keeps a pool for each node")
 async def test_a_shared_client_is_left_open(server: RealServer, namespace: str) -> None:
     """Closing the coordinator gives back the connections of a user's pool, and leaves the others alone."""
     async with new_client(server.url) as client, client.pubsub() as subscription:

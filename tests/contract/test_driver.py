@@ -25,6 +25,9 @@ class _Nobody:
     def log_in(self, credentials: tuple[str, ...]) -> None: ...
 
 
+pytestmark = pytest.mark.one_server("about the driver's connections, which are those to each node of a cluster, too")
+
+
 @pytest.fixture(scope="module", params=["tcp", "unix"])
 def url(request: pytest.FixtureRequest, server: RealServer) -> str:
     """The server's, for each kind of connection."""

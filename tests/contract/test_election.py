@@ -16,7 +16,7 @@ from inconcert._core import body as body_module
 from inconcert._core.permit_state import PermitState
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
-from tests.support.inner import broadcasts_of
+from tests.support.inner import topics_of
 from tests.support.lines import in_line
 from tests.support.raw import publish, raw
 
@@ -640,7 +640,7 @@ async def test_watcher_looks_again_when_it_may_have_missed_something(
     seen: list[ElectionRecord | None] = []
     task = await watched(election_elsewhere, seen)
     session = election_elsewhere._ref.session
-    [listener] = broadcasts_of(session)._channels[election_elsewhere._changes.encode()].listeners
+    [listener] = topics_of(session)[0].listeners
     listener.missed()
     term = await election.acquire()
     await eventually(lambda: len(seen) == 2)
@@ -660,7 +660,7 @@ async def test_watcher_is_not_misled_by_what_was_said_before_it_looked(
     term = await election.acquire()
     task = await watched(election_elsewhere, seen)
     session = election_elsewhere._ref.session
-    [listener] = broadcasts_of(session)._channels[election_elsewhere._changes.encode()].listeners
+    [listener] = topics_of(session)[0].listeners
     listener.on_message(election_elsewhere._changes, b"1 10000 x.1 7 0 nobody")
     listener.on_message(election_elsewhere._changes, b"2 0 ")
     await election_elsewhere.leader()

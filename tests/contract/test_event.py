@@ -9,11 +9,11 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Event, InvalidName, NotConnected
-from inconcert._core.channel_subscription import ChannelSubscription
+from inconcert._core.channel_subscription import ChannelMessage, ChannelSubscription
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
-from tests.support.inner import broadcasts_of
-from tests.support.raw import listeners, publish, raw
+from tests.support.inner import topics_of
+from tests.support.raw import infos, listeners, publish, raw
 
 
 @pytest.fixture
@@ -40,8 +40,7 @@ async def listening(concert: Coordinator, event: Event, number: int = 1) -> None
 
 async def commands_processed(concert: Coordinator) -> int:
     """How many commands the server has run, those inside scripts too."""
-    info = await raw(concert).info("stats")
-    return int(info["total_commands_processed"])
+    return sum(int(info["total_commands_processed"]) for info in await infos(concert, "stats"))
 
 
 async def test_waiter_passes_when_another_process_sets_it(
@@ -116,12 +115,12 @@ async def test_event_that_is_set_just_before_one_listens_is_seen(
 async def test_second_set_makes_it_last_longer_and_tells_nobody(any_concert: Coordinator, event: Event) -> None:
     """For those who wait have passed."""
     await any_concert.event("ready", ttl=1.0).set()
-    pubsub = raw(any_concert).pubsub()
-    async with pubsub:
-        await pubsub.subscribe(event._changes)
+    async with ChannelSubscription(any_concert._ref.session, event._changes) as heard:
         await event.set()
-        assert (await pubsub.get_message(timeout=1))["type"] == "subscribe"
-        assert await pubsub.get_message(timeout=0.02) is None
+        await publish(any_concert, event._changes, "the end")
+        said = await heard.next()
+        assert isinstance(said, ChannelMessage)
+        assert said.text == b"the end"
     assert await raw(any_concert).pttl(event._keys.flag) > 80_000_000
 
 
@@ -151,8 +150,8 @@ async def test_thousand_waiters_pass_by_one_message(concert: Coordinator) -> Non
     """Nobody asks the server anything more."""
     event = concert.event("ready")
     waiters = [asyncio.create_task(event.wait()) for _ in range(1000)]
-    channels = broadcasts_of(concert._ref.session)._channels
-    await eventually(lambda: [len(topic.listeners) for topic in channels.values()] == [1000])
+    session = concert._ref.session
+    await eventually(lambda: [len(topic.listeners) for topic in topics_of(session)] == [1000])
     await event.is_set()  # after the last look of each
     before = await commands_processed(concert)
     await event.set()

@@ -37,7 +37,7 @@ from inconcert.tasks import worker_lease as claims_module
 from inconcert.tasks.job_state import JobState
 from tests.contract.test_tasks import asleep, in_background, ledger_of, make_due
 from tests.support.eventually import eventually
-from tests.support.inner import channel_of
+from tests.support.inner import bytes_under_way
 from tests.support.raw import client_of, raw
 
 SOON = 1.5  # seconds; the shortest sleep of an idle consumer is 2 s
@@ -952,7 +952,7 @@ async def test_many_large_jobs_go_in_portions(any_concert: Coordinator) -> None:
     def watched(call: Any) -> None:
         nonlocal most
         submit(call)
-        most = max(most, channel_of(session)._bytes)
+        most = max(most, bytes_under_way(session))
 
     session.channel.submit = watched  # type: ignore[method-assign]
     jobs = await any_concert.enqueue_many([task.call("x" * 500_000) for _ in range(60)])

@@ -15,7 +15,7 @@ import pytest
 
 from inconcert import ClaimedJob, Coordinator, JobStatus, current_job
 from tests.support.eventually import eventually
-from tests.support.inner import broadcasts_of
+from tests.support.inner import topics_of
 from tests.support.raw import let_hear, raw
 
 
@@ -40,8 +40,7 @@ async def nothing(concert: Coordinator) -> None:
 
 async def is_unheard(concert: Coordinator) -> bool:
     """Whether nobody listens to anything."""
-    broadcasts = broadcasts_of(concert._ref.session)
-    return not broadcasts._channels and not broadcasts._patterns
+    return not topics_of(concert._ref.session)
 
 
 async def put(concert: Coordinator) -> None:

@@ -23,6 +23,7 @@ from inconcert._core import permits as permits_module
 from inconcert._core.permits import Permits
 from inconcert._rules.durations import Seconds
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
+from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.lines import in_line
 from tests.support.proxy import Proxy
@@ -907,10 +908,11 @@ async def test_waiters_counts_those_in_line(
 # Handing over.
 
 
-def ends_in(server: RealServer, permits: Permits[Lease], holder: str) -> float:
+def ends_in(server: RealServer | RealCluster, permits: Permits[Lease], holder: str) -> float:
     """Seconds until the server ends a lease, asked while the event loop stands still."""
-    seconds, microseconds = (int(part) for part in server.command("TIME"))
-    end = float(server.command("ZSCORE", permits._keys.holders, holder))
+    owner = server.owner(permits._keys.holders) if isinstance(server, RealCluster) else server
+    seconds, microseconds = (int(part) for part in owner.command("TIME"))
+    end = float(owner.command("ZSCORE", permits._keys.holders, holder))
     return end / 1000 - (seconds + microseconds / 1e6)
 
 
@@ -923,7 +925,7 @@ async def wait_long(concert: Coordinator, permits: Permits[Lease]) -> None:
 
 @pytest.mark.parametrize("waits_long", [True, False])
 async def test_lease_that_was_handed_over_lasts_its_ttl_before_the_body_runs(
-    concert: Coordinator, other: Coordinator, server: RealServer, member: Member, waits_long: bool
+    concert: Coordinator, other: Coordinator, server: RealServer | RealCluster, member: Member, waits_long: bool
 ) -> None:
     """It is long at once, or its extension is on its way when the first line runs, which may block the event loop."""
     permits = member.make(concert, "door", ttl=30)
@@ -1020,6 +1022,7 @@ async def test_release_takes_out_a_place_that_came_back_late(
         await lease.release()
 
 
+@pytest.mark.one_server("a proxy is in front of one; tests/faults/test_cluster_links.py has those of a cluster")
 @pytest.mark.parametrize("gives_up", ["try_acquire", "acquire"])
 async def test_one_try_ends_though_its_ttl_is_shorter_than_the_way_to_the_server(
     server: RealServer, namespace: str, member: Member, gives_up: str

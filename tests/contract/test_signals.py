@@ -5,7 +5,9 @@ import logging
 import time
 from datetime import timedelta
 from math import inf, nan
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import anyio
 import pytest
@@ -23,7 +25,8 @@ from inconcert import (
     wait_any,
 )
 from inconcert._rules.payloads import JSON
-from tests.support.inner import broadcasts_of
+from inconcert.signals import signal as signal_module
+from tests.support.inner import topics_of
 from tests.support.lines import in_line_at
 from tests.support.raw import client_of, let_hear, listeners, publish, raw
 
@@ -112,7 +115,7 @@ async def test_waiters_share_one_subscription_of_their_process(any_concert: Coor
     assert processes == 1
     assert await signal.broadcast("go") == 1
     assert await asyncio.gather(*tasks) == ["go"] * 1000
-    assert not broadcasts_of(any_concert._ref.session)._channels
+    assert not topics_of(any_concert._ref.session)
 
 
 async def test_signals_of_different_names_do_not_meet(any_concert: Coordinator) -> None:
@@ -242,14 +245,20 @@ async def test_wait_all_returns_payloads_in_the_order_of_the_arguments(any_conce
     assert await task == [1, 2, 3]
 
 
-async def test_wait_all_that_times_out_hands_on_what_it_has(any_concert: Coordinator) -> None:
+async def test_wait_all_that_times_out_hands_on_what_it_has(
+    any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was not returned, so the next in line gets it."""
+    time_is_up = anyio.CancelScope()  # ended by hand: no machine is too slow for what comes before
+    monkeypatch.setattr(signal_module, "anyio", SimpleNamespace(move_on_after=Mock(return_value=time_is_up)))
     a, b = any_concert.signal("a"), any_concert.signal("b")
     task = asyncio.create_task(wait_all(a, b, timeout=0.1))
     await in_line(any_concert, 1, "a")
+    monkeypatch.undo()
     behind = asyncio.create_task(a.wait())
     await in_line(any_concert, 2, "a")
     assert await a.notify("to a")
+    time_is_up.cancel()
     with pytest.raises(TimeoutError, match=r"signal 'a', 'b' did not come within 0\.1 s"):
         await task
     assert await behind == "to a"
@@ -364,27 +373,30 @@ async def test_pattern_hears_all_signals_whose_names_fit(any_concert: Coordinato
         await any_concert.signal("deploy.end").broadcast()
         names = ["deploy.web", "deploy.", "deploy.{a}:b\n*", "deploy.ä"]
         expected = [*(Signalled(name, name) for name in names), Signalled("deploy.end", None)]
-        assert [await subscription.next() for _ in expected] == expected
+        heard = [await subscription.next() for _ in expected]
+        if any_concert._ref.keys.is_sharded:  # which does not keep the order of messages from several nodes
+            assert set(heard) == set(expected)
+        else:
+            assert heard == expected
 
 
 @pytest.mark.parametrize(
-    ("pattern", "name", "fits"),
+    ("pattern", "other", "name"),
     [
-        ("a?c", "abc", True),
-        ("a?c", "abbc", False),
-        ("a[bx]c", "axc", True),
-        ("a[bx]c", "ayc", False),
-        ("a\\*c", "a*c", True),
-        ("a\\*c", "abc", False),
-        ("a:*", "a:b:c", True),
-        ("*", "inbox:x", True),
+        ("a?c", "abbc", "abc"),
+        ("a[bx]c", "ayc", "axc"),
+        ("a\\*c", "abc", "a*c"),
+        ("a:*", "b:a:c", "a:b:c"),
+        ("*x", "inbox:y", "inbox:x"),
     ],
 )
-async def test_pattern_is_a_glob(any_concert: Coordinator, pattern: str, name: str, fits: bool) -> None:
-    """As the server understands it."""
+async def test_pattern_is_a_glob(any_concert: Coordinator, pattern: str, other: str, name: str) -> None:
+    """As the server understands it: one name fits, and the other does not."""
     await let_hear(any_concert, pattern)
-    async with any_concert.signals(pattern).subscribe():
-        assert await any_concert.signal(name).broadcast() == fits
+    async with any_concert.signals(pattern).subscribe() as subscription:
+        await any_concert.signal(other).broadcast()
+        await any_concert.signal(name).broadcast()
+        assert await subscription.next() == Signalled(name, None)
 
 
 async def test_characters_of_a_namespace_are_not_those_of_a_glob(any_concert: Coordinator) -> None:
@@ -396,7 +408,7 @@ async def test_characters_of_a_namespace_are_not_those_of_a_glob(any_concert: Co
         await let_hear(odd, "*")
         async with odd.signals("*").subscribe() as subscription:
             assert await other.signal("deploy").broadcast() == 0
-            assert await odd.signal("deploy").broadcast() == 1
+            await odd.signal("deploy").broadcast()
             assert await subscription.next() == Signalled("deploy", None)
 
 
@@ -425,7 +437,7 @@ async def test_subscription_is_entered_once_at_a_time(any_concert: Coordinator, 
         await subscription.__aenter__()
     await first
     await subscription.__aexit__()
-    assert not broadcasts_of(any_concert._ref.session)._channels
+    assert not topics_of(any_concert._ref.session)
     async with subscription:
         await signal.broadcast(7)
         assert await subscription.next(timeout=5) == 7

@@ -105,6 +105,11 @@ class RealCluster:
         return f"redis+cluster://{login}{addresses}{protocol}"
 
     @property
+    def admin_url(self) -> str:
+        """For the default user."""
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    @property
     def masters(self) -> list[Node]:
         """Those that have slots now, as a node that answers says."""
         return self._masters_by(self._living()[0])

@@ -5,6 +5,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from redis.asyncio import RedisCluster
+
 __all__ = ["Ledger", "read_ledger", "read_ledger_now"]
 
 
@@ -70,8 +72,15 @@ return answer
 
 
 async def read_ledger(client: Any, namespace: str) -> Ledger:
-    """Ask where all jobs are, with a `redis.asyncio` client."""
-    return _ledger(await client.eval(_READ, 0, f"{{{namespace}:tasks:"))
+    """Ask where all jobs are, with a `redis.asyncio` client: on a cluster one master after the other."""
+    tasks = f"{{{namespace}:tasks:"
+    if not isinstance(client, RedisCluster):
+        return _ledger(await client.eval(_READ, 0, tasks))
+    await client.initialize()
+    nodes = client.get_primaries()
+    return _ledger(
+        [row for node in nodes for row in await client.execute_command("EVAL", _READ, 0, tasks, target_nodes=node)]
+    )
 
 
 def read_ledger_now(client: Any, namespace: str) -> Ledger:

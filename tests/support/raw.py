@@ -7,7 +7,7 @@ import redis.asyncio
 from inconcert import Coordinator
 from tests.support.world import USER, world
 
-__all__ = ["as_admin", "client_of", "close_raw", "let_hear", "listeners", "new_client", "publish", "raw"]
+__all__ = ["as_admin", "client_of", "close_raw", "infos", "let_hear", "listeners", "new_client", "publish", "raw"]
 
 _admins: dict[Any, Any] = {}  # the pool of a client -> a client for the default user of its server
 
@@ -31,6 +31,15 @@ async def listeners(concert: Coordinator, channel: str) -> int:
     """Return how many connections listen to a channel."""
     found = await _of_channel(concert, "PUBSUB {}NUMSUB", channel)
     return int((found[0] if isinstance(found[0], tuple) else found)[1])
+
+
+async def infos(concert: Coordinator, section: str) -> list[Any]:
+    """Return what each server says under `INFO`."""
+    client = raw(concert)
+    if not concert._ref.keys.is_sharded:
+        return [await client.info(section)]
+    await client.initialize()
+    return [await client.info(section, target_nodes=node) for node in client.get_primaries()]
 
 
 async def _of_channel(concert: Coordinator, verb: str, channel: str, *args: str | bytes) -> Any:
@@ -63,7 +72,7 @@ def as_admin(client: Any) -> Any:
 
 async def let_hear(concert: Coordinator, pattern: str) -> None:
     """Give the user of least rights the rule that it needs for `concert.signals(pattern)`, as the docs say."""
-    if raw(concert) is not concert.redis:
+    if raw(concert) is not client_of(concert):
         await raw(concert).execute_command("ACL", "SETUSER", USER, f"&{concert.signals(pattern)._channels}")
 
 
