@@ -35,7 +35,7 @@ from inconcert.queues.store import ItemKeys
 from inconcert.queues.worker_lease import QueueOrder
 from inconcert.tasks.draft import Draft, NewJob, enqueue
 from inconcert.tasks.options import JobOptions, Options
-from inconcert.tasks.status import Snapshot, not_in_time, read_outcome
+from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.store import UNWATCH, JobKeys, JobKeyspace
 from inconcert.tasks.watch import RECHECK_AFTER
 
@@ -272,6 +272,20 @@ class SyncProducer:
         command = post.send(opened.origin, bodies)
         while opened.run(command):
             pass  # the first thousand in line were dead
+
+    def status(self, job_id: str) -> JobStatus:
+        """The state of a job now.
+
+        Raises:
+            InvalidName: This cannot be a job id.
+            NotConnected: The producer is closed.
+            Unavailable: The server could not be asked.
+
+        Cost: 1 round trip.
+        """
+        check_job_id(job_id)
+        look = Snapshot.take(self._jobs.of_id(job_id), job_id, "")
+        return Snapshot.read(self._opened().run(look)).status
 
     @overload
     def result(self, job_id: str, *, timeout: Seconds | None = None) -> JSON: ...

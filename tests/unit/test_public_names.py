@@ -63,7 +63,7 @@ FACES = {
     "Signalled": "name payload",
     "Signals": "subscribe",
     "Subscription": "next",
-    "SyncProducer": "close enqueue prepare put result send",
+    "SyncProducer": "close enqueue prepare put result send status",
     "Task": "call enqueue options",
     "TaskStats": "dead queues workers",
     "Tasks": "dead job pause purge purge_all replay resume stats",

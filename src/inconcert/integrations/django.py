@@ -1,0 +1,187 @@
+"""Django's tasks, run by inconcert's workers: a backend for `TASKS`, and the coordinator of its workers.
+
+It is for `django.tasks` of Django 6.0, and for `django_tasks`, its backport, before.
+"""
+
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from inconcert.coordinator import Coordinator
+from inconcert.errors import InvalidName, JobCancelled, JobFailed, JobNotFound
+from inconcert.sync_producer import SyncProducer
+from inconcert.tasks.claimed_job import current_job
+from inconcert.tasks.status import JobStatus
+
+if TYPE_CHECKING:
+    from django_tasks.backends.base import BaseTaskBackend
+else:
+    try:
+        from django.tasks.backends.base import BaseTaskBackend
+    except ImportError:
+        from django_tasks.backends.base import BaseTaskBackend
+
+__all__ = ["InconcertBackend", "coordinator"]
+
+# Django has no type hints, and its two packages of tasks differ in their name only.
+_package = BaseTaskBackend.__module__.removesuffix(".backends.base")
+_tasks: Any = import_module(_package)
+_base: Any = import_module(f"{_package}.base")
+_errors: Any = import_module(f"{_package}.exceptions")
+_apps: Any = import_module("django.apps").apps
+_db: Any = import_module("django.db")
+_import_string: Any = import_module("django.utils.module_loading").import_string
+
+_TASK = "django"  # the one task that workers know; Django's is its first argument
+_STATUSES = {
+    JobStatus.RUNNING: "RUNNING",
+    JobStatus.SUCCEEDED: "SUCCESSFUL",
+    JobStatus.FAILED: "FAILED",
+    JobStatus.CANCELLED: "FAILED",
+}
+_ENDED = {JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.UNKNOWN}
+
+
+class InconcertBackend(BaseTaskBackend):
+    """A backend of Django's tasks.
+
+    ```text
+    TASKS = {
+        "default": {
+            "BACKEND": "inconcert.integrations.django.InconcertBackend",
+            "QUEUES": ["default", "mail"],
+            "OPTIONS": {"url": "redis://localhost:6379/0", "namespace": "shop"},
+        }
+    }
+    ```
+
+    `OPTIONS` are the arguments of `SyncProducer`, and two more: `on_commit`, True by default, for whether a task is
+    enqueued when the transaction of the default database commits, and `max_attempts` of its jobs.
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = False  # queues have an order instead
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        cast("Any", super()).__init__(alias, params)
+        options: dict[str, Any] = dict(cast("Any", self).options)
+        self._on_commit: bool = options.pop("on_commit", True)
+        self._job_options: dict[str, Any] = {name: options.pop(name) for name in ("max_attempts",) if name in options}
+        self.settings = options
+        self._producer = SyncProducer(**options)
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - Django has no type hints
+        """Enqueue a task, when the transaction commits if there is one.
+
+        Raises:
+            InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
+            Unavailable: Outside of a transaction: nothing was added.
+            OutcomeUnknown: Outside of a transaction: it may have been added.
+        """
+        cast("Any", self).validate_task(task)
+        delay = (
+            0.0
+            if task.run_after is None
+            else max(0.0, (task.run_after - datetime.now(task.run_after.tzinfo)).total_seconds())
+        )
+        path: str = task.module_path
+        job = self._producer.prepare(
+            _TASK, [path, list(args), dict(kwargs)], queue=task.queue_name, delay=delay, **self._job_options
+        )
+        result = self.new_result(task, f"{path}@{job.id}", "READY", list(args), dict(kwargs))
+
+        def send() -> None:
+            job.enqueue()
+            object.__setattr__(result, "enqueued_at", datetime.now(UTC))
+            import_module(f"{_package}.signals").task_enqueued.send(type(self), task_result=result)
+
+        if self._on_commit:
+            _db.transaction.on_commit(send)
+        else:
+            send()
+        return result
+
+    def get_result(self, result_id: str) -> Any:  # noqa: ANN401 - Django has no type hints
+        """The state of a task now; without its arguments, which the server gives to workers only.
+
+        Raises:
+            TaskResultDoesNotExist: There is no such task, or its result is no longer kept.
+            Unavailable: The server could not be asked.
+        """
+        path, _, job_id = result_id.rpartition("@")
+        try:
+            task = _task_at(path)
+            status = self._producer.status(job_id)
+            result = self.new_result(task, result_id, _STATUSES.get(status, "READY"), [], {})
+            if status in _ENDED:
+                self._add_outcome(result, job_id)
+        except (JobNotFound, LookupError, InvalidName):
+            raise _errors.TaskResultDoesNotExist(result_id) from None
+        return result
+
+    def _add_outcome(self, result: Any, job_id: str) -> None:  # noqa: ANN401 - Django has no type hints
+        try:
+            object.__setattr__(result, "_return_value", self._producer.result(job_id, timeout=0))
+        except (JobFailed, JobCancelled) as error:
+            text = error.traceback if isinstance(error, JobFailed) and error.traceback else str(error)
+            kind = f"{type(error).__module__}.{type(error).__qualname__}"
+            result.errors.append(_base.TaskError(exception_class_path=kind, traceback=text))
+
+    def new_result(self, task: Any, id_: str, status: str, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """What is known of a task that was enqueued."""
+        return _base.TaskResult(
+            task=task,
+            id=id_,
+            status=_base.TaskResultStatus(status),
+            enqueued_at=None,
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=args,
+            kwargs=kwargs,
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+
+
+def coordinator(alias: str = "default") -> Coordinator:
+    """The coordinator of workers that run the tasks of this backend, for `inconcert worker`.
+
+    Args:
+        alias: Which entry of `TASKS`.
+    """
+    backend: Any = _tasks.task_backends[alias]
+    concert = Coordinator(**backend.settings)
+
+    @concert.task(name=_TASK)
+    def run(path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - what the task returns
+        task = _task_at(path)
+        job = current_job()
+        _db.close_old_connections()
+        try:
+            if not task.takes_context:
+                return task.call(*args, **kwargs)
+            result = backend.new_result(task, f"{path}@{job.id}", "RUNNING", args, kwargs)
+            result.worker_ids.extend([""] * job.attempt)
+            return task.call(_base.TaskContext(task_result=result), *args, **kwargs)
+        finally:
+            _db.close_old_connections()
+
+    return concert
+
+
+def _task_at(path: str) -> Any:  # noqa: ANN401 - Django has no type hints
+    """The task at a path, which must be in an installed app: a result's id may come from anyone."""
+    if _apps.get_containing_app_config(path) is None:
+        raise LookupError(f"{path!r} is in no app of INSTALLED_APPS, so it is not imported")
+    try:
+        task = _import_string(path)
+    except ImportError as error:
+        raise LookupError(f"there is no task {path!r}") from error
+    is_task = isinstance(task, _base.Task)
+    if not is_task:
+        raise LookupError(f"{path!r} is not a task")
+    return task

@@ -1,0 +1,101 @@
+"""A Django project that enqueues tasks, runs a worker and looks at the results; it prints what it sees."""
+
+import asyncio
+import json
+import logging
+import sys
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+from tests.contract.django_shop import PACKAGE
+
+# Django has no type hints.
+django: Any = import_module("django")
+settings: Any = import_module("django.conf").settings
+db: Any = import_module("django.db")
+timezone: Any = import_module("django.utils.timezone")
+say = print
+
+
+def set_up(options: dict[str, Any]) -> None:
+    """Configure the project, as its settings would."""
+    settings.configure(
+        INSTALLED_APPS=["tests.contract.django_shop", *([PACKAGE] if PACKAGE == "django_tasks" else [])],
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": options.pop("database")}},
+        USE_TZ=True,
+        TASKS={
+            "default": {
+                "BACKEND": "inconcert.integrations.django.InconcertBackend",
+                "QUEUES": ["default", "mail"],
+                "OPTIONS": {**options, "max_attempts": 1},
+            }
+        },
+    )
+    django.setup()
+
+
+def see(tasks: Any, errors: Any) -> None:
+    """Enqueue, and look at what came of it."""
+
+    def state(task: Any, id_: str) -> str:
+        try:
+            return str(task.get_result(id_).status)
+        except errors.TaskResultDoesNotExist:
+            return "unknown"
+
+    def refused(**changes: Any) -> str:
+        try:
+            tasks.add.using(**changes)
+        except Exception as error:  # noqa: BLE001 - its name differs
+            return type(error).__name__.removesuffix("Error")
+        return "accepted"
+
+    with db.connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE receipt (id INTEGER)")
+    lost = ""
+    try:
+        with db.transaction.atomic():
+            lost = tasks.rows.enqueue().id
+            say("in the transaction:", state(tasks.rows, lost))
+            raise LookupError
+    except LookupError:
+        say("after rollback:", state(tasks.rows, lost))
+    with db.transaction.atomic():
+        with db.connection.cursor() as cursor:
+            cursor.execute("INSERT INTO receipt VALUES (17)")
+        rows = tasks.rows.enqueue()
+    say("after commit:", state(tasks.rows, rows.id))
+    foreign = "os.system@" + rows.id.rpartition("@")[2]
+    say("foreign path:", state(tasks.rows, foreign))
+    say("priority:", refused(priority=5))
+    say("unknown queue:", refused(queue_name="nowhere"))
+    due = tasks.add.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(1, 1)
+    say("not due:", state(tasks.add, due.id))
+    results: dict[str, Any] = {
+        "add": tasks.add.enqueue(2, right=3),
+        "attempt": tasks.attempt.enqueue(),
+        "later": tasks.later.enqueue("abc"),
+        "rows": rows,
+    }
+    failed = tasks.fails.enqueue()
+    db.connection.close()
+    asyncio.run(work())
+    for name, result in results.items():
+        result.refresh()
+        say(f"{name}:", result.status, result.return_value)
+    failed.refresh()
+    say("fails:", failed.status, failed.errors[0].traceback.strip().splitlines()[-1])
+
+
+async def work() -> None:
+    """Run what there is."""
+    concert = import_module("inconcert.integrations.django").coordinator()
+    async with concert:
+        await concert.run_worker("mail", "default", burst=True)
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    set_up(json.loads(sys.argv[1]))
+    see(import_module("tests.contract.django_shop.tasks"), import_module(f"{PACKAGE}.exceptions"))
