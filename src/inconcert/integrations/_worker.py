@@ -41,11 +41,13 @@ async def run_worker(
         weights: As for `Coordinator.run_worker`.
 
     Raises:
+        ValueError: There is no queue, or a weight is wrong.
         RuntimeError: This process runs a worker of this coordinator in this way already.
     """
     running = _workers.get(concert)
     if running is not None:
         raise RuntimeError(f"{concert!r} has a worker beside it already; start one, with all its queues")
+    concert.consume(*queues, weights=weights)  # refuses now what the worker would refuse
     stop = asyncio.Event()
     worker = asyncio.create_task(
         concert.run_worker(*queues, concurrency=concurrency, grace=grace, weights=weights, stop=stop)

@@ -1,0 +1,280 @@
+"""Parts for FastAPI, and for Starlette, which is inside it.  Needs the extra `inconcert[fastapi]`.
+
+```python
+from typing import Annotated
+from fastapi import Depends, FastAPI
+from inconcert.integrations.fastapi import held, install, lifespan
+
+concert = Coordinator("redis://localhost:6379/0", namespace="shop")
+app = FastAPI(lifespan=lifespan(concert))
+install(app, concert)
+
+order_lock = Depends(held(concert.lock, "order:{order_id}", timeout=2.0), scope="function")
+
+
+@app.post("/orders/{order_id}/pay")
+async def pay(order_id: str, order: Annotated[Lease, order_lock]) -> None: ...
+```
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext, suppress
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from inconcert._rules.durations import Seconds
+from inconcert.coordinator import Coordinator
+from inconcert.errors import AcquireTimeout, InconcertError
+from inconcert.integrations._answers import ANSWERED, Answer, answer_to
+from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, stopping, watch
+from inconcert.integrations._health import live, ready
+from inconcert.integrations._idempotency import ANSWER_TTL
+from inconcert.integrations._names import NameTemplate, RequestValues
+from inconcert.integrations._sse import HEADERS, chat_events
+from inconcert.integrations._worker import run_worker
+from inconcert.rate_limiter import RateDecision, RateLimiter
+
+__all__ = [
+    "Idempotency",
+    "cancel_on_disconnect",
+    "chat_stream",
+    "held",
+    "install",
+    "lifespan",
+    "limited",
+    "run_worker",
+    "while_connected",
+]
+
+_log = logging.getLogger("inconcert.integrations")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+AppT = TypeVar("AppT", bound=Starlette)
+
+_State: TypeAlias = Mapping[str, Any]
+_Lifespan: TypeAlias = Callable[[AppT], AbstractAsyncContextManager[_State | None]]
+_STOPPING = "inconcert_stopping"  # in the state of each request: an event that is set when the service is told to stop
+
+
+def lifespan(
+    concert: Coordinator, inner: _Lifespan[AppT] | None = None
+) -> Callable[[AppT], AbstractAsyncContextManager[_State]]:
+    """A lifespan that opens the coordinator with the application: `FastAPI(lifespan=lifespan(concert))`.
+
+    Event streams end when the process is told to stop, which a server otherwise waits for.
+
+    Args:
+        concert: The coordinator, closed.
+        inner: The application's own lifespan, which runs while the coordinator is open.
+    """
+
+    @asynccontextmanager
+    async def run(app: AppT) -> AsyncGenerator[_State]:
+        async with concert:
+            with stopping() as stopped:
+                async with nullcontext() if inner is None else inner(app) as state:
+                    yield {**(state or {}), _STOPPING: stopped}
+
+    return run
+
+
+def install(app: Starlette, concert: Coordinator, *, health: str = "/health") -> None:
+    """Answer errors of primitives with their status, and add `/health/live` and `/health/ready`.
+
+    Each error is answered with a problem in JSON, without names and addresses; what is answered with 503 is logged.
+
+    Args:
+        app: A FastAPI or Starlette application.
+        concert: Whose server `ready` asks.
+        health: Where the two checks are.
+    """
+    for error in ANSWERED:
+        app.add_exception_handler(error, _answer)
+
+    async def is_live(request: Request) -> Response:
+        del request
+        return _response(live(concert))
+
+    async def is_ready(request: Request) -> Response:
+        del request
+        return _response(await ready(concert))
+
+    checks = [
+        Route(f"{health}/{name}", check, include_in_schema=False)
+        for name, check in [("live", is_live), ("ready", is_ready)]
+    ]
+    app.router.routes[:0] = checks  # before one that takes any path
+
+
+def held(
+    make: Callable[Concatenate[str, P], AbstractAsyncContextManager[T]],
+    name: str,
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> Callable[[Request], AsyncGenerator[T]]:
+    """A dependency that holds a lock or another primitive while the handler runs; its value is the lease.
+
+    While it waits, a client that hangs up leaves the line at once.  The handler itself is not cancelled then.  Use
+    `scope="function"`, so that it is released before the answer is sent.
+
+    Args:
+        make: Makes the primitive, such as `concert.lock` or `concert.semaphore`.
+        name: Its name, with fields: `{order_id}` is a path parameter, `{query.page}`, `{header.x-tenant}`, `{client}`
+            the address of the client.
+        args: Further arguments of `make`.
+        kwargs: Likewise; give a `timeout`.
+
+    Raises:
+        ValueError: A field of the name is not understood.
+    """
+    template = NameTemplate(name)
+
+    async def hold(request: Request) -> AsyncGenerator[T]:
+        primitive = make(template.fill(_values(request)), *args, **kwargs)
+        async with AsyncExitStack() as stack:
+            async with while_connected(request):
+                lease = await stack.enter_async_context(primitive)
+            yield lease
+
+    return hold
+
+
+def limited(
+    make: Callable[Concatenate[str, P], RateLimiter], name: str, /, *args: P.args, **kwargs: P.kwargs
+) -> Callable[[Request], Coroutine[Any, Any, RateDecision]]:
+    """A dependency that takes a permit of a rate limiter, or answers 429 with `Retry-After`.
+
+    Args:
+        make: `concert.rate_limiter`.
+        name: Its name, with fields as for `held`; `api:{client}` limits each client.
+        args: Further arguments of `make`.
+        kwargs: Likewise: `limit=100, period=60.0`.
+
+    Raises:
+        ValueError: A field of the name is not understood.
+    """
+    template = NameTemplate(name)
+
+    async def take(request: Request) -> RateDecision:
+        filled = template.fill(_values(request))
+        decision = await make(filled, *args, **kwargs).try_acquire()
+        if not decision:
+            raise AcquireTimeout("rate limiter", filled, 0.0, retry_after=decision.retry_after)
+        return decision
+
+    return take
+
+
+@asynccontextmanager
+async def while_connected(request: Request) -> AsyncGenerator[None]:
+    """Cancel the body of `async with` when the client hangs up.
+
+    It reads the body of the request first, so the handler may read it before, inside or afterwards.
+    """
+    try:
+        with suppress(RuntimeError):  # a form, or a handler, has read it as a stream
+            await request.body()
+        async with watch(request.receive):
+            yield
+    except (HungUp, ClientDisconnect):
+        raise HTTPException(499, "the client has closed its connection") from None  # which nobody reads
+
+
+async def cancel_on_disconnect(request: Request) -> AsyncGenerator[None]:
+    """A dependency that cancels the handler when the client hangs up: for work that only the client waits for.
+
+    Use it as `Depends(cancel_on_disconnect, scope="function")`.
+    """
+    async with while_connected(request):
+        yield
+
+
+def chat_stream(request: Request, concert: Coordinator, user: str) -> Response:
+    """What is new in the chats of a user, as server-sent events: return it from a handler.
+
+    Each event is a batch, as `Chats.listen` gives it, and a comment comes every 15 s.  A browser that loses its
+    connection comes back with the id of the last event: what it had got counts as read then, and the rest follows.
+    Otherwise nothing is marked as read; use `Chats.ack` where your page tells you what was seen.  With `lifespan` the
+    stream ends when the service is told to stop.
+
+    Args:
+        request: The request, whose `Last-Event-ID` is used.
+        concert: The coordinator.
+        user: Whose chats; the handler decides who may ask for them.
+    """
+    stopped: asyncio.Event | None = getattr(request.state, _STOPPING, None)
+    last_event_id = request.headers.get("last-event-id", "")
+    return _EventStream(chat_events(concert.chat, user, last_event_id=last_event_id, closing=stopped))
+
+
+class Idempotency(IdempotencyMiddleware):
+    """A middleware that handles a request with an `Idempotency-Key` once, and repeats its answer.
+
+    A key is bound to the method, the path with its query, and the user.  The handler runs once; a repetition gets the
+    stored answer, with the header `Idempotency-Replayed`.  With another body it gets 422; while the first still runs,
+    409 with `Retry-After`.  Answers that mean "try again" are not stored: 409, 423, 425, 429 and 5xx.  A body may have
+    1 MiB and must have a length.  An answer of more than 512 KiB, or a stream, is sent once; its repetition gets 409.
+
+    If the process dies while the handler runs, a repetition runs it again 30 s later.
+
+    Add it as `app.add_middleware(Idempotency, concert, user=user_of)`.
+
+    Args:
+        app: The application.
+        concert: The coordinator.
+        user: Who asks, such as an id or a token: no other user gets the answer.
+        ttl: How long answers are kept, in seconds.
+    """
+
+    def __init__(
+        self, app: ASGIApp, concert: Coordinator, *, user: Callable[[Request], str], ttl: Seconds = ANSWER_TTL
+    ) -> None:
+        super().__init__(app, concert, user=lambda scope: user(Request(scope)), ttl=ttl)
+
+
+class _EventStream(Response):
+    """Events, until they end or the client hangs up."""
+
+    def __init__(self, events: AsyncGenerator[bytes]) -> None:
+        super().__init__(headers=dict(HEADERS))
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope
+        try:
+            async with watch(receive), aclosing(self._events) as events:
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                async for event in events:
+                    await send({"type": "http.response.body", "body": event, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
+        except (HungUp, OSError):
+            return
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    answer = answer_to(error) if isinstance(error, InconcertError) and request.scope["type"] == "http" else None
+    if answer is None:
+        raise error
+    if answer.status >= 500:
+        _log.warning("%s %s is answered with %d: %s", request.method, request.url.path, answer.status, error)
+    return _response(answer)
+
+
+def _response(answer: Answer) -> Response:
+    return Response(answer.body, answer.status, dict(answer.headers))
+
+
+def _values(request: Request) -> RequestValues:
+    client = None if request.client is None else request.client.host
+    return RequestValues(request.path_params, request.query_params, request.headers, client)
