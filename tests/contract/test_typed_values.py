@@ -270,6 +270,18 @@ async def test_payload_arrives_as_its_type_and_another_is_refused(
         assert await every.next(timeout=5) == Signalled("deploy", value)
 
 
+async def test_payload_that_is_left_out_must_be_of_the_type(any_concert: Coordinator) -> None:
+    """It is None, which reaches nobody unless the type has it; without a type it does."""
+    signal, either = any_concert.signal("deploy", Item), any_concert.signal("deploy", Item | None)
+    async with any_concert.signal("deploy").subscribe() as untyped:
+        for send in (signal.broadcast, signal.notify):
+            with pytest.raises(InvalidPayload, match="payload of signal 'deploy'"):
+                await send()
+        await either.broadcast()
+        await any_concert.signal("deploy").broadcast(1)
+        assert [await untyped.next(timeout=5) for _ in range(2)] == [None, 1]
+
+
 async def test_waiter_raises_for_a_payload_that_does_not_fit(any_concert: Coordinator) -> None:
     """It says for which signal, and the next payload arrives."""
     signal = any_concert.signal("deploy", Item)
