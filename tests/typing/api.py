@@ -28,6 +28,7 @@ from inconcert import (
     Draft,
     Election,
     ElectionRecord,
+    EnqueuedJob,
     Event,
     Gap,
     Hit,
@@ -50,6 +51,7 @@ from inconcert import (
     NotConnected,
     NotHeld,
     OutcomeUnknown,
+    PreparedJob,
     Progress,
     Queue,
     QueueCounts,
@@ -64,6 +66,7 @@ from inconcert import (
     Semaphore,
     Signal,
     Signalled,
+    SyncProducer,
     TaskStats,
     Term,
     Unavailable,
@@ -588,6 +591,26 @@ async def signal_typed() -> None:
     assert_type(await wait_any(signal, stop), tuple[Signal[Deploy], Deploy] | tuple[Signal[Stop], Stop])
     assert_type(await wait_all(signal, stop), list[Deploy | Stop])
     await signal.broadcast({"version": 7})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def produce() -> None:
+    """Without an event loop: a result has the type that is asked for."""
+    with SyncProducer("redis://localhost:6379/0", namespace="shop", timeout=timedelta(seconds=5)) as producer:
+        assert_type(producer, SyncProducer)
+        job = producer.enqueue("shop.receipt", [17], {"copies": 2}, queue="mail", delay=timedelta(minutes=1))
+        assert_type(job, EnqueuedJob)
+        assert_type((job.id, job.created), tuple[str, bool])
+        prepared = assert_type(producer.prepare("shop.receipt", [17], unique="receipt:17"), PreparedJob)
+        assert_type(prepared.id, str)
+        assert_type(prepared.enqueue(), EnqueuedJob)
+        producer.put("thumbnails", {"image": 17}, delay=1.0, order="lifo", maxsize=10)
+        producer.send("jack451", "hello", max_messages=10, max_age=timedelta(days=7))
+        assert_type(producer.status(job.id), JobStatus)
+        assert_type(producer.result(job.id), JSON)
+        assert_type(producer.result(job.id, Deploy, timeout=0.5), Deploy)
+        producer.enqueue("shop.receipt", lasts=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        producer.put("thumbnails", {1})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        producer.result(job.id, 5.0)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 async def mistakes() -> None:
