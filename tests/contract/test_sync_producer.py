@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -198,6 +198,39 @@ async def test_result_of_a_job_that_did_not_succeed(concert: Coordinator, produc
         await asyncio.to_thread(producer.result, "no.such.0")
 
 
+async def test_status_is_what_a_coordinator_says(concert: Coordinator, producer: SyncProducer) -> None:
+    """From before a job is enqueued until its result is no longer kept."""
+    may_end = asyncio.Event()
+
+    @concert.task(name="held")
+    async def held() -> None:
+        await may_end.wait()
+
+    async def is_now(job_id: str, status: JobStatus) -> bool:
+        assert await asyncio.to_thread(producer.status, job_id) is status
+        return await concert.tasks.job(job_id).status() is status
+
+    prepared = producer.prepare("held", result_ttl=60.0)
+    assert await is_now(prepared.id, JobStatus.UNKNOWN)
+    await asyncio.to_thread(prepared.enqueue)
+    assert await is_now(prepared.id, JobStatus.QUEUED)
+    delayed = await asyncio.to_thread(producer.enqueue, "held", delay=60.0)
+    assert await is_now(delayed.id, JobStatus.DELAYED)
+    await concert.tasks.job(delayed.id).cancel()
+    assert await is_now(delayed.id, JobStatus.CANCELLED)
+    async with in_background(concert.run_worker("default")):
+        job = concert.tasks.job(prepared.id)
+        await eventually(lambda: _is(job.status(), JobStatus.RUNNING))
+        assert await is_now(job.id, JobStatus.RUNNING)
+        may_end.set()
+        await job.result(timeout=10.0)
+        assert await is_now(job.id, JobStatus.SUCCEEDED)
+
+
+async def _is(coroutine: Awaitable[object], expected: object) -> bool:
+    return await coroutine is expected
+
+
 async def test_unique_name_finds_the_live_job(concert: Coordinator, producer: SyncProducer) -> None:
     """Whichever side has enqueued it."""
     job = await concert.enqueue("t", unique="once")
@@ -259,6 +292,7 @@ BAD: list[tuple[Callable[[SyncProducer], object], type[Exception], str]] = [
     (lambda p: p.send("m", object()), InvalidPayload, "message to mailbox 'm'"),  # type: ignore[arg-type]
     (lambda p: p.send("m", 1, max_messages=0), ValueError, "max_messages"),
     (lambda p: p.send("m", 1, max_age=0), ValueError, "max_age"),
+    (lambda p: p.status("ä"), InvalidName, "job id"),
     (lambda p: p.result("ä"), InvalidName, "job id"),
     (lambda p: p.result("a.1.0", timeout=-1), ValueError, "timeout"),
 ]

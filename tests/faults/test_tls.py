@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, Unavailable
+from inconcert import Coordinator, SyncProducer, Unavailable
 from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.scripts import Command, Script
+from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of
+from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.tls import encrypted
 
@@ -82,3 +84,36 @@ async def test_client_without_a_certificate_is_told_what_to_give(server: RealSer
         pytest.raises(Unavailable, match="ssl_certfile= and ssl_keyfile="),
     ):
         await Coordinator(behind.url()).__aenter__()
+
+
+async def test_producer_works_over_tls(server: RealServer, namespace: str, tmp_path: Path) -> None:
+    """With a certificate of its own; and its waits for results, which have a connection each."""
+    with encrypted(server, tmp_path, asks_for_client=True) as behind:
+        url = behind.url(ssl_certfile=behind.client, ssl_keyfile=behind.client)
+        async with Coordinator(server.url, namespace=namespace) as concert:
+
+            @concert.task(name="double")
+            async def double(number: int) -> int:
+                return 2 * number
+
+            with SyncProducer(url, namespace=namespace) as producer:
+                job = await asyncio.to_thread(producer.enqueue, "double", [21])
+                watchers = concert._jobs.of_id(job.id).watchers
+                waiting = asyncio.create_task(asyncio.to_thread(producer.result, job.id, timeout=30.0))
+                await eventually(lambda: raw(concert).zcard(watchers))
+                async with in_background(concert.run_worker("default")):
+                    assert await waiting == 42
+
+
+@pytest.mark.parametrize("what", ["issuer", "host", "client"])
+def test_producer_sends_nothing_to_whom_it_does_not_trust(server: RealServer, tmp_path: Path, what: str) -> None:
+    """Nor does it without the certificate that the server demands, and it says which options to give."""
+    host, reason = {
+        "issuer": ("localhost", r"(?i)certificate verify failed"),
+        "host": ("other.example", r"(?i)hostname mis"),
+        "client": ("localhost", "ssl_certfile= and ssl_keyfile="),
+    }[what]
+    with encrypted(server, tmp_path, host=host, asks_for_client=what == "client") as behind:
+        url = behind.url(ssl_ca_certs=None) if what == "issuer" else behind.url()
+        with SyncProducer(url) as producer, pytest.raises(Unavailable, match=reason):
+            producer.enqueue("t")
