@@ -408,5 +408,5 @@ async def test_moved_slot_is_followed(in_a_cluster: Coordinator, cluster: RealCl
 
 def test_node_of_a_cluster_is_refused_by_name(cluster: RealCluster) -> None:
     """With the URL to write instead."""
-    with SyncProducer(cluster.masters[0].url) as producer, pytest.raises(Unavailable, match="redis\\+cluster://"):
+    with SyncProducer(cluster.masters[0].url_of(0)) as producer, pytest.raises(Unavailable, match="redis\\+cluster://"):
         producer.enqueue("t")

@@ -12,7 +12,7 @@ import pytest
 
 from inconcert import Coordinator, Gap, InvalidPayload, Signal, Signalled, wait_all
 from tests.support.lines import in_line_at
-from tests.support.raw import raw
+from tests.support.raw import let_hear, raw
 
 
 class Item(msgspec.Struct):
@@ -255,6 +255,7 @@ async def test_payload_arrives_as_its_type_and_another_is_refused(
     any_concert: Coordinator, kind: Any, value: Any, other: Any
 ) -> None:
     """By a broadcast and by a notification."""
+    await let_hear(any_concert, "dep*")
     signal = any_concert.signal("deploy", kind)
     for send in (signal.broadcast, signal.notify):
         with pytest.raises(InvalidPayload, match="payload of signal 'deploy'"):
@@ -310,6 +311,7 @@ async def test_subscription_has_a_gap_where_a_payload_does_not_fit(
     any_concert: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It goes on behind it; the log says what did not fit."""
+    await let_hear(any_concert, "dep*")
     signal, untyped = any_concert.signal("deploy", Item), any_concert.signal("deploy")
     async with signal.subscribe() as one, any_concert.signals("dep*", Item).subscribe() as every:
         await untyped.broadcast({"picture": 1})

@@ -3,13 +3,14 @@
 from typing import Any
 
 import redis.asyncio
+from redis.asyncio.cluster import ClusterNode, RedisCluster
 
 from inconcert import Coordinator
 from tests.support.world import USER, world
 
 __all__ = ["as_admin", "client_of", "close_raw", "infos", "let_hear", "listeners", "new_client", "publish", "raw"]
 
-_admins: dict[Any, Any] = {}  # the pool of a client -> a client for the default user of its server
+_admins: dict[Any, Any] = {}  # a cluster's client, or another's pool -> a client for the default user
 
 
 def client_of(concert: Coordinator) -> Any:
@@ -54,8 +55,10 @@ async def _of_channel(concert: Coordinator, verb: str, channel: str, *args: str 
 
 def as_admin(client: Any) -> Any:
     """Return a client; in a world of least rights, one like it for the default user. It is closed after the test."""
-    if not world().least_rights or world().cluster:
+    if not world().least_rights:
         return client
+    if isinstance(client, RedisCluster):
+        return _cluster_admin(client)
     options = client.connection_pool.connection_kwargs
     if not options.get("username"):
         return client
@@ -68,6 +71,13 @@ def as_admin(client: Any) -> Any:
         make: Any = redis.asyncio.Redis
         admin = _admins[client.connection_pool] = make.from_pool(pool)
     return admin
+
+
+def _cluster_admin(client: Any) -> Any:
+    if client not in _admins:
+        nodes: Any = [ClusterNode(node.host, node.port) for node in client.nodes_manager.startup_nodes.values()]
+        _admins[client] = RedisCluster(startup_nodes=nodes)
+    return _admins[client]
 
 
 async def let_hear(concert: Coordinator, pattern: str) -> None:
