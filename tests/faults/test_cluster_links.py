@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
+import anyio
 import pytest
 import redis.asyncio
 
@@ -182,3 +183,24 @@ async def test_idle_consumer_is_refused_for_a_moment_only(cluster: RealCluster, 
         assert bells._wire is wire
         await concert.queue("q").put(1)
         await (await asyncio.wait_for(getter, 1)).ack()
+
+
+async def test_sleep_over_many_slots_leaves_a_cancellation_as_it_is(cluster: RealCluster, namespace: str) -> None:
+    """A cancel scope around it knows its own again, and what rings meanwhile is for another."""
+    async with Coordinator(cluster.url, namespace=namespace) as concert:
+        keys = tuple(f"{{{namespace}:{number}}}:bell" for number in range(9))
+        sleeper: Any = concert._ref.session.bells.sleeper(keys)
+        for _ in range(20):
+            with anyio.CancelScope() as scope:
+                asyncio.get_running_loop().call_soon(scope.cancel)
+                await sleeper.rung(5)
+            assert scope.cancelled_caught
+        for turns in range(6):
+            sleep = asyncio.create_task(sleeper.rung(5))
+            await eventually(lambda: sleeper._asleep and all(one._woken for one in sleeper._asleep))
+            concert._ref.session.bells.pass_on(keys[0])  # wakes it
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if sleep.cancel():
+                await asyncio.wait([sleep])
+            assert keys[0] == (await sleeper.rung(5) if sleep.cancelled() else sleep.result())

@@ -115,18 +115,19 @@ class ShardedSleeper:
             sleeper.interrupt()
 
     async def _first_rung(self, seconds: float) -> str:
-        """Sleep in all slots at once; what rings in others than the first is passed on."""
+        """Sleep in all slots at once; what rings in others than the first, or once this is cancelled, is passed on."""
         sleeps = [asyncio.ensure_future(sleeper.rung(seconds)) for sleeper in self._asleep]
+        first: asyncio.Future[str] | None = None
         try:
             await asyncio.wait(sleeps, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            first = next((sleep for sleep in sleeps if sleep.done() and sleep.result()), None)
         finally:
-            rung = ""
             for sleep in sleeps:
                 sleep.cancel()
-            for sleep, outcome in zip(sleeps, await asyncio.gather(*sleeps, return_exceptions=True), strict=True):
-                del sleep
-                if isinstance(outcome, str) and outcome:
-                    if rung:
-                        self._bells.pass_on(outcome)
-                    rung = rung or outcome
-        return rung
+                if sleep is not first:
+                    sleep.add_done_callback(self._pass_on)
+        return first.result() if first is not None else ""
+
+    def _pass_on(self, sleep: asyncio.Future[str]) -> None:
+        if not sleep.cancelled() and sleep.result():
+            self._bells.pass_on(sleep.result())
