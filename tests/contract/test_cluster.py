@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, JobStatus, QueueFull, Unavailable, current_job
+from inconcert import Coordinator, JobStatus, NotConnected, QueueFull, Unavailable, current_job
 from inconcert._cluster.pubsub import ShardedPubSub
 from inconcert._redis.slots import slot_of
 from tests.conftest import nothing_is_left
@@ -327,7 +327,7 @@ def late_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
     follow: Any = ShardedPubSub.follow
 
     def follow_later(pubsub: ShardedPubSub, *args: Any) -> None:
-        asyncio.get_running_loop().call_later(0.05, lambda: pubsub._end or follow(pubsub, *args))
+        asyncio.get_running_loop().call_later(0.05, follow, pubsub, *args)
 
     monkeypatch.setattr(ShardedPubSub, "follow", follow_later)
 
@@ -372,3 +372,23 @@ async def test_first_in_line_of_a_slot_gets_room(pair: tuple[Coordinator, Coordi
             await queue.put(3)
         await putter
         await (await queue.get()).ack()
+
+
+async def test_closing_ends_a_wait_for_a_subscription(
+    cluster: RealCluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, though it was never confirmed; and one that comes later opens no connection."""
+
+    def follow_never(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(ShardedPubSub, "follow", follow_never)
+    async with Coordinator(cluster.url, namespace=namespace) as concert:
+        inbox: Any = concert._ref.session.inbox
+        waiter = asyncio.create_task(concert.signal("deploy").wait())
+        await eventually(lambda: bool(inbox._slots))
+    with pytest.raises(NotConnected):
+        await asyncio.wait_for(waiter, 1)
+    monkeypatch.undo()
+    inbox._sharded.follow("{late}", inbox._slot("{late}"))
+    assert not inbox._sharded._shards

@@ -67,6 +67,12 @@ class ShardedInbox(Inbox):
             if concerns(number):
                 slot.recheck()
 
+    def closed(self, error: InconcertError) -> None:
+        """Send everyone who waits away, also for a subscription."""
+        super().closed(error)
+        for slot in self._slots.values():
+            slot.confirmed.set()
+
     def _slot(self, key: str) -> "_Slot":
         number = slot_of(key)
         slot = self._slots.get(number)

@@ -50,6 +50,7 @@ class ShardedPubSub:
         self._loop = asyncio.get_running_loop()
         self._closing: set[asyncio.Task[None]] = set()
         self._end: InconcertError | None = None
+        self._is_closing = False  # no more connections
         cluster.on_change(self._map_changed)
         cluster.watch(self._is_whole)
 
@@ -58,6 +59,7 @@ class ShardedPubSub:
 
     async def close(self) -> None:
         """Release the connections."""
+        self._is_closing = True
         if self._retry is not None:
             self._retry.cancel()
         if self._patterns is not None:
@@ -91,7 +93,12 @@ class ShardedPubSub:
         await shard.listen(channel, listener)
 
     def follow(self, channel: str, listener: Listener) -> None:
-        """Subscribe a listener without waiting: it is told that it may have missed something once this is confirmed."""
+        """Subscribe a listener without waiting: it is told that it may have missed something once this is confirmed.
+
+        While this is closing it does nothing.
+        """
+        if self._is_closing:
+            return
         topic = Topic(channel, "SSUBSCRIBE")
         shard = self._shard_of(channel)
         if shard is not None:
@@ -151,7 +158,7 @@ class ShardedPubSub:
 
     def _try_again(self, topic: Topic) -> None:
         self._homeless.append(topic)
-        if self._retry is None:
+        if self._retry is None and not self._is_closing:
             self._retry = self._loop.call_later(_SOON, self._find_homes)
 
     def _find_homes(self) -> None:
@@ -170,7 +177,7 @@ class ShardedPubSub:
 
     def _map_changed(self) -> None:
         """Move what is subscribed to elsewhere than at the master of its slot; leave nodes that are not masters."""
-        if self._end is not None:
+        if self._end is not None or self._is_closing:
             return
         for node, shard in list(self._shards.items()):
             for topic in shard.give_back(lambda topic: self._cluster.owner_of(topic.name) != node):  # noqa: B023
