@@ -183,3 +183,13 @@ def test_story_without_an_end_is_told() -> None:
 
     with pytest.raises(AssertionError, match="the story has not ended"):
         simulate(story, seeds=1)
+
+
+def test_process_shows_what_a_story_may_do() -> None:
+    """And nothing of its engine."""
+
+    async def story(world: World) -> None:
+        shown = [name for name in dir(await world.process("ann")) if not name.startswith("_")]
+        assert " ".join(shown) == "client concert cut died_at heal kill lose_reply name start world"
+
+    simulate(story, seeds=1)

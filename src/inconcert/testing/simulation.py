@@ -120,7 +120,7 @@ class World:
         self._clock = clock
         self.server = FakeServer()
         self.client: Any = FakeRedis(server=self.server, decode_responses=True)
-        self._processes: list[Process] = []
+        self._processes: list[_ProcessState] = []
 
     @staticmethod
     def now() -> float:
@@ -138,10 +138,10 @@ class World:
             name: What it is called.
             clock_ahead: Seconds by which its clock is ahead of the true time, which the server's shows at first.
         """
-        process = Process(self, name, clock_ahead)
-        self._processes.append(process)
-        await process.open()
-        return process
+        state = _ProcessState(self.server, self.random, clock_ahead)
+        self._processes.append(state)
+        await state.open()
+        return Process(self, name, state)
 
     async def end(self) -> None:
         """Heal all links and let every process end. Nothing that happens now is part of the story."""
@@ -160,61 +160,66 @@ class Process:
     Attributes:
         world: Where it is.
         name: What it is called.
-        died_at: When it was killed, in seconds as `World.now` has them; infinity while it lives.
         client: A client as redis-py makes it, which sends again what was not answered.
         concert: An open coordinator, in the namespace that all processes of the world share.
     """
 
-    def __init__(self, world: World, name: str, clock_ahead: float) -> None:
+    def __init__(self, world: World, name: str, state: "_ProcessState") -> None:
         self.world = world
         self.name = name
-        self.died_at = math.inf
-        connections = type("_ConnectionOf", (_Connection,), {"process": self})
-        self.client: Any = FakeRedis(server=world.server, connection_class=connections, decode_responses=True)
-        self.client.set_retry(Retry(ExponentialWithJitterBackoff(base=1, cap=10), 10))  # redis-py's default
-        self._shared = FakeRedis(server=world.server, connection_class=connections)
-        self.concert = Coordinator.from_client(self._shared, namespace="sim")
-        self._context = contextvars.copy_context()
-        self._context.run(_ahead.set, clock_ahead)
-        self._tasks: list[asyncio.Task[Any]] = []
-        self._link = asyncio.Event()
-        self._link.set()
-        self._commands_left = math.inf
-        self._is_to_die = False
-        self._replies_to_lose = 0
+        self.client: Any = state.client
+        self.concert = state.concert
+        self._state = state
+
+    @property
+    def died_at(self) -> float:
+        """When it was killed, in seconds as `World.now` has them; infinity while it lives."""
+        return self._state.died_at
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Let it do something, by its own clock. What that raises, the story raises, unless the process was killed."""
-        task = asyncio.get_running_loop().create_task(work, context=self._context)
-        self._tasks.append(task)
-        return task
+        return self._state.start(work)
 
     def kill(self, *, after: int = 0) -> None:
         """Let it die, when the server has run so many more of its commands: as if it were switched off.
 
         Nothing that it does from then on reaches the server.
         """
-        self._is_to_die = True
+        self._state.is_to_die = True
         self.cut(after=after)
 
     def cut(self, *, after: int = 0) -> None:
         """Let nothing through to the server and back, when it has run so many more commands, until `heal`."""
-        self._commands_left = after or math.inf
-        if after == 0:
-            self._link.clear()
-            if self._is_to_die:
-                self.died_at = min(self.died_at, self.world.now())
+        self._state.cut(after)
 
     def heal(self) -> None:
         """Let everything through, also what was held up."""
-        self._commands_left = math.inf
-        self._link.set()
+        self._state.heal()
 
     def lose_reply(self) -> None:
         """Break the connection when the server has run the next command, before its reply arrives."""
-        self._replies_to_lose += 1
+        self._state.replies_to_lose += 1
 
-    # Called by the world.
+
+class _ProcessState:
+    """What runs in a process, and its link to the server."""
+
+    def __init__(self, server: FakeServer, order: random.Random, clock_ahead: float) -> None:
+        connections = type("_ConnectionOf", (_Connection,), {"process": self})
+        self.client: Any = FakeRedis(server=server, connection_class=connections, decode_responses=True)
+        self.client.set_retry(Retry(ExponentialWithJitterBackoff(base=1, cap=10), 10))  # redis-py's default
+        self._shared = FakeRedis(server=server, connection_class=connections)
+        self.concert = Coordinator.from_client(self._shared, namespace="sim")
+        self.died_at = math.inf
+        self.is_to_die = False
+        self.replies_to_lose = 0
+        self._order = order
+        self._context = contextvars.copy_context()
+        self._context.run(_ahead.set, clock_ahead)
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._link = asyncio.Event()
+        self._link.set()
+        self._commands_left = math.inf
 
     async def open(self) -> None:
         """Open its coordinator, by its own clock."""
@@ -223,6 +228,12 @@ class Process:
     async def _open(self) -> None:
         await self.concert.__aenter__()
         await self.client.ping()  # connected: what comes now are the story's commands
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Let it do something, by its own clock."""
+        task = asyncio.get_running_loop().create_task(work, context=self._context)
+        self._tasks.append(task)
+        return task
 
     async def end(self) -> None:
         """Cancel all that runs in it, close its coordinator, and raise what it has raised."""
@@ -237,27 +248,40 @@ class Process:
             if self.died_at == math.inf and not task.cancelled():
                 task.result()
 
+    def cut(self, after: int) -> None:
+        """Let nothing through, when the server has run so many more commands."""
+        self._commands_left = after or math.inf
+        if after == 0:
+            self._link.clear()
+            if self.is_to_die:
+                self.died_at = min(self.died_at, World.now())
+
+    def heal(self) -> None:
+        """Let everything through."""
+        self._commands_left = math.inf
+        self._link.set()
+
     # For its connections.
 
     async def way(self) -> None:
         """As long as something is under way, in either direction."""
-        await asyncio.sleep(self.world.random.uniform(0, _UNDER_WAY))
+        await asyncio.sleep(self._order.uniform(0, _UNDER_WAY))
         await self._link.wait()
 
     def sent(self) -> bool:
         """Count a command that the server has run, and return whether its reply is to be lost."""
         self._commands_left -= 1
         if self._commands_left == 0:
-            self.cut()
-        is_lost = self._replies_to_lose > 0
-        self._replies_to_lose -= is_lost
+            self.cut(0)
+        is_lost = self.replies_to_lose > 0
+        self.replies_to_lose -= is_lost
         return is_lost
 
 
 class _Connection(FakeAsyncRedisConnection):
     """A connection of one process, as the client's pool makes it."""
 
-    process: Process
+    process: _ProcessState
     _reply_is_lost = False
 
     async def send_packed_command(self, command: bytes | str | Iterable[bytes], check_health: bool = True) -> None:  # noqa: FBT001, FBT002
