@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.servers import RealServer
 
 ROOT = Path(__file__).parents[2]
@@ -14,6 +16,7 @@ PROGRAM = Path(__file__).parent / "django_shop" / "program.py"
 
 def test_project_runs_its_tasks(server: RealServer, namespace: str, tmp_path: Path) -> None:
     """Enqueued on commit and never on rollback, run with the database, with results, errors and delays."""
+    pytest.importorskip("django_tasks")
     settings = {"url": server.tcp_url, "namespace": namespace, "database": str(tmp_path / "db.sqlite3")}
     ended = subprocess.run(
         [sys.executable, "-W", "error", str(PROGRAM), json.dumps(settings)],

@@ -14,7 +14,7 @@ import redis.exceptions
 from fakeredis import FakeServer
 from fakeredis.aioredis import FakeAsyncRedisConnection, FakeRedis
 from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialWithJitterBackoff
+from redis.backoff import ExponentialBackoff
 
 from inconcert.coordinator import Coordinator
 
@@ -206,8 +206,10 @@ class _ProcessState:
 
     def __init__(self, server: FakeServer, order: random.Random, clock_ahead: float) -> None:
         connections = type("_ConnectionOf", (_Connection,), {"process": self})
+        lost = [redis.exceptions.ConnectionError, redis.exceptions.TimeoutError]
         self.client: Any = FakeRedis(server=server, connection_class=connections, decode_responses=True)
-        self.client.set_retry(Retry(ExponentialWithJitterBackoff(base=1, cap=10), 10))  # redis-py's default
+        self.client.get_connection_kwargs()["retry_on_error"] = lost  # as redis-py does from 6 on, without its jitter
+        self.client.set_retry(Retry(ExponentialBackoff(base=1, cap=10), 10))
         self._shared = FakeRedis(server=server, connection_class=connections)
         self.concert = Coordinator.from_client(self._shared, namespace="sim")
         self.died_at = math.inf
