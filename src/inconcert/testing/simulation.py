@@ -208,7 +208,7 @@ class _ProcessState:
         connections = type("_ConnectionOf", (_Connection,), {"process": self})
         lost = [redis.exceptions.ConnectionError, redis.exceptions.TimeoutError]
         self.client: Any = FakeRedis(server=server, connection_class=connections, decode_responses=True)
-        self.client.get_connection_kwargs()["retry_on_error"] = lost  # as redis-py does from 6 on, without its jitter
+        self.client.connection_pool.connection_kwargs["retry_on_error"] = lost  # as from redis-py 6 on
         self.client.set_retry(Retry(ExponentialBackoff(base=1, cap=10), 10))
         self._shared = FakeRedis(server=server, connection_class=connections)
         self.concert = Coordinator.from_client(self._shared, namespace="sim")
