@@ -129,7 +129,7 @@ class Coordinator(TaskCoordinator):
         self._client: Client | None = None
         self._state: Literal["closed", "opening", "open", "closing"] = "closed"
         self._process = 0  # the one in which it was opened last
-        self._chat = Chats(self._ref, self._layout.chat_groups)
+        self._chat: Chats = Chats(self._ref, self._layout.chat_groups)
         self._getters = Getters(self._ref)
         self._timetable = Timetable(self._ref)
 

@@ -319,3 +319,65 @@ async def test_subscription_has_a_gap_where_a_payload_does_not_fit(
         assert [await one.next(timeout=5) for _ in range(2)] == [Gap(1), Item(2)]
         assert [await every.next(timeout=5) for _ in range(2)] == [Gap(1), Signalled("deploy", Item(2))]
     assert "is returned as a gap: payload of signal 'deploy' does not fit Item" in caplog.text
+
+
+# Chats.
+
+
+@pytest.mark.parametrize(("kind", "value", "other"), KINDS, ids=range(len(KINDS)))
+async def test_chat_message_arrives_as_its_type_and_another_is_refused(
+    any_concert: Coordinator, kind: Any, value: Any, other: Any
+) -> None:
+    """The refused one makes no chat, and is in none."""
+    chat = any_concert.chat.of(kind)
+    with pytest.raises(InvalidPayload, match="message of a chat"):
+        await chat.create("ann", ["bob"], other)
+    assert await chat.fetch("bob") == []
+    chat_id = await chat.create("ann", ["bob"], value)
+    with pytest.raises(InvalidPayload, match="message of a chat"):
+        await chat.send(chat_id, "ann", other)
+    assert (await chat.send(chat_id, "ann", value)).body == value
+    [batch] = await chat.fetch("bob", ack=False)
+    async for heard in chat.listen("bob", ack=False):
+        assert heard == batch
+        break
+    assert await chat.history(chat_id, "bob") == batch.messages
+    assert [(type(each.body), each.body) for each in batch.messages] == [(type(value), value)] * 2
+    assert (batch.unfit, batch.missed) == ([], 0)
+
+
+async def test_chat_message_that_does_not_fit_is_handed_over_as_json(
+    any_concert: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is neither missed nor in the way: it is one of a limit, and is read with its batch; the log names it."""
+    untyped, chat = any_concert.chat, any_concert.chat.of(Item)
+    chat_id = await untyped.create("ann", ["bob", "cy"], {"picture": 1})
+    await chat.send(chat_id, "ann", Item(2))
+    [batch] = await chat.fetch("bob", limit=1)
+    assert (batch.messages, batch.missed, batch.last_id) == ([], 0, 1)
+    assert [(each.id, each.sender, each.body) for each in batch.unfit] == [(1, "ann", {"picture": 1})]
+    assert f"message 1 of chat '{chat_id}' is not of the type that is read" in caplog.text
+    assert "does not fit Item: Object missing required field `image`" in caplog.text
+    assert [each.body for each in await chat.history(chat_id, "bob")] == [Item(2)]
+    [batch] = await chat.fetch("bob")
+    assert ([each.body for each in batch.messages], batch.unfit) == ([Item(2)], [])
+    assert await chat.fetch("bob") == []
+
+
+async def test_listener_hands_over_a_chat_message_that_does_not_fit(any_concert: Coordinator) -> None:
+    """Alone in its batch, as it comes; the next follows."""
+    untyped, chat = any_concert.chat, any_concert.chat.of(Item)
+    chat_id = await untyped.create("ann", ["bob"], {"picture": 1})
+    batches = chat.listen("bob")
+    first = await anext(batches)
+    assert ([each.body for each in first.unfit], first.messages) == ([{"picture": 1}], [])
+    await untyped.send(chat_id, "ann", {"image": 2})
+    second = await anext(batches)
+    assert ([each.body for each in second.messages], second.unfit) == ([Item(2)], [])
+    await batches.aclose()
+
+
+def test_type_of_chats_that_json_cannot_represent_is_refused_at_once(any_concert: Coordinator) -> None:
+    """Where it is named."""
+    with pytest.raises(TypeError, match="message of a chat"):
+        any_concert.chat.of(Opaque)

@@ -19,6 +19,7 @@ from inconcert import (
     Barrier,
     BarrierBroken,
     Batch,
+    Chats,
     ClaimedJob,
     Coordinator,
     CoordinatorOptions,
@@ -646,3 +647,10 @@ async def talk(concert: Coordinator) -> None:
     async for batch in chat.listen("bob", ack=False):
         assert_type(batch, Batch)
         await chat.ack("bob", chat_id, batch.last_id)
+    posts = assert_type(concert.chat.of(Deploy), Chats[Deploy])
+    assert_type(await posts.send(chat_id, "ann", Deploy(17)), Message[Deploy])
+    assert_type(await posts.history(chat_id, "bob"), list[Message[Deploy]])
+    async for typed in posts.listen("bob"):
+        assert_type(typed, Batch[Deploy])
+        assert_type(typed.unfit, list[Message])
+    await posts.send(chat_id, "ann", "hello")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -15,8 +15,8 @@ SRC = Path(__file__).parents[2] / "src"
 # All that users see of each class: what they may use, and nothing of its engine.
 FACES = {
     "Barrier": "abort n_waiting parties reset wait",
-    "Batch": "chat_id last_id messages missed",
-    "Chats": "ack add create fetch history join leave listen members remove send unread",
+    "Batch": "chat_id last_id messages missed unfit",
+    "Chats": "ack add create fetch history join leave listen members of remove send unread",
     "ClaimedJob": (
         "ack after args attempt bury enqueued_at give_back id is_cancelled is_over kwargs nack name outcome "
         "parent_results progress queue result scheduled_at time_limit"

@@ -15,15 +15,16 @@ import sys
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from functools import partial
+from typing import Any, Generic, TypeVar, overload
 
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import load
+from inconcert._rules.codec import T, codec_of
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import age_ms, whole
 from inconcert._rules.names import check_name
-from inconcert._rules.payloads import JSON, decode, encode
 from inconcert.chat.answers import check_answer
 from inconcert.chat.keys import ChatKeys, ChatKeyspace
 from inconcert.chat.listener import Listener
@@ -34,6 +35,8 @@ from inconcert.errors import ChatNotFound, NotAMember
 
 __all__ = ["Chats"]
 
+_MessageT = TypeVar("_MessageT")  # of the chats that `of` makes
+
 _log = logging.getLogger("inconcert.chat")
 
 _SEND = load("chat/send").bind(ChatKeys)
@@ -42,7 +45,7 @@ _ACK = load("chat/ack").bind(ChatKeys)
 _MOST_MESSAGES = 1_000_000  # in a chat; dropping them all at once takes the server some milliseconds
 
 
-class Chats:
+class Chats(Generic[T]):
     """The chats of a namespace: users create, join and leave them, send, and read what is new in all of theirs.
 
     A user is a name of your choice; your application decides who may act under it.  Use a mailbox for messages to a
@@ -60,15 +63,35 @@ class Chats:
     ```
     """
 
-    def __init__(self, ref: SessionRef, groups: int) -> None:
+    def __init__(self, ref: SessionRef, groups: int, message_type: Any = None) -> None:  # noqa: ANN401 - also unions
         self._ref = ref
+        self._groups = groups
         self._keys = ChatKeyspace(ref.keys, groups)
+        self._codec = codec_of("message of a chat", message_type)
+
+    @overload
+    def of(self, message_type: type[_MessageT]) -> "Chats[_MessageT]": ...
+    @overload
+    def of(self, message_type: object) -> "Chats[Any]": ...
+    def of(self, message_type: object) -> "Chats[Any]":
+        """The same chats, whose messages are of a type, checked when they are sent and when they are read.
+
+        A message that does not fit is in `Batch.unfit`, and `history()` leaves it out; both log an error.
+
+        Args:
+            message_type: A `msgspec.Struct`, a dataclass, a `TypedDict`, a pydantic model, or any other type that
+                msgspec reads.
+
+        Raises:
+            TypeError: JSON cannot represent the type.
+        """
+        return Chats(self._ref, self._groups, message_type)
 
     async def create(
         self,
         sender: str,
         recipients: Iterable[str],
-        message: JSON,
+        message: T,
         *,
         max_messages: int = 10_000,
         max_age: Seconds | None = None,
@@ -79,7 +102,7 @@ class Chats:
         Args:
             sender: Its first member, who fetches the message like the others.
             recipients: The other members, at most 10,000; more can join.
-            message: A JSON value of at most 1 MiB.
+            message: A value of the type of `of()`; without one any JSON value. At most 1 MiB as JSON.
             max_messages: How many messages are kept for members that do not read, 1 to 1,000,000; the oldest are
                 dropped.
             max_age: How long they are kept, in seconds; None sets no limit.
@@ -90,7 +113,7 @@ class Chats:
 
         Raises:
             ValueError: `recipients` is a string or too many, or a number is out of range.
-            InvalidPayload: The message is not JSON, or too large.
+            InvalidPayload: The message is not JSON, not of the type, or too large.
             Unavailable: The chat was not created.
             OutcomeUnknown: The server did not answer; if the chat was created, its members' fetches return it.
 
@@ -100,7 +123,7 @@ class Chats:
         whole("max_messages", max_messages, most=_MOST_MESSAGES)
         max_age_ms = age_ms(max_age)
         whole("history", history, least=0, most=max_messages)
-        body = encode("the first message of a chat", message)
+        body = self._codec.encode(message)
         caps = Caps(max_messages, max_age_ms, history)
         return await create_chat(self._ref.session, self._keys, users, caps, body)
 
@@ -172,18 +195,18 @@ class Chats:
         keys = self._keys.chat(chat_id)
         return await list_members(self._ref.session, keys, chat_id)
 
-    async def send(self, chat_id: str, sender: str, body: JSON) -> Message:
+    async def send(self, chat_id: str, sender: str, body: T) -> Message[T]:
         """Add a message to a chat, for all who are members now.
 
         Raises:
             NotAMember: The sender is not in the chat.
             ChatNotFound: The chat does not exist.
-            InvalidPayload: The body is not JSON, or larger than 1 MiB.
+            InvalidPayload: The body is not JSON, not of the type, or larger than 1 MiB.
             OutcomeUnknown: The server did not answer; the message may be in the chat, once.
 
         Cost: 1 round trip, O(1) whatever the number of members, and 1 message to each process with a listener.
         """
-        text = encode(f"a message to chat {chat_id!r}", body)
+        text = self._codec.encode(body)
         check_name("user", sender)
         keys = self._keys.chat(chat_id)
         session = self._ref.session
@@ -199,9 +222,9 @@ class Chats:
         check_answer(reply, chat_id)
         _, sent = reply
         id_, at_ms = sent.split()
-        return Message(int(id_), int(at_ms) / 1000, sender, decode(text))
+        return Message(int(id_), int(at_ms) / 1000, sender, self._codec.decode(text))
 
-    async def fetch(self, user: str, *, limit: int | None = None, ack: bool = True) -> list[Batch]:
+    async def fetch(self, user: str, *, limit: int | None = None, ack: bool = True) -> list[Batch[T]]:
         """What is new to a user, their own messages too: one batch for each of their chats with news, in any order.
 
         With `ack=True` the read positions move at the moment in which this returns, never before: a fetch that fails or
@@ -211,7 +234,8 @@ class Chats:
 
         Args:
             user: Whose chats.
-            limit: The most messages of each chat, oldest first; None for all that there are when this begins.
+            limit: The most messages of each chat, oldest first, also of those that do not fit the type; None for all
+                that there are when this begins.
             ack: Whether the messages count as read.
 
         Raises:
@@ -223,13 +247,13 @@ class Chats:
         most = sys.maxsize if limit is None else whole("limit", limit)
         check_name("user", user)
         session = self._ref.session
-        batches = await fetch_new(session, self._keys, user, most)
+        batches = await fetch_new(session, self._keys, self._codec, user, most)
         if ack:  # without an await, so that no cancellation can come between the positions and the caller
             for batch in batches:
                 session.channel.submit(self._ack(user, batch.chat_id, batch.last_id))
         return batches
 
-    async def listen(self, user: str, *, ack: bool = True) -> AsyncGenerator[Batch, None]:
+    async def listen(self, user: str, *, ack: bool = True) -> AsyncGenerator[Batch[T], None]:
         """What is new to a user, and then what comes, in all of their chats: an endless `async for` of batches.
 
         The loop follows the user's membership: a chat that the user enters is included from then on, one that they
@@ -251,7 +275,7 @@ class Chats:
         """
         check_name("user", user)
         session = self._ref.session
-        async with Listener(session, self._keys, user) as listener:
+        async with Listener(session, self._keys, self._codec, user) as listener:
             while True:
                 batch = await listener.next()
                 yield batch
@@ -276,7 +300,7 @@ class Chats:
         [reply] = await self._ref.session.gather([call])
         check_answer(reply, chat_id)
 
-    async def history(self, chat_id: str, user: str, *, before: int | None = None, limit: int = 50) -> list[Message]:
+    async def history(self, chat_id: str, user: str, *, before: int | None = None, limit: int = 50) -> list[Message[T]]:
         """The latest messages that the chat still has, or those before one, read or not. No read position moves.
 
         Members see what was sent before they joined, too.  Of the messages that all members have read, the chat keeps
@@ -302,7 +326,7 @@ class Chats:
         wanted = whole("limit", limit, most=PAGE)
         check_name("user", user)
         keys = self._keys.chat(chat_id)
-        return await read_history(self._ref.session, keys, chat_id, user, before=end, limit=wanted)
+        return await read_history(self._ref.session, keys, self._codec, chat_id, user, before=end, limit=wanted)
 
     async def unread(self, user: str) -> dict[str, int]:
         """How many messages of others a user has not read, for each chat that has any. No read position moves.

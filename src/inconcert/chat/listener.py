@@ -10,10 +10,11 @@ Source: docs/explanation/chat.md
 import asyncio
 import logging
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import Session
+from inconcert._rules.codec import Codec
 from inconcert.chat.keys import ChatKeyspace
 from inconcert.chat.messages import Batch
 from inconcert.chat.reader import PAGE, Cursor, list_chats
@@ -30,12 +31,14 @@ class Listener:
     Args:
         session: The open session.
         keys: The keys and channels of the namespace's chats.
+        codec: How their messages are read.
         user: Whose chats.
     """
 
-    def __init__(self, session: Session, keys: ChatKeyspace, user: str) -> None:
+    def __init__(self, session: Session, keys: ChatKeyspace, codec: Codec[Any], user: str) -> None:
         self._session = session
         self._keys = keys
+        self._codec = codec
         self._user = user
         self._own_channels = keys.user_channels(user)
         self._channels: dict[str, str] = {}  # subscribed channel -> which chat
@@ -55,7 +58,7 @@ class Listener:
         for channel in (*self._own_channels, *self._channels):
             self._session.broadcasts.forget(channel, self)
 
-    async def next(self) -> Batch:
+    async def next(self) -> Batch[Any]:
         """Wait for what is new in one of the chats.
 
         Raises:
@@ -130,12 +133,12 @@ class Listener:
         del self._channels[channel]
         self._session.broadcasts.forget(channel, self)
 
-    async def _catch_up(self, chat_id: str) -> Batch | None:
+    async def _catch_up(self, chat_id: str) -> Batch[Any] | None:
         """What is new in a chat, a page of it at most; None if nothing is."""
         self._stale.pop(chat_id, None)  # before it asks: a hint from now on adds it again
         if chat_id not in self._at:  # it left the list while the subscription began
             return None
-        cursor = Cursor(chat_id, self._keys.chat(chat_id), PAGE, self._at[chat_id])
+        cursor = Cursor(chat_id, self._keys.chat(chat_id), self._codec, PAGE, self._at[chat_id])
         [reply] = await self._session.gather([cursor.fetch(self._user)])
         cursor.advance(reply)
         self._at[chat_id] = cursor.at

@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply, head
 from inconcert._redis.scripts import load
+from inconcert._rules.codec import Codec
 from inconcert.chat.answers import check_answer, is_refused
 from inconcert.chat.keys import ChatKeys, ChatKeyspace, ListKeys
 from inconcert.chat.messages import Batch, Message, read_messages
@@ -65,35 +66,38 @@ class Cursor:
     Attributes:
         chat_id: Which chat.
         keys: The chat's keys.
+        codec: How its messages are read.
         most: How many messages to fetch.
         at: The id of the last message fetched or dropped; -1 for the read position, which the server knows.
         end: Where to stop: the latest message when the fetch began; -1 before the first reply.
         missed: How many messages were dropped.
         messages: The messages fetched so far.
+        unfit: Those that do not fit the type.
     """
 
     chat_id: str
     keys: ChatKeys
+    codec: Codec[Any]
     most: int
     at: int = -1
     end: int = -1
     missed: int = 0
-    messages: list[Message] = field(default_factory=list[Message])
+    messages: list[Message[Any]] = field(default_factory=list[Message[Any]])
+    unfit: list[Message] = field(default_factory=list[Message])
 
     @property
     def has_news(self) -> bool:
         """Whether anything was fetched, or missed."""
-        return bool(self.messages or self.missed)
+        return bool(self.messages or self.unfit or self.missed)
 
     @property
     def has_more(self) -> bool:
         """Whether to fetch again."""
-        return self.at < self.end and len(self.messages) < self.most
+        return self.at < self.end and self._wanted > 0
 
     def fetch(self, user: str) -> Call:
         """The call for the next messages."""
-        count = min(PAGE, self.most - len(self.messages))
-        return Call(_FETCH(self.keys, user=user, after=self.at, count=count))
+        return Call(_FETCH(self.keys, user=user, after=self.at, count=min(PAGE, self._wanted)))
 
     def advance(self, reply: Reply) -> None:
         """Add the messages of a reply to `fetch`."""
@@ -104,13 +108,18 @@ class Cursor:
         if self.end < 0:
             self.end = page.last
         self.at = page.first + len(texts) - 1
-        readable = read_messages(self.chat_id, page.first, texts)
-        self.missed += page.missed + len(texts) - len(readable)
-        self.messages += readable
+        fit, unfit = read_messages(self.chat_id, self.codec, page.first, texts)
+        self.missed += page.missed + len(texts) - len(fit) - len(unfit)
+        self.messages += fit
+        self.unfit += unfit
 
-    def batch(self) -> Batch:
+    def batch(self) -> Batch[Any]:
         """What the user gets."""
-        return Batch(self.chat_id, self.messages, self.missed, self.at)
+        return Batch(self.chat_id, self.messages, self.missed, self.at, self.unfit)
+
+    @property
+    def _wanted(self) -> int:
+        return self.most - len(self.messages) - len(self.unfit)
 
 
 class Listed(NamedTuple):
@@ -143,10 +152,10 @@ def _listed(groups: Iterable[list[bytes]]) -> list[Listed]:
     return [Listed(chat_id, int(read)) for chat_id, read in found]
 
 
-async def fetch_new(session: Session, keys: ChatKeyspace, user: str, most: int) -> list[Batch]:
+async def fetch_new(session: Session, keys: ChatKeyspace, codec: Codec[Any], user: str, most: int) -> list[Batch[Any]]:
     """What is new to a user, at most so many messages of each chat; see `Chats.fetch`."""
     unread = await list_unread(session, keys, user)
-    cursors = [Cursor(chat.chat_id, keys.chat(chat.chat_id), most) for chat in unread]
+    cursors = [Cursor(chat.chat_id, keys.chat(chat.chat_id), codec, most) for chat in unread]
     unfinished = cursors
     while unfinished:
         replies = await session.gather([cursor.fetch(user) for cursor in unfinished])
@@ -157,15 +166,15 @@ async def fetch_new(session: Session, keys: ChatKeyspace, user: str, most: int) 
 
 
 async def read_history(
-    session: Session, keys: ChatKeys, chat_id: str, user: str, *, before: int, limit: int
-) -> list[Message]:
+    session: Session, keys: ChatKeys, codec: Codec[Any], chat_id: str, user: str, *, before: int, limit: int
+) -> list[Message[Any]]:
     """The latest messages of a chat before the one with this id, 0 for none; see `Chats.history`."""
-    found: list[Message] = []
+    found: list[Message[Any]] = []
     while limit:
         reply = await session.run(_HISTORY(keys, user=user, before=before, count=limit))
         check_answer(reply, chat_id)
         page, texts = head(reply, _HistoryPage)
-        found += read_messages(chat_id, page.first, texts)
+        found += read_messages(chat_id, codec, page.first, texts).fit
         before = page.end
         limit = page.end - page.first - len(texts) if texts else 0
     return found

@@ -80,7 +80,9 @@ async def chat_events(
             positions[batch.chat_id] = batch.last_id
             if len(positions) > _MOST_POSITIONS:
                 del positions[next(iter(positions))]
-            yield encode_event(asdict(batch), id_=_last_event_id(positions.items()))
+            fields = asdict(batch)
+            del fields["unfit"]  # these chats have no type
+            yield encode_event(fields, id_=_last_event_id(positions.items()))
     except InconcertError as error:  # the status was sent; a client comes back to a stream that ends
         _log.info("the stream of the chats of user %r ends, and its client comes back: %s", user, error)
     finally:
