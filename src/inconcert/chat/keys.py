@@ -27,6 +27,11 @@ class _User(NamedTuple):
     chats: str
 
 
+class _Group(NamedTuple):
+    name: str
+    heads: str
+
+
 class ChatKeys(NamedTuple):
     """The keys of a chat, and the key of the latest ids of all chats of its group."""
 
@@ -57,29 +62,24 @@ class ChatKeyspace:
 
     def __init__(self, keys: Keyspace, groups: int) -> None:
         self._keys = keys
-        self._groups = groups
+        self._groups = [_Group(name, *keys.shared(name, "heads")) for name in map("chats:{}".format, range(groups))]
 
     def chat(self, chat_id: str) -> ChatKeys:
         """The keys of a chat."""
         group = self._group(chat_id)
-        [heads] = self._keys.shared(group, "heads")
-        return ChatKeys(*self._keys.grouped(_Chat, group, "chat", chat_id), heads)
+        return ChatKeys(*self._keys.grouped(_Chat, group.name, "chat", chat_id), group.heads)
 
     def user_list(self, user: str, chat_id: str) -> str:
         """The key of the list of this user's chats that has this chat, or would have it."""
-        return self._keys.grouped(_User, self._group(chat_id), "user", user).chats
+        return self._keys.grouped(_User, self._group(chat_id).name, "user", user).chats
 
     def user_lists(self, user: str) -> list[ListKeys]:
         """The keys of the lists of this user's chats, one for each group."""
-        groups = [f"chats:{number}" for number in range(self._groups)]
-        return [
-            ListKeys(self._keys.grouped(_User, group, "user", user).chats, *self._keys.shared(group, "heads"))
-            for group in groups
-        ]
+        return [ListKeys(*self._keys.grouped(_User, group.name, "user", user), group.heads) for group in self._groups]
 
     def chat_channel(self, chat_id: str) -> str:
         """The channel that announces new messages of a chat."""
-        return self._keys.channel(self.chat(chat_id).heads, "chat", chat_id)
+        return self._keys.channel(self._group(chat_id).heads, "chat", chat_id)
 
     def user_channel(self, user: str, chat_id: str) -> str:
         """The channel that announces that the user's list of chats that has this chat has changed."""
@@ -91,7 +91,7 @@ class ChatKeyspace:
 
     def users_channels(self, chat_id: str) -> str:
         """What the channels begin with that announce changes of users' lists that have this chat; the user follows."""
-        return self._keys.channels_beside(self.chat(chat_id).heads, "user")
+        return self._keys.channels_beside(self._group(chat_id).heads, "user")
 
-    def _group(self, chat_id: str) -> str:
-        return f"chats:{zlib.crc32(check_name('chat', chat_id).encode()) % self._groups}"
+    def _group(self, chat_id: str) -> _Group:
+        return self._groups[zlib.crc32(check_name("chat", chat_id).encode()) % len(self._groups)]
