@@ -193,7 +193,7 @@ class Worker:
             await anyio.sleep_forever()  # it is stopped here
         call = await self._prepare(job, state)
         if call is not None:
-            await self._attempt(job, call)
+            await self._attempt(job, state, call)
 
     def _free_a_place(self) -> None:
         self._free += 1
@@ -211,16 +211,16 @@ class Worker:
         call = partial(task.function, *args, **kwargs)
         return call if task.is_async else partial(self._call_in_thread, job, call)
 
-    async def _attempt(self, job: ClaimedJob, call: Callable[[], Awaitable[object]]) -> None:
+    async def _attempt(self, job: ClaimedJob, state: JobState, call: Callable[[], Awaitable[object]]) -> None:
         """Call the function in its middlewares. An error that would end the worker, or look like it, is a failure."""
         try:
             if not self._middlewares:  # an empty stack takes 1.5 µs
-                job.result = await _in_time(job, call)
+                state.result = await _in_time(state, call)
                 return
             async with AsyncExitStack() as stack:
                 for middleware in self._middlewares:
                     await stack.enter_async_context(middleware(job))
-                job.result = await _in_time(job, call)
+                state.result = await _in_time(state, call)
         except SystemExit as error:
             raise RuntimeError(f"it called sys.exit({error.code!r}), which a job cannot") from error
         except GeneratorExit as error:
@@ -250,21 +250,22 @@ class Worker:
         return await result if inspect.isawaitable(result) else result
 
 
-async def _in_time(job: ClaimedJob, call: Callable[[], Awaitable[object]]) -> object:
-    if job.time_limit is None:
+async def _in_time(state: JobState, call: Callable[[], Awaitable[object]]) -> object:
+    time_limit = state.envelope.time_limit
+    if time_limit is None:
         return await call()
     started_at, result = time.monotonic(), None
-    with anyio.move_on_after(job.time_limit) as limit:
+    with anyio.move_on_after(time_limit) as limit:
         result = await call()
     if limit.cancelled_caught:
-        raise TimeoutError(f"task {job.name!r} ran longer than {job.time_limit:g} s")
+        raise TimeoutError(f"task {state.envelope.name!r} ran longer than {time_limit:g} s")
     if limit.cancel_called:
         seconds = time.monotonic() - started_at
         _log.warning(
             "%s could not be stopped at its limit, and was done after %.3f s",
-            job,
+            state,
             seconds,
-            extra=state_of(job).fields(),
+            extra=state.fields(),
         )
     return result
 
