@@ -158,7 +158,8 @@ async def test_signals_reach_one_or_all(cluster: RealCluster, pair: tuple[Coordi
                 with anyio.fail_after(2):
                     assert await anext(aiter(subscription)) == name
         with anyio.fail_after(2):
-            assert [getattr(await anext(aiter(heard)), "payload", None) for _ in NAMES[:4]] == NAMES[:4]
+            payloads = {getattr(await anext(aiter(heard)), "payload", None) for _ in NAMES[:4]}
+        assert payloads == set(NAMES[:4])  # from several masters, so in any order
 
 
 async def test_rate_limiter_is_shared(pair: tuple[Coordinator, Coordinator]) -> None:
