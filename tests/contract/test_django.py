@@ -17,7 +17,7 @@ PROGRAM = Path(__file__).parent / "django_shop" / "program.py"
 def test_project_runs_its_tasks(server: RealServer, namespace: str, tmp_path: Path) -> None:
     """Enqueued on commit and never on rollback, run with the database, with results, errors and delays."""
     pytest.importorskip("django_tasks")
-    settings = {"url": server.tcp_url, "namespace": namespace, "database": str(tmp_path / "db.sqlite3")}
+    settings = {"url": server.url, "namespace": namespace, "database": str(tmp_path / "db.sqlite3")}
     ended = subprocess.run(
         [sys.executable, "-W", "error", str(PROGRAM), json.dumps(settings)],
         cwd=ROOT,
