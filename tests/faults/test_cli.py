@@ -267,6 +267,53 @@ async def test_health_of_a_server_that_is_down_or_mute(concert: Coordinator, own
         assert why in answer["error"]
 
 
+# Operators' commands.
+
+
+async def test_queues_are_a_table_or_json(concert: Coordinator) -> None:
+    """The same numbers in both, in the order in which the queues are named."""
+    for queue in ("later", "sooner", "sooner"):
+        await concert.enqueue("wait", [0], queue=queue, delay=60 if queue == "later" else 0)
+    table = ask(concert, "queues", "sooner", "later")
+    document = ask(concert, "queues", "sooner", "later", "--json")
+    assert (table.returncode, table.stderr, document.stderr) == (0, "", "")
+    heads, *rows, _ = (line.split() for line in table.stdout.splitlines())
+    cells = [dict(zip(heads, row, strict=False)) for row in rows]
+    assert [(row["queue"], row["ready"], row["delayed"]) for row in cells] == [
+        ("sooner", "2", "0"),
+        ("later", "0", "1"),
+    ]
+    queues = json.loads(document.stdout)["queues"]
+    assert [(name, found["ready"], found["delayed"]) for name, found in queues.items()] == [
+        ("sooner", 2, 0),
+        ("later", 0, 1),
+    ]
+
+
+async def test_server_and_namespace_are_options_too(concert: Coordinator) -> None:
+    """They go before the environment's."""
+    await concert.enqueue("wait", [0], queue="sooner")
+    namespace = concert._ref.keys.namespace
+    assert concert.url is not None
+    ended = ask(None, "queues", "sooner", "--json", "--url", concert.url, "--namespace", namespace)
+    assert json.loads(ended.stdout)["queues"]["sooner"]["ready"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "why"),
+    [
+        ([], 1, "could not be reached"),
+        (["--url=http://here"], 2, "the URL must start with"),
+        (["--namespace=a b"], 2, "'a b'"),
+    ],
+)
+def test_server_that_an_operator_cannot_ask_is_named(options: list[str], code: int, why: str) -> None:
+    """In one line; a wrong option has another exit code."""
+    ended = ask(None, "queues", "sooner", *options)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (code, "", 1)
+    assert why in ended.stderr
+
+
 # What is logged.
 
 

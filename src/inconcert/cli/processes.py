@@ -11,13 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from inconcert._rules.backoff import backoff
+from inconcert.cli.ends import CANNOT_START
 from inconcert.cli.serving import NOW, SIGNALS, STOP
 
-__all__ = ["CANNOT_START", "Parent"]
+__all__ = ["Parent"]
 
 _log = logging.getLogger("inconcert.cli")
-
-CANNOT_START = 2  # exit code of a process that would fail the same way each time
 
 _LONGEST_PAUSE = 30.0  # seconds before a process that died is restarted
 _STEADY = 60.0  # seconds of life after which earlier deaths are forgotten

@@ -4,38 +4,59 @@ import importlib
 import sys
 import traceback
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from inconcert.cli.ends import refuse
 from inconcert.coordinator import Coordinator
 
-__all__ = ["BadTarget", "load"]
+__all__ = ["Target", "load_or_refuse", "names_in"]
+
+Target = Annotated[
+    str, typer.Argument(metavar="MODULE:ATTR", help="Location of the Coordinator, for example shop.app:concert.")
+]
 
 
-class BadTarget(Exception):
+class _BadTarget(Exception):
     """A target is not a coordinator; the message says what was found instead."""
 
 
-def load(target: str) -> Coordinator:
+def load_or_refuse(target: str) -> Coordinator:
+    """The coordinator at `module:attr`; if there is none, the command ends and says why."""
+    try:
+        return _load(target)
+    except _BadTarget as error:
+        refuse(str(error))
+
+
+def names_in(queues: str) -> list[str]:
+    """The names in "mail, default"."""
+    return [name.strip() for name in queues.split(",")]
+
+
+def _load(target: str) -> Coordinator:
     """Import a coordinator; modules in the current directory are found first.
 
     Args:
         target: "shop.app:concert", or "shop.app:services.concert".
 
     Raises:
-        BadTarget: `target` does not name a coordinator, or its module cannot be imported.
+        _BadTarget: `target` does not name a coordinator, or its module cannot be imported.
     """
     module, colon, path = target.partition(":")
     if not (module and colon and path):
-        raise BadTarget(f"{target!r} is not a coordinator; give module:attr, for example shop.app:concert")
+        raise _BadTarget(f"{target!r} is not a coordinator; give module:attr, for example shop.app:concert")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     found: object = _import(module)
     for name in path.split("."):
         if not hasattr(found, name):
-            raise BadTarget(f"module {module!r} has no {path!r}; give the name of its Coordinator")
+            raise _BadTarget(f"module {module!r} has no {path!r}; give the name of its Coordinator")
         found = getattr(found, name)
     if not isinstance(found, Coordinator):
-        raise BadTarget(f"{target!r} is an object of type {type(found).__name__!r}; give the name of a Coordinator")
+        raise _BadTarget(f"{target!r} is an object of type {type(found).__name__!r}; give the name of a Coordinator")
     return found
 
 
@@ -45,12 +66,12 @@ def _import(module: str) -> object:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # a module that it imports is missing
             raise _broken(module, error) from error
-        raise BadTarget(f"module {error.name!r} was found neither here nor among the installed ones") from error
+        raise _BadTarget(f"module {error.name!r} was found neither here nor among the installed ones") from error
     except Exception as error:
         raise _broken(module, error) from error
 
 
-def _broken(module: str, error: Exception) -> BadTarget:
+def _broken(module: str, error: Exception) -> _BadTarget:
     """An error with the traceback of the user's code, without ours."""
     frames = traceback.TracebackException.from_exception(error)
     ours = 0
@@ -59,4 +80,4 @@ def _broken(module: str, error: Exception) -> BadTarget:
     ):
         ours += 1
     del frames.stack[:ours]
-    return BadTarget(f"module {module!r} cannot be imported\n{''.join(frames.format())}".rstrip())
+    return _BadTarget(f"module {module!r} cannot be imported\n{''.join(frames.format())}".rstrip())

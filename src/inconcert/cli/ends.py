@@ -1,0 +1,26 @@
+"""How a command ends when it cannot do what it was asked."""
+
+import sys
+from typing import NoReturn
+
+import typer
+
+__all__ = ["CANNOT_START", "FAILED", "fail", "refuse"]
+
+FAILED = 1  # exit code: the command failed, and may succeed another time
+CANNOT_START = 2  # exit code: it would fail the same way each time
+
+
+def refuse(why: str) -> NoReturn:
+    """End with what is wrong with the arguments, or missing from the installation."""
+    _end(why, CANNOT_START)
+
+
+def fail(why: str) -> NoReturn:
+    """End with what went wrong this time."""
+    _end(why, FAILED)
+
+
+def _end(why: str, code: int) -> NoReturn:
+    typer.echo(f"inconcert: {why}", err=True)
+    sys.exit(code)

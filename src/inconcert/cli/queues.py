@@ -1,0 +1,42 @@
+"""`inconcert queues NAME...`: how much work they have."""
+
+from typing import Annotated
+
+import typer
+
+from inconcert.cli.server import Json, Namespace, Url, ask
+from inconcert.cli.tables import print_json, print_table, seconds
+
+__all__ = ["queues"]
+
+
+def queues(
+    names: Annotated[list[str], typer.Argument(metavar="QUEUE...", help="Names of tasks' queues.")],
+    *,
+    url: Url = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> None:
+    """How much work tasks' queues have."""
+    stats = ask(url, namespace, lambda concert: concert.tasks.stats(*names))
+    if as_json:
+        print_json(stats)
+        return
+    print_table(
+        ("queue", "ready", "delayed", "waiting", "running", "finished", "oldest", "paused"),
+        (
+            (
+                name,
+                queue.ready,
+                queue.delayed,
+                queue.waiting,
+                queue.running,
+                queue.finished,
+                seconds(queue.oldest_age),
+                queue.is_paused,
+            )
+            for name, queue in stats.queues.items()
+        ),
+        empty="no queue",
+    )
+    typer.echo(f"{stats.workers:,} workers, {stats.dead:,} dead jobs")

@@ -1,0 +1,66 @@
+"""How answers are printed: as a table for people, or as JSON for programs."""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["ago", "print_json", "print_table", "seconds"]
+
+
+def print_json(answer: object) -> None:
+    """Print it as one JSON document; what is a dataclass becomes an object."""
+    typer.echo(json.dumps(answer, default=_plain, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+    """Print rows under the names of their columns: numbers to the right, None as an empty place.
+
+    Args:
+        columns: Their names.
+        rows: One value for each column.
+        empty: What is printed if there are no rows.
+    """
+    rows = list(rows)
+    if not rows:
+        typer.echo(empty)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for place, name in enumerate(columns):
+        is_number = all(row[place] is None or isinstance(row[place], int | float) for row in rows)
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*("" if value is None else _cell(value) for value in row))
+    console = Console(highlight=False, markup=False)
+    console.print(table)
+
+
+def seconds(duration: float | None) -> str | None:
+    """A duration for people: `0.4 s`, `12 s`, `3 min`, `2 h`, `5 d`."""
+    if duration is None:
+        return None
+    for size, unit, until in ((1.0, "s", 120.0), (60.0, "min", 7200.0), (3600.0, "h", 172_800.0)):
+        if duration < until:
+            return f"{duration / size:.1f} {unit}" if duration < 10 else f"{duration / size:.0f} {unit}"
+    return f"{duration / 86_400:.0f} d"
+
+
+def ago(moment: float | None) -> str | None:
+    """How long ago a Unix time is, by this machine's clock."""
+    return None if moment is None else seconds(max(0.0, time.time() - moment))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value)

@@ -1,0 +1,103 @@
+"""`inconcert worker module:attr`: run jobs until a signal."""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Coroutine
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from inconcert._rules import durations
+from inconcert.cli.ends import FAILED, fail, refuse
+from inconcert.cli.logs import LogLevel, log_to_stderr
+from inconcert.cli.processes import Parent
+from inconcert.cli.serving import serve
+from inconcert.cli.target import Target, load_or_refuse, names_in
+from inconcert.errors import InconcertError
+from inconcert.tasks.options import DEFAULT_QUEUE
+from inconcert.tasks.worker import DEFAULT_GRACE
+
+__all__ = ["worker"]
+
+_log = logging.getLogger("inconcert.cli")
+
+
+def worker(
+    target: Target,
+    *,
+    queues: Annotated[str, typer.Option(help="Separated by commas, the most urgent first.")] = DEFAULT_QUEUE,
+    weights: Annotated[
+        str | None,
+        typer.Option(help="One number per queue, such as 6,3,1, for each queue's share.", show_default="strict"),
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="How many jobs may run at once in each process.")] = 100,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds that running jobs have to end after SIGTERM or Ctrl-C.")
+    ] = DEFAULT_GRACE,
+    burst: Annotated[bool, typer.Option("--burst", help="End when the queues are empty.")] = False,
+    processes: Annotated[int, typer.Option(min=1, help="How many worker processes.")] = 1,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Restart when a .py file here changes. For development.")
+    ] = False,
+    uvloop: Annotated[bool, typer.Option("--uvloop", help="Use uvloop's event loop.")] = False,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(case_sensitive=False, help="The lowest level that is logged.", show_default="info"),
+    ] = None,
+    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run jobs until SIGTERM or Ctrl-C: running jobs then have the grace to end; a second signal stops them at once."""
+    names = names_in(queues)
+    if reload and find_spec("watchfiles") is None:
+        refuse("--reload needs watchfiles; run  pip install 'inconcert[reload]'")
+    if uvloop and find_spec("uvloop") is None:
+        refuse("--uvloop needs uvloop; run  pip install 'inconcert[uvloop]'")
+    if parent is None and (processes > 1 or reload):
+        options = [f"--queues={queues}", f"--concurrency={concurrency}", f"--grace={grace}"]
+        options += [f"--weights={weights}"] if weights else []
+        options += [f"--log-level={log_level}"] if log_level else []
+        options += ["--burst"] * burst + ["--uvloop"] * uvloop
+        command = [sys.executable, "-m", "inconcert", "worker", target, *options, "--parent"]
+        log_to_stderr(log_level)
+        sys.exit(asyncio.run(Parent(command, processes, burst=burst, watch=Path.cwd() if reload else None).run()))
+    concert = load_or_refuse(target)
+    log_to_stderr(log_level)
+    try:
+        durations.in_seconds("grace", grace)
+        shares = _shares(names, weights) if weights else None
+        concert.consume(*names, weights=shares)
+    except ValueError as error:
+        refuse(str(error))
+
+    async def run_worker(stop: asyncio.Event) -> None:
+        await concert.run_worker(*names, concurrency=concurrency, stop=stop, grace=grace, burst=burst, weights=shares)
+
+    _run(serve(concert, run_worker, parent=parent), uvloop=uvloop)
+
+
+def _shares(queues: list[str], weights: str) -> dict[str, int]:
+    numbers = weights.split(",")
+    if len(numbers) != len(queues) or not all(number.strip().isdecimal() for number in numbers):
+        raise ValueError(f"weights are {weights!r}; give a whole number for each of the {len(queues)} queues")
+    return dict(zip(queues, map(int, numbers), strict=True))
+
+
+def _run(work: Coroutine[object, object, None], *, uvloop: bool) -> None:
+    new_loop = import_module("uvloop").new_event_loop if uvloop else None
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            try:
+                runner.run(work)
+            except (SystemExit, KeyboardInterrupt) as error:  # raised by a job, in an asyncio task of its own
+                _log.critical("a job ended this process with %r; this counts as a crash", error)
+                logging.shutdown()
+                os._exit(FAILED)  # a requeued job does not count as crashed, so it would end one process after another
+    except ImportError as error:  # an extra is missing
+        refuse(str(error))
+    except InconcertError as error:
+        fail(str(error))
