@@ -64,7 +64,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
     def __init__(
         self, ref: SessionRef, *names: str, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
     ) -> None:
-        super().__init__("locks", ", ".join(map(str, names)), timeout)
+        super().__init__("locks", ", ".join(map(str, names)), timeout, _face)
         if not 1 <= len(names) <= _MOST:
             raise ValueError(f"locks() is given {len(names)} names; give from 1 to {_MOST}")
         self._keys = {name: ref.keys.of(PermitKeys, "lock", name) for name in names}
@@ -136,9 +136,6 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
             return leases
         leases.release_nowait()
         return None
-
-    def _face(self, held: "_LeaseStates") -> "Leases":
-        return Leases({name: Lease(state) for name, state in held.by_name.items()})
 
 
 class _SingleLock(Lock):
@@ -301,6 +298,10 @@ class Leases(Mapping[str, Lease]):
         Cost: 1 round trip for all together, and 1 message for each that has waiters.
         """
         await run_shielded(_at_once(lease.release() for lease in self.values()))
+
+
+def _face(held: _LeaseStates) -> Leases:
+    return Leases({name: Lease(state) for name, state in held.by_name.items()})
 
 
 async def _at_once(steps: Iterable[Coroutine[object, object, None]]) -> None:

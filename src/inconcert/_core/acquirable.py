@@ -3,7 +3,7 @@
 import asyncio
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -41,11 +41,13 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
         kind: What it is to its users, such as `lock`.
         name: Which one.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever.
+        face: Makes what users get of what was acquired, once for each acquisition.
     """
 
-    def __init__(self, kind: str, name: str, timeout: Seconds | None) -> None:
+    def __init__(self, kind: str, name: str, timeout: Seconds | None, face: Callable[[StateT], FaceT_co]) -> None:
         self._kind = kind
         self._name = name
+        self._face = face
         self._timeout = durations.timeout(timeout)
         self._entered: list[tuple[weakref.ref[asyncio.Task[Any]], Enterable]] = []
 
@@ -170,7 +172,3 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
     @abstractmethod
     async def _take(self, *, waits: bool) -> StateT | None:
         """Take it; None if it is not free and the caller does not wait."""
-
-    @abstractmethod
-    def _face(self, held: StateT) -> FaceT_co:
-        """The face that users get: made once for each acquisition."""

@@ -28,11 +28,13 @@ class Origin:
     Attributes:
         id: Unique to this opening, in any process.
         key_ring: As given.
+        inboxes: Prefix of the inbox channel of every process, to which scripts on a key publish, given the key.
     """
 
     def __init__(self, keys: Keyspace, key_ring: KeyRing) -> None:
         self.id = secrets.token_hex(8)
         self.key_ring = key_ring
+        self.inboxes = keys.inboxes
         self._keys = keys
         self._numbers = itertools.count(1)
         [self._bell] = keys.parts("session", self.id, "bell")
@@ -45,10 +47,6 @@ class Origin:
         """
         number = str(next(self._numbers))
         return f"{self.id}.{len(number):x}{number}"
-
-    def inboxes(self, key: str) -> str:
-        """Prefix of the inbox channel of every process, to which scripts on this key publish."""
-        return self._keys.inboxes(key)
 
     def rights(self) -> Question:
         """Whether the server serves us, and not in the middle of a script that has changed something already.

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from inconcert._core.lease_state import LeaseState
@@ -29,7 +30,8 @@ _RELEASE = load("permits/release").bind(PermitKeys)
 _DROP = load("permits/drop").bind(PermitKeys)
 
 
-class Grant(NamedTuple):
+@dataclass(slots=True)
+class Grant:
     """A grant by the server, or by a holder that handed over."""
 
     holder: str

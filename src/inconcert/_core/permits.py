@@ -65,12 +65,11 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         face: Callable[[PermitState], LeaseT_co],
         mark: str = "",
     ) -> None:
-        super().__init__(kind, name, timeout)
+        super().__init__(kind, name, timeout, face)
         self._ref = ref
         self._keys = ref.keys.of(PermitKeys, kind, name)
         self._ttl = durations.ttl(ttl)
         self._terms = _Terms(limit, self._ttl)
-        self._make_face = face
         self._mark = mark
 
     async def locked(self) -> bool:
@@ -108,8 +107,8 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
             attempt = _Attempt(session, self._keys, holder, self._terms, ticket)
             try:
                 attempt.ask()
-                await attempt
-                grant = attempt.grant()
+                grant: Grant | None = await attempt
+                attempt.raise_if_closed()
             except BaseException:
                 attempt.withdraw()
                 raise
@@ -141,9 +140,6 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         """The grant."""
         return PermitState(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)
 
-    def _face(self, held: PermitState) -> LeaseT_co:
-        return self._make_face(held)
-
     async def _inspect(self) -> Reply:
         return await self._ref.session.run(_INSPECT(self._keys))
 
@@ -161,7 +157,7 @@ class _Terms:
 
 
 class _Attempt(Place):
-    """A request for a permit, and its place in line until one is granted."""
+    """A request for a permit, and its place in line until one is granted; its result is None if none was free."""
 
     __slots__ = ("_early", "_keys", "_server_ms", "_terms")
 
@@ -173,12 +169,6 @@ class _Attempt(Place):
         self._server_ms: int | None = None
         self._early: str | None = None
         super().__init__(session, holder, ticket)
-
-    def grant(self) -> Grant | None:
-        """What was granted; None if nothing was free."""
-        self.raise_if_closed()
-        grant: Grant | None = self.result()
-        return grant
 
     @staticmethod
     def leave_for(session: Session, address: str, rest: str) -> None:

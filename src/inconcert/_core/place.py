@@ -2,11 +2,10 @@
 
 import time
 from abc import abstractmethod
-from functools import partial
 from typing import ClassVar
 
 from inconcert._core.line import NO_ANSWER
-from inconcert._core.session import Session
+from inconcert._core.session import Session, on_unclaimed
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.replies import Reply
@@ -33,6 +32,10 @@ class Place(Call, InboxReceiver):
 
     kind: ClassVar[str]  # of the messages for it, see `_redis/inbox.py`
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        on_unclaimed(cls.kind, cls.leave_for)
+
     def __init__(self, session: Session, address: str, ticket: int) -> None:
         self._session = session
         self.address = address
@@ -47,7 +50,6 @@ class Place(Call, InboxReceiver):
         """Send the request."""
         # First of all be ready to hear: the inbox may bring a grant before the channel brings the reply.
         self._session.inbox.register(self.address, self)
-        self._session.inbox.on_unclaimed(self.kind, partial(self.leave_for, self._session))
         self._asked_at = time.monotonic()
         self._session.channel.submit(self)
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 import weakref
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 __all__ = ["RENEW_AFTER", "TRY_AGAIN", "Renewable", "Renewal", "local_deadline", "next_renewal", "next_try"]
 
@@ -74,7 +74,7 @@ class Renewal:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, tuple[weakref.ref[Renewable], str]] = {}  # by holder; with its title
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
         self._is_closed = False
@@ -83,7 +83,7 @@ class Renewal:
         """Renew this from now on."""
         if self._is_closed:
             return
-        self._kept[lease.holder] = _Kept(weakref.ref(lease), lease.title)
+        self._kept[lease.holder] = weakref.ref(lease), lease.title
         if self._timer is None or lease.renew_at < self._wakes_at:
             self._wake_at(lease.renew_at)
 
@@ -107,7 +107,7 @@ class Renewal:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        held = [lease for kept in self._kept.values() if (lease := kept.reference()) is not None]
+        held = [lease for reference, _ in self._kept.values() if (lease := reference()) is not None]
         self._kept.clear()
         return held
 
@@ -142,10 +142,3 @@ def _renew(holder: str, lease: Renewable) -> None:
         lease.start_renewal()
     except Exception:  # noqa: BLE001 - the others are renewed all the same, and this one is lost in time
         _log.exception("the lease of holder %s could not be renewed now", holder)
-
-
-class _Kept(NamedTuple):
-    """What is renewed, and its name for when it is gone."""
-
-    reference: weakref.ref[Renewable]
-    title: str

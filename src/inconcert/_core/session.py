@@ -1,7 +1,8 @@
 """What a primitive uses to reach the server, while the coordinator is open."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from inconcert._core.layout import Layout
 from inconcert._core.line import Lines
@@ -17,7 +18,15 @@ from inconcert._redis.scripts import Command
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import NotConnected
 
-__all__ = ["Session", "SessionRef"]
+__all__ = ["Session", "SessionRef", "on_unclaimed"]
+
+
+_leaves: "dict[str, Callable[[Session, str, str], None]]" = {}
+
+
+def on_unclaimed(kind: str, leave: "Callable[[Session, str, str], None]") -> None:
+    """In later sessions call `leave(session, address, rest)` when such a message comes for a caller that has gone."""
+    _leaves[kind] = leave
 
 
 class Session(Origin):
@@ -55,6 +64,8 @@ class Session(Origin):
         self.renewal = Renewal()
         self._wiring = wiring_of(client, keys, self.id, conditions, timeout=timeout, lost=self._server_was_lost)
         self.inbox = self._wiring.inbox
+        for kind, leave in _leaves.items():
+            self.inbox.on_unclaimed(kind, partial(leave, self))
         self.broadcasts = self._wiring.broadcasts
         self.channel = self._wiring.channel
         self.bells = self._wiring.bells

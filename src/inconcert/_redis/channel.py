@@ -140,8 +140,16 @@ class Channel:
         self.take(call)
 
     def take(self, call: Call) -> None:
-        """Send a call that was submitted before, to another channel; its time goes on."""
-        self._enqueue(call)
+        """Send a call that was submitted before; its time goes on."""
+        self._unsent.append(call)
+        size = len(call.packed)
+        self._bytes += size
+        if size > _LARGE:
+            self._has_large = True
+        if not self._flush_is_due:
+            self._flush_soon()
+        elif len(self._unsent) >= _ENOUGH:
+            self.flush()
         if self._watch is None:
             self._watch = self._loop.call_at(call.give_up_at - self._patience, self._tick)
 
@@ -278,17 +286,6 @@ class Channel:
         self._bytes += len(call.packed)
         self._tick_within(self._patience)
 
-    def _enqueue(self, call: Call) -> None:
-        self._unsent.append(call)
-        size = len(call.packed)
-        self._bytes += size
-        if size > _LARGE:
-            self._has_large = True
-        if not self._flush_is_due:
-            self._flush_soon()
-        elif len(self._unsent) >= _ENOUGH:
-            self.flush()
-
     def _flush_soon(self) -> None:
         if not self._flush_is_due:
             self._flush_is_due = True
@@ -338,7 +335,7 @@ class Channel:
             call.sends -= 1  # it was not executed
             if call.is_wanted:
                 call.carry_source()
-                self._enqueue(call)
+                self.take(call)
             return
         call.failed(error_for(reply, call.operation, sends=call.sends))
 

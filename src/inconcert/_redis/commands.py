@@ -1,17 +1,19 @@
 """Commands as the bytes that the server reads."""
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import cast
 
 import hiredis
 
-__all__ = ["Argument", "pack"]
+__all__ = ["Argument", "pack", "pack_parts"]
 
 Argument = str | bytes | int | float
 
-_pack = cast("Any", hiredis.pack_command)  # its type hint allows for one argument only
+# The type hint of `hiredis` allows for one argument only.
+pack_parts = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
+"""One command from its parts, its name first."""
 
 
 def pack(*parts: Argument) -> bytes:
     """One command, its name first."""
-    packed: bytes = _pack(parts)
-    return packed
+    return pack_parts(parts)

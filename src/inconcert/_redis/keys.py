@@ -15,14 +15,14 @@ So `{namespace:*` matches all keys and `namespace:*` all channels: two ACL rules
 
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 from inconcert._redis.slots import slot_of, tag_of
 from inconcert._rules.names import check_name, check_namespace
 
 __all__ = ["Keyspace", "Subject", "bell_beside", "channel_subject", "subject"]
 
-KeysT = TypeVar("KeysT", bound=tuple[str, ...])  # a NamedTuple
+KeysT = TypeVar("KeysT", bound=NamedTuple)
 
 _SPECIAL_IN_A_GLOB = re.compile(r"[*?\[\\]")
 
@@ -194,4 +194,4 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _filled(bundle: type[KeysT], start: str) -> KeysT:
-    return cast("KeysT", cast("Any", bundle)._make(start + part for part in cast("Any", bundle)._fields))
+    return bundle._make([start + part for part in bundle._fields])

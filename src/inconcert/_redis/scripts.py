@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from inconcert._redis.commands import Argument, pack
+from inconcert._redis.commands import Argument, pack, pack_parts
 from inconcert._redis.operations import Operation
 
 __all__ = ["Binder", "Command", "Script", "assemble", "load", "loaded"]
@@ -41,7 +41,8 @@ class Command(NamedTuple):
 
     def pack(self) -> bytes:
         """The bytes that run it, if the server has the script in its cache."""
-        return pack("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
+        script, keys, args = self
+        return pack_parts(("EVALSHA", script.sha, len(keys), *keys, *args))
 
     def pack_with_source(self) -> bytes:
         """The bytes that load the script and run it, in one step."""
@@ -95,7 +96,7 @@ class Script:
                 given[array] += f"*{name}, " if has_any_length else f"{name}, "
                 keywords.append(name)
         parameters = [f"bundle{number}" for number in range(len(bundles))] + (["*", *keywords] if keywords else [])
-        code = f"lambda {', '.join(parameters)}: Command(script, ({given['KEYS']}), ({given['ARGV']}))"
+        code = f"lambda {', '.join(parameters)}: tuple.__new__(Command, (script, ({given['KEYS']}), ({given['ARGV']})))"
         binder: Binder = eval(code, {"Command": Command, "script": self})  # noqa: S307 - made of our own headers
         return binder
 

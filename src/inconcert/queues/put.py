@@ -11,7 +11,7 @@ from typing import Any, get_args
 import anyio
 
 from inconcert._core.origin import Origin
-from inconcert._core.session import Session
+from inconcert._core.session import Session, on_unclaimed
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
@@ -184,7 +184,6 @@ class Put(InboxReceiver):
                 await self._session.inbox.listen(self._keys.line)
         self._session.inbox.register(self._address, self)
         self._session.inbox.follow(self._keys.line, self._address)
-        self._session.inbox.on_unclaimed(_ROOM, partial(_leave_as_told, self._session))
         answer = None
         try:
             while (answer := await self._put(waits=True)) != _IN:  # if notified meanwhile, it puts again at once
@@ -227,6 +226,9 @@ class Put(InboxReceiver):
 def _leave_as_told(session: Session, address: str, line: str) -> None:
     """A script has notified a waiter that has gone."""
     _leave(session, line, address)
+
+
+on_unclaimed(_ROOM, _leave_as_told)
 
 
 def _leave(session: Session, line: str, address: str) -> None:

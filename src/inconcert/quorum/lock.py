@@ -133,7 +133,7 @@ class QuorumLock(Acquirable[_QuorumState, QuorumLease]):
         namespace: str = "inconcert",
         server_timeout: Seconds | None = None,
     ) -> None:
-        super().__init__("quorum lock", name, timeout)
+        super().__init__("quorum lock", name, timeout, QuorumLease)
         self._keys = Keyspace(namespace).of(QuorumKeys, "quorum", name)
         self._ttl = durations.ttl(ttl)
         if self._ttl < _SHORTEST_TTL:
@@ -213,9 +213,6 @@ class QuorumLock(Acquirable[_QuorumState, QuorumLease]):
                 return None
             failures += 1
             await anyio.sleep(backoff(failures, random.random(), first=_FIRST_DELAY, most=_LONGEST_DELAY))
-
-    def _face(self, held: _QuorumState) -> QuorumLease:
-        return QuorumLease(held)
 
 
 def _check(peers: Sequence[Peer]) -> None:
