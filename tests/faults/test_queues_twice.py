@@ -13,6 +13,7 @@ from inconcert.queues.store import ItemKeys
 from tests.support.queues import read_places
 from tests.support.raw import raw
 from tests.support.scripts import command_of
+from tests.support.waiters import wait_as
 
 
 class Scene:
@@ -92,6 +93,7 @@ async def test_second_refused_put_adds_nothing(scene: Scene) -> None:
 async def test_second_put_that_waits_keeps_its_place(scene: Scene) -> None:
     """In line once, and in at last."""
     one, two = (f"{scene.session.id}.{number}" for number in (1001, 1002))
+    wait_as(scene.session, one, two)
     for address in (one, two, one):
         assert await scene.put(address, maxsize=2, waits=True) == 0
     assert await scene.put(two, maxsize=3, waits=True) == -1

@@ -10,7 +10,6 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, NotConnected, OutcomeUnknown, RateLimiter, Unavailable
-from inconcert._redis.inbox import InboxReceiver
 from inconcert.testing import World, simulate
 from tests.support.cancelling import MOMENTS, Means, Moment, cancel_at
 from tests.support.eventually import eventually
@@ -19,6 +18,7 @@ from tests.support.proxy import Proxy
 from tests.support.raw import raw
 from tests.support.scripts import command_of
 from tests.support.servers import RealServer
+from tests.support.waiters import wait_as
 
 Flow = Callable[[RateLimiter], Coroutine[object, object, object]]
 
@@ -430,8 +430,7 @@ async def test_give_back_answers_a_second_run_as_its_header_says(any_concert: Co
     await take(any_concert, "1", 100)
     await take(any_concert, "2", 10, 1000)
     session = any_concert._ref.session
-    for request in ("92", "91"):  # they wait, and hear of their turn
-        session.inbox.register(f"{session.id}.{request}", InboxReceiver())
+    wait_as(session, f"{session.id}.92", f"{session.id}.91")
     for request, seconds, left in (("2", 10, 100), ("1", 100, 10)):
         assert await give_back(any_concert, request, seconds) == 1
         await take(any_concert, f"9{request}", 10, 1000)

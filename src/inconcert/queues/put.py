@@ -123,54 +123,28 @@ class NewItems:
             QueueFull: There is no room, or others wait for it.
         """
         if answer != _IN:
-            raise QueueFull(self._name, self._maxsize or 0)
+            raise self.full()
+
+    def full(self, timeout: float | None = None) -> QueueFull:
+        """The error that there is no room, and how long it was waited for, in seconds."""
+        return QueueFull(self._name, self._maxsize or 0, timeout)
 
 
 class Put(InboxReceiver):
-    """A call that puts in some items, all of them or none.
+    """A call that waits for room, in line, and puts in some items, all of them or none.
 
     Args:
         session: The open session.
         keys: The keys of the queue.
-        name: The queue's name.
         items: The items to put in.
-        codec: How they are written.
-        order: To which end.
-        delay: After how many seconds they may be taken.
-        maxsize: How many the queue may hold; None for any number.
-
-    Raises:
-        ValueError: There are more than 500, or than `maxsize`.
-        InvalidPayload: One cannot be sent, or they are larger than 8 MiB together.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        keys: ItemKeys,
-        name: str,
-        items: Sequence[T],
-        codec: Codec[T],
-        *,
-        order: QueueOrder,
-        delay: float,
-        maxsize: int | None,
-    ) -> None:
-        self._items = NewItems(session, keys, name, items, codec, order=order, delay=delay, maxsize=maxsize)
+    def __init__(self, session: Session, keys: ItemKeys, items: NewItems) -> None:
         self._session = session
         self._keys = keys
-        self._name = name
-        self._maxsize = maxsize
-        self._address = self._items.id
+        self._items = items
+        self._address = items.id
         self._told = session.loop.create_future()
-
-    async def at_once(self) -> None:
-        """Put them in.
-
-        Raises:
-            QueueFull: There is no room, or others wait for it.
-        """
-        self._items.check(await self._put())
 
     async def within(self, timeout: float | None) -> None:
         """Put them in when there is room; None waits forever.
@@ -189,7 +163,7 @@ class Put(InboxReceiver):
             while (answer := await self._put(waits=True)) != _IN:  # if notified meanwhile, it puts again at once
                 left = _LONGEST_WAIT if give_up_at is None else give_up_at - time.monotonic()
                 if left <= 0:
-                    raise QueueFull(self._name, self._maxsize or 0, timeout)
+                    raise self._items.full(timeout)
                 longest_wait = _SHORTEST_WAIT if answer == _BEHIND_OTHERS else _LONGEST_WAIT
                 await asyncio.wait([self._told], timeout=min(left, random.uniform(_SHORTEST_WAIT, longest_wait)))
                 self.raise_if_closed()

@@ -15,7 +15,7 @@ from inconcert._rules.limits import whole
 from inconcert.errors import InvalidPayload, ItemNotFound
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.get import Getters
-from inconcert.queues.put import Put, check_putting, item_codec
+from inconcert.queues.put import NewItems, Put, check_putting, item_codec
 from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys, ItemRow, QueueState
 from inconcert.queues.worker_lease import QueueOrder, Terms, read_item
 
@@ -171,7 +171,7 @@ class Queue(Generic[T]):
         session = self._ref.session
         if not items:
             return
-        putting = Put(
+        new = NewItems(
             session,
             self._keys,
             self.name,
@@ -182,9 +182,9 @@ class Queue(Generic[T]):
             maxsize=self._maxsize,
         )
         if self._maxsize is None or patience == 0:
-            await putting.at_once()
+            new.check(await session.run(new.put()))
         else:
-            await putting.within(patience)
+            await Put(session, self._keys, new).within(patience)
 
     async def get(self, *, timeout: Seconds | None = None) -> Delivery[T]:
         """Wait for an item and claim it: this process holds it until the delivery ends.
