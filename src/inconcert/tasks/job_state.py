@@ -95,14 +95,7 @@ class JobState(ClaimState):
 
     async def ack(self) -> None:
         """Acknowledge the job; see `ClaimedJob.ack`."""
-        ttl = self.envelope.result_ttl
-        try:
-            result = b"succeeded " + encode_result(f"the result of job {self.id}", self.result)
-        except InvalidPayload:
-            if ttl:
-                raise
-            result = b""  # it was not to be kept anyway
-        await self._done(result, ttl)
+        await self._done(self._stored_result(), self.envelope.result_ttl)
 
     async def nack(self, delay: float) -> None:
         """Count a failed attempt; see `ClaimedJob.nack`."""
@@ -159,9 +152,19 @@ class JobState(ClaimState):
 
     async def _succeed(self) -> None:
         try:
-            await self.ack()
+            outcome = self._stored_result()
         except InvalidPayload as error:  # it has done its work: another attempt would repeat it
             await self.bury(error)
+        else:
+            await self._done(outcome, self.envelope.result_ttl)
+
+    def _stored_result(self) -> bytes:
+        try:
+            return b"succeeded " + encode_result(f"the result of job {self.id}", self.result)
+        except InvalidPayload:
+            if self.envelope.result_ttl:
+                raise
+            return b""  # it was not to be kept anyway
 
     async def _fail(self, error: BaseException | None) -> None:
         failures = self._failures + 1

@@ -125,7 +125,8 @@ class Worker:
             self._free -= len(jobs)
             self._attempts += len(jobs)
             for job in jobs:
-                task = asyncio.create_task(self._run(job), name=str(job))  # the name is for logs
+                state = state_of(job)
+                task = asyncio.create_task(self._run(job, state), name=f"job {state.id}")  # the name is for logs
                 self._running.add(task)
                 task.add_done_callback(self._ended)
 
@@ -166,8 +167,8 @@ class Worker:
                 ", ".join(sorted(known - served)),
             )
 
-    async def _run(self, job: ClaimedJob) -> None:
-        started_at, state = time.monotonic(), state_of(job)
+    async def _run(self, job: ClaimedJob, state: JobState) -> None:
+        started_at = time.monotonic()
         if _log.isEnabledFor(logging.INFO):
             _log.info("%s starts", job, extra=state.fields())
         try:
@@ -191,36 +192,36 @@ class Worker:
     async def _run_body(self, job: ClaimedJob, state: JobState) -> None:
         if state.is_cancelled:  # before it began
             await anyio.sleep_forever()  # it is stopped here
-        call = await self._prepare(job, state)
-        if call is not None:
+        try:
+            call = self._call(job, state)
+        except (UnknownTask, TypeError, InvalidPayload) as error:  # as in each attempt
+            await job.bury(error)
+        else:
             await self._attempt(job, state, call)
 
     def _free_a_place(self) -> None:
         self._free += 1
         self._freed.set()
 
-    async def _prepare(self, job: ClaimedJob, state: JobState) -> Callable[[], Awaitable[object]] | None:
-        """The job's call; None if it was dead-lettered, because another attempt would fail too."""
-        try:
-            task = self._registry.find(state.envelope.name)
-            args, kwargs = task.arguments.from_json(state.envelope.args, state.envelope.kwargs)
-        except (UnknownTask, TypeError, InvalidPayload) as error:
-            await job.bury(error)
-            return None
+    def _call(self, job: ClaimedJob, state: JobState) -> Callable[[], Awaitable[object]]:
+        task = self._registry.find(state.envelope.name)
+        args, kwargs = task.arguments.from_json(state.envelope.args, state.envelope.kwargs)
         state.retry_policy = task.retrying
         call = partial(task.function, *args, **kwargs)
-        return call if task.is_async else partial(self._call_in_thread, job, call)
+        if not task.is_async:
+            call = partial(self._call_in_thread, job, call)
+        return call if state.envelope.time_limit is None else partial(_in_time, state, call, state.envelope.time_limit)
 
     async def _attempt(self, job: ClaimedJob, state: JobState, call: Callable[[], Awaitable[object]]) -> None:
         """Call the function in its middlewares. An error that would end the worker, or look like it, is a failure."""
         try:
             if not self._middlewares:  # an empty stack takes 1.5 µs
-                state.result = await _in_time(state, call)
+                state.result = await call()
                 return
             async with AsyncExitStack() as stack:
                 for middleware in self._middlewares:
                     await stack.enter_async_context(middleware(job))
-                state.result = await _in_time(state, call)
+                state.result = await call()
         except SystemExit as error:
             raise RuntimeError(f"it called sys.exit({error.code!r}), which a job cannot") from error
         except GeneratorExit as error:
@@ -250,10 +251,7 @@ class Worker:
         return await result if inspect.isawaitable(result) else result
 
 
-async def _in_time(state: JobState, call: Callable[[], Awaitable[object]]) -> object:
-    time_limit = state.envelope.time_limit
-    if time_limit is None:
-        return await call()
+async def _in_time(state: JobState, call: Callable[[], Awaitable[object]], time_limit: float) -> object:
     started_at, result = time.monotonic(), None
     with anyio.move_on_after(time_limit) as limit:
         result = await call()
