@@ -68,6 +68,7 @@ from inconcert.tasks.retry import Retry
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.task import Task
+from inconcert.tasks.workers import RunningJob, WorkerStatus
 
 __all__ = [
     "AcquireTimeout",
@@ -133,6 +134,7 @@ __all__ = [
     "RateLimiter",
     "ReadLock",
     "Retry",
+    "RunningJob",
     "Semaphore",
     "Signal",
     "Signalled",
@@ -146,6 +148,7 @@ __all__ = [
     "Unavailable",
     "UniqueUntil",
     "UnknownTask",
+    "WorkerStatus",
     "WriteLease",
     "WriteLock",
     "WrongLayout",

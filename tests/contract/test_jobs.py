@@ -1113,10 +1113,12 @@ async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
     queue, empty = stats.queues["q"], stats.queues["empty"]
     assert (stats.workers, stats.dead) == (1, 2)
     assert (queue.ready, queue.delayed, queue.waiting, queue.running) == (1, 2, 3, 1)
-    assert (queue.is_paused, queue.finished) == (False, 1)
+    assert (queue.is_paused, queue.consumers, queue.finished) == (False, 1, 1)
     assert queue.oldest_age is not None
     assert 58 < queue.oldest_age < 65
-    assert empty == QueueStats(ready=0, delayed=0, waiting=0, running=0, oldest_age=None, is_paused=True, finished=0)
+    assert empty == QueueStats(
+        ready=0, delayed=0, waiting=0, running=0, oldest_age=None, is_paused=True, consumers=0, finished=0
+    )
     assert isinstance(stats, TaskStats)
     await any_concert.tasks.resume("empty")
     with pytest.raises(ValueError, match="queue"):
@@ -1132,7 +1134,9 @@ async def test_stats_count_the_jobs_of_thousands_of_workers(any_concert: Coordin
     await client.zadd(keys.workers, {f"session.{number}": 2e15 for number in range(2500)})
     pipeline = client.pipeline(transaction=False)
     for number in range(2500):
-        pipeline.hset(keys.claimed(f"session.{number}"), mapping={"#": f"1 job{number}", f"job{number}": "1001 1 q"})
+        pipeline.hset(
+            keys.claimed(f"session.{number}"), mapping={"#": f"1 job{number}", f"job{number}": "1001 1 5000 q"}
+        )
     await pipeline.execute()
     stats = await any_concert.tasks.stats("q")
     assert (stats.workers, stats.queues["q"].running) == (2500, 2500)

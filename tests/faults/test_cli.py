@@ -277,7 +277,9 @@ async def test_queues_are_a_table_or_json(concert: Coordinator) -> None:
     table = ask(concert, "queues", "sooner", "later")
     document = ask(concert, "queues", "sooner", "later", "--json")
     assert (table.returncode, table.stderr, document.stderr) == (0, "", "")
-    heads, *rows, _ = (line.split() for line in table.stdout.splitlines())
+    *lines, unserved = table.stdout.splitlines()
+    assert unserved == "jobs wait, and nobody serves: sooner, later"
+    heads, *rows, _ = (line.split() for line in lines)
     cells = [dict(zip(heads, row, strict=False)) for row in rows]
     assert [(row["queue"], row["ready"], row["delayed"]) for row in cells] == [
         ("sooner", "2", "0"),
@@ -288,6 +290,22 @@ async def test_queues_are_a_table_or_json(concert: Coordinator) -> None:
         ("sooner", 2, 0),
         ("later", 0, 1),
     ]
+
+
+async def test_workers_are_a_table_or_json(concert: Coordinator) -> None:
+    """What they serve, and what they run."""
+    assert ask(concert, "workers").stdout == "no worker\n"
+    async with concert.consume("high", "low") as jobs:
+        await concert.enqueue("wait", [0], queue="low")
+        await jobs.claim(1)
+        table = ask(concert, "workers")
+        document = ask(concert, "workers", "--json")
+    assert (table.returncode, table.stderr, document.stderr) == (0, "", "")
+    words = table.stdout.split()
+    assert {"worker", "host", "pid", "queues", str(os.getpid()), "high,", "low", "wait,"} <= set(words)
+    [worker] = json.loads(document.stdout)
+    assert (worker["pid"], worker["queues"]) == (os.getpid(), ["high", "low"])
+    assert [job["task"] for job in worker["running"]] == ["wait"]
 
 
 async def test_server_and_namespace_are_options_too(concert: Coordinator) -> None:

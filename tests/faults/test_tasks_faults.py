@@ -424,8 +424,8 @@ async def test_dead_workers_that_cannot_be_recovered_hide_no_others(concert: Coo
     """However many died before; and what one of these held of another queue is not held up, either."""
     keys, client = keys_of(concert), raw(concert)
     put = await concert.enqueue("t", queue="high")
-    held = {f"dead.{number}": {f"low{number}": "1001 1 low"} for number in range(25)}
-    held["dead.99"] = {put.id: "1001 1 high", "low99": "1002 1 low"}
+    held = {f"dead.{number}": {f"low{number}": "1001 1 5000 low"} for number in range(25)}
+    held["dead.99"] = {put.id: "1001 1 5000 high", "low99": "1002 1 5000 low"}
     await client.delete(keys.queue("high").queue)
     await client.set(keys.queue("low").queue, "foreign")
     for number, (worker, jobs) in enumerate(held.items()):
@@ -693,7 +693,7 @@ async def test_full_server_lets_jobs_end(own_server: RealServer, namespace: str)
             jobs._opened._partitions[0].worker.start_renewal()
             await until(concert, lambda ledger: ledger.workers)
             session = concert._ref.session
-            heartbeat = HEARTBEAT(keys_of(concert), worker=worker, ttl_ms=10_000, is_new=0, skip=0)
+            heartbeat = HEARTBEAT(keys_of(concert), worker=worker, ttl_ms=10_000, is_new=0, skip=0, about="")
             assert (await session.run(heartbeat))[0] == 1
             assert await client.zscore(keys_of(concert).workers, worker) >= ended
             assert [job.is_over for job in claimed] == [True] * 4 + [False] * 2

@@ -3,6 +3,7 @@
 A new script is added to `SECOND`, or has a test of its own here.
 """
 
+import re
 import time
 from collections import Counter
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import pytest
 
 from inconcert import Coordinator, WrongState
 from inconcert._claims.keys import QueueKeys
-from inconcert.tasks.store import COUNT_CLAIMED, RESCHEDULE, JobKeys
+from inconcert.tasks.store import COUNT_CLAIMED, HELD, RESCHEDULE, JobKeys
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.raw import raw
 from tests.support.scripts import command_of
@@ -62,7 +63,7 @@ class Scene:
 
     async def heartbeat(self, worker: str = WORKER, *, is_new: int = 0) -> Any:
         """Run the script that says that a worker lives, for a minute."""
-        return await self.run("claims/heartbeat", worker=worker, ttl_ms=60_000, is_new=is_new, skip=0)
+        return await self.run("claims/heartbeat", worker=worker, ttl_ms=60_000, is_new=is_new, skip=0, about="")
 
     async def ask(self, number: int, count: int = 1) -> Any:
         """Run the script that claims."""
@@ -532,6 +533,29 @@ async def test_second_stats_are_the_same(scene: Scene) -> None:
         workers, dead, ready, delayed, waiting, oldest_ms, is_paused, finished = stats
         assert (workers, dead, ready, delayed, waiting, is_paused, finished) == (1, 1, 3, 2, 0, 0, 0)
         assert 0 <= oldest_ms < 60_000
+
+
+@pytest.mark.twice("tasks/described")
+async def test_second_list_of_workers_is_the_same(scene: Scene) -> None:
+    """And changes nothing."""
+    await scene.run("claims/heartbeat", worker=WORKER, ttl_ms=60_000, is_new=0, skip=0, about="{}")
+    before = await scene.ledger()
+    for _ in range(2):
+        cursor, worker, is_alive, said = await scene.run("tasks/described", cursor="0")
+        assert (cursor, worker, is_alive, said.partition(b" ")[2]) == (b"0", WORKER.encode(), 1, b"{}")
+        assert await scene.ledger() == before
+
+
+@pytest.mark.twice("tasks/held")
+async def test_second_list_of_what_is_held_is_the_same(scene: Scene) -> None:
+    """And changes nothing."""
+    before = await scene.ledger()
+    for _ in range(2):
+        found = await scene.session.run(HELD(scene.keys, claimed=[scene.worker.claimed]))
+        count, nth, job, claim, body = found
+        assert (count, nth, job, body.partition(b" ")[2]) == (1, 0, b"held", b"{}")
+        assert re.fullmatch(rb"2001 1 \d{13} q", claim)
+        assert await scene.ledger() == before
 
 
 @pytest.mark.twice("tasks/count_claimed")

@@ -304,7 +304,7 @@ class TasksModel(RuleBasedStateMachine):
         assert self.heartbeat(worker, is_new=True)
 
     def heartbeat(self, worker: Worker, *, is_new: bool = False) -> bool:
-        command = HEARTBEAT(self.keys, worker=worker.name, ttl_ms=HOUR, is_new=int(is_new), skip=0)
+        command = HEARTBEAT(self.keys, worker=worker.name, ttl_ms=HOUR, is_new=int(is_new), skip=0, about="{}")
         alive, _, _, _, *dead = self.run(command)
         assert set(dead) <= {other.name.encode() for other in self.workers if not other.is_alive}
         return bool(alive)

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -71,6 +71,7 @@ from inconcert import (
     TaskStats,
     Term,
     Unavailable,
+    WorkerStatus,
     WriteLease,
     WriteLock,
     WrongState,
@@ -432,6 +433,11 @@ async def operate_jobs() -> None:
     assert_type(stats, TaskStats)
     assert_type(stats.queues["high"].oldest_age, float | None)
     assert_type(stats.queues["high"].waiting, int)
+    assert_type(stats.queues["high"].consumers, int)
+    assert_type(stats.unserved, Sequence[str])
+    workers = await concert.tasks.workers()
+    assert_type(workers, Sequence[WorkerStatus])
+    assert_type(workers[0].running[0].claimed_at, float)
     await concert.tasks.pause("high")
     await concert.tasks.resume("high")
 

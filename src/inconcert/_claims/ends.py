@@ -45,6 +45,11 @@ class LeasedWorker(Protocol):
         """How long it is presumed alive without a heartbeat, in seconds."""
         ...
 
+    @property
+    def about(self) -> bytes:
+        """What it says of itself, for those that list workers; empty for nothing."""
+        ...
+
     def beaten(self, reply: Reply, asked_at: float) -> None:
         """A heartbeat was answered."""
 
@@ -117,7 +122,12 @@ class _HoldClock(Call):
 def heartbeat(worker: LeasedWorker, keys: ClaimKeys, *, is_new: bool = False, passed_over: int = 0) -> Command:
     """The command that renews a worker's lease."""
     return HEARTBEAT(
-        keys, worker=worker.holder, ttl_ms=milliseconds(worker.lease), is_new=int(is_new), skip=passed_over
+        keys,
+        worker=worker.holder,
+        ttl_ms=milliseconds(worker.lease),
+        is_new=int(is_new),
+        skip=passed_over,
+        about=worker.about,
     )
 
 

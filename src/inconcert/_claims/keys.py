@@ -9,7 +9,8 @@
     workers      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
     idle         zset    the same of those that hold nothing, so that nothing of them remains if they are killed; 1 h
     clock        string  'AT SEEN': the lease clock, and the server's when it was last read
-    claimed:ID   hash    id -> 'place attempt queue-name', of one worker; places rise as they are claimed
+    described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself; 1 h
+    claimed:ID   hash    id -> 'place attempt since_ms queue-name', of one worker; places rise as they are claimed
     failures     hash    id -> attempts that failed
     crashes      hash    id -> workers that died with it
     dead         zset    id -> when it was dead-lettered
@@ -77,6 +78,7 @@ class ClaimKeys(ABC):
         "clock",
         "crashes",
         "dead",
+        "described",
         "failures",
         "finished",
         "idle",
@@ -103,7 +105,7 @@ class ClaimKeys(ABC):
         self.dead, self.reasons, self.line, self.clock, self.idle = parts("dead", "reasons", "line", "clock", "idle")
         self.parents, self.children, self.outcomes, self.news = parts("parents", "children", "outcomes", "news")
         self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")
-        self.finished, self.paused = parts("finished", "paused")
+        self.finished, self.paused, self.described = parts("finished", "paused", "described")
         self.recent, self.older = parts("recent", "older")
 
     def claimed(self, worker: str) -> str:

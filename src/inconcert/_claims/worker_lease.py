@@ -83,6 +83,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         owner: Is notified of what the worker learns.
         suspects: Claims of this worker and of other partitions that may kill it; None for a worker alone.
         lease: Seconds of silence after which the worker is presumed dead, and others get what it holds.
+        about: What it says of itself with each heartbeat, for those that list workers; empty for nothing.
     """
 
     def __init__(
@@ -95,9 +96,11 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         *,
         suspects: Suspects | None = None,
         lease: float,
+        about: bytes = b"",
     ) -> None:
         self.holder = session.new_address()
         self.lease = lease
+        self.about = about
         self.renew_at = 0.0
         self.is_lost = False
         self.owner = owner

@@ -31,7 +31,7 @@ _DATA = (
     *("blpop", "lindex", "llen", "lpop", "lpush", "lrange", "ltrim", "rpush"),
     *("del", "exists", "persist", "pexpire", "pttl", "rename", "unlink"),
     *("get", "getrange", "incrby", "set"),
-    *("hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hset", "hsetnx"),
+    *("hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hscan", "hset", "hsetnx"),
     *("sadd", "sdiff", "sismember", "smembers", "srem"),
     *("zadd", "zcard", "zcount", "zlexcount", "zpopmin", "zrange", "zrangebylex", "zrangebyscore", "zrank", "zrem"),
     *("zremrangebyscore", "zrevrange", "zrevrangebylex", "zscan", "zscore"),

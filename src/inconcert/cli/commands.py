@@ -9,11 +9,12 @@ from inconcert.cli.acl import acl
 from inconcert.cli.health import health
 from inconcert.cli.queues import queues
 from inconcert.cli.worker import worker
+from inconcert.cli.workers import workers
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (worker, health, queues, acl):
+for command in (worker, health, queues, workers, acl):
     app.command()(command)
 
 

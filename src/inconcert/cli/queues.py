@@ -23,7 +23,7 @@ def queues(
         print_json(stats)
         return
     print_table(
-        ("queue", "ready", "delayed", "waiting", "running", "finished", "oldest", "paused"),
+        ("queue", "ready", "delayed", "waiting", "running", "finished", "oldest", "paused", "consumers"),
         (
             (
                 name,
@@ -34,9 +34,12 @@ def queues(
                 queue.finished,
                 seconds(queue.oldest_age),
                 queue.is_paused,
+                queue.consumers,
             )
             for name, queue in stats.queues.items()
         ),
         empty="no queue",
     )
     typer.echo(f"{stats.workers:,} workers, {stats.dead:,} dead jobs")
+    if stats.unserved:
+        typer.echo(f"jobs wait, and nobody serves: {', '.join(stats.unserved)}")

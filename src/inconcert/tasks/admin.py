@@ -24,17 +24,15 @@ from inconcert.errors import InvalidPayload, JobNotFound
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.job import Job
 from inconcert.tasks.store import (
-    COUNT_CLAIMED,
     DEAD_TIMES,
     PAUSE,
     STATS,
-    WORKERS,
-    ClaimedCount,
     JobKeys,
     JobKeyspace,
     StatsRow,
 )
 from inconcert.tasks.watch import Watches
+from inconcert.tasks.workers import Workers, WorkerStatus
 
 __all__ = ["DeadJob", "QueueStats", "TaskStats", "Tasks"]
 
@@ -80,6 +78,7 @@ class QueueStats:
         running: Jobs that workers have claimed from it.
         oldest_age: Seconds since the first ready job was enqueued; None if there is none.
         is_paused: Whether claims from it are paused.
+        consumers: Workers and other consumers that are alive and serve it.
         finished: Jobs from this queue that succeeded, or were cancelled while running, since it was created. Its growth
             over a time is the queue's throughput.
     """
@@ -90,6 +89,7 @@ class QueueStats:
     running: int
     oldest_age: float | None
     is_paused: bool
+    consumers: int
     finished: int
 
 
@@ -101,11 +101,14 @@ class TaskStats:
         workers: Consumers that are alive.
         dead: Jobs that were dead-lettered.
         queues: Queue name -> its work.
+        unserved: Names of the queues among these in which jobs wait, although nobody serves them: a worker is missing,
+            or a name is misspelt.
     """
 
     workers: int
     dead: int
     queues: Mapping[str, QueueStats]
+    unserved: Sequence[str]
 
 
 class Tasks:
@@ -115,6 +118,7 @@ class Tasks:
         self._ref = ref
         self._jobs = jobs
         self._watches = watches
+        self._workers = Workers(ref, jobs)
         self._dead_letters = [DeadLetters(ref, keys) for keys in jobs.partitions]
 
     def job(self, job_id: str) -> Job[JSON]:
@@ -135,25 +139,37 @@ class Tasks:
             ValueError: No queue is given.
             InvalidName: A name is empty or longer than 512 bytes.
 
-        Cost: 1 round trip, and for each partition 2, and 2 more for each 100 workers; O(claimed jobs).
+        Cost: 1 round trip, and for each partition 3, and 3 more for each 100 workers; O(claimed jobs).
         """
         if not queues:
             raise ValueError("no queue is given; name at least one")
         commands: list[Command] = []
-        running = Counter[str]()
         for keys in self._jobs.partitions:
             places = [keys.queue(name) for name in queues]
             parts = [key for place in places for key in (place.queue, place.delayed)]
             commands.append(STATS(keys, queues=parts, names=queues))
-        for keys in self._jobs.partitions:
-            running += await self._running(keys)
+        running, consumers = await self._workers.running(), await self._workers.consumers()
         replies = await self._ref.session.gather([Call(command) for command in commands])
         found = zip(*(rows(flat, StatsRow) for _, _, *flat in replies), strict=True)
+        stats = {
+            name: _stats(parts, running=running.get(name, 0), consumers=consumers.get(name, 0))
+            for name, parts in zip(queues, found, strict=True)
+        }
         return TaskStats(
             workers=max(workers for workers, *_ in replies),  # a consumer works in all partitions
             dead=sum(dead for _, dead, *_ in replies),
-            queues={name: _stats(parts, running[name]) for name, parts in zip(queues, found, strict=True)},
+            queues=stats,
+            unserved=tuple(name for name, queue in stats.items() if _is_unserved(queue)),
         )
+
+    async def workers(self) -> Sequence[WorkerStatus]:
+        """The workers of all processes, and other consumers: where they are, what they serve, and what they run.
+
+        Those that are dead are among them until others have recovered what they held.
+
+        Cost: 3 round trips for each partition, and 3 more for each 100 workers; O(claimed jobs).
+        """
+        return await self._workers.statuses()
 
     async def pause(self, queue: str) -> None:
         """Pause claims from a queue until `resume`. Running jobs go on, and enqueued ones wait.
@@ -282,20 +298,6 @@ class Tasks:
 
     # Below.
 
-    async def _running(self, keys: JobKeys) -> Counter[str]:
-        """Of each queue how many jobs workers hold in a partition: asked for some workers at a time."""
-        session = self._ref.session
-        running, seen = Counter[str](), set[bytes]()
-        cursor = b""
-        while cursor != b"0":
-            cursor, *found = await session.run(WORKERS(keys, cursor=cursor or b"0"))
-            if new := set(found) - seen:
-                answer = await session.run(COUNT_CLAIMED(claimed=[keys.claimed(worker.decode()) for worker in new]))
-                for row in rows(answer, ClaimedCount):
-                    running[row.queue.decode()] += row.jobs
-            seen |= new
-        return running
-
     async def _pause(self, queue: str, *, is_paused: int) -> None:
         session = self._ref.session
         request = session.new_address()
@@ -328,7 +330,7 @@ class Tasks:
         return found
 
 
-def _stats(parts: Sequence[StatsRow], running: int) -> QueueStats:
+def _stats(parts: Sequence[StatsRow], *, running: int, consumers: int) -> QueueStats:
     """How much work a queue has in all its partitions."""
     oldest_ms = max(part.oldest_ms for part in parts)
     return QueueStats(
@@ -338,8 +340,13 @@ def _stats(parts: Sequence[StatsRow], running: int) -> QueueStats:
         running=running,
         oldest_age=oldest_ms / 1000 if oldest_ms >= 0 else None,
         is_paused=all(part.is_paused for part in parts),
+        consumers=consumers,
         finished=sum(part.finished for part in parts),
     )
+
+
+def _is_unserved(queue: QueueStats) -> bool:
+    return queue.consumers == 0 and queue.ready + queue.delayed + queue.waiting > 0
 
 
 def _dead_job(key_ring: KeyRing, letter: DeadLetter) -> DeadJob:

@@ -26,6 +26,7 @@ from inconcert.tasks.served_queues import ServedQueues
 from inconcert.tasks.store import JobKeyspace
 from inconcert.tasks.sweeper import Sweeper
 from inconcert.tasks.worker_lease import HEARTBEAT_LEASE, JobWorkerLease
+from inconcert.tasks.workers import describe
 
 __all__ = ["Consumer"]
 
@@ -59,6 +60,8 @@ class Consumer:
             its weight, so that none starves. None: a queue is used when those before it are empty.
         delivery: `at_least_once`, or `at_most_once`: a job counts as done when it is handed out, and is never
             redelivered, whatever its outcome.
+        capacity: How many of its jobs run at once at most, as `concert.tasks.workers()` reports it; None if the caller
+            decides.
 
     Attributes:
         queues: As they were given.
@@ -78,6 +81,7 @@ class Consumer:
         prefetch: int = 1,
         weights: Mapping[str, int] | None = None,
         delivery: Guarantee = "at_least_once",
+        capacity: int | None = None,
         lease: float = HEARTBEAT_LEASE,
     ) -> None:
         if not queues or len(set(queues)) < len(queues):
@@ -96,6 +100,7 @@ class Consumer:
         self._prefetch = prefetch
         self._weights = None if weights is None else {name: weights[name] for name in queues}
         self._delivery: Guarantee = delivery
+        self._capacity = capacity
         self._lease = lease
         self._opened: _Opened | None = None
 
@@ -110,6 +115,7 @@ class Consumer:
             self.queues,
             weights=self._weights,
             delivery=self._delivery,
+            capacity=self._capacity,
             lease=self._lease,
             served=served,
         )
@@ -182,6 +188,7 @@ class _Opened(ClaimConsumer[JobState]):
         *,
         weights: Mapping[str, int] | None,
         delivery: Guarantee,
+        capacity: int | None,
         lease: float,
         served: ServedQueues,
     ) -> None:
@@ -194,6 +201,7 @@ class _Opened(ClaimConsumer[JobState]):
         self._suspects = Suspects()
         self._delivery = delivery
         self._lease = lease
+        self._about = describe(self._address, queues, capacity)
         self._served = served
         self._relay = Relay(session, jobs)
         self._is_stopped = False
@@ -269,6 +277,7 @@ class _Opened(ClaimConsumer[JobState]):
             owner=owner,
             suspects=self._suspects,
             lease=self._lease,
+            about=self._about,
         )
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:

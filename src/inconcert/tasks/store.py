@@ -36,12 +36,14 @@ __all__ = [
     "CANCELLING",
     "COUNT_CLAIMED",
     "DEAD_TIMES",
+    "DESCRIBED",
     "ENQUEUE",
     "ENQUEUE_AFTER",
     "ENQUEUE_DUE",
     "FOLLOW",
     "FORGET",
     "FREE_NAMES",
+    "HELD",
     "OUTCOMES",
     "PASSED_ON",
     "PAUSE",
@@ -188,6 +190,8 @@ RESCHEDULE = load("tasks/reschedule").bind(JobKeys, QueueKeys)
 REPORT_SERVED = load("tasks/report_served").bind(JobKeys)
 COUNT_CLAIMED = load("tasks/count_claimed").bind()
 DEAD_TIMES = load("tasks/dead_times").bind(JobKeys)
+DESCRIBED = load("tasks/described").bind(JobKeys)
+HELD = load("tasks/held").bind(JobKeys)
 PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
 WORKERS = load("tasks/workers").bind(JobKeys)
 STATS = load("tasks/stats").bind(JobKeys)

@@ -232,16 +232,7 @@ class TaskCoordinator:
         delivery: Guarantee = "at_least_once",
     ) -> Consumer:
         """An `async for` over the jobs of these queues, the most urgent first, or by weight. See `Consumer`."""
-        return Consumer(
-            self._ref,
-            self._jobs,
-            self._registry,
-            queues,
-            prefetch=prefetch,
-            weights=weights,
-            delivery=delivery,
-            lease=self._heartbeat_lease,
-        )
+        return self._consumer(queues, prefetch=prefetch, weights=weights, delivery=delivery)
 
     async def run_worker(
         self,
@@ -275,7 +266,7 @@ class TaskCoordinator:
         """
         worker = Worker(
             self._ref,
-            self.consume(*queues, weights=weights),
+            self._consumer(queues, weights=weights, capacity=concurrency),
             self._registry,
             concurrency=concurrency,
             stop=stop,
@@ -306,6 +297,27 @@ class TaskCoordinator:
             middleware: Called with the job before each attempt. The one that was added first is the outermost.
         """
         self._middlewares.append(middleware)
+
+    def _consumer(
+        self,
+        queues: tuple[str, ...],
+        *,
+        prefetch: int = 1,
+        weights: Mapping[str, int] | None = None,
+        delivery: Guarantee = "at_least_once",
+        capacity: int | None = None,
+    ) -> Consumer:
+        return Consumer(
+            self._ref,
+            self._jobs,
+            self._registry,
+            queues,
+            prefetch=prefetch,
+            weights=weights,
+            delivery=delivery,
+            capacity=capacity,
+            lease=self._heartbeat_lease,
+        )
 
     @property
     def _parts(self) -> TaskParts:

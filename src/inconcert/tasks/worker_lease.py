@@ -48,10 +48,11 @@ class JobWorkerLease(WorkerLease[JobState]):
         owner: WorkerOwner,
         suspects: Suspects,
         lease: float,
+        about: bytes,
     ) -> None:
         keys = jobs.partitions[number]
         places = [keys.queue(name) for name in queues]
-        super().__init__(session, keys, places, policy, owner, suspects=suspects, lease=lease)
+        super().__init__(session, keys, places, policy, owner, suspects=suspects, lease=lease, about=about)
         self._jobs = jobs
 
     async def claim(self, count: int) -> tuple[list[JobState], float | None]:

@@ -1,7 +1,7 @@
 -- claims/ack: jobs, or items, are done, or were cancelled while they ran.
 --
 -- KEYS[1]    bodies    hash    id -> 'enqueued_ms envelope'
--- KEYS[2]    claimed   hash    id -> 'place attempt queue-name'; of this worker
+-- KEYS[2]    claimed   hash    id -> 'place attempt since_ms queue-name'; of this worker
 -- KEYS[3]    failures  hash    id -> attempts that failed
 -- KEYS[4]    crashes   hash    id -> workers that died with it
 -- KEYS[5]    states    hash    id -> where it is, if not in its queue
@@ -43,7 +43,7 @@ for i = FIRST_JOB, #ARGV, FIELDS do
 end
 for n, claim in ipairs(redis.call('HMGET', claimed, unpack(given))) do
   local i = FIRST_JOB + FIELDS * (n - 1)
-  local place, queue_name = string.match(claim or '', '^(%d+) %d+ (.*)$')
+  local place, queue_name = string.match(claim or '', '^(%d+) %d+ %d+ (.*)$')
   local is_held = place == ARGV[i + 1]
   answer[n] = is_held and 1 or 0
   if is_held then

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]    bodies    hash    id -> 'enqueued_ms envelope'
 -- KEYS[2]    workers   zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
--- KEYS[3]    claimed   hash    id -> 'place attempt queue-name', and '#' -> 'number id ...' of the last claim; of this
+-- KEYS[3]    claimed   hash    id -> 'place attempt since_ms queue-name', and '#' -> 'number id ...' of the last claim; of this
 --            worker; the places rise from job to job
 -- KEYS[4]    failures  hash    id -> attempts that failed
 -- KEYS[5]    crashes   hash    id -> workers that died with it
@@ -69,7 +69,7 @@ end
 local ids, texts, places, names = {}, {}, {}, {}
 if last_number == number then
   for id in string.gmatch(last, ' (%S+)') do
-    local place, name = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ (.*)$')
+    local place, name = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ %d+ (.*)$')
     if place then
       ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
         id, redis.call('HGET', bodies, id), place, name
@@ -116,6 +116,7 @@ end
 local answer = {1, next_ms, now_ms}
 local claims = {'#', ARGV[2] .. ' ' .. table.concat(ids, ' ')}
 local running = {}
+local since = string.format(' %.0f ', now_ms)
 if #ids > 0 then
   local failed = some_failed and redis.call('HMGET', failures, unpack(ids)) or {}
   local crashed = some_crashed and redis.call('HMGET', crashes, unpack(ids)) or {}
@@ -124,7 +125,7 @@ if #ids > 0 then
     local errors = tonumber(failed[i]) or 0
     local attempt = errors + (tonumber(crashed[i]) or 0) + 1
     local is_cancelled = state[i] and string.sub(state[i], 1, 10) == 'cancelling'
-    claims[2 * i + 1], claims[2 * i + 2] = id, places[i] .. ' ' .. attempt .. ' ' .. names[i]
+    claims[2 * i + 1], claims[2 * i + 2] = id, places[i] .. ' ' .. attempt .. since .. names[i]
     running[2 * i - 1], running[2 * i] = id, (is_cancelled and 'cancelling ' or 'running ') .. worker
     local at = HEAD + FIELDS * (i - 1)  -- each part by itself: a table of them would take 0.5 us more
     answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], tonumber(places[i]), attempt

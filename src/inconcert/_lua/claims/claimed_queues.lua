@@ -1,6 +1,6 @@
 -- claims/claimed_queues: from which queues a worker has claimed something.
 --
--- KEYS[1]  claimed  hash    id -> 'place attempt queue-name'; of that worker
+-- KEYS[1]  claimed  hash    id -> 'place attempt since_ms queue-name'; of that worker
 -- RETURNS  {queue-name, ...}, each once
 -- TWICE    the same; nothing is changed
 -- COST     O(N), N jobs claimed
@@ -8,7 +8,7 @@ local claimed = KEYS[1]
 local names, seen = {}, {}
 local entries = redis.call('HGETALL', claimed)
 for i = 1, #entries, 2 do
-  local name = string.match(entries[i + 1], '^%d+ %d+ (.*)$')
+  local name = string.match(entries[i + 1], '^%d+ %d+ %d+ (.*)$')
   if entries[i] ~= '#' and not seen[name] then
     seen[name] = true
     names[#names + 1] = name

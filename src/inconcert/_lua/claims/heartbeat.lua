@@ -4,10 +4,12 @@
 -- KEYS[2]  news         list    ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[3]  clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms; 1 h
 -- KEYS[4]  idle         zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
+-- KEYS[5]  described    hash    worker -> 'heard_ms ABOUT': when it was last heard, server ms, and what it says of itself; 1 h
 -- ARGV[1]  worker       string, unique to this opening of a consumer
 -- ARGV[2]  ttl_ms       integer > 0
 -- ARGV[3]  is_new       1 to begin, 0 to go on
 -- ARGV[4]  skip         integer >= 0: how many of the dead to pass over, which may be such as cannot be recovered
+-- ARGV[5]  about        string, for those that list workers; '' for none
 -- RETURNS  {alive, at_ms, next_ms, news, worker, ...}: 0 if it was presumed dead before; the lease clock; milliseconds until
 --          another may be; 1 if there are news to be passed on; up to 10 workers that are dead and whose jobs are to be
 --          recovered
@@ -16,18 +18,27 @@
 -- @include server_time
 -- @include lease_clock
 local HOUR_MS = 3600000
-local workers, news, clock, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local worker, ttl_ms, is_new = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local at_ms = lease_clock(clock, workers, ttl_ms, math.floor(server_time() / 1000))
+local workers, news, clock, idle, described = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local worker, ttl_ms, is_new, about = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[5]
+local now_ms = math.floor(server_time() / 1000)
+local at_ms = lease_clock(clock, workers, ttl_ms, now_ms)
 local ends = redis.call('ZSCORE', workers, worker)
 local place = ends and workers or idle
 ends = ends or redis.call('ZSCORE', idle, worker)
-redis.call('ZREMRANGEBYSCORE', idle, '-inf', at_ms)  -- what holds nothing needs no recovery
+local gone = redis.call('ZRANGEBYSCORE', idle, '-inf', at_ms, 'LIMIT', 0, 100)
+if #gone > 0 then  -- what holds nothing needs no recovery
+  redis.call('ZREM', idle, unpack(gone))
+  redis.call('HDEL', described, unpack(gone))
+end
 local alive = 0
 if is_new == '1' or (ends and tonumber(ends) > at_ms) then
   redis.call('ZREM', place, worker)  -- first: it frees memory, so a full server lets the other pass
   redis.call('ZADD', place, at_ms + ttl_ms, worker)
   redis.call('PEXPIRE', idle, HOUR_MS)
+  if about ~= '' then
+    redis.call('HSET', described, worker, string.format('%.0f ', now_ms) .. about)
+    redis.call('PEXPIRE', described, HOUR_MS)
+  end
   alive = 1
 end
 local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', at_ms, 'LIMIT', ARGV[4], 10)

@@ -1,6 +1,6 @@
 -- claims/nack: a job, or an item, was not done: let it wait for another attempt, put it back, or set it aside.
 --
--- KEYS[1]  claimed   hash  id -> 'place attempt queue-name'; of this worker
+-- KEYS[1]  claimed   hash  id -> 'place attempt since_ms queue-name'; of this worker
 -- KEYS[2]  failures  hash  id -> attempts that failed
 -- KEYS[3]  dead      zset  id -> when it was dead-lettered, server ms; permanent until replayed or purged
 -- KEYS[4]  reasons   hash  id -> why it was dead-lettered, JSON, newline, name of its queue; permanent as dead

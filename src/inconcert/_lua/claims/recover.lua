@@ -1,7 +1,7 @@
 -- claims/recover: give what a worker holds that is dead, or retires, back to the front of its queues.
 --
 -- KEYS[1]    workers      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
--- KEYS[2]    claimed      hash    id -> 'place attempt queue-name'; of that worker
+-- KEYS[2]    claimed      hash    id -> 'place attempt since_ms queue-name'; of that worker
 -- KEYS[3]    crashes      hash    id -> workers that died with it
 -- KEYS[4]    dead         zset    id -> when it was dead-lettered, server ms
 -- KEYS[5]    reasons      hash    id -> why it was dead-lettered, JSON, newline, name of its queue
@@ -15,7 +15,8 @@
 -- KEYS[13]   line         zset    address -> ticket: those who wait for room to put something in
 -- KEYS[14]   clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
 -- KEYS[15]   idle         zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing
--- KEYS[16..] queues       list, then its bell (list), for each queue from which it has claimed
+-- KEYS[16]   described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself; 1 h
+-- KEYS[17..] queues       list, then its bell (list), for each queue from which it has claimed
 -- ARGV[1]    worker       string
 -- ARGV[2]    max_crashes  integer > 0: a job that killed so many workers is dead-lettered | 0: the worker retires, no crash
 -- ARGV[3]    why          those are dead-lettered: text that JSON has as it is
@@ -34,7 +35,7 @@
 local workers, claimed, crashes, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local states, progress, watchers = KEYS[6], KEYS[7], KEYS[8]
 local parents, children, outcomes, news, line = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
-local clock, idle = KEYS[14], KEYS[15]
+local clock, idle, described = KEYS[14], KEYS[15], KEYS[16]
 local worker, max_crashes, why, inboxes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', idle, worker)
@@ -44,12 +45,12 @@ if max_crashes > 0 and ends and tonumber(ends) > tonumber(at_ms) then
 end
 -- Where they may go is read before anything is changed: a key that is not ours stops the script here.
 redis.call('ZCARD', dead)
-for i = 16, #KEYS do
+for i = 17, #KEYS do
   redis.call('LLEN', KEYS[i])
 end
 local place = {}
 for i = 5, #ARGV do
-  place[ARGV[i]] = 16 + (i - 5) * 2
+  place[ARGV[i]] = 17 + (i - 5) * 2
 end
 
 redis.call('HDEL', claimed, '#')
@@ -57,7 +58,7 @@ local back, buried, told = 0, 0, 0
 local jobs = {}
 local entries = redis.call('HGETALL', claimed)
 for i = 1, #entries, 2 do
-  local at, attempt, name = string.match(entries[i + 1], '^(%d+) (%d+) (.*)$')
+  local at, attempt, name = string.match(entries[i + 1], '^(%d+) (%d+) %d+ (.*)$')
   jobs[#jobs + 1] = {entries[i], tonumber(at), name, attempt}
 end
 table.sort(jobs, function(one, other) return one[2] > other[2] end)  -- so that the first claimed comes to the front
@@ -87,5 +88,6 @@ end
 if redis.call('EXISTS', claimed) == 0 then
   redis.call('ZREM', workers, worker)
   redis.call('ZREM', idle, worker)
+  redis.call('HDEL', described, worker)
 end
 return {back, buried, told}

@@ -1,6 +1,6 @@
 -- tasks/progress: report a job's progress.
 --
--- KEYS[1]  claimed   hash    id -> 'place attempt queue-name'; of this worker
+-- KEYS[1]  claimed   hash    id -> 'place attempt since_ms queue-name'; of this worker
 -- KEYS[2]  progress  hash    id -> 'NUMBER JSON': its progress
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed

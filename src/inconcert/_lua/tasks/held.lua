@@ -1,0 +1,28 @@
+-- tasks/held: the jobs that some workers hold.
+--
+-- KEYS[1]   bodies   hash  id -> 'enqueued_ms envelope'
+-- KEYS[2..] claimed  hash  id -> 'place attempt since_ms queue-name'; of each worker
+-- RETURNS   {count, nth, id, 'place attempt since_ms queue-name', body, ...}: of how many of the workers this is all, then
+--           each job: whose it is, counted from 0, and the first 1,024 bytes of its body; the rest are for another call if
+--           these have 1 MiB
+-- TWICE     the same; nothing is changed
+-- COST      O(C), C jobs claimed
+local bodies = KEYS[1]
+local answer, bytes = {#KEYS - 1}, 0
+for i = 2, #KEYS do
+  if bytes >= 1048576 then
+    answer[1] = i - 2
+    break
+  end
+  local entries = redis.call('HGETALL', KEYS[i])
+  for n = 1, #entries, 2 do
+    if entries[n] ~= '#' then
+      local body = string.sub(redis.call('HGET', bodies, entries[n]) or '', 1, 1024)
+      bytes = bytes + #entries[n] + #entries[n + 1] + #body
+      for _, part in ipairs({i - 2, entries[n], entries[n + 1], body}) do
+        answer[#answer + 1] = part
+      end
+    end
+  end
+end
+return answer

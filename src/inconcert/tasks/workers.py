@@ -1,0 +1,212 @@
+"""Who runs jobs: what each worker says of itself with its heartbeat, and what it runs now."""
+
+import os
+import re
+import socket
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from inconcert._claims.keys import split_body
+from inconcert._core.session import SessionRef
+from inconcert._redis.replies import Reply, rows
+from inconcert.tasks.store import COUNT_CLAIMED, DESCRIBED, HELD, WORKERS, ClaimedCount, JobKeys, JobKeyspace
+
+__all__ = ["RunningJob", "WorkerStatus", "Workers", "describe"]
+
+_NAME = re.compile(rb'(?:hmac1 \S+ \S+ )?\{"name":("(?:[^"\\]|\\.)*")')  # at the beginning of an envelope
+_AT_ONCE = 100  # workers of which one script says what they hold
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A job that a worker has claimed.
+
+    Attributes:
+        id: Which job.
+        task: The name of its task; `?` if its envelope cannot be read.
+        queue: The queue that it came from.
+        attempt: Which attempt this is, from 1.
+        claimed_at: Since when, in seconds since 1970 by the server's clock.
+    """
+
+    id: str
+    task: str
+    queue: str
+    attempt: int
+    claimed_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """A worker, or another consumer of jobs.
+
+    Attributes:
+        id: Unique to this opening of it; begins with the id that its log lines have.
+        host: The name of its machine; None if it is not known, because it died an hour ago or longer.
+        pid: Its process; None likewise.
+        queues: The queues that it serves, the most urgent first.
+        capacity: How many jobs it runs at once at most; None for a consumer whose caller decides, or if unknown.
+        running: The jobs that it has claimed, the oldest first.
+        heard_at: When its last heartbeat came, in seconds since 1970 by the server's clock; None if unknown.
+        is_alive: Whether its heartbeat has not lapsed. What a dead worker has claimed is requeued by the others.
+    """
+
+    id: str
+    host: str | None
+    pid: int | None
+    queues: Sequence[str]
+    capacity: int | None
+    running: Sequence[RunningJob]
+    heard_at: float | None
+    is_alive: bool
+
+
+class _About(msgspec.Struct, frozen=True):
+    """What a worker says of itself, as JSON; the workers of one consumer, one in each partition, say the same."""
+
+    consumer: str
+    host: str = ""
+    pid: int = 0
+    queues: tuple[str, ...] = ()
+    capacity: int | None = None
+
+
+class _DescribedRow(NamedTuple):
+    """A worker, as the script returns it."""
+
+    worker: bytes
+    is_alive: int
+    said: bytes
+
+
+class _HeldRow(NamedTuple):
+    """A job that a worker holds, as the script returns it; `nth` of the workers that were asked about."""
+
+    nth: int
+    id: bytes
+    claim: bytes
+    body: bytes
+
+    def read(self) -> RunningJob:
+        _, attempt, since_ms, queue = self.claim.decode().split(" ", 3)
+        name = _NAME.match(split_body(self.body)[1])
+        task = msgspec.json.decode(name[1], type=str) if name is not None else "?"
+        return RunningJob(self.id.decode(), task, queue, int(attempt), int(since_ms) / 1000)
+
+
+class _Found:
+    """What is known of one consumer."""
+
+    def __init__(self, about: _About | None) -> None:
+        self.about = about
+        self.heard_ms = 0
+        self.is_alive = False
+        self.running: list[RunningJob] = []
+
+    def status(self, id_: str) -> WorkerStatus:
+        about = self.about
+        return WorkerStatus(
+            id=id_,
+            host=about.host if about else None,
+            pid=about.pid if about else None,
+            queues=about.queues if about else (),
+            capacity=about.capacity if about else None,
+            running=tuple(sorted(self.running, key=lambda job: job.claimed_at)),
+            heard_at=self.heard_ms / 1000 if about else None,
+            is_alive=self.is_alive,
+        )
+
+
+def describe(consumer: str, queues: Sequence[str], capacity: int | None) -> bytes:
+    """What a worker of this consumer says of itself."""
+    return msgspec.json.encode(_About(consumer, socket.gethostname(), os.getpid(), tuple(queues), capacity))
+
+
+class Workers:
+    """The workers of a namespace.
+
+    Args:
+        ref: Refers to the open session.
+        jobs: The keys of all jobs.
+    """
+
+    def __init__(self, ref: SessionRef, jobs: JobKeyspace) -> None:
+        self._ref = ref
+        self._jobs = jobs
+
+    async def statuses(self) -> Sequence[WorkerStatus]:
+        """All that are alive, and those that are dead and not recovered yet."""
+        found: dict[str, _Found] = {}
+        for keys in self._jobs.partitions:
+            of: dict[bytes, _Found] = {}  # each worker of this partition
+            for row, heard_ms, about in await self._described(keys):
+                one = of[row.worker] = found.setdefault(about.consumer, _Found(about))
+                one.is_alive = one.is_alive or bool(row.is_alive)
+                one.heard_ms = max(one.heard_ms, heard_ms)
+            for worker in await self._holding(keys):
+                if worker not in of:
+                    of[worker] = found[worker.decode()] = _Found(None)
+            for worker, job in await self._held(keys, list(of)):
+                of[worker].running.append(job)
+        statuses = [one.status(id_) for id_, one in found.items()]
+        return sorted(statuses, key=lambda one: (one.host or "", one.pid or 0, one.id))
+
+    async def running(self) -> Mapping[str, int]:
+        """Of each queue how many jobs workers hold."""
+        running = Counter[str]()
+        for keys in self._jobs.partitions:
+            workers = await self._holding(keys)
+            for start in range(0, len(workers), _AT_ONCE):
+                claimed = [keys.claimed(worker.decode()) for worker in workers[start : start + _AT_ONCE]]
+                for row in rows(await self._ref.session.run(COUNT_CLAIMED(claimed=claimed)), ClaimedCount):
+                    running[row.queue.decode()] += row.jobs
+        return running
+
+    async def consumers(self) -> Mapping[str, int]:
+        """Of each queue how many consumers serve it."""
+        serving: dict[str, tuple[str, ...]] = {}  # a consumer has a worker in each partition
+        for keys in self._jobs.partitions:
+            for row, _, about in await self._described(keys):
+                if row.is_alive:
+                    serving[about.consumer] = about.queues
+        return Counter(queue for queues in serving.values() for queue in queues)
+
+    # Below.
+
+    async def _described(self, keys: JobKeys) -> list[tuple[_DescribedRow, int, _About]]:
+        """The workers of a partition that have said who they are, when they were heard, and what they said."""
+        found: dict[bytes, tuple[_DescribedRow, int, _About]] = {}
+        cursor: Reply = b""
+        while cursor != b"0":
+            cursor, *flat = await self._ref.session.run(DESCRIBED(keys, cursor=cursor or b"0"))
+            for row in rows(flat, _DescribedRow):
+                heard_ms, text = split_body(row.said)
+                try:
+                    found[row.worker] = row, heard_ms, msgspec.json.decode(text, type=_About)
+                except (msgspec.MsgspecError, UnicodeDecodeError):  # of another release
+                    continue
+        return list(found.values())
+
+    async def _holding(self, keys: JobKeys) -> list[bytes]:
+        """The workers of a partition that hold something."""
+        found: dict[bytes, None] = {}
+        cursor: Reply = b""
+        while cursor != b"0":
+            cursor, *workers = await self._ref.session.run(WORKERS(keys, cursor=cursor or b"0"))
+            found |= dict.fromkeys(workers)
+        return list(found)
+
+    async def _held(self, keys: JobKeys, workers: Sequence[bytes]) -> list[tuple[bytes, RunningJob]]:
+        """What these workers hold: asked for some of them at a time."""
+        held: list[tuple[bytes, RunningJob]] = []
+        while workers:
+            asked = workers[:_AT_ONCE]
+            claimed = [keys.claimed(worker.decode()) for worker in asked]
+            count, *flat = await self._ref.session.run(HELD(keys, claimed=claimed))
+            held += ((asked[row.nth], row.read()) for row in rows(flat, _HeldRow))
+            workers = workers[count:]
+        return held
