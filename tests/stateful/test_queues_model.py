@@ -144,7 +144,7 @@ class QueueModel(RuleBasedStateMachine):
     def begin(self) -> None:
         worker = Worker(f"session.{len(self.workers)}")
         self.workers.append(worker)
-        assert self.run(HEARTBEAT(self.keys, worker=worker.name, ttl_ms=HOUR, is_new=1, skip=0))[0] == 1
+        assert self.run(HEARTBEAT(self.keys, worker=worker.name, ttl_ms=HOUR, is_new=1, skip=0, about=""))[0] == 1
 
     def is_suspect(self, item: str) -> bool:
         return self.crashes.get(item, 0) >= 2
