@@ -210,6 +210,8 @@ class _Participant:
     gives up.
 
     Attributes:
+        kind: What it is, as log lines name it.
+        name: That of the barrier.
         holder: Its identity, unique every time.
         deadline: When its lease ends, by the local monotonic clock.
         renew_at: When to renew the lease.
@@ -217,7 +219,10 @@ class _Participant:
         result: Its position in the round that it has passed, or the error of a broken round; None until one is known.
     """
 
+    kind = "place at barrier"
+
     def __init__(self, session: Session, terms: _Terms) -> None:
+        self.name = terms.name
         self.holder = session.new_address()
         self.deadline = self.renew_at = 0.0
         self.is_waiting = True
@@ -227,11 +232,6 @@ class _Participant:
         self._round = b""
         self._may_be_in = False
         self._wait = anyio.CancelScope()
-
-    @property
-    def title(self) -> str:
-        """What it is, as log lines name it."""
-        return f"participant of barrier {self._terms.name!r}"
 
     async def take_part(self) -> None:
         """Arrive, and wait until there is a result. If this is cut short, it also leaves the round on the server."""

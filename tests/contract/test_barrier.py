@@ -235,7 +235,7 @@ async def test_lapsed_participant_breaks_the_round_for_all(
 def all_participants(barrier: Barrier) -> list[Any]:
     """Those of one session that wait."""
     kept = barrier._ref.session.renewal._kept.values()
-    return [participant for reference, _ in kept if (participant := reference()) is not None]
+    return [participant for reference, *_ in kept if (participant := reference()) is not None]
 
 
 async def test_lapsed_participant_is_found_by_renewals_alone(concert: Coordinator) -> None:

@@ -88,7 +88,7 @@ async def test_lease_that_cannot_be_renewed_keeps_no_other_from_it(caplog: pytes
     class Kept:
         def __init__(self, holder: str, error: Exception | None) -> None:
             now = time.monotonic()
-            self.title = self.holder = holder
+            self.kind, self.name, self.holder = "lock", "a", holder
             self.deadline = now + 0.2
             self.renew_at = now + 0.05
             self._error = error

@@ -86,6 +86,8 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         about: What it says of itself with each heartbeat, for those that list workers; empty for nothing.
     """
 
+    kind = "worker"  # as log lines name it
+
     def __init__(
         self,
         session: Session,
@@ -120,9 +122,9 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._unconfirmed: list[Ended | Nack] = []  # ends that may not have reached the server
 
     @property
-    def title(self) -> str:
-        """What it is, as log lines name it."""
-        return f"worker {self.holder}"
+    def name(self) -> str:
+        """Which worker, as log lines name it."""
+        return self.holder
 
     @property
     def deadline(self) -> float:

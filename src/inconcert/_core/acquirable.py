@@ -122,17 +122,16 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
 
     async def _acquire(self, seconds: float | None) -> StateT:
         """Take it within this time; None waits for as long as it takes, 0 tries once."""
-        held: StateT | None = None
-        began = asyncio.get_running_loop().time()
-        if seconds is None:
+        if not seconds:
+            held = await self._take(waits=seconds is None)
+            if held is None:
+                raise self._not_acquired(0.0, None)
+            return held
+        held, began = None, asyncio.get_running_loop().time()
+        with anyio.move_on_after(seconds):
             held = await self._take(waits=True)
-        elif seconds == 0:
-            held = await self._take(waits=False)
-        else:
-            with anyio.move_on_after(seconds):
-                held = await self._take(waits=True)
         if held is None:
-            raise self._not_acquired(seconds or 0.0, self._trouble(began))
+            raise self._not_acquired(seconds, self._trouble(began))
         return held
 
     def _trouble(self, since: float) -> InconcertError | None:

@@ -123,11 +123,6 @@ class LeaseState(ABC):
 
     # Called by the renewal, and by the entries.
 
-    @property
-    def title(self) -> str:
-        """What it is, as log lines name it."""
-        return f"lease on {self.kind} {self.name!r}"
-
     def start_renewal(self) -> None:
         """Send a renewal without waiting for its reply."""
         self.renew_at = self.deadline

@@ -40,8 +40,13 @@ class Renewable(Protocol):
     """Something that is held under a lease."""
 
     @property
-    def title(self) -> str:
-        """What it is, as log lines name it."""
+    def kind(self) -> str:
+        """What it is a lease on, such as `lock`."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Which one."""
         ...
 
     @property
@@ -74,7 +79,7 @@ class Renewal:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._kept: dict[str, tuple[weakref.ref[Renewable], str]] = {}  # by holder; with its title
+        self._kept: dict[str, tuple[weakref.ref[Renewable], str, str]] = {}  # by holder; its kind, name
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
         self._is_closed = False
@@ -83,7 +88,7 @@ class Renewal:
         """Renew this from now on."""
         if self._is_closed:
             return
-        self._kept[lease.holder] = weakref.ref(lease), lease.title
+        self._kept[lease.holder] = weakref.ref(lease), lease.kind, lease.name
         if self._timer is None or lease.renew_at < self._wakes_at:
             self._wake_at(lease.renew_at)
 
@@ -97,7 +102,7 @@ class Renewal:
 
     def renew_all(self) -> None:
         """Renew everything now: the server may be another one, and lack what was granted last."""
-        for holder, (reference, _) in list(self._kept.items()):
+        for holder, (reference, *_) in list(self._kept.items()):
             lease = reference()
             if lease is not None and lease.renew_at < lease.deadline:  # otherwise a renewal is under way
                 _renew(holder, lease)
@@ -107,7 +112,7 @@ class Renewal:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        held = [lease for reference, _ in self._kept.values() if (lease := reference()) is not None]
+        held = [lease for reference, *_ in self._kept.values() if (lease := reference()) is not None]
         self._kept.clear()
         return held
 
@@ -121,11 +126,11 @@ class Renewal:
         self._timer = None
         now = time.monotonic()
         renewals: list[float] = []
-        for holder, (reference, title) in list(self._kept.items()):
+        for holder, (reference, kind, name) in list(self._kept.items()):
             lease = reference()
             if lease is None:
                 del self._kept[holder]
-                _log.warning("the %s was dropped without a release; it lapses by itself", title)
+                _log.warning("the lease on %s %r was dropped without a release; it lapses by itself", kind, name)
             elif now >= lease.deadline:
                 del self._kept[holder]
                 lease.lose()
