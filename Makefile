@@ -36,7 +36,7 @@ help: ## list the verbs
 demo: $(VENV)/.demo ## run the example service, with a server of its own
 	$(BIN)/python -m examples.marketplace.demo
 
-test: lint types docs rights uvloop oldest pytest ## everything that must hold before a change goes in
+test: lint types docs uvloop oldest pytest ## everything that must hold before a change goes in
 
 lint: $(VENV)/.dev ## style and formatting
 	$(BIN)/ruff check .
@@ -57,8 +57,10 @@ pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
 	$(call tests,$(BIN),$(ARGS))
 
 # Not what runs on fakeredis: that depends neither on the user nor on the event loop.
+ELSEWHERE := -k "not fakeredis" --loop uvloop --least-rights --database 5
+
 rights: $(VENV)/.dev ## the contract tests on uvloop, with the rights that `inconcert acl` prints, in another database
-	$(call tests,$(BIN),-k "not fakeredis" --loop uvloop --least-rights --database 5 tests/contract)
+	$(call tests,$(BIN),$(ELSEWHERE) tests/contract)
 
 uvloop: $(VENV)/.dev ## the fault tests of connections, messages, timers and workers on uvloop; FAULTS="link" to choose
 	$(call tests,$(BIN),-k "not fakeredis" --loop uvloop $(FAULTS:%=tests/faults/test_%.py))
@@ -76,8 +78,9 @@ torture: $(VENV)/.dev cluster ## failovers under load, and what else takes long;
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m torture --seed $(SEED) --seconds $(SECONDS) \
 	  -o timeout=$$(($(SECONDS) + 300)) $(ARGS)
 
-oldest: $(OLDEST)/.installed ## the contract tests, and those of connections, with the oldest versions of what is required
-	$(call tests,$(OLDEST)/bin,-k "not fakeredis" tests/contract $(CONNECTIONS:%=tests/faults/test_%.py))
+oldest: $(OLDEST)/.installed ## what `rights` does, and tests of connections, with the oldest versions of what is required
+	$(call tests,$(OLDEST)/bin,$(ELSEWHERE) tests/contract)
+	$(call tests,$(OLDEST)/bin,-k "not fakeredis" $(CONNECTIONS:%=tests/faults/test_%.py))
 
 bench: $(VENV)/.bench $(PEERS:%=$(VENV)/peers/%/.installed) ## measure beside the peers; BENCH="locks" to choose
 	@for name in $(BENCH); do $(BIN)/python -m benchmarks.$$name || exit 1; done

@@ -348,7 +348,7 @@ async def test_log_names_the_job_that_blocks(concert: Coordinator, caplog: pytes
     put = await report.enqueue()
     await concert.run_worker("default", burst=True)
     [told] = [record.getMessage() for record in caplog.records if record.threadName == "inconcert watchdog"]
-    assert f"s in job {put.id} (task 'report'), and this is where:" in told
+    assert f"s in job {put.id} attempt 1 (task 'report', queue 'default'), and this is where:" in told
 
 
 async def test_closing_right_after_a_blockage_ends_the_thread(concert: Coordinator) -> None:

@@ -126,7 +126,7 @@ class Worker:
             self._attempts += len(jobs)
             for job in jobs:
                 state = state_of(job)
-                task = asyncio.create_task(self._run(job, state), name=f"job {state.id} (task {state.envelope.name!r})")
+                task = asyncio.create_task(self._run(job, state), name=str(state))  # the name is for logs
                 self._running.add(task)
                 task.add_done_callback(self._ended)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import connection
 
-from tests.contract.django_shop import PACKAGE
+from tests.integrations.django_shop import PACKAGE
 
 task: Callable[..., Callable[[Callable[..., Any]], Any]] = import_module(PACKAGE).task
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
-from tests.contract.django_shop import PACKAGE
+from tests.integrations.django_shop import PACKAGE
 
 # Django has no type hints.
 django: Any = import_module("django")
@@ -21,7 +21,7 @@ say = print
 def set_up(options: dict[str, Any]) -> None:
     """Configure the project, as its settings would."""
     settings.configure(
-        INSTALLED_APPS=["tests.contract.django_shop", *([PACKAGE] if PACKAGE == "django_tasks" else [])],
+        INSTALLED_APPS=["tests.integrations.django_shop", *([PACKAGE] if PACKAGE == "django_tasks" else [])],
         DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": options.pop("database")}},
         USE_TZ=True,
         TASKS={
@@ -98,4 +98,4 @@ async def work() -> None:
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
     set_up(json.loads(sys.argv[1]))
-    see(import_module("tests.contract.django_shop.tasks"), import_module(f"{PACKAGE}.exceptions"))
+    see(import_module("tests.integrations.django_shop.tasks"), import_module(f"{PACKAGE}.exceptions"))
