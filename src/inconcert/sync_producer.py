@@ -17,6 +17,7 @@ from inconcert._cluster.blocking_cluster import BlockingCluster
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
 from inconcert._core.origin import Origin
 from inconcert._redis.blocking_channel import BlockingChannel, BlockingServer
+from inconcert._redis.blocking_pools import pool_for
 from inconcert._redis.blocking_server import OneServer
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
@@ -338,8 +339,11 @@ class SyncProducer:
         return opening
 
     def _new_server(self) -> BlockingServer:
-        kind = BlockingCluster if self._parts.topology == "cluster" else OneServer
-        return kind(self._parts, timeout=self._timeout / 2)
+        timeout = self._timeout / 2
+        pool = pool_for(self._parts, timeout=timeout)
+        if self._parts.topology == "cluster":
+            return BlockingCluster(self._parts.nodes, pool, timeout=timeout)
+        return OneServer(pool, timeout=timeout)
 
 
 class _Opening:

@@ -15,9 +15,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from inconcert import Coordinator, Unavailable
-from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.rights import least_rights
 from inconcert._redis.scripts import Command, Script
+from tests.support.blocking import blocking_channel
 from tests.support.eventually import eventually
 from tests.support.servers import RealServer
 
@@ -227,6 +227,6 @@ async def test_blocking_connection_asks_the_provider(guarded: RealServer) -> Non
     make: Any = redis.asyncio.Redis
     client = make(port=guarded.port, credential_provider=provider)
     provider.credentials = ("new", "new")
-    with BlockingConnection(client.connection_pool, timeout=5) as connection:
-        assert connection.run(Command(Script("tests/one", "return 1"), ("{shop:a}:b",), ())) == 1
+    with blocking_channel(client.connection_pool) as channel:
+        assert channel.run(Command(Script("tests/one", "return 1"), ("{shop:a}:b",), ())) == 1
     await client.aclose()

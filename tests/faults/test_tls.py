@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, SyncProducer, Unavailable
-from inconcert._redis.blocking import BlockingConnection
 from inconcert._redis.scripts import Command, Script
 from tests.contract.test_tasks import in_background
+from tests.support.blocking import blocking_channel
 from tests.support.eventually import eventually
 from tests.support.inner import channel_of
 from tests.support.raw import raw
@@ -61,10 +61,10 @@ async def test_certificate_for_another_host_is_refused(server: RealServer, tmp_p
             await concert.__aenter__()
         source: Any = concert._source
         with (
-            BlockingConnection(source._new_client(timeout=5).connection_pool, timeout=5) as connection,
+            blocking_channel(source._new_client(timeout=5).connection_pool) as channel,
             pytest.raises(Unavailable, match=r"(?i)hostname mis"),
         ):
-            connection.run(Command(Script("tests/one", "return 1"), ("key",), ()))
+            channel.run(Command(Script("tests/one", "return 1"), ("key",), ()))
 
 
 async def test_client_shows_its_certificate(server: RealServer, namespace: str, tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ async def test_client_shows_its_certificate(server: RealServer, namespace: str, 
         url = behind.url(ssl_certfile=behind.client, ssl_keyfile=behind.client)
         async with Coordinator(url, namespace=namespace) as concert:
             await works(concert)
-            with BlockingConnection(concert.redis.connection_pool, timeout=5) as connection:
-                assert connection.run(Command(Script("tests/one", "return 1"), ("key",), ())) == 1
+            with blocking_channel(concert.redis.connection_pool) as channel:
+                assert channel.run(Command(Script("tests/one", "return 1"), ("key",), ())) == 1
 
 
 async def test_client_without_a_certificate_is_told_what_to_give(server: RealServer, tmp_path: Path) -> None:

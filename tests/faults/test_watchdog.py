@@ -14,14 +14,13 @@ from typing import Any, cast
 import anyio
 import anyio.lowlevel
 import pytest
-import redis.asyncio
 from fakeredis.aioredis import FakeRedis
-from redis.asyncio.sentinel import SentinelConnectionPool
 
 from inconcert import Coordinator, NotHeld
 from inconcert._claims import watchdog as watchdog_module
 from inconcert._claims.watchdog import Watchdog
 from inconcert._claims.worker_lease import WorkerLease
+from inconcert._core.session import Session
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.store import JobKeys
@@ -280,22 +279,6 @@ async def test_heartbeat_reaches_the_server_however_it_is_connected(how: str, na
         await eventually(lambda: server.command("INFO", "clients")["connected_clients"] == 1)
 
 
-async def test_sentinel_s_master_is_where_the_heartbeat_goes(server: RealServer, namespace: str) -> None:
-    """The one that the pool has found last."""
-
-    class Found:
-        async def discover_master(self, name: str) -> tuple[str, int]:
-            assert name == "shop"
-            return "127.0.0.1", server.port
-
-    pool = cast("Any", SentinelConnectionPool)("shop", Found())
-    async with (
-        redis.asyncio.Redis.from_pool(pool) as client,
-        with_lease(Coordinator.from_client(client, namespace=namespace), LEASE) as concert,
-    ):
-        await claim_and_block(concert)
-
-
 async def test_one_connection_is_made_while_the_loop_stands_still_and_none_while_it_turns(
     own_server: RealServer, namespace: str
 ) -> None:
@@ -360,19 +343,18 @@ async def test_closing_right_after_a_blockage_ends_the_thread(concert: Coordinat
         assert threads() == []
 
 
-async def test_closing_waits_for_a_thread_that_waits_for_the_server() -> None:
+async def test_closing_waits_for_a_thread_that_waits_for_the_server(concert: Coordinator) -> None:
     """It ends with the consumer, not some time after it."""
     began = threading.Event()
 
-    def beat_aside(connection: object) -> bool:
-        del connection
+    def beat_aside(channel: object) -> bool:
+        del channel
         began.set()
         time.sleep(0.3)
         return True
 
     life = SimpleNamespace(lease=0.1, is_lost=False, deadline=math.inf, beat_aside=beat_aside)
-    life.find_pool = redis.asyncio.ConnectionPool
-    watchdog = Watchdog()
+    watchdog = Watchdog(concert._ref.session)
     watchdog.watch(cast("WorkerLease[Any]", life))
     began.wait()
     await watchdog.close()
@@ -395,10 +377,11 @@ async def test_cancelled_closing_ends_the_thread(concert: Coordinator) -> None:
 
 def test_thread_ends_when_its_loop_is_closed() -> None:
     """A consumer that nobody closes holds nothing up."""
+    session = cast("Session", SimpleNamespace(new_blocking_server=None))
 
     async def leave_it_open() -> None:
         life = cast("WorkerLease[Any]", SimpleNamespace(lease=LEASE / 10, is_lost=True))
-        Watchdog().watch(life)
+        Watchdog(session).watch(life)
         assert len(threads()) == 1
 
     asyncio.run(leave_it_open())

@@ -79,7 +79,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         ]
         self._of_bell = {bell: partition for partition in self._partitions for bell in partition.bells}
         self._sleeper = session.bells.sleeper(tuple(self._of_bell))
-        self._watchdog = Watchdog()
+        self._watchdog = Watchdog(session)
         self._tasks: list[asyncio.Task[None]] = []
         self._first = 0  # the partition with which the next claim begins
         self._found: list[C] = []  # claimed for a call that was cancelled

@@ -14,15 +14,15 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import closing
 from typing import Any
 
 import anyio
 
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.renewal import RENEW_AFTER, TRY_AGAIN
-from inconcert._redis.blocking import BlockingConnection
-from inconcert._redis.wire import Pool
+from inconcert._core.session import Session
+from inconcert._redis.blocking_channel import BlockingChannel
 from inconcert.errors import InconcertError
 
 __all__ = ["Watchdog"]
@@ -42,9 +42,13 @@ class Watchdog:
     """The thread of one consumer.
 
     Its connections, opened when needed, are set up like those of the workers. Where that is not possible it only logs.
+
+    Args:
+        session: The open session.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, session: Session) -> None:
+        self._new_server = session.new_blocking_server
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._workers: list[WorkerLease[Any]] = []
@@ -109,11 +113,13 @@ class Watchdog:
 
     def _stand_in(self, turned: threading.Event, lease: float) -> None:
         """Renew the heartbeat until the loop turns, the worker is presumed dead, or it takes too long."""
+        server = self._new_server(timeout=lease * _ANSWER_WITHIN)
+        if server is None:
+            return
         workers = list(self._workers)
         give_up_at = time.monotonic() + _LONGEST
         pause = 0.0
-        with ExitStack() as opened:
-            connections: dict[Pool, BlockingConnection] = {}
+        with closing(BlockingChannel(server, timeout=lease * RENEW_AFTER)) as channel:
             while not turned.wait(pause) and (workers := [one for one in workers if _lives(one)]):
                 if time.monotonic() >= give_up_at:
                     holders = ", ".join(worker.holder for worker in workers)
@@ -122,11 +128,7 @@ class Watchdog:
                 pause = lease * RENEW_AFTER
                 for worker in list(workers):
                     try:
-                        pool = worker.find_pool()
-                        if pool not in connections and BlockingConnection.is_possible(pool):
-                            connection = BlockingConnection(pool, timeout=lease * _ANSWER_WITHIN)
-                            connections[pool] = opened.enter_context(connection)
-                        if pool not in connections or not worker.beat_aside(connections[pool]):
+                        if not worker.beat_aside(channel):
                             workers.remove(worker)
                     except InconcertError as error:
                         _log.warning("worker %s could not renew its heartbeat yet: %s", worker.holder, error)

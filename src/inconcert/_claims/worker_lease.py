@@ -15,16 +15,15 @@ from typing import Generic, Self, TypeVar
 
 from inconcert._claims.claimed import ClaimState, Row, Verdict
 from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, heartbeat
-from inconcert._claims.keys import CLAIM, NACK, ClaimKeys, QueueKeys
+from inconcert._claims.keys import CLAIM, HOLD_CLOCK, NACK, ClaimKeys, QueueKeys
 from inconcert._claims.policy import Policy
 from inconcert._claims.reaper import put_all_back
 from inconcert._core.renewal import RENEW_AFTER, local_deadline, next_renewal, next_try
 from inconcert._core.session import Session
-from inconcert._redis.blocking import BlockingConnection
+from inconcert._redis.blocking_channel import BlockingChannel
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.replies import Reply, rows
-from inconcert._redis.wire import Pool
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotClaimed, NotConnected
 
@@ -273,8 +272,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     def clock_held(self, at_ms: int, asked_at: float) -> None:
         """Process the reply of a command that lets the lease clock stand still, in place of a heartbeat."""
         if not self.is_lost:
-            if 0 <= at_ms < self._ends_at_ms:
-                self._deadline = max(self._deadline, local_deadline(asked_at, (self._ends_at_ms - at_ms) / 1000))
+            self._deadline = max(self._deadline, self._deadline_at(at_ms, asked_at))
             self.renew_at = next_renewal(self.deadline)
             self._session.renewal.add(self)
 
@@ -285,15 +283,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             self.renew_at = next_try(self.deadline, self.lease)
             self._session.renewal.add(self)
 
-    def find_pool(self) -> Pool:
-        """A pool with connections to the node that has the keys.
-
-        Raises:
-            Unavailable: No such node is known.
-        """
-        return self._session.pool_of(self._keys.bodies)
-
-    def beat_aside(self, connection: BlockingConnection) -> bool:
+    def beat_aside(self, channel: BlockingChannel) -> bool:
         """Renew the heartbeat from another thread, while the loop is blocked; returns whether the worker is alive.
 
         The loop sees the new deadline in its first turn, before it can declare the worker dead.
@@ -303,11 +293,22 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             OutcomeUnknown: One was sent, and not answered.
         """
         asked_at = time.monotonic()
-        is_alive, *_ = connection.run(heartbeat(self, self._keys))
+        reply = channel.run(heartbeat(self, self._keys), with_one_key=HOLD_CLOCK(self._keys))
+        if isinstance(reply, int):  # where the lease clock stands
+            self._deadline_aside = max(self.deadline, self._deadline_at(reply, asked_at))
+            return True
+        is_alive, at_ms, *_ = reply
+        if is_alive:
+            self._ends_at_ms = at_ms + milliseconds(self.lease)
         self._deadline_aside = local_deadline(asked_at, self.lease) if is_alive else 0.0
         return bool(is_alive)
 
     # Below.
+
+    def _deadline_at(self, at_ms: int, asked_at: float) -> float:
+        """Until when the worker lives if the lease clock stood there; 0 if that is not known."""
+        left_ms = self._ends_at_ms - at_ms
+        return local_deadline(asked_at, left_ms / 1000) if at_ms >= 0 and left_ms > 0 else 0.0
 
     @abstractmethod
     def _read(self, row: Row, now_ms: int) -> tuple[C, Ending | None]:

@@ -1,18 +1,21 @@
 """The connections of threads to the masters of a cluster: one for commands to each that is in use."""
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from inconcert._cluster.slot_map import Node, SlotMap
-from inconcert._redis.blocking_server import blocking_pool
+from inconcert._redis.blocking_pools import BlockingPool
 from inconcert._redis.blocking_wire import BlockingWire
 from inconcert._redis.commands import pack
 from inconcert._redis.replies import ErrorReply, is_passing
 from inconcert._redis.slots import slot_of
-from inconcert._rules.urls import ServerUrl
 from inconcert.errors import Unavailable
 
 __all__ = ["BlockingCluster"]
+
+Address = tuple[str, int]
+Reachable = Callable[[str, int, str], Address]
 
 _ASKING = pack("ASKING")
 _SLOTS = pack("CLUSTER", "SLOTS")
@@ -24,23 +27,24 @@ class BlockingCluster:
     The map of slots is asked for when it is needed, and again after a connection was lost or a slot is not served.
 
     Args:
-        parts: The URL, with the nodes to ask first.
+        seeds: The addresses of the nodes to ask first.
+        pool: How to connect to any of its nodes, but for the address.
         timeout: How long each step of connecting may take, in seconds.
+        reachable: Turns the host and port that a node names into an address; its last argument is that node's host.
 
     Attributes:
         database: The number of the database: a cluster has one.
-
-    Raises:
-        ValueError: An option is not one of the driver's.
     """
 
     database = 0
     is_cluster = True
 
-    def __init__(self, parts: ServerUrl, *, timeout: float) -> None:
+    def __init__(
+        self, seeds: Iterable[Address], pool: BlockingPool, *, timeout: float, reachable: Reachable | None = None
+    ) -> None:
         self._timeout = timeout
-        self._seeds = [Node(*seed) for seed in parts.nodes]
-        pool = blocking_pool(parts, timeout=timeout)
+        self._reachable = reachable or _as_named
+        self._seeds = [Node(*seed) for seed in seeds]
         self._connection_class: Any = pool.connection_class
         self._options: dict[str, Any] = pool.connection_kwargs
         self._map = SlotMap()
@@ -94,8 +98,12 @@ class BlockingCluster:
         return self._wires[node]
 
     def _connect(self, node: Node) -> BlockingWire:
-        wire = self._open(node)
-        wire.check_kind(expects_cluster=True)
+        try:
+            wire = self._open(node)
+            wire.check_kind(expects_cluster=True)
+        except Unavailable:
+            self._map = SlotMap()  # it may have been replaced
+            raise
         return wire
 
     def _open(self, node: Node) -> BlockingWire:
@@ -126,7 +134,7 @@ class BlockingCluster:
             try:
                 reply = wire.exchange_soon(_SLOTS)
                 if not isinstance(reply, ErrorReply):
-                    return SlotMap.read(reply, partial(_reachable, asked=node.host))
+                    return SlotMap.read(reply, partial(self._named_by, node))
                 errors.append(f"{node}: {reply}")
             except OSError as error:
                 errors.append(f"{node}: {error}")
@@ -137,9 +145,12 @@ class BlockingCluster:
     def _named_in(self, wire: BlockingWire, reply: ErrorReply) -> Node:
         host, _, port = str(reply).split(" ")[2].rpartition(":")
         asked = next((node for node, other in self._wires.items() if other is wire), self._seeds[0])
-        return Node(*_reachable(host, int(port), asked.host))
+        return Node(*self._named_by(asked, host, int(port)))
+
+    def _named_by(self, asked: Node, host: str, port: int) -> Address:
+        return self._reachable(host, port, asked.host)
 
 
-def _reachable(host: str, port: int, asked: str) -> tuple[str, int]:
-    """The address of a node that another has named; an empty host means that of the other."""
+def _as_named(host: str, port: int, asked: str) -> Address:
+    """An empty host means that of the node that was asked."""
     return (host if host not in ("", "?") else asked, port)

@@ -13,7 +13,9 @@ from functools import partial
 
 import anyio
 
+from inconcert._cluster.blocking_cluster import BlockingCluster
 from inconcert._cluster.slot_map import Node, SlotMap
+from inconcert._redis.blocking_pools import twin_of
 from inconcert._redis.call import Call
 from inconcert._redis.channel import Channel
 from inconcert._redis.commands import pack
@@ -111,6 +113,18 @@ class Cluster:
         if node is None:
             raise Unavailable("the cluster has no master for this key now; try again later")
         return self.pool(node)
+
+    def new_blocking_cluster(self, *, timeout: float) -> BlockingCluster | None:
+        """The masters for a thread, found by itself; None if its connections are not the driver's own.
+
+        Args:
+            timeout: How long each step of connecting may take, in seconds.
+        """
+        nodes = [*self.map.masters, *self._seeds]
+        twin = twin_of(self.pool(nodes[0]), timeout=timeout)
+        if twin is None:
+            return None
+        return BlockingCluster(nodes, twin, timeout=timeout, reachable=self._pools.reachable)
 
     def watch(self, is_whole: Callable[[], bool]) -> None:
         """Ask for the map often as long as this says that something is not as it should be."""

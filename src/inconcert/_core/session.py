@@ -41,7 +41,7 @@ class Session(Origin):
         safeguards: Hold grants back until they may be handed out; None if nothing is demanded of them.
         renewal: Renews its leases.
         bells: Where its idle consumers sleep: connected with the first of them.
-        pool_of: Where connections to the server of a key come from, for those that need one of their own.
+        new_blocking_server: Makes connections for a thread while the loop is blocked; None where that is not possible.
         lines: The waiters of this process.
     """
 
@@ -69,7 +69,7 @@ class Session(Origin):
         self.broadcasts = self._wiring.broadcasts
         self.channel = self._wiring.channel
         self.bells = self._wiring.bells
-        self.pool_of = self._wiring.pool_of
+        self.new_blocking_server = self._wiring.new_blocking_server
         self.safeguards = self._wiring.safeguards
         self.lines = Lines(self.inbox)
 

@@ -11,6 +11,9 @@ from inconcert._cluster.router import Router
 from inconcert._cluster.slot_map import Node as ClusterNode
 from inconcert._core.safeguards import Conditions, Safeguards
 from inconcert._redis.bells import Bells, Sleeper
+from inconcert._redis.blocking_channel import BlockingServer
+from inconcert._redis.blocking_pools import twin_of
+from inconcert._redis.blocking_server import OneServer
 from inconcert._redis.channel import Channel
 from inconcert._redis.clients import Client, ClusterClient
 from inconcert._redis.greeting import Greeting
@@ -61,11 +64,14 @@ class Wiring(Protocol):
     async def close(self) -> None:
         """Release what is not closed by itself."""
 
-    def pool_of(self, key: str) -> Pool:
-        """Where connections to the server of this key come from, for those that need one of their own.
+    def new_blocking_server(self, *, timeout: float) -> BlockingServer | None:
+        """Connections for a thread, of its own, while the event loop is blocked.
 
-        Raises:
-            Unavailable: There is none now.
+        Args:
+            timeout: How long each step of connecting may take, in seconds.
+
+        Returns:
+            None where there cannot be any: with connections that are not the driver's own.
         """
         ...
 
@@ -109,7 +115,7 @@ class _ServerWiring:
     ) -> None:
         self._pool = pool
         self._lost = lost
-        safeguards = Safeguards(conditions, keys, self.pool_of, timeout=timeout)
+        safeguards = Safeguards(conditions, keys, lambda _: pool, timeout=timeout)
         self.safeguards = safeguards if safeguards.is_needed else None
         [bell] = keys.parts("session", session, "bell")
         channel = Channel(pool, timeout=timeout, reconnected=self._reconnected, greeting=safeguards.greeting)
@@ -137,9 +143,9 @@ class _ServerWiring:
         if self.safeguards is not None:
             await self.safeguards.close()
 
-    def pool_of(self, key: str) -> Pool:
-        del key
-        return self._pool
+    def new_blocking_server(self, *, timeout: float) -> BlockingServer | None:
+        twin = twin_of(self._pool, timeout=timeout)
+        return OneServer(twin, timeout=timeout) if twin is not None else None
 
     def _reconnected(self, lost_at: float) -> None:
         _, _, broadcasts, bells = self._all
@@ -170,7 +176,7 @@ class _ClusterWiring:
     ) -> None:
         self._cluster = cluster
         self._lost = lost
-        safeguards = Safeguards(conditions, keys, self.pool_of, timeout=timeout)
+        safeguards = Safeguards(conditions, keys, cluster.pool_of, timeout=timeout)
         self.safeguards = safeguards if safeguards.is_needed else None
         if safeguards.is_needed:
             cluster.on_change(lambda: safeguards.masters_changed([*map(cluster.pool, cluster.map.masters)]))
@@ -192,8 +198,8 @@ class _ClusterWiring:
             await self.safeguards.close()
         await self._cluster.close()
 
-    def pool_of(self, key: str) -> Pool:
-        return self._cluster.pool_of(key)
+    def new_blocking_server(self, *, timeout: float) -> BlockingServer | None:
+        return self._cluster.new_blocking_cluster(timeout=timeout)
 
     def _reconnected(self, node: ClusterNode) -> None:
         self._inbox.recheck(lambda slot: self._cluster.map.owner(slot) == node)

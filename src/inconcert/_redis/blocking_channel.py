@@ -8,6 +8,7 @@ import itertools
 import random
 import threading
 import time
+from collections.abc import Iterator
 from typing import Protocol
 
 from inconcert._redis.blocking_wire import BlockingWire
@@ -71,8 +72,13 @@ class BlockingChannel:
         self._turn = threading.Lock()
         self._was_connected = False
 
-    def run(self, command: Command) -> Reply:
+    def run(self, command: Command, *, with_one_key: Command | None = None) -> Reply:
         """Run a script and wait for its reply.
+
+        Args:
+            command: The script.
+            with_one_key: What to run in its place, and to return the reply of, while its slot moves key by key; None
+                to wait.
 
         Raises:
             Unavailable: It was not run.
@@ -83,7 +89,7 @@ class BlockingChannel:
         if not self._turn.acquire(timeout=self._timeout):
             raise command.operation.unanswered(self._in_time("other threads wait for the server"), is_sent=False)
         try:
-            return self._run(command, until)
+            return self._run(command, with_one_key, until)
         finally:
             self._turn.release()
 
@@ -107,13 +113,9 @@ class BlockingChannel:
         with self._turn:
             self._server.close()
 
-    def _run(self, command: Command, until: float) -> Reply:
+    def _run(self, command: Command, simpler: Command | None, until: float) -> Reply:
         packed, sends, error = command.pack(), 0, "no answer"
-        for failures in itertools.count():
-            if failures > 1:  # the first failure may be that of a connection that died long ago
-                time.sleep(max(0.0, min(until - time.monotonic(), backoff(failures - 1, random.random()))))
-            if time.monotonic() >= until:
-                break
+        for _ in _tries(until):
             try:
                 wire = self._server.wire(command.keys[0])
             except Unavailable as unavailable:
@@ -134,7 +136,10 @@ class BlockingChannel:
                 raise
             if not isinstance(reply, ErrorReply):
                 return reply
-            if not self._server.refused(wire, command.keys[0], reply):
+            if reply.code == "TRYAGAIN" and simpler is not None:
+                command, simpler = simpler, None
+                packed = command.pack()
+            elif not self._server.refused(wire, command.keys[0], reply):
                 raise error_for(reply, command.operation, sends=sends + 1)
             error = str(reply)
         raise command.operation.unanswered(self._in_time(error), is_sent=sends > 0)
@@ -150,3 +155,13 @@ class BlockingChannel:
 
     def _in_time(self, error: str) -> str:
         return f"within {self._timeout:g} s ({error})"
+
+
+def _tries(until: float) -> Iterator[None]:
+    """Go on until this time by the monotonic clock, with pauses that grow."""
+    for failures in itertools.count():
+        if failures > 1:  # the first failure may be that of a connection that died long ago
+            time.sleep(max(0.0, min(until - time.monotonic(), backoff(failures - 1, random.random()))))
+        if time.monotonic() >= until:
+            return
+        yield

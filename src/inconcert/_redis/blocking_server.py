@@ -1,41 +1,29 @@
-"""The connections of threads to one server, which a URL or Sentinels name."""
+"""The connections of threads to one server, which its address or Sentinels name."""
 
-from typing import Any, cast
-
-import redis
-import redis.sentinel
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
+from inconcert._redis.blocking_pools import BlockingPool
 from inconcert._redis.blocking_wire import BlockingWire
-from inconcert._redis.clients import client_options, login_options
 from inconcert._redis.replies import ErrorReply, is_passing
-from inconcert._redis.sentinel_source import master_options, sentinel_options
-from inconcert._rules.urls import ServerUrl
 
-__all__ = ["OneServer", "blocking_pool"]
+__all__ = ["OneServer"]
 
 
 class OneServer:
     """One connection for commands to one server, and others when they are asked for.
 
     Args:
-        parts: The URL of the server, or of its Sentinels.
+        pool: How to connect to it.
         timeout: How long each step of connecting may take, in seconds.
 
     Attributes:
         database: The number of the database that its connections select.
-
-    Raises:
-        ValueError: An option is not one of the driver's.
     """
 
     is_cluster = False
 
-    def __init__(self, parts: ServerUrl, *, timeout: float) -> None:
+    def __init__(self, pool: BlockingPool, *, timeout: float) -> None:
         self._timeout = timeout
         self._wire: BlockingWire | None = None
-        self._pool = blocking_pool(parts, timeout=timeout)
+        self._pool = pool
         self.database = int(self._pool.connection_kwargs.get("db") or 0)
 
     def wire(self, key: str) -> BlockingWire:
@@ -68,24 +56,3 @@ class OneServer:
     def close(self) -> None:
         if self._wire is not None:
             self.lost(self._wire)
-
-
-def blocking_pool(parts: ServerUrl, *, timeout: float) -> redis.ConnectionPool:
-    """A pool of the driver's synchronous half, of which only the options are used.
-
-    Raises:
-        ValueError: An option is not one of the driver's.
-    """
-    once: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)}
-    with parts.naming_options():
-        if parts.topology == "sentinel":
-            options = master_options(parts, timeout=timeout)
-            sentinels = cast("Any", redis.sentinel).Sentinel(
-                parts.nodes, sentinel_kwargs=sentinel_options(parts, options) | once
-            )
-            pool = sentinels.master_for(parts.service, **options | once).connection_pool
-        else:
-            options = client_options(timeout=timeout) | login_options(parts) | once
-            pool = cast("Any", redis.ConnectionPool).from_url(parts.url, **options)
-        pool.connection_class(**pool.connection_kwargs)  # without I/O
-    return cast("redis.ConnectionPool", pool)
