@@ -168,8 +168,8 @@ class Worker:
             )
 
     async def _run(self, job: ClaimedJob, state: JobState) -> None:
-        started_at = time.monotonic()
-        if _log.isEnabledFor(logging.INFO):
+        started_at, is_logged = time.monotonic(), _log.isEnabledFor(logging.INFO)
+        if is_logged:
             _log.info("%s starts", job, extra=state.fields())
         try:
             if state.is_over:  # lost before it began
@@ -185,7 +185,7 @@ class Worker:
                     raise
                 self._free_a_place()  # so that the next claim is sent along with the acknowledgement
         finally:
-            if _log.isEnabledFor(logging.INFO):
+            if is_logged:
                 seconds = time.monotonic() - started_at
                 _log.info("%s: %s, it took %.3f s", job, state.outcome, seconds, extra=state.fields())
 
