@@ -42,7 +42,7 @@ def delay(value: Seconds) -> float:
 
 def milliseconds(seconds: float) -> int:
     """Seconds as a whole number of milliseconds, never less than asked for."""
-    return math.ceil(round(seconds * 1000, 3))
+    return math.ceil(round(seconds * 1000, 3)) if seconds else 0
 
 
 def _above_0(parameter: str, value: Seconds) -> float:

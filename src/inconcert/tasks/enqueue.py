@@ -7,7 +7,7 @@ for each job that runs after others.
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
@@ -58,12 +58,16 @@ class EnqueueBatcher:
         return jobs
 
     async def _add(self, session: Session, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
-        entries = [_Entry(NewJob.of(draft, session, self._jobs), session.loop.create_future()) for draft in drafts]
-        for entry in entries:
-            keys, queue = entry.job.keys, entry.job.draft.options.queue
-            waiting = self._waiting.setdefault((session, keys, queue), [])
-            if not waiting:
-                session.loop.call_soon(self._send, session, keys, queue)
+        entries: list[_Entry] = []
+        for draft in drafts:
+            job = NewJob.of(draft, session, self._jobs)
+            entry = job, session.loop.create_future()
+            entries.append(entry)
+            place = session, job.keys, draft.options.queue
+            waiting = self._waiting.get(place)
+            if waiting is None:
+                waiting = self._waiting[place] = []
+                session.loop.call_soon(self._send, *place)
             waiting.append(entry)
         try:
             jobs = [
@@ -71,16 +75,16 @@ class EnqueueBatcher:
                     self._ref,
                     self._jobs,
                     self._watches,
-                    await entry.other or entry.job.id,
-                    is_new=not entry.other.result(),
-                    returns=draft.returns,
+                    await other or job.id,
+                    is_new=not other.result(),
+                    returns=job.draft.returns,
                 )
-                for entry, draft in zip(entries, drafts, strict=True)
+                for job, other in entries
             ]
         finally:
-            for entry in entries:
-                entry.other.cancel()  # after a cancellation: those that are not sent stay here, all of them
-        if followed := {entry.job.keys for entry in entries if entry.job.follows_elsewhere}:
+            for _, other in entries:
+                other.cancel()  # after a cancellation: those that are not sent stay here, all of them
+        if followed := {job.keys for job, _ in entries if job.draft.options.after and job.follows_elsewhere}:
             await self._ask_parents(session, followed)
         return jobs
 
@@ -95,17 +99,18 @@ class EnqueueBatcher:
         batch: list[_Entry] = []
         size = 0
         for entry in self._waiting.pop((session, keys, queue)):
-            if entry.other.done():  # its caller has gone
+            job, other = entry
+            if other.done():  # its caller has gone
                 continue
-            if entry.job.draft.options.after:
+            if job.draft.options.after:
                 self._submit(_Adding(keys, queue, [entry]), session)
                 continue
-            if batch and (len(batch) == _MOST or size + len(entry.job.text) > _MOST_BYTES):
+            if batch and (len(batch) == _MOST or size + len(job.text) > _MOST_BYTES):
                 self._submit(_Adding(keys, queue, batch), session)
                 session.channel.flush()  # so that the server works on these while we prepare the next
                 batch, size = [], 0
             batch.append(entry)
-            size += len(entry.job.text)
+            size += len(job.text)
         if batch:
             self._submit(_Adding(keys, queue, batch), session)
 
@@ -128,11 +133,8 @@ def _portions(drafts: Sequence[Draft[R]]) -> Iterator[Sequence[Draft[R]]]:
         yield drafts[first:]
 
 
-class _Entry(NamedTuple):
-    """One job to be enqueued."""
-
-    job: NewJob
-    other: asyncio.Future[str]  # the live job that has its unique name already; '' if it was added
+# One job to be enqueued, and the live job that has its unique name already; '' if it was added.
+_Entry = tuple[NewJob, asyncio.Future[str]]
 
 
 class _Adding(Call):
@@ -141,22 +143,22 @@ class _Adding(Call):
     __slots__ = ("_batch",)
 
     def __init__(self, keys: JobKeys, queue: str, batch: list[_Entry]) -> None:
-        super().__init__(enqueue(keys, queue, [entry.job for entry in batch]))
+        super().__init__(enqueue(keys, queue, [job for job, _ in batch]))
         self._batch = batch
 
     @property
     def is_wanted(self) -> bool:
-        return any(not entry.other.done() for entry in self._batch)
+        return any(not other.done() for _, other in self._batch)
 
     def answered(self, reply: Reply) -> None:
-        for entry, other in zip(self._batch, reply, strict=True):
-            if not entry.other.done():
-                entry.other.set_result(other.decode())
+        for (_, other), answer in zip(self._batch, reply, strict=True):
+            if not other.done():
+                other.set_result(answer.decode())
         super().answered(reply)
 
     def failed(self, error: InconcertError) -> None:
-        for entry in self._batch:
-            if not entry.other.done():
-                entry.other.set_exception(error)
-                entry.other.exception()
+        for _, other in self._batch:
+            if not other.done():
+                other.set_exception(error)
+                other.exception()
         super().failed(error)

@@ -126,28 +126,27 @@ class JobKeyspace:
         partitions: The keys of each.
     """
 
-    __slots__ = ("partitions",)
+    __slots__ = ("_only", "partitions")
 
     def __init__(self, keys: Keyspace, count: int) -> None:
         self.partitions = tuple(JobKeys(keys, number, count) for number in range(count))
+        self._only = self.partitions[0] if count == 1 else None
 
     def draw(self, address: str, unique: str | None) -> tuple[str, JobKeys]:
         """The id of a new job with this address and unique name, and its partition."""
-        keys = self._of_text(unique or address)
+        keys = self._only or self._of_text(unique or address)
         return f"{address}.{keys.number}", keys
 
     def of_id(self, job_id: str) -> JobKeys:
         """The partition of the job of this id; some partition if no job can have it."""
-        if len(self.partitions) == 1:
-            return self.partitions[0]
+        if self._only is not None:
+            return self._only
         found = _PARTITION.fullmatch(job_id, job_id.rfind("."))
         if found is not None and int(found[1]) < len(self.partitions):
             return self.partitions[int(found[1])]
         return self._of_text(job_id.partition("@")[0])
 
     def _of_text(self, text: str) -> JobKeys:
-        if len(self.partitions) == 1:
-            return self.partitions[0]
         return self.partitions[zlib.crc32(text.encode()) % len(self.partitions)]
 
 
