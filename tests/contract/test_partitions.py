@@ -14,6 +14,7 @@ import pytest
 
 from inconcert import Coordinator, Job, JobFailed, JobStatus, WrongLayout, current_job
 from inconcert._claims import consumer
+from inconcert._claims import partition as partition_module
 from inconcert._claims.partition import ClaimPartition
 from tests.contract.test_tasks import asleep, in_background, ledger_of
 from tests.support.eventually import eventually
@@ -189,6 +190,24 @@ async def test_partition_that_does_not_answer_does_not_stop_the_others(
         assert await more.result(timeout=SOON) == 7
         is_mute = False
         assert await jobs[1].result(timeout=20) == 7
+
+
+async def test_partition_that_was_left_out_is_claimed_from_as_soon_as_a_heartbeat_is_answered(
+    spread: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as by the master that took the place of one that died: not only when the pause is over."""
+    monkeypatch.setattr(partition_module, "_SHORTEST_PAUSE", 60.0)
+    monkeypatch.setattr(partition_module, "_LONGEST_PAUSE", 60.0)
+    async with spread.consume("q") as jobs:
+        await jobs.try_claim(1)
+        assert jobs._opened is not None
+        partition = jobs._opened._partitions[1]
+        partition.leave_out()
+        partition.is_dry = False
+        assert not partition.may_have_more
+        assert partition.worker is not None
+        partition.worker.start_renewal()
+        await eventually(lambda: partition.may_have_more)
 
 
 async def test_one_suspect_at_a_time_whatever_its_partition(spread: Coordinator) -> None:

@@ -31,6 +31,9 @@ class WorkerOwner(Protocol):
     def on_room(self) -> None:
         """There is something to claim that it could not claim before."""
 
+    def on_alive(self) -> None:
+        """A heartbeat was answered."""
+
 
 class LeasedWorker(Protocol):
     """The worker, as its calls see it."""

@@ -154,3 +154,9 @@ class ClaimPartition(Generic[C]):
     def on_room(self) -> None:
         """There is something to claim that its worker could not take before."""
         self._owner.on_room()
+
+    def on_alive(self) -> None:
+        """Claim here at once if it was left out: the server answers again."""
+        if self._left_out_until:
+            self.look_again()
+            self._owner.on_room()

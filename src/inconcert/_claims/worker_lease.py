@@ -260,6 +260,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             self.renew_at = min(asked_at + self.lease * RENEW_AFTER, time.monotonic() + next_ms / 1000 + _A_MOMENT)
             self._session.renewal.add(self)
             self._end_again()
+            self.owner.on_alive()
         else:
             self._session.renewal.remove(self)
             self.lose()
