@@ -94,7 +94,7 @@ class _Side(Permits[LeaseT_co]):
 
         Cost: 1 round trip.
         """
-        waiting, held, *holders = await self._inspect()
+        waiting, held, holders = await self._inspect()
         return bool(waiting or held >= self._terms.limit or (held and holders[0].endswith(_ALONE.encode())))
 
     async def holders(self) -> list[str]:
@@ -171,7 +171,8 @@ class _Downgrade(ReleaseCall):
         self._writer = lease.holder
 
     def answered(self, reply: Reply) -> None:
-        if not reply[0]:
+        was_held, *_ = reply
+        if not was_held:
             self._lease.renewed(is_held=False, asked_at=0.0)
         elif self._lease.is_released:
             # After a SCRIPT FLUSH it is sent again, behind a release that found nothing yet.

@@ -95,13 +95,14 @@ class ReleaseCall(Call):
         self._lines = lines
 
     def answered(self, reply: Reply) -> None:
-        self.on_reply(reply)
+        _, *served = reply
+        self.serve(served)
         super().answered(reply)
 
-    def on_reply(self, reply: Reply) -> None:
-        """Pass the grants on to the waiters of this process that it has served."""
-        if len(reply) > 1:
-            self._lines.on_reply(self.key, *reply[1:])
+    def serve(self, served: Reply) -> None:
+        """Pass on what a reply says to waiters of this process: when to recheck, and grants; empty if nobody waits."""
+        if served:
+            self._lines.on_reply(self.key, *served)
 
 
 class _Line:

@@ -155,8 +155,9 @@ class _Release(ReleaseCall):
         self.lease = lease
 
     def answered(self, reply: Reply) -> None:
-        self.on_reply(reply)
-        self.confirm(was_held=reply[0] == 1, sends=self.sends)
+        was_held, *served = reply
+        self.serve(served)
+        self.confirm(was_held=was_held == 1, sends=self.sends)
 
     def confirm(self, *, was_held: bool, sends: int) -> None:
         """Tell its caller. What was sent twice finds nothing the second time; in time, the first was a success."""

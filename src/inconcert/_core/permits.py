@@ -12,7 +12,7 @@ Source: docs/explanation/permits.md
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from inconcert._core.acquirable import Acquirable
 from inconcert._core.lease import Lease
@@ -28,7 +28,7 @@ from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert.errors import InconcertError
 
-__all__ = ["Permits"]
+__all__ = ["Permits", "Standing"]
 
 _ACQUIRE = load("permits/acquire").bind(PermitKeys)
 _RELEASE = load("permits/release").bind(PermitKeys)
@@ -77,24 +77,24 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
 
         Cost: 1 round trip.
         """
-        reply = await self._inspect()
-        return bool(reply[1] >= self._terms.limit or reply[0])
+        standing = await self._inspect()
+        return standing.held >= self._terms.limit or standing.waiting > 0
 
     async def holders(self) -> list[str]:
         """The `Lease.holder` of each holder, in the order in which their leases end; at most 1,000.
 
         Cost: 1 round trip.
         """
-        reply = await self._inspect()
-        return [holder.decode() for holder in reply[2:]]
+        standing = await self._inspect()
+        return [holder.decode() for holder in standing.holders]
 
     async def waiters(self) -> int:
         """How many waiters are in line. One that died in line counts until its turn comes.
 
         Cost: 1 round trip.
         """
-        reply = await self._inspect()
-        return int(reply[0])
+        standing = await self._inspect()
+        return standing.waiting
 
     # Below.
 
@@ -140,8 +140,17 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         """The grant."""
         return PermitState(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)
 
-    async def _inspect(self) -> Reply:
-        return await self._ref.session.run(_INSPECT(self._keys))
+    async def _inspect(self) -> "Standing":
+        waiting, held, *holders = await self._ref.session.run(_INSPECT(self._keys))
+        return Standing(waiting, held, holders)
+
+
+class Standing(NamedTuple):
+    """How many are in line, how many hold a permit, and the first 1,000 of these."""
+
+    waiting: int
+    held: int
+    holders: list[bytes]
 
 
 class _Terms:

@@ -22,7 +22,7 @@
 -- ARGV[3]    why          those are dead-lettered: text that JSON has as it is
 -- ARGV[4]    inboxes      what the channel of each session's inbox begins with
 -- ARGV[5..]  names        of each queue, in the same order
--- RETURNS    {back, dead, told}: how many were given back, and dead-lettered; 1 if others are to be told of these
+-- RETURNS    {back, dead, told}: how many were requeued, and dead-lettered; 1 if others are to be told of these
 --            | {-1, 0, 0}: the worker is alive
 -- TWICE      {0, 0, 0}: it holds nothing any more
 -- COST       O(N log N), N jobs claimed

@@ -2,13 +2,13 @@
 --
 -- KEYS[1]  state     string  'END_US QUEUED_US': when all that were granted are back, server us; what those in line want
 -- KEYS[2]  line      zset    'REQUEST COST_US BURST_US' -> ticket, server us
--- KEYS[3]  recent    hash    request -> the end after its grant, or '-' given back; 120 s
+-- KEYS[3]  recent    hash    request -> the end after its grant, or '-' refunded; 120 s
 -- KEYS[4]  older     hash    the same, from before; at most 120 s
 -- ARGV[1]  request   'session.number', of the call that took them
 -- ARGV[2]  cost_us   integer > 0, as it had it
 -- ARGV[3]  burst_us  integer > 0, as it had it
 -- ARGV[4]  inboxes   what the channel of each session's inbox begins with
--- RETURNS  1 it has left, or its permits count again | 0 not: it was given back before, or is back by itself
+-- RETURNS  1 it has left, or its permits count again | 0 not: it was refunded before, or is back by itself
 -- TWICE    0, and nothing is changed
 -- COST     O((1 + G) log N), N in line, G who are granted theirs now, 100 at most
 -- @include server_time

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  state       string  'END_US QUEUED_US': when all that were granted are back, server us; what those in line want
 -- KEYS[2]  line        zset    'REQUEST COST_US BURST_US' -> ticket, server us
--- KEYS[3]  recent      hash    request -> the end after its grant, or '-' given back; 120 s
+-- KEYS[3]  recent      hash    request -> the end after its grant, or '-' refunded; 120 s
 -- KEYS[4]  older       hash    the same, from before; at most 120 s
 -- ARGV[1]  request     'session.number', unique to this call
 -- ARGV[2]  cost_us     integer > 0, in which these permits come back
@@ -11,7 +11,7 @@
 -- ARGV[5]  ticket      0 to come, else the place to have back
 -- ARGV[6]  inboxes     what the channel of each session's inbox begins with
 -- RETURNS  {1, wait_us, full_us} granted, to be used after the wait | {0, wait_us, full_us} not: it would be too long a wait, or
---          was given back | {2, wait_us, full_us, ticket} in line, to ask again after the wait if nothing was heard until then;
+--          was refunded | {2, wait_us, full_us, ticket} in line, to ask again after the wait if nothing was heard until then;
 --          full_us is how long it is until all permits are back, if those in line take theirs
 -- TWICE    the same place, or what is left of the wait after the grant, and nothing more is taken
 -- COST     O((1 + G) log N), N in line, G who are granted theirs now, 100 at most
