@@ -362,25 +362,104 @@ class Coordinator(TaskCoordinator):
         return self._source if self._stand_in is None else self._stand_in.source
 
     def lock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> Lock:
-        """A lock: one holder at a time, first come first served, fenced. See `Lock`."""
+        """A lock: one holder at a time among all processes, first come first served, fenced. See `Lock`.
+
+        `async with` waits in line without polling, renews the lease while its body runs, and releases it. It raises
+        `AcquireTimeout` if the lock was not free in time, and cancels the body and raises `LeaseLost` if the lease is
+        lost. Making it does no I/O.
+
+        Args:
+            name: Which lock. The same name in the same namespace is the same lock, on any machine.
+            ttl: Life of a lease between renewals, in seconds; by default 30. That long a dead holder blocks the
+                others; how long the body takes does not matter.
+            timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
+
+        Raises:
+            ValueError: `ttl` is not above 0, or `timeout` is below 0.
+            InvalidName: `name` is empty or longer than 512 bytes.
+
+        Cost: 1 round trip to acquire a free lock, 1 to release it, 0 while waiting.
+        """
         return Lock(self._ref, name, ttl=ttl, timeout=timeout)
 
     def locks(self, *names: str, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> Locks:
-        """Several locks as one: all of them or none, without deadlock. See `Locks`."""
+        """Several locks as one: all of them or none, without deadlock. See `Locks`.
+
+        They are the same locks that `lock` makes one by one. `async with` raises `AcquireTimeout` if they were not free
+        in time, and cancels the body and raises `LeaseLost` if one of the leases is lost.
+
+        Args:
+            names: Which locks, 1 to 100; the order does not matter.
+            ttl: Life of each lease between renewals, in seconds; by default 30.
+            timeout: Longest wait of `async with` and `acquire()` for all of them, in seconds; None waits forever, 0
+                tries once.
+
+        Raises:
+            ValueError: There is no name, a name twice, or more than 100; `ttl` is not above 0, or `timeout` is
+                below 0.
+            InvalidName: A name is empty or longer than 512 bytes.
+        """
         return Locks(self._ref, *names, ttl=ttl, timeout=timeout)
 
     def semaphore(
         self, name: str, *, limit: int, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
     ) -> Semaphore:
-        """A semaphore: up to `limit` holders at a time, first come first served. See `Semaphore`."""
+        """A semaphore: up to `limit` holders at a time among all processes, first come first served. See `Semaphore`.
+
+        `async with` waits in line without polling, and renews its lease while the body runs. It raises `AcquireTimeout`
+        if no permit was free in time, and cancels the body and raises `LeaseLost` if the lease is lost. For how many
+        begin per second use `rate_limiter`.
+
+        Args:
+            name: Which semaphore. The same name in the same namespace is the same semaphore, on any machine.
+            limit: How many holders there may be at once, 1 to 100,000.
+            ttl: Life of a lease between renewals, in seconds; by default 30. After that long the permit of a dead
+                holder is free.
+            timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
+
+        Raises:
+            ValueError: `limit` is out of range, `ttl` is not above 0, or `timeout` is below 0.
+            InvalidName: `name` is empty or longer than 512 bytes.
+
+        Cost: 1 round trip to acquire a free permit, 1 to release it, 0 while waiting.
+        """
         return Semaphore(self._ref, name, limit=limit, ttl=ttl, timeout=timeout)
 
     def rate_limiter(self, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> RateLimiter:
-        """A rate limiter: `limit` permits per `period` seconds, for all processes together. See `RateLimiter`."""
+        """A rate limiter: `limit` permits per `period` seconds, for all processes together. See `RateLimiter`.
+
+        `await limiter.try_acquire()` answers at once, and says when to come back. `await limiter.acquire(timeout=...)`
+        waits in line without polling, and raises `AcquireTimeout` if its turn cannot come in time.
+
+        Args:
+            name: Which limiter. The same name in the same namespace is the same limiter, on any machine.
+            limit: How many permits come back per period: 1 or more, and at most 100,000 per second.
+            period: In which time, in seconds.
+            burst: How many may be used at once when all are back; None for `limit`.
+
+        Raises:
+            ValueError: `limit`, `period` or `burst` is out of range.
+            InvalidName: `name` is empty or longer than 512 bytes.
+        """
         return RateLimiter(self._ref, name, limit, period, burst=burst)
 
     def rwlock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> RWLock:
-        """A lock that readers share and a writer holds alone, first come first served. See `RWLock`."""
+        """A lock that readers share and a writer holds alone, first come first served. See `RWLock`.
+
+        `async with rwlock.read():` and `async with rwlock.write() as lease:` wait in one line, so neither side starves.
+        They raise `AcquireTimeout` if it was not free in time, and cancel the body and raise `LeaseLost` if the lease
+        is lost.
+
+        Args:
+            name: Which lock. The same name in the same namespace is the same lock, on any machine.
+            ttl: Life of a lease between renewals, in seconds; by default 30. That long a dead holder blocks the
+                others.
+            timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
+
+        Raises:
+            ValueError: `ttl` is not above 0, or `timeout` is below 0.
+            InvalidName: `name` is empty or longer than 512 bytes.
+        """
         return RWLock(self._ref, name, ttl=ttl, timeout=timeout)
 
     def election(
@@ -391,7 +470,24 @@ class Coordinator(TaskCoordinator):
         timeout: Seconds | None = None,
         candidate: str | None = None,
     ) -> Election:
-        """An election: one leader at a time, which leads until it resigns, ends or dies. See `Election`."""
+        """An election: one leader at a time, which leads until it resigns, ends or dies. See `Election`.
+
+        `async for term in election.terms():` with `async with term:` inside leads again and again: the body is
+        cancelled when its term is lost, and the loop waits for the next. Candidates lead in the order in which they
+        came.
+
+        Args:
+            name: Which election. The same name in the same namespace is the same election, on any machine.
+            ttl: Life of a lease between renewals, in seconds; by default 10. It is the longest time without a
+                leader after one has died.
+            timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
+            candidate: The leader's name as others see it, 1 to 512 bytes; by default the host name and the process
+                id.
+
+        Raises:
+            ValueError: `ttl` is not above 0, or `timeout` is below 0.
+            InvalidName: `name` or `candidate` is empty or longer than 512 bytes.
+        """
         return Election(self._ref, name, ttl=ttl, timeout=timeout, candidate=candidate)
 
     def every(self, period: Seconds, *, name: str | None = None) -> Callable[[F], F]:
@@ -428,17 +524,58 @@ class Coordinator(TaskCoordinator):
         return register
 
     def event(self, name: str, *, ttl: Seconds = EVENT_TTL) -> Event:
-        """An event: releases every waiter while it is set. See `Event`."""
+        """An event: releases every waiter while it is set, as `asyncio.Event` does, across processes. See `Event`.
+
+        `await event.wait(timeout=...)` returns once it is set, and raises `TimeoutError` when the time is up. The
+        server keeps the flag, so it outlives the process that set it.
+
+        Args:
+            name: Which event. The same name in the same namespace is the same event, on any machine.
+            ttl: How long it stays set unless it is set again, in seconds; by default 86,400, a day.
+
+        Raises:
+            ValueError: `ttl` is not above 0.
+            InvalidName: `name` is empty or longer than 512 bytes.
+        """
         return Event(self._ref, name, ttl=ttl)
 
     def latch(self, name: str, count: int, *, ttl: Seconds = LATCH_TTL) -> Latch:
-        """A latch: opens once `count` things are done. See `Latch`."""
+        """A latch: opens once `count` things are done, in whichever processes, and stays open. See `Latch`.
+
+        `await latch.count_down()` counts one; `await latch.wait(timeout=...)` waits for all, and raises `TimeoutError`
+        when the time is up. A process that dies before it counts leaves the latch closed, so give a timeout.
+
+        Args:
+            name: Which latch. The same name in the same namespace is the same latch, on any machine. It is used
+                once; take another name the next time.
+            count: How many must be counted, 0 to 1,000,000,000; with 0 it is open from the start.
+            ttl: How long the server remembers it after the last count, in seconds; by default 86,400, a day.
+
+        Raises:
+            ValueError: `count` is out of range, or `ttl` is not above 0.
+            InvalidName: `name` is empty or longer than 512 bytes.
+        """
         return Latch(self._ref, name, count, ttl=ttl)
 
     def barrier(
         self, name: str, parties: int, *, ttl: Seconds = BARRIER_TTL, timeout: Seconds | None = None
     ) -> Barrier:
-        """A barrier: releases its parties when all have arrived, round after round. See `Barrier`."""
+        """A barrier: releases its parties when all have arrived, round after round. See `Barrier`.
+
+        `async with` and `wait()` return the order of arrival, 0 to `parties - 1`. They raise `BarrierBroken` if a party
+        dies or the barrier is aborted, and `TimeoutError` if the others do not arrive in time.
+
+        Args:
+            name: Which barrier. The same name in the same namespace is the same barrier, on any machine.
+            parties: How many must arrive, 1 to 10,000.
+            ttl: Life of a participant's lease between renewals, in seconds; by default 10. After that long a dead
+                one breaks the round.
+            timeout: Longest wait of `async with` and `wait()`, in seconds; None waits forever.
+
+        Raises:
+            ValueError: `parties` is out of range, `ttl` is not above 0, or `timeout` is below 0.
+            InvalidName: `name` is empty or longer than 512 bytes.
+        """
         return Barrier(self._ref, name, parties, ttl=ttl, timeout=timeout)
 
     @overload
@@ -448,7 +585,21 @@ class Coordinator(TaskCoordinator):
     @overload
     def signal(self, name: str, payload_type: object) -> Signal[Any]: ...
     def signal(self, name: str, payload_type: object = None) -> Signal[Any]:
-        """A signal: wakes all its waiters, or the one that has waited longest. See `Signal`."""
+        """A signal: wakes all its waiters, or the one that has waited longest; nothing is kept for later. See `Signal`.
+
+        `await signal.wait(timeout=...)` in one process, `await signal.broadcast(payload)` or `notify(payload)` in
+        another. What is broadcast between two waits is missed: `subscribe()` receives all. For work that must not be
+        lost use a task or a queue.
+
+        Args:
+            name: Which signal. The same name in the same namespace is the same signal, on any machine.
+            payload_type: What its payloads are: any type that msgspec reads, or a pydantic model; None for any JSON
+                value.
+
+        Raises:
+            TypeError: JSON cannot represent `payload_type`.
+            InvalidName: `name` is empty or longer than 512 bytes.
+        """
         return Signal(self._ref, name, payload_type)
 
     @overload
@@ -458,7 +609,20 @@ class Coordinator(TaskCoordinator):
     @overload
     def signals(self, pattern: str, payload_type: object) -> Signals[Any]: ...
     def signals(self, pattern: str, payload_type: object = None) -> Signals[Any]:
-        """All signals whose names match a glob, such as `deploy.*`, to subscribe to. See `Signals`."""
+        """All signals whose names match a glob, such as `deploy.*`, to subscribe to. See `Signals`.
+
+        `async with concert.signals("deploy.*").subscribe() as subscription:` receives what is broadcast from then on.
+
+        Args:
+            pattern: A glob as in Redis: `*` for any characters, `?` for one byte, `[ab]` for one of these, and a
+                backslash before a character that stands for itself.
+            payload_type: What their payloads are: any type that msgspec reads, or a pydantic model; None for any
+                JSON value.
+
+        Raises:
+            TypeError: JSON cannot represent `payload_type`.
+            InvalidName: `pattern` is empty or longer than 512 bytes.
+        """
         return Signals(self._ref, pattern, payload_type)
 
     @overload
@@ -507,7 +671,28 @@ class Coordinator(TaskCoordinator):
         maxsize: int | None = None,
         delivery: Guarantee = "at_least_once",
     ) -> Queue[Any]:
-        """A queue of items: each goes to one consumer, and is requeued unless it is acknowledged. See `Queue`."""
+        """A queue of items: each goes to one consumer, and is requeued unless it is acknowledged. See `Queue`.
+
+        `await queue.put(item)` in one process; `async for delivery in queue:` with `async with delivery as item:` in
+        others. `put` raises `QueueFull` if there is a `maxsize`, and no room in time. To call functions, with results
+        and schedules, use tasks.
+
+        Args:
+            name: Which queue. The same name in the same namespace is the same queue, on any machine.
+            item_type: What its items are: any type that msgspec reads, or a pydantic model; None for any JSON
+                value.
+            order: `fifo`: new items join the back. `lifo`: the front. Items are always taken from the front.
+            ttl: After how many seconds of silence a process is presumed dead and its items are requeued; by default
+                60. A handler may take longer.
+            max_attempts: How many attempts may fail before an item is dead-lettered; by default 5.
+            maxsize: Limit on unacknowledged items: ready, delayed or claimed; None for no limit.
+            delivery: `at_least_once`, or `at_most_once`: an item counts as done when it is handed out.
+
+        Raises:
+            ValueError: An argument is out of its range.
+            TypeError: JSON cannot represent `item_type`.
+            InvalidName: `name` is empty or longer than 512 bytes.
+        """
         return Queue(
             self._ref,
             self._getters,
@@ -553,18 +738,55 @@ class Coordinator(TaskCoordinator):
         max_messages: int = MAX_MESSAGES,
         max_age: Seconds | None = None,
     ) -> Mailbox[Any]:
-        """A mailbox: messages for one recipient, kept while it is away. See `Mailbox`."""
+        """A mailbox: messages for one recipient, kept while it is away. See `Mailbox`.
+
+        `await mailbox.send(message)` from anywhere; `await mailbox.fetch(timeout=...)` returns what is there, or waits
+        without polling, and returns an empty list when the time is up. For groups use `chat`.
+
+        Args:
+            name: Whose mailbox. The same name in the same namespace is the same mailbox, on any machine.
+            message_type: What its messages are: any type that msgspec reads, or a pydantic model; None for any JSON
+                value.
+            ttl: How long a fetch may hold messages without acknowledging them, in seconds; by default 60. Then they
+                come back.
+            max_messages: How many may be unread, 1 to 1,000,000; by default 10,000. One more drops the oldest.
+            max_age: How long messages are kept unread, in seconds; None sets no limit.
+
+        Raises:
+            ValueError: `ttl` or `max_age` is not above 0, or `max_messages` is out of range.
+            TypeError: JSON cannot represent `message_type`.
+            InvalidName: `name` is empty or longer than 512 bytes.
+        """
         return Mailbox(self._ref, name, message_type, ttl=ttl, max_messages=max_messages, max_age=max_age)
 
     @property
     def chat(self) -> Chats:
-        """Group chats, read by each member at its own pace. See `Chats`."""
+        """Group chats, read by each member at its own pace: with history and unread counts. See `Chats`.
+
+        `chat_id = await concert.chat.create("ann", ["bob"], "hello")`, then `send`, `fetch`, `join` and `leave`; `async
+        for batch in concert.chat.listen("bob"):` waits without polling for what is new in all of a user's chats. They
+        raise `ChatNotFound` and `NotAMember`.
+        """
         return self._chat
 
     def index(
         self, name: str, *, tokenizer: Callable[[str], list[str]] = tokenize, stop_words: Collection[str] = ()
     ) -> Index:
-        """An index: finds documents by their words, ranked by relevance and by scores of their own. See `Index`."""
+        """An index: finds documents by their words, ranked by relevance and by scores of their own. See `Index`.
+
+        `await index.add(id, text, scores={...})`, then `await index.search('redis lock* -java')`. It keeps words and
+        scores, not the documents: store those elsewhere, under the same id.
+
+        Args:
+            name: Which index. The same name in the same namespace is the same index, on any machine.
+            tokenizer: Text -> its words, without spaces in them. Every process that uses an index must use the same
+                one.
+            stop_words: Words that are neither indexed nor searched for, as the tokenizer returns them.
+
+        Raises:
+            ValueError: `stop_words` is a string.
+            InvalidName: `name` is empty or longer than 512 bytes.
+        """
         return Index(self._ref, name, tokenizer=tokenizer, stop_words=stop_words)
 
 

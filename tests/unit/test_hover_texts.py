@@ -1,0 +1,91 @@
+"""What an editor shows for a factory of `Coordinator` stands alone: nobody has to open the class to call it."""
+
+import inspect
+import re
+from collections.abc import Callable
+
+import pytest
+
+import inconcert
+from inconcert import Coordinator
+
+MADE_BY = re.compile(r"^Made by `Coordinator\.(\w+)`", re.MULTILINE)
+ELSEWHERE = {"chat", "consume", "task"}  # a property, and two with docstrings of their own kind
+FACTORIES = sorted(
+    {name for public in inconcert.__all__ for name in MADE_BY.findall(inspect.getdoc(getattr(inconcert, public)) or "")}
+    - ELSEWHERE
+)
+SECONDS = {"ttl", "timeout", "period", "max_age"}
+
+
+def sections(text: str) -> dict[str, str]:
+    """A docstring by the names of its sections; the first has none."""
+    parts = re.split(r"^(Args|Raises|Returns|Cost):", text, flags=re.MULTILINE)
+    return {"": parts[0]} | dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def entries(section: str) -> dict[str, str]:
+    """The entries of a section, each in one line."""
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+    return {name: re.sub(r"\s+", " ", text) for name, text in found}
+
+
+def shown(name: str) -> tuple[Callable[..., object], dict[str, str]]:
+    """A factory, and its docstring."""
+    factory = getattr(Coordinator, name)
+    return factory, sections(inspect.getdoc(factory) or "")
+
+
+def class_of(name: str) -> type[object]:
+    """What a factory makes."""
+    concert = Coordinator()
+    required = {"count": 1, "limit": 1, "parties": 1, "period": 1}
+    asked = inspect.signature(getattr(concert, name)).parameters
+    made: object = getattr(concert, name)("name", **{key: value for key, value in required.items() if key in asked})
+    return type(made)
+
+
+def test_factories_are_found() -> None:
+    """By what the classes say."""
+    assert {"index", "lock", "queue", "signals"} < {*FACTORIES}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_arguments_are_explained(name: str) -> None:
+    """Each of them; times with their unit, waits with None and 0, and defaults as numbers, not as names."""
+    factory, text = shown(name)
+    explained = entries(text["Args"])
+    parameters = inspect.signature(factory).parameters
+    assert list(explained) == [parameter for parameter in parameters if parameter != "self"]
+    for parameter, meaning in explained.items():
+        default = parameters[parameter].default
+        if parameter in SECONDS:
+            assert "seconds" in meaning
+        if default is None:
+            assert "None" in meaning or "by default" in meaning, parameter
+        elif isinstance(default, int | float):
+            assert f"by default {default:,.0f}" in meaning, parameter
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_errors_are_those_of_the_class(name: str) -> None:
+    """None is left to the class's page."""
+    _, text = shown(name)
+    of_class = entries(sections(inspect.getdoc(class_of(name)) or "")["Raises"])
+    assert entries(text["Raises"]).keys() == of_class.keys()
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_arguments_are_those_of_the_class(name: str) -> None:
+    """One that joins the class joins the factory, too."""
+    _, text = shown(name)
+    of_class = entries(sections(inspect.getdoc(class_of(name)) or "")["Args"])
+    assert entries(text["Args"]).keys() == of_class.keys()
+
+
+@pytest.mark.parametrize("name", ["lock", "locks", "semaphore", "rwlock"])
+def test_what_entering_raises_is_said(name: str) -> None:
+    """It was busy for too long, or the lease was lost."""
+    _, text = shown(name)
+    assert "`AcquireTimeout`" in text[""]
+    assert "`LeaseLost`" in text[""]
