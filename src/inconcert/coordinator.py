@@ -230,6 +230,7 @@ class Coordinator(TaskCoordinator):
                 self._key_ring,
                 self._layout,
                 self._conditions if self._stand_in is None else Conditions(),
+                observers=self._ref.observers,
                 server=server,
                 timeout=self._timeout,
             )
@@ -361,7 +362,9 @@ class Coordinator(TaskCoordinator):
     def _current_source(self) -> Source:
         return self._source if self._stand_in is None else self._stand_in.source
 
-    def lock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> Lock:
+    def lock(
+        self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None, metrics_name: str | None = None
+    ) -> Lock:
         """A lock: one holder at a time among all processes, first come first served, fenced. See `Lock`.
 
         `async with` waits in line without polling, renews the lease while its body runs, and releases it. It raises
@@ -373,6 +376,7 @@ class Coordinator(TaskCoordinator):
             ttl: Life of a lease between renewals, in seconds; by default 30. That long a dead holder blocks the
                 others; how long the body takes does not matter.
             timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
+            metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
 
         Raises:
             ValueError: `ttl` is not above 0, or `timeout` is below 0.
@@ -380,9 +384,11 @@ class Coordinator(TaskCoordinator):
 
         Cost: 1 round trip to acquire a free lock, 1 to release it, 0 while waiting.
         """
-        return Lock(self._ref, name, ttl=ttl, timeout=timeout)
+        return Lock(self._ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name)
 
-    def locks(self, *names: str, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> Locks:
+    def locks(
+        self, *names: str, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None, metrics_name: str | None = None
+    ) -> Locks:
         """Several locks as one: all of them or none, without deadlock. See `Locks`.
 
         They are the same locks that `lock` makes one by one. `async with` raises `AcquireTimeout` if they were not free
@@ -393,16 +399,23 @@ class Coordinator(TaskCoordinator):
             ttl: Life of each lease between renewals, in seconds; by default 30.
             timeout: Longest wait of `async with` and `acquire()` for all of them, in seconds; None waits forever, 0
                 tries once.
+            metrics_name: Their name in metrics, written in the code, because each makes time series; None for none.
 
         Raises:
             ValueError: There is no name, a name twice, or more than 100; `ttl` is not above 0, or `timeout` is
                 below 0.
             InvalidName: A name is empty or longer than 512 bytes.
         """
-        return Locks(self._ref, *names, ttl=ttl, timeout=timeout)
+        return Locks(self._ref, *names, ttl=ttl, timeout=timeout, metrics_name=metrics_name)
 
     def semaphore(
-        self, name: str, *, limit: int, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
+        self,
+        name: str,
+        *,
+        limit: int,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        metrics_name: str | None = None,
     ) -> Semaphore:
         """A semaphore: up to `limit` holders at a time among all processes, first come first served. See `Semaphore`.
 
@@ -416,6 +429,7 @@ class Coordinator(TaskCoordinator):
             ttl: Life of a lease between renewals, in seconds; by default 30. After that long the permit of a dead
                 holder is free.
             timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
+            metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
 
         Raises:
             ValueError: `limit` is out of range, `ttl` is not above 0, or `timeout` is below 0.
@@ -423,7 +437,7 @@ class Coordinator(TaskCoordinator):
 
         Cost: 1 round trip to acquire a free permit, 1 to release it, 0 while waiting.
         """
-        return Semaphore(self._ref, name, limit=limit, ttl=ttl, timeout=timeout)
+        return Semaphore(self._ref, name, limit=limit, ttl=ttl, timeout=timeout, metrics_name=metrics_name)
 
     def rate_limiter(self, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> RateLimiter:
         """A rate limiter: `limit` permits per `period` seconds, for all processes together. See `RateLimiter`.
@@ -443,7 +457,9 @@ class Coordinator(TaskCoordinator):
         """
         return RateLimiter(self._ref, name, limit, period, burst=burst)
 
-    def rwlock(self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None) -> RWLock:
+    def rwlock(
+        self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None, metrics_name: str | None = None
+    ) -> RWLock:
         """A lock that readers share and a writer holds alone, first come first served. See `RWLock`.
 
         `async with rwlock.read():` and `async with rwlock.write() as lease:` wait in one line, so neither side starves.
@@ -455,12 +471,13 @@ class Coordinator(TaskCoordinator):
             ttl: Life of a lease between renewals, in seconds; by default 30. That long a dead holder blocks the
                 others.
             timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
+            metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
 
         Raises:
             ValueError: `ttl` is not above 0, or `timeout` is below 0.
             InvalidName: `name` is empty or longer than 512 bytes.
         """
-        return RWLock(self._ref, name, ttl=ttl, timeout=timeout)
+        return RWLock(self._ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name)
 
     def election(
         self,

@@ -36,6 +36,7 @@ class Lock(Permits[Lease]):
         name: Which lock. The same name in the same namespace is the same lock, on any machine.
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
+        metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
 
     Raises:
         ValueError: `ttl` is not above 0, or `timeout` is below 0.
@@ -43,6 +44,12 @@ class Lock(Permits[Lease]):
     """
 
     def __init__(
-        self, ref: SessionRef, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
+        self,
+        ref: SessionRef,
+        name: str,
+        *,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        metrics_name: str | None = None,
     ) -> None:
-        super().__init__(ref, "lock", name, limit=1, ttl=ttl, timeout=timeout, face=Lease)
+        super().__init__(ref, "lock", name, limit=1, ttl=ttl, timeout=timeout, face=Lease, metrics_name=metrics_name)

@@ -55,6 +55,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         ttl: Life of each lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()` for all of them, in seconds; None waits forever, 0 tries
             once.
+        metrics_name: Their name in metrics, written in the code, because each makes time series; None for none.
 
     Raises:
         ValueError: There is no name, a name twice, or more than 100; `ttl` is not above 0, or `timeout` is below 0.
@@ -62,7 +63,12 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
     """
 
     def __init__(
-        self, ref: SessionRef, *names: str, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
+        self,
+        ref: SessionRef,
+        *names: str,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        metrics_name: str | None = None,
     ) -> None:
         super().__init__("locks", ", ".join(map(str, names)), timeout, _face)
         if not 1 <= len(names) <= _MOST:
@@ -74,6 +80,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         self._first = self._keys[min(self._keys)].holders
         self._ref = ref
         self._ttl = durations.ttl(ttl)
+        self._metrics_name = metrics_name
 
     async def _take(self, *, waits: bool) -> "_LeaseStates | None":
         if self._is_scattered:
@@ -90,6 +97,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
     async def _take_at_once(self, *, waits: bool) -> "_LeaseStates | None":
         """Acquire all of them in one step; None if one is not free, or if the grant came too late to be used."""
         session = self._ref.session
+        asked_at = time.monotonic() if session.observers else 0.0
         await session.channel.has_room(self._first)
         holders = [session.new_address() for _ in self._keys]
         attempt = _Attempt(session, dict(zip(holders, self._keys.values(), strict=True)), self._ttl)
@@ -113,17 +121,30 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         leases = {name: self._lease(session, name, grant) for name, grant in named}
         if session.safeguards is not None and not await session.safeguards.admit([*leases.values()], waits=waits):
             return None
+        if asked_at:
+            for lease in leases.values():
+                lease.acquired(asked_at)
         return _LeaseStates(leases)
 
     def _lease(self, session: Session, name: str, grant: Grant) -> PermitState:
-        return PermitState(session, "lock", name, keys=self._keys[name], ttl=self._ttl, grant=grant)
+        return PermitState(
+            session,
+            "lock",
+            name,
+            keys=self._keys[name],
+            ttl=self._ttl,
+            grant=grant,
+            metrics_name=self._metrics_name or "",
+        )
 
     async def _take_in_turn(self, *, waits: bool) -> "_LeaseStates | None":
         """Acquire one after the other, waiting for each; None if one is not free, or was lost during the next wait."""
         taken: dict[str, PermitState] = {}
         try:
             for name in sorted(self._keys):
-                state = await _SingleLock(self._ref, name, ttl=self._ttl).take(waits=waits)
+                state = await _SingleLock(self._ref, name, ttl=self._ttl, metrics_name=self._metrics_name).take(
+                    waits=waits
+                )
                 if state is None:
                     _LeaseStates(taken).release_nowait()
                     return None

@@ -48,6 +48,7 @@ class RWLock:
         name: Which lock. The same name in the same namespace is the same lock, on any machine.
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
+        metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
 
     Raises:
         ValueError: `ttl` is not above 0, or `timeout` is below 0.
@@ -55,11 +56,17 @@ class RWLock:
     """
 
     def __init__(
-        self, ref: SessionRef, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
+        self,
+        ref: SessionRef,
+        name: str,
+        *,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        metrics_name: str | None = None,
     ) -> None:
         self._name = name
-        self._read = ReadLock(ref, name, ttl=ttl, timeout=timeout)
-        self._write = WriteLock(ref, name, ttl=ttl, timeout=timeout)
+        self._read = ReadLock(ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name)
+        self._write = WriteLock(ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name)
 
     def __repr__(self) -> str:
         return f"<RWLock {self._name!r}>"
@@ -86,8 +93,19 @@ class _Side(Permits[LeaseT_co]):
         timeout: Seconds | None,
         face: Callable[[PermitState], LeaseT_co],
         mark: str,
+        metrics_name: str | None,
     ) -> None:
-        super().__init__(ref, "rwlock", name, limit=limit, ttl=ttl, timeout=timeout, face=face, mark=mark)
+        super().__init__(
+            ref,
+            "rwlock",
+            name,
+            limit=limit,
+            ttl=ttl,
+            timeout=timeout,
+            face=face,
+            mark=mark,
+            metrics_name=metrics_name,
+        )
 
     async def locked(self) -> bool:
         """Whether `acquire` would wait: the other side holds the lock, or others already wait.
@@ -111,8 +129,12 @@ class ReadLock(_Side[Lease]):
     `holders()` are the readers; `waiters()` counts readers and writers.  Made by `RWLock.read`.
     """
 
-    def __init__(self, ref: SessionRef, name: str, *, ttl: Seconds, timeout: Seconds | None) -> None:
-        super().__init__(ref, name, limit=_READERS, ttl=ttl, timeout=timeout, face=Lease, mark="")
+    def __init__(
+        self, ref: SessionRef, name: str, *, ttl: Seconds, timeout: Seconds | None, metrics_name: str | None
+    ) -> None:
+        super().__init__(
+            ref, name, limit=_READERS, ttl=ttl, timeout=timeout, face=Lease, mark="", metrics_name=metrics_name
+        )
 
 
 class WriteLock(_Side["WriteLease"]):
@@ -121,8 +143,12 @@ class WriteLock(_Side["WriteLease"]):
     `holders()` is the writer, if any; `waiters()` counts readers and writers.  Made by `RWLock.write`.
     """
 
-    def __init__(self, ref: SessionRef, name: str, *, ttl: Seconds, timeout: Seconds | None) -> None:
-        super().__init__(ref, name, limit=1, ttl=ttl, timeout=timeout, face=WriteLease, mark=_ALONE)
+    def __init__(
+        self, ref: SessionRef, name: str, *, ttl: Seconds, timeout: Seconds | None, metrics_name: str | None
+    ) -> None:
+        super().__init__(
+            ref, name, limit=1, ttl=ttl, timeout=timeout, face=WriteLease, mark=_ALONE, metrics_name=metrics_name
+        )
 
 
 class WriteLease(Lease):

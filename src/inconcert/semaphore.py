@@ -33,6 +33,7 @@ class Semaphore(Permits[Lease]):
         limit: How many holders there may be at once, 1 to 100,000.
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
+        metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
 
     Raises:
         ValueError: `limit` or `ttl` is not above 0, or `timeout` is below 0.
@@ -40,7 +41,16 @@ class Semaphore(Permits[Lease]):
     """
 
     def __init__(
-        self, ref: SessionRef, name: str, *, limit: int, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None
+        self,
+        ref: SessionRef,
+        name: str,
+        *,
+        limit: int,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        metrics_name: str | None = None,
     ) -> None:
-        super().__init__(ref, "semaphore", name, limit=limit, ttl=ttl, timeout=timeout, face=Lease)
+        super().__init__(
+            ref, "semaphore", name, limit=limit, ttl=ttl, timeout=timeout, face=Lease, metrics_name=metrics_name
+        )
         whole(f"limit of semaphore {name!r}", limit, most=_MOST)

@@ -15,6 +15,7 @@ from typing import Self, TypeVar, Unpack, overload
 
 from inconcert._cluster.blocking_cluster import BlockingCluster
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
+from inconcert._core.observer import Enqueueing, Observers, begin_enqueueing
 from inconcert._core.origin import Origin
 from inconcert._redis.blocking_channel import BlockingChannel, BlockingServer
 from inconcert._redis.blocking_pools import pool_for
@@ -40,7 +41,7 @@ from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcom
 from inconcert.tasks.store import UNWATCH, JobKeys, JobKeyspace
 from inconcert.tasks.watch import RECHECK_AFTER
 
-__all__ = ["EnqueuedJob", "PreparedJob", "SyncProducer"]
+__all__ = ["EnqueuedJob", "PreparedJob", "SyncProducer", "observers_of"]
 
 T = TypeVar("T")
 
@@ -65,12 +66,13 @@ class PreparedJob:
         id: Which job it will be.
     """
 
-    __slots__ = ("_job", "_producer", "id")
+    __slots__ = ("_job", "_producer", "_tracing", "id")
 
-    def __init__(self, producer: "SyncProducer", job: NewJob) -> None:
+    def __init__(self, producer: "SyncProducer", job: NewJob, tracing: Enqueueing | None) -> None:
         self.id = job.id
         self._job = job
         self._producer = producer
+        self._tracing = tracing
 
     def __repr__(self) -> str:
         return f"<PreparedJob {self.id}>"
@@ -85,7 +87,7 @@ class PreparedJob:
 
         Cost: 1 round trip.
         """
-        return self._producer._enqueue(self._job)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return self._producer._enqueue(self._job, self._tracing)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 class SyncProducer:
@@ -129,6 +131,7 @@ class SyncProducer:
         self._timeout = durations.call_timeout("a producer", timeout)
         self._layout = Layout(partitions, chat_groups).checked()
         self._key_ring = KeyRing(namespace, signing_keys)
+        self._observers: Observers = []
         database = self._new_server().database  # this checks the options of the URL, too
         self._keys = Keyspace(namespace, database, is_sharded=self._parts.topology == "cluster")
         self._jobs = JobKeyspace(self._keys, self._layout.partitions)
@@ -209,7 +212,10 @@ class SyncProducer:
         Cost: Nothing is sent.
         """
         draft: Draft[JSON] = Draft(name, args, kwargs or {}, Options().changed(**options))
-        return PreparedJob(self, NewJob.of(draft, self._opened().origin, self._jobs))
+        origin = self._opened().origin
+        tracing = begin_enqueueing(self._observers, name, draft.options.queue)
+        trace = "" if tracing is None else tracing.trace
+        return PreparedJob(self, NewJob.of(draft, origin, self._jobs, trace=trace), tracing)
 
     def put(
         self,
@@ -319,14 +325,26 @@ class SyncProducer:
         check_job_id(job_id)
         seconds, opened = durations.timeout(timeout), self._opened()
         keys = self._jobs.of_id(job_id)
-        seen = _Wait(opened, Origin(self._keys, self._key_ring), keys, job_id, seconds).ended()
+        seen = _Wait(opened, Origin(self._keys, self._key_ring, self._observers), keys, job_id, seconds).ended()
         return read_outcome(job_id, seen.status, seen.about, as_type)
 
     # Below.
 
-    def _enqueue(self, job: NewJob) -> EnqueuedJob:
-        [other] = self._opened().run(enqueue(job.keys, job.draft.options.queue, [job]))
-        return EnqueuedJob(other.decode() or job.id, not other)
+    def _enqueue(self, job: NewJob, tracing: Enqueueing | None) -> EnqueuedJob:
+        queue = job.draft.options.queue
+        try:
+            [other] = self._opened().run(enqueue(job.keys, queue, [job]))
+        except BaseException as error:
+            if tracing is not None:
+                tracing.end((), error)
+            raise
+        enqueued = EnqueuedJob(other.decode() or job.id, not other)
+        if tracing is not None:
+            tracing.end([enqueued.id], None)
+        if enqueued.created:
+            for observer in self._observers:
+                observer.job_enqueued(job.draft.name, queue)
+        return enqueued
 
     def _opened(self) -> "_Opening":
         """What is open in this process, which may be a fork of the one that used it last."""
@@ -335,7 +353,9 @@ class SyncProducer:
         opening = self._opening
         if opening is None or opening.process != os.getpid():
             channel = BlockingChannel(self._new_server(), timeout=self._timeout)
-            opening = self._opening = _Opening(channel, Origin(self._keys, self._key_ring), self._layout)
+            opening = self._opening = _Opening(
+                channel, Origin(self._keys, self._key_ring, self._observers), self._layout
+            )
         return opening
 
     def _new_server(self) -> BlockingServer:
@@ -420,3 +440,8 @@ class _Wait:
 
     def _look(self, address: str = "") -> Snapshot:
         return Snapshot.read(self._opened.run(Snapshot.take(self._keys, self._job_id, address)))
+
+
+def observers_of(producer: SyncProducer) -> Observers:
+    """Who is told what this producer does."""
+    return producer._observers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

@@ -7,12 +7,13 @@ import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from types import TracebackType
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from inconcert._claims.dead_letters import Reason
 from inconcert._core.body import Body
+from inconcert._core.observer import Observer
 from inconcert.errors import InconcertError, NotClaimed
 
 __all__ = ["MAX_CRASHES", "ClaimState", "Claimed", "Claimer", "Outcome", "Row", "Verdict"]
@@ -73,6 +74,7 @@ class ClaimState(ABC):
         is_over: Whether it has ended, or was lost.
         is_settled: Whether it already counts as done, and is not delivered again.
         outcome: How this attempt ended.
+        observers: Who is told what happens to it.
     """
 
     __slots__ = (
@@ -85,6 +87,7 @@ class ClaimState(ABC):
         "id",
         "is_over",
         "is_settled",
+        "observers",
         "outcome",
         "place",
         "queue",
@@ -111,6 +114,7 @@ class ClaimState(ABC):
         self.is_over = False
         self.is_settled = False
         self.outcome: Outcome = "running"
+        self.observers: Sequence[Observer] = ()
         self._kind = kind
         self._claimer = claimer
         self._failures = row.failures
@@ -174,6 +178,8 @@ class ClaimState(ABC):
         _log.warning("%s is stopped: its worker was presumed dead, or is closing", self, extra=self.fields())
         self.is_over = True
         self.outcome = "lost"
+        if self.observers:
+            self._tell_end()
         if self._body is not None:
             self._body.stop()
 
@@ -240,6 +246,12 @@ class ClaimState(ABC):
             raise NotClaimed(self._kind, self.id)
         self.is_over = True
         self.outcome = outcome
+        if self.observers:
+            self._tell_end()
+
+    @abstractmethod
+    def _tell_end(self) -> None:
+        """Tell observers how it has ended."""
 
 
 class Claimed(Generic[S]):

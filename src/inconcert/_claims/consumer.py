@@ -170,6 +170,9 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         """There is something to claim that its worker could not claim before."""
         self.interrupt()
 
+    def on_recovered(self, queue: str, requeued: int, dead: int) -> None:
+        """Claims of a dead worker were recovered: nobody counts them, unless a subclass says so."""
+
     # Below.
 
     @property

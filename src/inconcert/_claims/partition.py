@@ -38,6 +38,9 @@ class PartitionOwner(Protocol):
     def on_room(self) -> None:
         """There is something to claim that no worker could take before."""
 
+    def on_recovered(self, queue: str, requeued: int, dead: int) -> None:
+        """So many of a dead worker's claims from this queue were requeued, and so many dead-lettered."""
+
 
 class ClaimPartition(Generic[C]):
     """One partition of a consumer: it claims by one worker after the other, a new one when the last was presumed dead.
@@ -78,7 +81,7 @@ class ClaimPartition(Generic[C]):
         self._session = session
         self._owner = owner
         self._new_worker = new_worker
-        self._reaper = Reaper(session, keys, self.on_news)
+        self._reaper = Reaper(session, keys, self.on_news, owner.on_recovered)
         self._left_out_until = self._pause = 0.0
 
     def background(self) -> list[Coroutine[Any, Any, None]]:

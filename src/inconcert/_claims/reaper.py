@@ -26,12 +26,20 @@ class Reaper:
         session: The open session.
         keys: The keys of everything claimed under one tag.
         on_news: Called when something that has dependents was dead-lettered.
+        on_recovered: Called with the name of a queue, how many were requeued, and how many dead-lettered.
     """
 
-    def __init__(self, session: Session, keys: ClaimKeys, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        keys: ClaimKeys,
+        on_news: Callable[[], None],
+        on_recovered: Callable[[str, int, int], None],
+    ) -> None:
         self._session = session
         self._keys = keys
         self._on_news = on_news
+        self._on_recovered = on_recovered
         self._dead: set[str] = set()
         self._found = anyio.Event()
 
@@ -68,6 +76,7 @@ class Reaper:
             if others_are_to_be_told:
                 self._on_news()
             if back > 0 or dead > 0:
+                self._on_recovered(queues[0].name, back, dead)
                 _log.warning("worker %s is dead; requeued: %d, dead-lettered: %d", worker, back, dead)
 
 

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable
 
 from inconcert._core.layout import Layout
+from inconcert._core.observer import Observers
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
@@ -24,16 +25,19 @@ class Origin:
     Args:
         keys: The keys of the namespace.
         key_ring: What jobs and items are signed with.
+        observers: Who is told what happens.
 
     Attributes:
         id: Unique to this opening, in any process.
         key_ring: As given.
+        observers: As given.
         inboxes: Prefix of the inbox channel of every process, to which scripts on a key publish, given the key.
     """
 
-    def __init__(self, keys: Keyspace, key_ring: KeyRing) -> None:
+    def __init__(self, keys: Keyspace, key_ring: KeyRing, observers: Observers) -> None:
         self.id = secrets.token_hex(8)
         self.key_ring = key_ring
+        self.observers = observers
         self.inboxes = keys.inboxes
         self._keys = keys
         self._numbers = itertools.count(1)

@@ -3,7 +3,7 @@
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from inconcert._core.lease_state import LeaseState
 from inconcert._core.line import ReleaseCall
@@ -51,15 +51,28 @@ class PermitState(LeaseState):
         keys: The keys of its permits.
         ttl: Life between renewals, in seconds.
         grant: The grant of the server.
+        metrics_name: Its name in metrics; empty for none.
     """
 
-    __slots__ = ("_place", "fencing_token", "keys", "session")
+    __slots__ = ("_acquired_at", "_place", "fencing_token", "keys", "metrics_name", "session")
 
-    def __init__(self, session: Session, kind: str, name: str, *, keys: PermitKeys, ttl: float, grant: Grant) -> None:
+    def __init__(
+        self,
+        session: Session,
+        kind: str,
+        name: str,
+        *,
+        keys: PermitKeys,
+        ttl: float,
+        grant: Grant,
+        metrics_name: str = "",
+    ) -> None:
         self.fencing_token = grant.fencing_token
         self.session = session
         self.keys = keys
+        self.metrics_name = metrics_name
         self._place = grant.place
+        self._acquired_at = 0.0  # by the local monotonic clock; 0 while nobody observes
         super().__init__(kind, name, holder=grant.holder, ttl=ttl, deadline=grant.deadline, renewal=session.renewal)
 
     def __str__(self) -> str:
@@ -67,6 +80,13 @@ class PermitState(LeaseState):
 
     def loss(self) -> LeaseLost:
         return LeaseLost(self.kind, self.name, self.fencing_token)
+
+    def acquired(self, asked_at: float) -> Self:
+        """Tell observers that it was acquired, which was asked for at this time; returns itself."""
+        self._acquired_at = time.monotonic()
+        for observer in self.session.observers:
+            observer.lease_acquired(self, self._acquired_at - asked_at)
+        return self
 
     async def extend(self) -> bool:
         """Extend a lease that was handed over to its ttl; return once that is sent, or False if the lease was lost."""
@@ -86,6 +106,8 @@ class PermitState(LeaseState):
 
     def lose(self) -> None:
         super().lose()
+        if self._acquired_at:
+            self._tell_end()
         # This process stood still, or was disconnected: the server may have passed over all its waiters in line.
         self.session.lines.recheck_all(self.keys.holders, time.monotonic())
 
@@ -114,7 +136,15 @@ class PermitState(LeaseState):
         command = _RELEASE(self.keys, holder=self.holder, inboxes=inboxes, place=self._place)
         call = _Release(self, command)
         self.session.channel.submit(call)
+        if self._acquired_at:
+            self._tell_end()
         return call
+
+    def _tell_end(self) -> None:
+        """Tell observers, once, that it was released or lost."""
+        held, self._acquired_at = time.monotonic() - self._acquired_at, 0.0
+        for observer in self.session.observers:
+            observer.lease_ended(self, held, is_lost=self._is_lost)
 
 
 class RenewCall(Call):

@@ -51,6 +51,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever.
         face: Makes a holder's lease from its state.
         mark: The end of its holders' names; a holder with 'w' excludes all others.
+        metrics_name: Its name in metrics, written in the code; None for none.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         timeout: Seconds | None,
         face: Callable[[PermitState], LeaseT_co],
         mark: str = "",
+        metrics_name: str | None = None,
     ) -> None:
         super().__init__(kind, name, timeout, face)
         self._ref = ref
@@ -71,6 +73,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         self._ttl = durations.ttl(ttl)
         self._terms = _Terms(limit, self._ttl)
         self._mark = mark
+        self._metrics_name = metrics_name or ""
 
     async def locked(self) -> bool:
         """Whether `acquire` would wait: every permit is held, or others wait already.
@@ -100,6 +103,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
 
     async def _take(self, *, waits: bool) -> PermitState | None:
         session = self._ref.session
+        asked_at = time.monotonic() if session.observers else 0.0
         await session.channel.has_room(self._keys.holders)
         holder = session.new_address() + self._mark
         ticket = JOIN if waits and session.inbox.listens(self._keys.holders) else NO_WAIT
@@ -124,7 +128,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
                 lease = self._lease(session, grant)
                 if not grant.is_short or await lease.extend():
                     if session.safeguards is None or await session.safeguards.admit([lease], waits=waits):
-                        return lease
+                        return lease.acquired(asked_at) if asked_at else lease
                     if not waits:
                         return None
             elif not waits:
@@ -138,7 +142,15 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
 
     def _lease(self, session: Session, grant: Grant) -> PermitState:
         """The grant."""
-        return PermitState(session, self._kind, self._name, keys=self._keys, ttl=self._ttl, grant=grant)
+        return PermitState(
+            session,
+            self._kind,
+            self._name,
+            keys=self._keys,
+            ttl=self._ttl,
+            grant=grant,
+            metrics_name=self._metrics_name,
+        )
 
     async def _inspect(self) -> "Standing":
         waiting, held, *holders = await self._ref.session.run(_INSPECT(self._keys))

@@ -6,6 +6,7 @@ from functools import partial
 
 from inconcert._core.layout import Layout
 from inconcert._core.line import Lines
+from inconcert._core.observer import Observers
 from inconcert._core.origin import Origin
 from inconcert._core.renewal import Renewal
 from inconcert._core.safeguards import Conditions
@@ -53,10 +54,11 @@ class Session(Origin):
         layout: Layout,
         conditions: Conditions,
         *,
+        observers: Observers,
         server: str,
         timeout: float,
     ) -> None:
-        super().__init__(keys, key_ring)
+        super().__init__(keys, key_ring, observers)
         self.loop = asyncio.get_running_loop()
         self._layout = layout
         self.server = server
@@ -142,6 +144,8 @@ class Session(Origin):
     def _server_was_lost(self) -> None:
         """A server may have lost what it had granted."""
         self.renewal.renew_all()
+        for observer in self.observers:
+            observer.reconnected()
 
 
 class SessionRef:
@@ -149,10 +153,14 @@ class SessionRef:
 
     Args:
         keys: The keys of the coordinator's namespace.
+
+    Attributes:
+        observers: Who is told what happens.
     """
 
     def __init__(self, keys: Keyspace) -> None:
         self.keys = keys
+        self.observers: Observers = []
         self.opened: Session | None = None
 
     @property

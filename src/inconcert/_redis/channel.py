@@ -29,6 +29,7 @@ from inconcert._redis.held_back import HeldBack
 from inconcert._redis.link import Link
 from inconcert._redis.replies import ErrorReply, Reply, error_for, is_passing
 from inconcert._redis.scripts import loaded
+from inconcert._redis.traffic import traffic
 from inconcert._redis.transport import ChannelOwner
 from inconcert._redis.wire import Pool, Wire
 from inconcert._rules.urls import Node
@@ -176,6 +177,7 @@ class Channel:
             else:
                 self._bytes -= len(call.packed)
         self._unsent.clear()
+        traffic.commands += len(pieces)
         wire.write(b"".join(pieces))
         self._make_room()
 

@@ -55,6 +55,9 @@ class ItemState(ClaimState, Generic[T]):
 
     # Below.
 
+    def _tell_end(self) -> None:
+        """Only jobs are observed."""
+
     async def _succeed(self) -> None:
         await self.ack()
 

@@ -93,7 +93,11 @@ class ClaimedJob(Claimed[JobState]):
             entered.job = None
             if _last_entered.get() is entered:  # otherwise it was entered in another context, or is not the innermost
                 _last_entered.set(entered.outer)
-        return await self._state.exit(error)
+        try:
+            return await self._state.exit(error)
+        finally:
+            if self._state.observers:
+                self._state.left(error)
 
     async def ack(self) -> None:
         """Acknowledge the job. Once started, cancelling this call does not stop it.

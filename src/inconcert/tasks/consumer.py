@@ -267,6 +267,10 @@ class _Opened(ClaimConsumer[JobState]):
     def on_news(self, number: int) -> None:
         self._relay.found(self._jobs.partitions[number])
 
+    def on_recovered(self, queue: str, requeued: int, dead: int) -> None:
+        for observer in self._session.observers:
+            observer.jobs_recovered(queue, requeued, dead)
+
     def _new_worker(self, number: int, owner: WorkerOwner) -> JobWorkerLease:
         return JobWorkerLease(
             self._session,

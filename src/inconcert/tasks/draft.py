@@ -9,7 +9,7 @@ from inconcert._redis.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
-from inconcert.tasks.envelope import JOB, Envelope, seal
+from inconcert.tasks.envelope import JOB, Envelope, seal, with_trace
 from inconcert.tasks.options import Options
 from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys, JobKeyspace
 
@@ -57,6 +57,7 @@ class Draft(Generic[R_co]):
                 unique="" if options.unique_for else options.unique or "",
                 unique_until_started=options.unique_until == "started",
                 after=options.after,
+                delay=options.delay,
             )
         )
 
@@ -78,10 +79,10 @@ class NewJob(NamedTuple):
         return not all(parent.endswith(self.keys.suffix) for parent in self.draft.options.after)
 
     @classmethod
-    def of(cls, draft: Draft[Any], origin: Origin, jobs: JobKeyspace) -> Self:
-        """The job of this draft: each call makes another one."""
+    def of(cls, draft: Draft[Any], origin: Origin, jobs: JobKeyspace, *, trace: str = "") -> Self:
+        """The job of this draft, enqueued in this trace context: each call makes another one."""
         id_, keys = jobs.draw(origin.new_address(), draft.options.unique)
-        return cls(id_, keys, draft, origin.key_ring.sign(JOB, id_, draft.text))
+        return cls(id_, keys, draft, origin.key_ring.sign(JOB, id_, with_trace(draft.text, trace)))
 
 
 def enqueue(keys: JobKeys, queue: str, batch: Sequence[NewJob]) -> Command:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from inconcert._core.observer import begin_enqueueing
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
@@ -50,17 +51,29 @@ class EnqueueBatcher:
         """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""
         session = self._ref.session
         jobs: list[Job[R]] = []
-        for portion in _portions(drafts):
-            if session.channel.is_full:
-                for keys in self._jobs.partitions:
-                    await session.channel.has_room(keys.bodies)
-            jobs += await self._add(session, portion)
+        tracing, trace = None, ""
+        if session.observers and drafts:
+            first = drafts[0]
+            tracing = begin_enqueueing(session.observers, first.name, first.options.queue, len(drafts))
+            trace = "" if tracing is None else tracing.trace
+        try:
+            for portion in _portions(drafts):
+                if session.channel.is_full:
+                    for keys in self._jobs.partitions:
+                        await session.channel.has_room(keys.bodies)
+                jobs += await self._add(session, portion, trace)
+        except BaseException as error:
+            if tracing is not None:
+                tracing.end((), error)
+            raise
+        if tracing is not None:
+            tracing.end([job.id for job in jobs], None)
         return jobs
 
-    async def _add(self, session: Session, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
+    async def _add(self, session: Session, drafts: Sequence[Draft[R]], trace: str) -> list[Job[R]]:
         entries: list[_Entry] = []
         for draft in drafts:
-            job = NewJob.of(draft, session, self._jobs)
+            job = NewJob.of(draft, session, self._jobs, trace=trace)
             entry = job, session.loop.create_future()
             entries.append(entry)
             place = session, job.keys, draft.options.queue
@@ -103,16 +116,16 @@ class EnqueueBatcher:
             if other.done():  # its caller has gone
                 continue
             if job.draft.options.after:
-                self._submit(_Adding(keys, queue, [entry]), session)
+                self._submit(_Adding(session, keys, queue, [entry]), session)
                 continue
             if batch and (len(batch) == _MOST or size + len(job.text) > _MOST_BYTES):
-                self._submit(_Adding(keys, queue, batch), session)
+                self._submit(_Adding(session, keys, queue, batch), session)
                 session.channel.flush()  # so that the server works on these while we prepare the next
                 batch, size = [], 0
             batch.append(entry)
             size += len(job.text)
         if batch:
-            self._submit(_Adding(keys, queue, batch), session)
+            self._submit(_Adding(session, keys, queue, batch), session)
 
     def _submit(self, call: "_Adding", session: Session) -> None:
         try:
@@ -140,11 +153,12 @@ _Entry = tuple[NewJob, asyncio.Future[str]]
 class _Adding(Call):
     """The call that enqueues jobs to one queue."""
 
-    __slots__ = ("_batch",)
+    __slots__ = ("_batch", "_observers")
 
-    def __init__(self, keys: JobKeys, queue: str, batch: list[_Entry]) -> None:
+    def __init__(self, session: Session, keys: JobKeys, queue: str, batch: list[_Entry]) -> None:
         super().__init__(enqueue(keys, queue, [job for job, _ in batch]))
         self._batch = batch
+        self._observers = session.observers
 
     @property
     def is_wanted(self) -> bool:
@@ -154,6 +168,10 @@ class _Adding(Call):
         for (_, other), answer in zip(self._batch, reply, strict=True):
             if not other.done():
                 other.set_result(answer.decode())
+        for observer in self._observers:
+            for (job, _), answer in zip(self._batch, reply, strict=True):
+                if not answer:
+                    observer.job_enqueued(job.draft.name, job.draft.options.queue)
         super().answered(reply)
 
     def failed(self, error: InconcertError) -> None:

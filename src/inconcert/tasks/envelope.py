@@ -9,7 +9,7 @@ from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload
 from inconcert.tasks.options import MAX_ATTEMPTS, RESULT_TTL
 
-__all__ = ["JOB", "Envelope", "open_envelope", "seal"]
+__all__ = ["JOB", "Envelope", "open_envelope", "seal", "with_trace"]
 
 JOB = "job"  # the kind as which an envelope is signed
 
@@ -31,6 +31,8 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
         unique: The name that no two live jobs may have, until it is done or started; None for no name.
         unique_until_started: Whether it gives up that name when it starts.
         after: The ids of the jobs that it runs after.
+        delay: Seconds from when it was enqueued until it was to run.
+        trace: The trace context in which it was enqueued, as a W3C `traceparent`; empty for none.
         version: The version of this format, so that old and new releases can share a server.
     """
 
@@ -45,6 +47,8 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
     unique: str = ""
     unique_until_started: bool = False
     after: tuple[str, ...] = ()
+    delay: float = 0.0
+    trace: str = ""
     version: int = _VERSION
 
 
@@ -62,6 +66,11 @@ def seal(envelope: Envelope) -> bytes:
         raise InvalidPayload(f"{what}: give args as a list or tuple, and kwargs as a dict")
     # Users' values are checked: msgspec would convert bytes, sets, dates and dataclasses to JSON.
     return encode(what, [envelope.args, envelope.kwargs], inside=envelope)
+
+
+def with_trace(text: bytes, trace: str) -> bytes:
+    """A sealed envelope with the trace context in which it is enqueued this time; empty for none."""
+    return b'%s,"trace":"%s"}' % (text[:-1], trace.encode()) if trace else text
 
 
 def open_envelope(text: bytes) -> Envelope:

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from inconcert._claims.claimed import Claimer, ClaimState, Row
+from inconcert._core.observer import Observers
 from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload, NotClaimed
 from inconcert.tasks.arguments import encode_result
@@ -22,6 +24,9 @@ _CANCELLED = b"cancelled "
 
 class JobClaimer(Claimer, Protocol):
     """The worker, as its claimed jobs see it."""
+
+    observers: Observers
+    """Who is told what happens to jobs."""
 
     async def progressed(self, job: "JobState", how_far: bytes) -> bool:
         """Report its progress; returns whether it was still held."""
@@ -40,8 +45,10 @@ class JobState(ClaimState):
         row: What the server returned for it.
         envelope: The call that it is.
         enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock.
+        claimed_at: When it was claimed, likewise.
 
     Attributes:
+        started_at: When its body began, by the local monotonic clock; 0 before, and while nobody observes.
         result: Its result, to be kept when it is done.
         retry_policy: Which failures are tried again, and when.
         is_handed_out: Whether it was handed out; until then it is only claimed ahead.
@@ -50,12 +57,14 @@ class JobState(ClaimState):
 
     __slots__ = (
         "_outcomes",
+        "claimed_at",
         "enqueued_at",
         "envelope",
         "is_cancelled",
         "is_handed_out",
         "result",
         "retry_policy",
+        "started_at",
     )
 
     _claimer: JobClaimer
@@ -67,6 +76,7 @@ class JobState(ClaimState):
         envelope: Envelope,
         *,
         enqueued_at: float,
+        claimed_at: float,
     ) -> None:
         super().__init__(
             "job",
@@ -78,6 +88,9 @@ class JobState(ClaimState):
         )
         self.envelope = envelope
         self.enqueued_at = enqueued_at
+        self.claimed_at = claimed_at
+        self.started_at = 0.0
+        self.observers = claimer.observers
         self.result: object = None
         self.retry_policy = RetryPolicy()
         self.is_handed_out = False
@@ -92,6 +105,37 @@ class JobState(ClaimState):
         super().enter()
         if self.is_cancelled and self._body is not None:  # while it waited to be run
             asyncio.get_running_loop().call_soon(self._body.stop)
+        if self.observers:
+            self.started_at = time.monotonic()
+            for observer in self.observers:
+                observer.job_started(self)
+
+    def left(self, error: BaseException | None) -> None:
+        """Tell observers that its body, which raised this error, was left."""
+        for observer in self.observers:
+            observer.job_left(self, error)
+
+    @property
+    def task(self) -> str:
+        """The name of its task."""
+        return self.envelope.name
+
+    @property
+    def due_at(self) -> float | None:
+        """The instant for which it was enqueued, in seconds since 1970; None if to run at once, or after others."""
+        if self.envelope.scheduled_at is not None or not self.envelope.delay or self.is_dependent:
+            return self.envelope.scheduled_at
+        return self.enqueued_at + self.envelope.delay
+
+    @property
+    def is_dependent(self) -> bool:
+        """Whether it runs after others."""
+        return bool(self.envelope.after)
+
+    @property
+    def trace(self) -> str:
+        """The trace context in which it was enqueued, as a W3C `traceparent`; empty for none."""
+        return self.envelope.trace
 
     async def ack(self) -> None:
         """Acknowledge the job; see `ClaimedJob.ack`."""
@@ -139,6 +183,10 @@ class JobState(ClaimState):
         return {"job_id": self.id, "attempt": self.attempt, "task": self.envelope.name, "queue": self.queue}
 
     # Below.
+
+    def _tell_end(self) -> None:
+        for observer in self.observers:
+            observer.job_ended(self)
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
         if self.is_cancelled and error is not None and (was_stopped or isinstance(error, Exception)):

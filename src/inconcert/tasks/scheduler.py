@@ -11,11 +11,12 @@ from typing import Self
 import anyio
 
 from inconcert._core.cancellation import cancel_all
+from inconcert._core.observer import begin_enqueueing
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.commands import Argument
 from inconcert.errors import InconcertError
-from inconcert.tasks.envelope import JOB
+from inconcert.tasks.envelope import JOB, with_trace
 from inconcert.tasks.schedule import Schedule
 from inconcert.tasks.store import ENQUEUE_DUE, JobKeyspace
 
@@ -85,14 +86,22 @@ class Scheduler:
             schedule=keys.schedule(str(schedule)),
             ttl_ms=_REMEMBERED_MS,
         )
-        results: list[str] = []
+        task, queue = schedule.task.name, schedule.task.defaults.queue
+        tracing = begin_enqueueing(session.observers, task, queue, len(due)) if due else None
+        trace = "" if tracing is None else tracing.trace
+        ids: list[str] = []
         instants: list[Argument] = []
         for instant_ms in due:
             job_id, draft = schedule.draft(instant_ms)
-            results.append(keys.result(job_id))
-            instants += (instant_ms, job_id, session.key_ring.sign(JOB, job_id, draft.text))
-        now_ms, last_ms, added = await session.run(tick(void_ms="", results=results, instants=instants))
+            ids.append(job_id)
+            instants += (instant_ms, job_id, session.key_ring.sign(JOB, job_id, with_trace(draft.text, trace)))
+        now_ms, last_ms, added = await session.run(tick(void_ms="", results=keys.results(ids), instants=instants))
         if added:
+            if tracing is not None:  # otherwise another worker has enqueued them, and traces that
+                tracing.end(ids, None)
+            for observer in session.observers:
+                for _ in range(added):
+                    observer.job_enqueued(task, queue)
             _log.info("schedule %s: jobs that are due: %d", schedule, added)
         if schedule.next(now_ms) < last_ms:  # the clock was set back, and no instant until then may be missed
             now_ms, last_ms, _ = await session.run(tick(void_ms=last_ms, results=[], instants=[]))

@@ -88,6 +88,8 @@ class Worker:
         """
         session, started_at = self._ref.session, time.monotonic()
         self._say_what_it_serves(session)
+        for observer in session.observers:
+            observer.worker_started(self._places)
         try:
             async with self._consumer:
                 draining = asyncio.create_task(self._drain(session.id))
@@ -99,6 +101,8 @@ class Worker:
                     draining.cancel()
                     await run_shielded(cancel_all(self._running))
         finally:
+            for observer in session.observers:
+                observer.worker_ended(self._places)
             seconds = time.monotonic() - started_at
             _log.info("worker %s has ended after %.1f s; attempts: %d", session.id, seconds, self._attempts)
 

@@ -54,6 +54,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         places = [keys.queue(name) for name in queues]
         super().__init__(session, keys, places, policy, owner, suspects=suspects, lease=lease, about=about)
         self._jobs = jobs
+        self.observers = session.observers
 
     async def claim(self, count: int) -> tuple[list[JobState], float | None]:
         """As for `WorkerLease`."""
@@ -115,7 +116,7 @@ class JobWorkerLease(WorkerLease[JobState]):
                 obstacle = JobExpired(id_, envelope.expires)
         except InvalidPayload as unreadable:
             obstacle = unreadable
-        job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000)
+        job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000, claimed_at=now_ms / 1000)
         if obstacle is not None:
             return job, partial(job.bury, obstacle)
         return job, job.end_cancelled if row.is_cancelled or id_ in self._heard else None

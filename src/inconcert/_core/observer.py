@@ -1,0 +1,117 @@
+"""What metrics and traces are told: what happens in this process, when it happens.
+
+A list of observers is made with each coordinator and producer, and is empty unless somebody measures.  What has
+something to tell loops over that list, so it costs one test when nobody listens.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+__all__ = ["Enqueueing", "ObservedJob", "ObservedLease", "Observer", "Observers", "begin_enqueueing"]
+
+
+class ObservedJob(Protocol):
+    """A claimed job, as an observer sees it. Instants are in seconds since 1970 by the server's clock."""
+
+    id: str
+    queue: str
+    attempt: int
+    enqueued_at: float
+    claimed_at: float
+    started_at: float
+    """By the local monotonic clock; 0 if it has not started."""
+
+    @property
+    def outcome(self) -> str:
+        """How this attempt ended, in the words of `ClaimedJob.outcome`."""
+        ...
+
+    @property
+    def task(self) -> str:
+        """The name of its task."""
+        ...
+
+    @property
+    def due_at(self) -> float | None:
+        """The instant for which it was enqueued; None if it was to run at once, or after others."""
+        ...
+
+    @property
+    def is_dependent(self) -> bool:
+        """Whether it runs after others."""
+        ...
+
+    @property
+    def trace(self) -> str:
+        """The trace context in which it was enqueued, as a W3C `traceparent`; empty for none."""
+        ...
+
+
+class ObservedLease(Protocol):
+    """A lease, as an observer sees it."""
+
+    kind: str
+    name: str
+    metrics_name: str
+    """The name that it has in metrics; empty for none."""
+
+
+class Enqueueing(Protocol):
+    """Jobs on their way to the server, as a tracer sees them."""
+
+    trace: str
+    """The trace context that travels with the jobs, as a W3C `traceparent`; empty for none."""
+
+    def end(self, ids: Sequence[str], error: BaseException | None) -> None:
+        """The jobs with these ids were enqueued, or were not because of this error."""
+
+
+class Observer:
+    """Is told what happens, on the event loop or the thread where it happens, and must not raise.
+
+    This one does nothing: override what is of interest.
+    """
+
+    def enqueue_begins(self, task: str, queue: str, count: int) -> Enqueueing | None:
+        """So many jobs are about to be enqueued, the first of this task to this queue; returns what traces them."""
+        del task, queue, count
+        return None
+
+    def job_enqueued(self, task: str, queue: str) -> None:
+        """The server has a new job."""
+
+    def job_started(self, job: ObservedJob) -> None:
+        """The body of a job begins, in this context."""
+
+    def job_ended(self, job: ObservedJob) -> None:
+        """A job has its outcome; it may never have started."""
+
+    def job_left(self, job: ObservedJob, error: BaseException | None) -> None:
+        """The body of a job has ended, with this error."""
+
+    def jobs_recovered(self, queue: str, requeued: int, dead: int) -> None:
+        """So many jobs of a dead worker were requeued, and so many dead-lettered."""
+
+    def worker_started(self, places: int) -> None:
+        """A worker begins that runs up to so many jobs at once."""
+
+    def worker_ended(self, places: int) -> None:
+        """It has ended."""
+
+    def lease_acquired(self, lease: ObservedLease, waited: float) -> None:
+        """A lease was acquired after so many seconds."""
+
+    def lease_ended(self, lease: ObservedLease, held: float, *, is_lost: bool) -> None:
+        """A lease was released, or lost, after so many seconds."""
+
+    def reconnected(self) -> None:
+        """A connection for commands is back after a loss."""
+
+
+Observers = list[Observer]
+
+
+def begin_enqueueing(observers: Observers, task: str, queue: str, count: int = 1) -> Enqueueing | None:
+    """Tell all observers that jobs are about to be enqueued, and return what the first of them traces them with."""
+    begun = [observer.enqueue_begins(task, queue, count) for observer in observers]
+    return next((one for one in begun if one is not None), None)
