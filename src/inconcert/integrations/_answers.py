@@ -3,6 +3,7 @@
 Source: https://www.rfc-editor.org/rfc/rfc9457
 """
 
+import logging
 from dataclasses import dataclass
 from http import HTTPStatus
 from math import ceil
@@ -25,7 +26,9 @@ from inconcert.errors import (
     Unavailable,
 )
 
-__all__ = ["ANSWERED", "Answer", "answer_to", "problem"]
+__all__ = ["ANSWERED", "Answer", "answer_request", "answer_to", "problem"]
+
+_log = logging.getLogger("inconcert.integrations")
 
 _SOON = 1.0  # seconds after which a client may try again, where nobody knows better
 
@@ -113,3 +116,11 @@ def answer_to(error: InconcertError) -> Answer | None:
         error=type(error).__name__,
         retry_after=retry_after if status in _WITH_RETRY_AFTER else None,
     )
+
+
+def answer_request(error: InconcertError, method: str, path: str) -> Answer | None:
+    """As `answer_to`; what the client is not told of a 5xx is logged."""
+    answer = answer_to(error)
+    if answer is not None and answer.status >= 500:
+        _log.warning("%s %s is answered with %d: %s", method, path, answer.status, error)
+    return answer

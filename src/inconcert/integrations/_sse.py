@@ -11,16 +11,13 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import suppress
-from dataclasses import asdict
+from contextlib import aclosing, suppress
 
 import msgspec
 
-from inconcert._core.cancellation import cancel_all
-from inconcert._core.shield import run_shielded
 from inconcert.chat.chats import Chats
-from inconcert.chat.messages import Batch
 from inconcert.errors import ChatNotFound, InconcertError, NotAMember
+from inconcert.integrations._chat import batch_fields, chat_batches
 
 __all__ = ["HEADERS", "chat_events", "encode_event"]
 
@@ -59,39 +56,24 @@ async def chat_events(
     """
     yield _COME_BACK
     positions = _positions(last_event_id)
-    batches = chat.listen(user, ack=False)
-    closed = asyncio.create_task((closing or asyncio.Event()).wait())
-    coming: asyncio.Task[Batch] | None = None
     try:
         for chat_id, message_id in positions.items():
             with suppress(NotAMember, ChatNotFound):  # the user has left it, or never was in it
                 await chat.ack(user, chat_id, message_id)
-        positions.clear()
-        while True:
-            coming = coming or asyncio.ensure_future(anext(batches))
-            await asyncio.wait([coming, closed], timeout=_KEEP_ALIVE, return_when=asyncio.FIRST_COMPLETED)
-            if closed.done():
-                return
-            if not coming.done():
+    except InconcertError as error:  # the status was sent; a client comes back to a stream that ends
+        _log.info("the stream of the chats of user %r ends, and its client comes back: %s", user, error)
+        return
+    positions.clear()
+    async with aclosing(chat_batches(chat, user, closing=closing, silence=_KEEP_ALIVE)) as batches:
+        async for batch in batches:
+            if batch is None:
                 yield _SILENCE
                 continue
-            batch, coming = coming.result(), None
             positions.pop(batch.chat_id, None)  # to the end: the oldest is dropped first
             positions[batch.chat_id] = batch.last_id
             if len(positions) > _MOST_POSITIONS:
                 del positions[next(iter(positions))]
-            fields = asdict(batch)
-            del fields["unfit"]  # these chats have no type
-            yield encode_event(fields, id_=_last_event_id(positions.items()))
-    except InconcertError as error:  # the status was sent; a client comes back to a stream that ends
-        _log.info("the stream of the chats of user %r ends, and its client comes back: %s", user, error)
-    finally:
-        await run_shielded(_end(batches, [closed] if coming is None else [closed, coming]))
-
-
-async def _end(batches: AsyncGenerator[Batch], tasks: "list[asyncio.Task[Batch] | asyncio.Task[bool]]") -> None:
-    await cancel_all(tasks)
-    await batches.aclose()
+            yield encode_event(batch_fields(batch), id_=_last_event_id(positions.items()))
 
 
 def _positions(last_event_id: str) -> dict[str, int]:

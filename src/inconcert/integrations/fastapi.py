@@ -18,9 +18,8 @@ async def pay(order_id: str, order: Annotated[Lease, order_lock]) -> None: ...
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext, suppress
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from starlette.applications import Starlette
@@ -32,10 +31,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from inconcert._rules.durations import Seconds
 from inconcert.coordinator import Coordinator
-from inconcert.errors import AcquireTimeout, InconcertError
-from inconcert.integrations._answers import ANSWERED, Answer, answer_to
+from inconcert.errors import InconcertError
+from inconcert.integrations._answers import ANSWERED, Answer, answer_request
 from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, stopping, watch
 from inconcert.integrations._health import live, ready
+from inconcert.integrations._holding import hold, take
 from inconcert.integrations._idempotency import ANSWER_TTL
 from inconcert.integrations._names import NameTemplate, RequestValues
 from inconcert.integrations._sse import HEADERS, chat_events
@@ -53,8 +53,6 @@ __all__ = [
     "run_worker",
     "while_connected",
 ]
-
-_log = logging.getLogger("inconcert.integrations")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -139,14 +137,12 @@ def held(
     """
     template = NameTemplate(name)
 
-    async def hold(request: Request) -> AsyncGenerator[T]:
+    async def dependency(request: Request) -> AsyncGenerator[T]:
         primitive = make(template.fill(_values(request)), *args, **kwargs)
-        async with AsyncExitStack() as stack:
-            async with while_connected(request):
-                lease = await stack.enter_async_context(primitive)
+        async with hold(primitive, while_connected(request)) as lease:
             yield lease
 
-    return hold
+    return dependency
 
 
 def limited(
@@ -165,14 +161,11 @@ def limited(
     """
     template = NameTemplate(name)
 
-    async def take(request: Request) -> RateDecision:
+    async def dependency(request: Request) -> RateDecision:
         filled = template.fill(_values(request))
-        decision = await make(filled, *args, **kwargs).try_acquire()
-        if not decision:
-            raise AcquireTimeout("rate limiter", filled, 0.0, retry_after=decision.retry_after)
-        return decision
+        return await take(make(filled, *args, **kwargs), filled)
 
-    return take
+    return dependency
 
 
 @asynccontextmanager
@@ -263,11 +256,11 @@ class _EventStream(Response):
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    answer = answer_to(error) if isinstance(error, InconcertError) and request.scope["type"] == "http" else None
+    answer: Answer | None = None
+    if isinstance(error, InconcertError) and request.scope["type"] == "http":
+        answer = answer_request(error, request.method, request.url.path)
     if answer is None:
         raise error
-    if answer.status >= 500:
-        _log.warning("%s %s is answered with %d: %s", request.method, request.url.path, answer.status, error)
     return _response(answer)
 
 

@@ -1,4 +1,4 @@
-"""The shop on FastAPI, started as an operator does, on uvloop."""
+"""The shop on each web framework, started as an operator does."""
 
 import json
 import os
@@ -8,6 +8,8 @@ import sys
 from contextlib import aclosing
 from pathlib import Path
 
+import pytest
+
 from tests.support.eventually import eventually
 from tests.support.http import client_at, events
 from tests.support.processes import Leashed
@@ -15,14 +17,22 @@ from tests.support.servers import RealServer
 
 ROOT = Path(__file__).parents[2]
 
+COMMANDS = {
+    "aiohttp": ["aiohttp.web", "examples.aiohttp_service.app:make_app", "-U"],
+    "fastapi": ["uvicorn", "examples.fastapi_service.app:app", "--loop", "uvloop", "--uds"],
+}
+USUAL = ("INFO:", "DEBUG:asyncio:", "Stopped")  # what a server says that starts and ends as it should
 
-async def test_shop_serves_and_ends_with_open_streams(server: RealServer, namespace: str, tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("framework", COMMANDS)
+async def test_shop_serves_and_ends_with_open_streams(
+    framework: str, server: RealServer, namespace: str, tmp_path: Path
+) -> None:
     """A payment is made once, its job runs beside, chats stream; SIGTERM ends all, without a complaint."""
     socket = tmp_path / "socket"
     with (tmp_path / "errors").open("w+b") as errors:
-        arguments = ["examples.fastapi_service.app:app", "--uds", str(socket), "--loop", "uvloop"]
         service = Leashed(
-            [sys.executable, "-m", "uvicorn", *arguments],
+            [sys.executable, "-m", *COMMANDS[framework], str(socket)],
             stdout=subprocess.DEVNULL,
             stderr=errors,
             env=os.environ
@@ -36,11 +46,11 @@ async def test_shop_serves_and_ends_with_open_streams(server: RealServer, namesp
             await eventually(socket.exists)
             async with client_at(socket) as http:
                 key = {"X-User": "ann", "Idempotency-Key": "k1"}
-                paid = [(await http.post("/orders/5/pay", headers=key)).json() for _ in range(2)]
+                paid = [(await http.post(f"/orders/{framework}/pay", headers=key)).json() for _ in range(2)]
                 assert paid[0] == paid[1]
-                assert paid[0]["charge"] == "5-1"
+                assert paid[0]["charge"] == f"{framework}-1"
                 job = await http.get(f"/jobs/{paid[0]['job']}")
-                assert job.json() == {"result": "the receipt of 5 is sent"}
+                assert job.json() == {"result": f"the receipt of {framework} is sent"}
                 assert (await http.get("/jobs/none")).status_code == 404
                 assert (await http.get("/health/ready")).status_code == 200
 
@@ -62,4 +72,4 @@ async def test_shop_serves_and_ends_with_open_streams(server: RealServer, namesp
             service.kill()
         errors.seek(0)
         lines = errors.read().decode().splitlines()
-    assert [line for line in lines if not line.startswith("INFO:")] == []
+    assert [line for line in lines if not line.startswith(USUAL)] == []
