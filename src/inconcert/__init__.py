@@ -63,6 +63,7 @@ from inconcert.tasks.claimed_job import ClaimedJob, current_job
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.job import Job, Progress
+from inconcert.tasks.job_pages import JobPage, JobRecord
 from inconcert.tasks.options import JobOptions, UniqueUntil
 from inconcert.tasks.retry import Retry
 from inconcert.tasks.schedule import Missed
@@ -103,6 +104,8 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobOptions",
+    "JobPage",
+    "JobRecord",
     "JobStatus",
     "Latch",
     "Lease",

@@ -218,6 +218,7 @@ def tick(any_concert: Coordinator) -> Tick:
             results=keys.results(str(job_id) for job_id in instants[1::3]),
             ttl_ms=60_000,
             void_ms=void_ms,
+            name="q",
             instants=instants,
         )
         return await any_concert._ref.session.run(command)

@@ -33,7 +33,7 @@ SCRIPTS = [f"{path.parent.name}/{path.stem}" for path in LUA.rglob("*.lua") if p
 # Commands that change no key.
 _READS = re.compile(
     "EXISTS|GET|GETRANGE|H(EXISTS|GET|GETALL|LEN|MGET|SCAN|STRLEN)|L(INDEX|LEN|RANGE)|PTTL|PUBLISH|PUBSUB|SDIFF|SISMEMBER|SMEMBERS"
-    "|STRLEN|TIME|Z(CARD|COUNT|LEXCOUNT|RANGE|RANGEBYLEX|RANGEBYSCORE|RANK|REVRANGE|REVRANGEBYLEX|SCAN|SCORE)"
+    "|STRLEN|TIME|Z(CARD|COUNT|LEXCOUNT|RANGE|RANGEBYLEX|RANGEBYSCORE|RANK|REVRANGE|REVRANGEBYLEX|REVRANK|SCAN|SCORE)"
 )
 
 # What a late run may cost, of those that need not be refused.
@@ -432,7 +432,8 @@ async def _progress_does_not_go_back(scene: Scene) -> AsyncGenerator[None, None]
 async def _instant_that_was_enqueued_is_not_again(scene: Scene) -> AsyncGenerator[None, None]:
     keys = scene.concert._jobs.partitions[0]
     queue, schedule = keys.queue("q"), keys.schedule("s")
-    tick = partial(command_of, "tasks/enqueue_due", keys, queue, schedule=schedule, ttl_ms=3_600_000, void_ms="")
+    terms = {"schedule": schedule, "ttl_ms": 3_600_000, "void_ms": "", "name": "q"}
+    tick = partial(command_of, "tasks/enqueue_due", keys, queue, **terms)
     [now_ms, *_] = await scene.session.run(tick(results=(), instants=()))
     await raw(scene.concert).set(schedule, now_ms - 1000, px=3_600_000)
     results, instants = [keys.result("instant")], (now_ms - 500, "instant", "{}")

@@ -354,6 +354,7 @@ async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) ->
         results=[keys.result("scheduled")],
         ttl_ms=60_000,
         void_ms="",
+        name="q",
         instants=(2, "scheduled", "{}"),
     )
     options: list[dict[str, Any]] = [{}, {"delay": 1}, {"after": [parent]}]

@@ -558,6 +558,33 @@ async def test_second_list_of_what_is_held_is_the_same(scene: Scene) -> None:
         assert await scene.ledger() == before
 
 
+@pytest.mark.twice(
+    "tasks/queue_names",
+    "tasks/queued_ids",
+    "tasks/delayed_ids",
+    "tasks/dead_ids",
+    "tasks/claimed_ids",
+    "tasks/waiting_ids",
+    "tasks/describe_jobs",
+)
+async def test_second_list_of_jobs_is_the_same(scene: Scene) -> None:
+    """And changes nothing."""
+    before = await scene.ledger()
+    times = {"at_ms": "", "last": "", "limit": 10}
+    for _ in range(2):
+        assert await scene.run("tasks/queue_names", cursor="0") == [b"0", b"q"]
+        assert await scene.run("tasks/queued_ids", place=0, last="ready1", limit=1) == [1, b"ready2"]
+        assert (await scene.run("tasks/dead_ids", **times))[::2] == [b"dead"]
+        assert (await scene.run("tasks/delayed_ids", **times))[::2] == [b"due", b"later"]
+        [job, claim] = await scene.run("tasks/claimed_ids", last=0, limit=10)
+        assert (job, claim.split()[:2]) == (b"held", [b"2001", b"1"])
+        assert await scene.run("tasks/waiting_ids", cursor="0", count=10) == [b"0"]
+        looked, *found = await scene.run("tasks/describe_jobs", head="", ids=["gone", "ready1", "held"])
+        assert (looked, found[::6]) == (3, [b"ready1", b"held"])
+        assert found[1::6] == [b"queued ", f"running {WORKER}".encode()]
+        assert await scene.ledger() == before
+
+
 @pytest.mark.twice("tasks/count_claimed")
 async def test_second_count_of_what_runs_is_the_same(scene: Scene) -> None:
     """And changes nothing."""
@@ -589,6 +616,7 @@ async def test_second_tick_adds_nothing(scene: Scene) -> None:
             results=results,
             ttl_ms=60_000,
             void_ms="",
+            name="q",
             instants=(2, "scheduled", "{}"),
         )
         assert answer[1:] == [2, added]

@@ -39,6 +39,10 @@ FACES = {
     "Hit": "id score",
     "Index": "add clear remove search size suggest",
     "Job": "cancel created id progress reschedule result status",
+    "JobPage": "after jobs",
+    "JobRecord": (
+        "args attempts claimed_at died_at due_at enqueued_at error id kwargs queue status task traceback worker"
+    ),
     "Latch": "count_down remaining wait",
     "Lease": "fencing_token holder is_lost kind lost name release remaining renew",
     "Leases": "fencing_tokens get is_lost items keys lost release remaining renew values",
@@ -67,7 +71,7 @@ FACES = {
     "SyncProducer": "close enqueue prepare put result send status",
     "Task": "call enqueue options",
     "TaskStats": "dead queues unserved workers",
-    "Tasks": "dead job pause purge purge_all replay resume stats workers",
+    "Tasks": "dead job jobs pause purge purge_all replay resume stats workers",
     "Term": "candidate fencing_token holder is_lost kind lost name number release remaining renew",
     "WorkerStatus": "capacity heard_at host id is_alive pid queues running",
     "WriteLease": "downgrade fencing_token holder is_lost kind lost name release remaining renew",

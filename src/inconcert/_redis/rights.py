@@ -34,7 +34,7 @@ _DATA = (
     *("hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hscan", "hset", "hsetnx"),
     *("sadd", "sdiff", "sismember", "smembers", "srem"),
     *("zadd", "zcard", "zcount", "zlexcount", "zpopmin", "zrange", "zrangebylex", "zrangebyscore", "zrank", "zrem"),
-    *("zremrangebyscore", "zrevrange", "zrevrangebylex", "zscan", "zscore"),
+    *("zremrangebyscore", "zrevrange", "zrevrangebylex", "zrevrank", "zscan", "zscore"),
     "time",
 )
 

@@ -17,12 +17,14 @@ from inconcert._redis.scripts import Command
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
-from inconcert._rules.names import check_job_id
+from inconcert._rules.names import check_job_id, check_name
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.job import Job
+from inconcert.tasks.job_pages import JobPage, JobPages
+from inconcert.tasks.status import JobStatus
 from inconcert.tasks.store import (
     DEAD_TIMES,
     PAUSE,
@@ -119,6 +121,7 @@ class Tasks:
         self._jobs = jobs
         self._watches = watches
         self._workers = Workers(ref, jobs)
+        self._pages = JobPages(ref, jobs)
         self._dead_letters = [DeadLetters(ref, keys) for keys in jobs.partitions]
 
     def job(self, job_id: str) -> Job[JSON]:
@@ -170,6 +173,44 @@ class Tasks:
         Cost: 3 round trips for each partition, and 3 more for each 100 workers; O(claimed jobs).
         """
         return await self._workers.statuses()
+
+    async def jobs(
+        self,
+        *,
+        state: JobStatus | str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> JobPage:
+        """A page of the jobs that there are.
+
+        Their order is by state, in the order of a job's life: `waiting`, `delayed`, `queued`, `running`, `failed`;
+        within a state by partition; there by queue, or by worker if they run; and there those first that are due, taken
+        or were claimed first, but of the dead-lettered ones the latest. Those that wait for others are in no order.
+
+        A job that stays where it is until the last page is in one of them; one that goes on meanwhile may be in two,
+        and so may one of a queue from which many are taken, or to whose front many are returned.
+
+        Args:
+            state: Only this state; None for all of these. Other states cannot be listed: of a job that succeeded or was
+                cancelled only its result is kept, for its `result_ttl`, and no list of these.
+            queue: Only this queue; None for all.
+            task: Only the task of this name; None for all.
+            limit: How many at most, 1 to 1,000. There are fewer when 5,000 jobs were looked at, or about 20 MiB.
+            after: Where to go on: `after` of the page before; None to begin.
+
+        Raises:
+            ValueError: A number is out of its range, `state` cannot be listed, or `after` is of another list.
+            InvalidName: A name is empty or longer than 512 bytes.
+
+        Cost: 2 round trips for each 250 jobs and each MiB that are looked at, at most 40; 2 for each worker; and for
+            each partition 1 for each 100 workers, and without `queue` 1 for each 500 queues and 1 for each 100.
+        """
+        for kind, name in (("queue", queue), ("task", task)):
+            if name is not None:
+                check_name(kind, name)
+        return await self._pages.page(state=state, queue=queue, task=task, limit=limit, after=after)
 
     async def pause(self, queue: str) -> None:
         """Pause claims from a queue until `resume`. Running jobs go on, and enqueued ones wait.

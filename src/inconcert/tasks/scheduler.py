@@ -79,12 +79,14 @@ class Scheduler:
 
     async def _tick(self, session: Session, schedule: Schedule, due: list[int]) -> tuple[int, int]:
         keys = self._jobs.of_id(schedule.id_prefix)
+        place = keys.queue(schedule.task.defaults.queue)
         tick = partial(
             ENQUEUE_DUE,
             keys,
-            keys.queue(schedule.task.defaults.queue),
+            place,
             schedule=keys.schedule(str(schedule)),
             ttl_ms=_REMEMBERED_MS,
+            name=place.name,
         )
         task, queue = schedule.task.name, schedule.task.defaults.queue
         tracing = begin_enqueueing(session.observers, task, queue, len(due)) if due else None

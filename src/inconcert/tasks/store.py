@@ -34,9 +34,13 @@ __all__ = [
     "CANCEL",
     "CANCELLED_TTL",
     "CANCELLING",
+    "CLAIMED_IDS",
     "COUNT_CLAIMED",
+    "DEAD_IDS",
     "DEAD_TIMES",
+    "DELAYED_IDS",
     "DESCRIBED",
+    "DESCRIBE_JOBS",
     "ENQUEUE",
     "ENQUEUE_AFTER",
     "ENQUEUE_DUE",
@@ -48,6 +52,8 @@ __all__ = [
     "PASSED_ON",
     "PAUSE",
     "PROGRESS",
+    "QUEUED_IDS",
+    "QUEUE_NAMES",
     "REPORT_SERVED",
     "RESCHEDULE",
     "RESOLVE_DEPENDENTS",
@@ -55,6 +61,7 @@ __all__ = [
     "SWEEP_NAMES",
     "TELL",
     "UNWATCH",
+    "WAITING_IDS",
     "WATCH",
     "WORKERS",
     "ClaimedCount",
@@ -196,3 +203,10 @@ WORKERS = load("tasks/workers").bind(JobKeys)
 STATS = load("tasks/stats").bind(JobKeys)
 SWEEP_NAMES = load("tasks/sweep_names").bind(JobKeys)
 CANCELLING = load("tasks/cancelling").bind(JobKeys)
+QUEUE_NAMES = load("tasks/queue_names").bind(JobKeys)
+QUEUED_IDS = load("tasks/queued_ids").bind(QueueKeys)
+DELAYED_IDS = load("tasks/delayed_ids").bind(QueueKeys)
+DEAD_IDS = load("tasks/dead_ids").bind(JobKeys)
+CLAIMED_IDS = load("tasks/claimed_ids").bind()
+WAITING_IDS = load("tasks/waiting_ids").bind(JobKeys)
+DESCRIBE_JOBS = load("tasks/describe_jobs").bind(JobKeys)

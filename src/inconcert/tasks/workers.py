@@ -15,7 +15,7 @@ from inconcert._core.session import SessionRef
 from inconcert._redis.replies import Reply, rows
 from inconcert.tasks.store import COUNT_CLAIMED, DESCRIBED, HELD, WORKERS, ClaimedCount, JobKeys, JobKeyspace
 
-__all__ = ["RunningJob", "WorkerStatus", "Workers", "describe"]
+__all__ = ["RunningJob", "WorkerStatus", "Workers", "consumer_of", "describe"]
 
 _NAME = re.compile(rb'(?:hmac1 \S+ \S+ )?\{"name":("(?:[^"\\]|\\.)*")')  # at the beginning of an envelope
 _AT_ONCE = 100  # workers of which one script says what they hold
@@ -126,6 +126,14 @@ def describe(consumer: str, queues: Sequence[str], capacity: int | None) -> byte
     return msgspec.json.encode(_About(consumer, socket.gethostname(), os.getpid(), tuple(queues), capacity))
 
 
+def consumer_of(worker: str, said: bytes) -> str:
+    """The id of the consumer of which this worker is a part; that of the worker if it has not said who it is."""
+    try:
+        return msgspec.json.decode(split_body(said)[1], type=_About).consumer
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # of another release
+        return worker
+
+
 class Workers:
     """The workers of a namespace.
 
@@ -147,7 +155,7 @@ class Workers:
                 one = of[row.worker] = found.setdefault(about.consumer, _Found(about))
                 one.is_alive = one.is_alive or bool(row.is_alive)
                 one.heard_ms = max(one.heard_ms, heard_ms)
-            for worker in await self._holding(keys):
+            for worker in await self.holding(keys):
                 if worker not in of:
                     of[worker] = found[worker.decode()] = _Found(None)
             for worker, job in await self._held(keys, list(of)):
@@ -159,7 +167,7 @@ class Workers:
         """Of each queue how many jobs workers hold."""
         running = Counter[str]()
         for keys in self._jobs.partitions:
-            workers = await self._holding(keys)
+            workers = await self.holding(keys)
             for start in range(0, len(workers), _AT_ONCE):
                 claimed = [keys.claimed(worker.decode()) for worker in workers[start : start + _AT_ONCE]]
                 for row in rows(await self._ref.session.run(COUNT_CLAIMED(claimed=claimed)), ClaimedCount):
@@ -174,6 +182,15 @@ class Workers:
                 if row.is_alive:
                     serving[about.consumer] = about.queues
         return Counter(queue for queues in serving.values() for queue in queues)
+
+    async def holding(self, keys: JobKeys) -> list[bytes]:
+        """The workers of this partition that hold something, in no order."""
+        found: dict[bytes, None] = {}
+        cursor: Reply = b""
+        while cursor != b"0":
+            cursor, *workers = await self._ref.session.run(WORKERS(keys, cursor=cursor or b"0"))
+            found |= dict.fromkeys(workers)
+        return list(found)
 
     # Below.
 
@@ -190,15 +207,6 @@ class Workers:
                 except (msgspec.MsgspecError, UnicodeDecodeError):  # of another release
                     continue
         return list(found.values())
-
-    async def _holding(self, keys: JobKeys) -> list[bytes]:
-        """The workers of a partition that hold something."""
-        found: dict[bytes, None] = {}
-        cursor: Reply = b""
-        while cursor != b"0":
-            cursor, *workers = await self._ref.session.run(WORKERS(keys, cursor=cursor or b"0"))
-            found |= dict.fromkeys(workers)
-        return list(found)
 
     async def _held(self, keys: JobKeys, workers: Sequence[bytes]) -> list[tuple[bytes, RunningJob]]:
         """What these workers hold: asked for some of them at a time."""

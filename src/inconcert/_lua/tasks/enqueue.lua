@@ -10,7 +10,8 @@
 -- KEYS[8]     dead     zset    id -> when it was dead-lettered, server ms
 -- KEYS[9]     recent   hash    id of the first job -> its answer, 120 s
 -- KEYS[10]    older    hash    earlier entries of the same; at most 120 s
--- KEYS[11..]  results  string  of each job, in the same order
+-- KEYS[11]    finished hash    queue name -> jobs that have succeeded or were cancelled; one entry for each queue, permanent
+-- KEYS[12..]  results  string  of each job, in the same order
 -- ARGV[1]     name     of the queue
 -- ARGV[2..]   jobs     id, envelope, delay_ms, unique name or '', window_ms: for each job, at most 500; window_ms is 0 if the name
 --           is taken until the job has ended
@@ -25,10 +26,10 @@
 -- @include live_job_of_name
 -- @include take_name
 -- @include drop_names
-local FIRST_RESULT, FIRST_JOB, FIELDS = 11, 2, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
+local FIRST_RESULT, FIRST_JOB, FIELDS = 12, 2, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
 
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local unique, checks, dead, recent, older = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local unique, checks, dead, recent, older, finished = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local answer, request = {}, ARGV[2]
 local others = recall(recent, older, request)
 if others then
@@ -40,9 +41,10 @@ end
 local now_ms = math.floor(server_time() / 1000)
 local enqueued = string.format('%.0f ', now_ms)
 -- All destination keys are read before anything is changed: a foreign key stops the script here.
-redis.call('LLEN', queue)
 redis.call('LLEN', bell)
-redis.call('ZCARD', delayed)
+if redis.call('LLEN', queue) + redis.call('ZCARD', delayed) == 0 then
+  redis.call('HSETNX', finished, ARGV[1], 0)  -- the names of all queues are there
+end
 
 local ready, names = {}, 0
 local some_have_ended = redis.call('EXISTS', unpack(KEYS, FIRST_RESULT)) > 0

@@ -19,8 +19,9 @@
 -- KEYS[17]    news        list    ids of jobs that have ended or may run now, not processed yet
 -- KEYS[18]    recent      hash    id of the new job -> its answer, 120 s
 -- KEYS[19]    older       hash    earlier entries of the same; at most 120 s
--- KEYS[20]    result      string  of the new job
--- KEYS[21..]  results     string  of each parent in this partition, in the same order
+-- KEYS[20]    finished    hash    queue name -> jobs that have succeeded or were cancelled; one entry for each queue, permanent
+-- KEYS[21]    result      string  of the new job
+-- KEYS[22..]  results     string  of each parent in this partition, in the same order
 -- ARGV[1]     queue_name  string
 -- ARGV[2]     id          string
 -- ARGV[3]     envelope    JSON
@@ -42,13 +43,13 @@
 -- @include fail_dependent
 -- @include count_waiting
 -- @include is_here
-local FIRST_RESULT, FIRST_PARENT = 21, 8  -- KEYS of the results; ARGV of the parents
+local FIRST_RESULT, FIRST_PARENT = 22, 8  -- KEYS of the results; ARGV of the parents
 
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, checks, dead, reasons = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local parents, children, followers, outcomes = KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local waiting, pending, unfollowed, news = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
-local recent, older, result = KEYS[18], KEYS[19], KEYS[20]
+local recent, older, finished, result = KEYS[18], KEYS[19], KEYS[20], KEYS[21]
 local queue_name, id, envelope, delay_ms, name, window_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local suffix = ARGV[7]
 local now_ms = math.floor(server_time() / 1000)
@@ -69,6 +70,7 @@ end
 redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 redis.call('ZCARD', delayed)
+redis.call('HSETNX', finished, queue_name, 0)  -- the names of all queues are there
 redis.call('HSET', bodies, id, string.format('%.0f ', now_ms) .. envelope)
 remember(recent, older, id, '')
 if name ~= '' then

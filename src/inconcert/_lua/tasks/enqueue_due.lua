@@ -4,23 +4,25 @@
 -- KEYS[2]   queue     list    ids, the next one first; permanent until claimed
 -- KEYS[3]   bell      list    at most one token
 -- KEYS[4]   schedule  string  its last instant that was handled, server ms
--- KEYS[5..] results   string  of each instant's job: another schedule of its task may have enqueued it
+-- KEYS[5]   finished  hash    queue name -> jobs that have succeeded or were cancelled; one entry for each queue, permanent
+-- KEYS[6..] results   string  of each instant's job: another schedule of its task may have enqueued it
 -- ARGV[1]   ttl_ms    integer > 0, how long an unused schedule is remembered
 -- ARGV[2]   void_ms   a last instant that is void, because the clock was set back by more than a period since; or ''
--- ARGV[3..] instants  instant_ms, id, envelope: for each instant, in their order, at most 100
+-- ARGV[3]   name      of the queue
+-- ARGV[4..] instants  instant_ms, id, envelope: for each instant, in their order, at most 100
 -- RETURNS   {now_ms, last_ms, added}: the server's clock; the last instant, or now if the schedule is new; how many jobs
 --           were added
 -- TWICE     adds nothing: the instants are not after the last one
 -- COST      O(N), N instants given
 -- @include server_time
 -- @include ring
-local FIRST_RESULT, FIRST_INSTANT, FIELDS = 5, 3, 3  -- KEYS of the results; ARGV of the instants, and how many each has
+local FIRST_RESULT, FIRST_INSTANT, FIELDS = 6, 4, 3  -- KEYS of the results; ARGV of the instants, and how many each has
 
-local bodies, queue, bell, schedule = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local bodies, queue, bell, schedule, finished = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now_ms = math.floor(server_time() / 1000)
 local last_ms = tonumber(redis.call('GET', schedule) or '')
 if not last_ms then  -- new; or forgotten by the server, and then the given instants are known to follow it
-  last_ms = ARGV[3] and 0 or now_ms
+  last_ms = ARGV[FIRST_INSTANT] and 0 or now_ms
 elseif last_ms == tonumber(ARGV[2]) then
   last_ms = math.min(last_ms, now_ms)
 end
@@ -39,6 +41,7 @@ for i = FIRST_INSTANT, #ARGV, FIELDS do
   end
 end
 if #ready > 0 then
+  redis.call('HSETNX', finished, ARGV[3], 0)  -- the names of all queues are there
   redis.call('RPUSH', queue, unpack(ready))
   ring(bell)
 end

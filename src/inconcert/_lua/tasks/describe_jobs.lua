@@ -1,0 +1,48 @@
+-- tasks/describe_jobs: what is stored of some jobs.
+--
+-- KEYS[1]  bodies     hash    id -> 'enqueued_ms envelope'
+-- KEYS[2]  states     hash    id -> where it is, unless in its queue
+-- KEYS[3]  dead       zset    id -> when it was dead-lettered, server ms
+-- KEYS[4]  reasons    hash    id -> why it was dead-lettered, JSON, newline, name of its queue
+-- KEYS[5]  failures   hash    id -> attempts that failed
+-- KEYS[6]  crashes    hash    id -> workers that died with it
+-- KEYS[7]  described  hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself
+-- ARGV[1]  head       what the envelopes of these jobs begin with, before any signature; '' for all
+-- ARGV[2..]  ids      of the jobs, 1 to 250
+-- RETURNS  {looked, id, state, body, failures, crashes, about, ...}: at how many of the ids it looked, fewer than given if
+--          these have 1 MiB; then each job that is there and begins so. The state is 'queued ', 'delayed QUEUE',
+--          'waiting DELAY_MS QUEUE', 'running WORKER', 'cancelling WORKER' or 'failed DIED_MS'; about is what the worker
+--          says of itself, or the reason
+-- TWICE    the same; nothing is changed
+-- COST     O(N log D), N ids, D dead jobs
+local bodies, states, dead, reasons, failures, crashes, described =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local head, ids = ARGV[1], {unpack(ARGV, 2)}
+local answer, bytes, looked, at = {0}, 0, 0, 1
+local some_are_dead = redis.call('EXISTS', dead) == 1
+local state = redis.call('HMGET', states, unpack(ids))
+local failed, crashed = redis.call('HMGET', failures, unpack(ids)), redis.call('HMGET', crashes, unpack(ids))
+for i, id in ipairs(ids) do
+  if bytes >= 1048576 then
+    break
+  end
+  local body = redis.call('HGET', bodies, id)
+  looked, bytes = i, bytes + #(body or '')
+  local start = head ~= '' and body and string.find(body, '{', 1, true) or 1
+  if body and string.sub(body, start, start + #head - 1) == head then
+    local where, about = state[i] or 'queued ', ''
+    local died_ms = some_are_dead and redis.call('ZSCORE', dead, id)
+    local worker = string.match(where, '^running (.+)$') or string.match(where, '^cancelling (.+)$')
+    if died_ms then
+      where, about = 'failed ' .. died_ms, redis.call('HGET', reasons, id) or ''
+    elseif worker then
+      about = redis.call('HGET', described, worker) or ''
+    end
+    bytes = bytes + #about
+    answer[at + 1], answer[at + 2], answer[at + 3] = id, where, body
+    answer[at + 4], answer[at + 5], answer[at + 6] = tonumber(failed[i]) or 0, tonumber(crashed[i]) or 0, about
+    at = at + 6
+  end
+end
+answer[1] = looked
+return answer
