@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,11 +19,17 @@ _CONSTANT = re.compile(r"(?:= |default:\s*)[A-Z]+(?:_[A-Z]+)+\b")
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The text of each page of the reference, without what a reader does not see."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the built site."""
     site = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
     subprocess.run(command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
+    return site
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, str]:
+    """The text of each page of the reference, without what a reader does not see."""
     return {
         page.name: html.unescape(re.sub(r"<[^>]+>", "", page.read_text("utf-8")))
         for page in (site / "reference").glob("*.html")
@@ -47,3 +54,14 @@ def test_defaults_are_shown_as_values(pages: dict[str, str]) -> None:
     assert {name: found for name, text in pages.items() if (found := _CONSTANT.findall(text))} == {}
     assert "ttl: Seconds = 30.0," in pages["coordinator.html"]
     assert re.search(r"ttl\s*\(Seconds, default:\s*86400.0\s*\)", pages["events.html"])
+
+
+def test_index_for_language_models_has_each_page(site: Path) -> None:
+    """`llms.txt` links all of the navigation, and says what each guide is about, without links inside."""
+    lines = (site / "llms.txt").read_text("utf-8").splitlines()
+    entries = dict(re.findall(r"^- \[[^\]]+\]\(https://[^)]*?/inconcert/([^)]+)\)(.*)", "\n".join(lines), re.MULTILINE))
+    built = {page.relative_to(site).as_posix() for page in site.rglob("*.html")} - {"404.html"}
+    assert entries.keys() == built
+    assert lines[:3] == ["# inconcert", "", "> Coordination for asyncio services on Redis and Valkey"]
+    assert "share a server" in entries["how-to/upgrades.html"]
+    assert not any("](" in about for about in entries.values())
