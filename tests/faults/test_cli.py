@@ -308,6 +308,26 @@ async def test_workers_are_a_table_or_json(concert: Coordinator) -> None:
     assert [job["task"] for job in worker["running"]] == ["wait"]
 
 
+async def test_jobs_are_a_table_or_json(concert: Coordinator) -> None:
+    """A page of them, and how to get the next."""
+    assert ask(concert, "jobs").stdout == "no job on this page\n"
+    put = [await concert.enqueue("wait", [n], queue="q") for n in range(3)]
+    page = json.loads(ask(concert, "jobs", "--queue=q", "--state=queued", "--limit=2", "--json").stdout)
+    assert [(job["id"], job["task"], job["args"], job["status"]) for job in page["jobs"]] == [
+        (put[0].id, "wait", [0], "queued"),
+        (put[1].id, "wait", [1], "queued"),
+    ]
+    rest = json.loads(ask(concert, "jobs", "--task=wait", "--after", page["after"], "--json").stdout)
+    assert ([job["id"] for job in rest["jobs"]], rest["after"]) == ([put[2].id], None)
+    table = ask(concert, "jobs", "--limit=1")
+    assert (table.returncode, table.stderr) == (0, "")
+    assert {"task", "state", "wait", "queued", "[0]"} <= set(table.stdout.split())
+    assert "more with --after " in table.stdout
+    refused = ask(concert, "jobs", "--state=succeeded")
+    assert refused.returncode == 2
+    assert "state is 'succeeded'; give one of" in refused.stderr
+
+
 async def test_server_and_namespace_are_options_too(concert: Coordinator) -> None:
     """They go before the environment's."""
     await concert.enqueue("wait", [0], queue="sooner")

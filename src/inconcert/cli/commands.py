@@ -8,6 +8,7 @@ from inconcert._version import __version__
 from inconcert.cli.acl import acl
 from inconcert.cli.demo import demo
 from inconcert.cli.health import health
+from inconcert.cli.jobs import jobs
 from inconcert.cli.queues import queues
 from inconcert.cli.worker import worker
 from inconcert.cli.workers import workers
@@ -15,7 +16,7 @@ from inconcert.cli.workers import workers
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (demo, worker, health, queues, workers, acl):
+for command in (demo, worker, health, queues, jobs, workers, acl):
     app.command()(command)
 
 

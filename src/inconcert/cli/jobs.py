@@ -1,0 +1,56 @@
+"""`inconcert jobs`: the jobs that there are, a page at a time."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from inconcert.cli.server import Json, Namespace, Url, ask
+from inconcert.cli.tables import ago, print_json, print_table
+
+__all__ = ["jobs"]
+
+_LONGEST_CALL = 60  # characters of the arguments, in the table
+
+
+def jobs(
+    *,
+    state: Annotated[
+        str | None, typer.Option(help="waiting, delayed, queued, running or failed.", show_default="all")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(help="Only of this queue.", show_default="all")] = None,
+    task: Annotated[str | None, typer.Option(help="Only of this task.", show_default="all")] = None,
+    limit: Annotated[int, typer.Option(help="How many at most, 1 to 1,000.")] = 100,
+    after: Annotated[str | None, typer.Option(help="Where the page before ended.", show_default=False)] = None,
+    url: Url = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> None:
+    """The jobs that there are, a page at a time."""
+    page = ask(
+        url,
+        namespace,
+        lambda concert: concert.tasks.jobs(state=state, queue=queue, task=task, limit=limit, after=after),
+    )
+    if as_json:
+        print_json(page)
+        return
+    print_table(
+        ("job", "task", "queue", "state", "attempts", "enqueued", "call", "error"),
+        (
+            (
+                job.id,
+                job.task,
+                job.queue,
+                str(job.status),
+                job.attempts,
+                ago(job.enqueued_at),
+                json.dumps([*job.args, *([job.kwargs] if job.kwargs else [])], ensure_ascii=False)[:_LONGEST_CALL],
+                job.error,
+            )
+            for job in page.jobs
+        ),
+        empty="no job on this page",
+    )
+    if page.after is not None:
+        typer.echo(f"more with --after {page.after}")
