@@ -10,6 +10,7 @@ import pytest
 import redis.asyncio
 
 from inconcert import Coordinator, NotConnected, Unavailable
+from inconcert._cluster import cluster as cluster_module
 from inconcert._cluster.bells import ShardedBells
 from inconcert._cluster.router import Router
 from inconcert._redis.replies import ErrorReply
@@ -204,3 +205,38 @@ async def test_sleep_over_many_slots_leaves_a_cancellation_as_it_is(cluster: Rea
             if sleep.cancel():
                 await asyncio.wait([sleep])
             assert keys[0] == (await sleeper.rung(5) if sleep.cancelled() else sleep.result())
+
+
+async def test_map_is_asked_for_only_while_something_is_held_or_waits(
+    own_cluster: RealCluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is open, and has worked before, sends no command."""
+    monkeypatch.setattr(cluster_module, "_EVERY", 0.1)
+    monkeypatch.setattr(cluster_module, "_CHECK_EVERY", 0.02)
+
+    def asked() -> int:
+        each = [node.command("INFO", "commandstats") for node in own_cluster.nodes]
+        return sum(stats.get("cmdstat_cluster|slots", {"calls": 0})["calls"] for stats in each)
+
+    async def is_asked_for() -> bool:
+        before = asked()
+        await asyncio.sleep(1)  # in which it would be ten times
+        return asked() > before
+
+    async with Coordinator(own_cluster.url, namespace=namespace) as concert:
+        assert not await is_asked_for()
+        async with concert.lock("a"):
+            assert await is_asked_for()
+            waiter = asyncio.create_task(concert.lock("a").acquire())
+            await in_line(concert.lock("a"), 1)
+        await (await waiter).release()
+        await asyncio.sleep(0.2)  # a look may be under way
+        assert not await is_asked_for()
+        for wait in (concert.signal("s").wait, concert.queue("q").get):
+            waiting = asyncio.create_task(wait())
+            await asyncio.sleep(0.2)
+            assert await is_asked_for()
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        async with concert.signals("s*").subscribe():
+            assert await is_asked_for()

@@ -50,6 +50,11 @@ class ShardedBells:
         if bells is not None:
             bells.pass_on(key)
 
+    @property
+    def has_sleepers(self) -> bool:
+        """Whether anyone sleeps."""
+        return any(bells.has_sleepers for _, bells in self._bells.values())
+
     def at(self, key: str) -> Bells | None:
         """The bells in the slot of this key; None while it has no master."""
         node = self._cluster.owner_of(key)

@@ -1,8 +1,8 @@
 """What a process knows of a cluster: its nodes, how to connect to them, and which has which slots.
 
 A node that refuses a command names the right one, and that patches one slot.  The whole map is asked for when that
-happens, when a connection is lost, and every 5 s while anything waits, because a process that only listens to a node
-that has left would hear of nothing.  One request at a time, and one for all who want it.
+happens, when a connection is lost, and every 5 s while anything is held or waits, because a process that only listens
+to a node that has left would hear of nothing.  One request at a time, and one for all who want it.
 """
 
 import asyncio
@@ -66,6 +66,7 @@ class Cluster:
         self._seeds = [Node(*seed) for seed in pools.seeds]
         self._listeners: list[Callable[[], None]] = []
         self._checks: list[Callable[[], bool]] = []
+        self._waits: list[Callable[[], bool]] = []
         self._loop = asyncio.get_running_loop()
         self._moved_at: dict[int, float] = {}  # slot -> when a node said so, by the loop's clock
         self._is_wanted = asyncio.Event()
@@ -130,6 +131,10 @@ class Cluster:
         """Ask for the map often as long as this says that something is not as it should be."""
         self._checks.append(is_whole)
 
+    def look_while(self, is_waiting: Callable[[], bool]) -> None:
+        """Ask for the map every 5 s as long as this, or another such, says that something is held or waits."""
+        self._waits.append(is_waiting)
+
     def named_in(self, reply: ErrorReply) -> Node:
         """The node that a reply names: `MOVED SLOT HOST:PORT` or `ASK SLOT HOST:PORT`."""
         _, slot, address = str(reply).split(" ")[:3]
@@ -161,7 +166,7 @@ class Cluster:
     async def _keep(self) -> None:
         while True:
             look_at = self._loop.time() + _EVERY * random.uniform(0.8, 1.2)
-            while not self._is_wanted.is_set() and self._loop.time() < look_at:
+            while not self._is_wanted.is_set() and (self._loop.time() < look_at or not self._is_awaited()):
                 with anyio.move_on_after(_CHECK_EVERY):
                     await self._is_wanted.wait()
                 if not all(is_whole() for is_whole in self._checks):
@@ -177,6 +182,9 @@ class Cluster:
             except Exception:  # noqa: BLE001 - whatever a node says, others are asked again
                 _log.exception("asking the cluster for its slots failed")
             await anyio.sleep(_APART)
+
+    def _is_awaited(self) -> bool:
+        return any(is_waiting() for is_waiting in self._waits)
 
     async def _refresh(self, nodes: list[Node]) -> list[InconcertError]:
         """Ask these nodes until one answers; returns the errors if none does."""

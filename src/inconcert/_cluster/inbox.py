@@ -61,6 +61,11 @@ class ShardedInbox(Inbox):
         if slot is not None:
             slot.waiting.pop(address, None)
 
+    @property
+    def has_waiters(self) -> bool:
+        """Whether anyone waits for messages."""
+        return any(slot.waiting for slot in self._slots.values())
+
     def recheck(self, concerns: Callable[[int], bool]) -> None:
         """Let those recheck who wait in these slots: replies that told of grants may be lost."""
         for number, slot in list(self._slots.items()):

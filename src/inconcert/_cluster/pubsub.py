@@ -119,6 +119,12 @@ class ShardedPubSub:
                 topic.listeners.pop(listener, None)
                 topic.newcomers.pop(listener, None)
 
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anyone listens."""
+        every = [*self._shards.values(), *([self._patterns] if self._patterns is not None else [])]
+        return bool(self._homeless) or any(each.has_listeners for each in every)
+
     def server_was_lost(self, at: float) -> bool:
         """Nothing to drop: a node that fails breaks the connections to it, and no others."""
         del at

@@ -100,6 +100,11 @@ class Renewal:
         """Whether this holder was added, and not removed or lost."""
         return holder in self._kept
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is held."""
+        return bool(self._kept)
+
     def renew_all(self) -> None:
         """Renew everything now: the server may be another one, and lack what was granted last."""
         for holder, (reference, *_) in list(self._kept.items()):

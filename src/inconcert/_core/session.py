@@ -64,7 +64,15 @@ class Session(Origin):
         self.server = server
         self.timeout = timeout
         self.renewal = Renewal()
-        self._wiring = wiring_of(client, keys, self.id, conditions, timeout=timeout, lost=self._server_was_lost)
+        self._wiring = wiring_of(
+            client,
+            keys,
+            self.id,
+            conditions,
+            timeout=timeout,
+            lost=self._server_was_lost,
+            holds=lambda: self.renewal.is_needed,
+        )
         self.inbox = self._wiring.inbox
         for kind, leave in _leaves.items():
             self.inbox.on_unclaimed(kind, partial(leave, self))

@@ -84,6 +84,7 @@ def wiring_of(
     *,
     timeout: float,
     lost: Callable[[], None],
+    holds: Callable[[], bool],
 ) -> Wiring:
     """The connections to what a client leads to.
 
@@ -94,9 +95,12 @@ def wiring_of(
         conditions: What is demanded of a grant.
         timeout: How long a call may take, reconnecting included, in seconds.
         lost: Called when a connection for commands is back after a loss.
+        holds: Says whether the session holds anything.
     """
     if isinstance(client, ClusterClient):
-        return _ClusterWiring(Cluster(NodePools(client)), keys, session, conditions, timeout=timeout, lost=lost)
+        return _ClusterWiring(
+            Cluster(NodePools(client)), keys, session, conditions, timeout=timeout, lost=lost, holds=holds
+        )
     return _ServerWiring(client.connection_pool, keys, session, conditions, timeout=timeout, lost=lost)
 
 
@@ -173,6 +177,7 @@ class _ClusterWiring:
         *,
         timeout: float,
         lost: Callable[[], None],
+        holds: Callable[[], bool],
     ) -> None:
         self._cluster = cluster
         self._lost = lost
@@ -185,8 +190,12 @@ class _ClusterWiring:
         wake_ups = ShardedPubSub(cluster, timeout=timeout / 2, purpose="wake-ups")
         inbox = self._inbox = ShardedInbox(wake_ups, lambda key: keys.inboxes(key) + session, timeout=timeout / 2)
         self.inbox: Inbox = inbox
-        self.broadcasts: Messages = ShardedPubSub(cluster, timeout=timeout / 2, purpose="broadcasts")
-        self.bells: Sleeps = ShardedBells(cluster, router, session, timeout=timeout / 2)
+        broadcasts = ShardedPubSub(cluster, timeout=timeout / 2, purpose="broadcasts")
+        self.broadcasts: Messages = broadcasts
+        bells = ShardedBells(cluster, router, session, timeout=timeout / 2)
+        self.bells: Sleeps = bells
+        cluster.look_while(lambda: holds() or inbox.has_waiters)
+        cluster.look_while(lambda: broadcasts.has_listeners or bells.has_sleepers)
 
     async def open(self) -> None:
         await self._cluster.open()

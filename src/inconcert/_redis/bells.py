@@ -105,6 +105,11 @@ class Bells:
         """Remove a sleeper that has woken."""
         self._sleepers.pop(sleeper, None)
 
+    @property
+    def has_sleepers(self) -> bool:
+        """Whether anyone sleeps."""
+        return bool(self._sleepers)
+
     def pass_on(self, key: str) -> None:
         """Wake a sleeper for this bell, or return its token for a sleeper in another process."""
         sleeper = next((one for one in self._sleepers if key in one.keys), None)

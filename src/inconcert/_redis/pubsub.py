@@ -185,6 +185,11 @@ class PubSub:
         """Connect to this server at once, unless connected to it."""
         self._link.server_moved(to)
 
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anyone listens."""
+        return bool(self._channels or self._patterns)
+
     # Called by the link.
 
     def connected(self, wire: Wire) -> None:
