@@ -76,7 +76,7 @@ cluster: $(VENV)/.dev ## the contract tests on a cluster of three masters
 
 torture: $(VENV)/.dev cluster ## failovers under load, and what else takes long; SEED=2 SECONDS=600 for others, and longer
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m torture --seed $(SEED) --seconds $(SECONDS) \
-	  -o timeout=$$(($(SECONDS) + 300)) $(ARGS)
+	  -o timeout=$$(($(SECONDS) + 300)) -o faulthandler_timeout=$$(($(SECONDS) + 330)) $(ARGS)
 
 oldest: $(OLDEST)/.installed ## what `rights` does, and tests of connections, with the oldest versions of what is required
 	$(call tests,$(OLDEST)/bin,$(ELSEWHERE) tests/contract)

