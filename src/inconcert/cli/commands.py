@@ -6,6 +6,7 @@ import typer
 
 from inconcert._version import __version__
 from inconcert.cli.acl import acl
+from inconcert.cli.dashboard import dashboard
 from inconcert.cli.demo import demo
 from inconcert.cli.health import health
 from inconcert.cli.jobs import jobs
@@ -16,7 +17,7 @@ from inconcert.cli.workers import workers
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (demo, worker, health, queues, jobs, workers, acl):
+for command in (demo, worker, health, queues, jobs, workers, dashboard, acl):
     app.command()(command)
 
 

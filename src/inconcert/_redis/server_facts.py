@@ -1,0 +1,56 @@
+"""What a server says of its memory and of its persistence, as far as the user may ask."""
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import redis.exceptions
+
+__all__ = ["ServerFacts", "server_facts"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a server says of itself.
+
+    Attributes:
+        version: Its name and version, such as `valkey 9.1.0`.
+        used: Bytes of memory that it uses.
+        limit: Bytes that it may use; 0 for no limit.
+        policy: What it evicts when that is reached, such as `noeviction`.
+        appends: Whether it keeps an append-only file.
+        clients: How many connections it has.
+    """
+
+    version: str
+    used: int
+    limit: int
+    policy: str
+    appends: bool
+    clients: int
+
+
+class _Client(Protocol):
+    """What is asked of a client."""
+
+    def info(self) -> Awaitable[Mapping[str, Any]]: ...
+
+
+async def server_facts(client: _Client) -> ServerFacts | None:
+    """What the server says; None if the user has no right to ask, or it does not answer.
+
+    Cost: 1 command, `INFO`.
+    """
+    try:
+        info = await client.info()
+    except (redis.exceptions.RedisError, OSError):
+        return None
+    name = "valkey" if "valkey_version" in info else "redis"
+    return ServerFacts(
+        version=f"{name} {info.get('valkey_version', info.get('redis_version', '?'))}",
+        used=int(info.get("used_memory", 0)),
+        limit=int(info.get("maxmemory", 0)),
+        policy=str(info.get("maxmemory_policy", "?")),
+        appends=bool(info.get("aof_enabled", 0)),
+        clients=int(info.get("connected_clients", 0)),
+    )

@@ -1,0 +1,14 @@
+"""A dashboard of a namespace, as an ASGI application.  Needs the extra `inconcert[dashboard]`.
+
+```python
+from inconcert.dashboard import Dashboard, read_only
+
+app.mount("/inconcert", Dashboard(concert, allow=read_only))
+```
+"""
+
+from inconcert.dashboard.app import Dashboard
+from inconcert.dashboard.permissions import Allow, Permission, read_only
+from inconcert.dashboard.redaction import Part, Redact
+
+__all__ = ["Allow", "Dashboard", "Part", "Permission", "Redact", "read_only"]

@@ -1,0 +1,208 @@
+"""The dashboard as an ASGI application: its pages, its stream, its actions, and who may use them."""
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import resources
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from inconcert._rules.names import check_name
+from inconcert.coordinator import Coordinator
+from inconcert.dashboard.actions import ACTIONS, Act
+from inconcert.dashboard.job_view import dead_jobs, job_view
+from inconcert.dashboard.live import texts
+from inconcert.dashboard.pages import Pages
+from inconcert.dashboard.permissions import Allow, Permission
+from inconcert.dashboard.poll import Poll
+from inconcert.dashboard.redaction import Redact, show_all
+from inconcert.dashboard.requests import HEADERS, check_origin, read_form
+from inconcert.errors import InconcertError, InvalidName, JobNotFound
+from inconcert.integrations._sse import HEADERS as STREAM_HEADERS
+from inconcert.integrations._sse import encode_event
+from inconcert.tasks.status import JobStatus
+
+__all__ = ["Dashboard"]
+
+_log = logging.getLogger("inconcert.dashboard")
+
+_STREAM = 20.0  # seconds that a stream lasts: a server that stops waits for it; the browser comes back by itself
+_COME_BACK = b"retry: 1000\n\n"  # milliseconds
+_ASSETS = {"site.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+class Dashboard:
+    """Pages about a namespace, for an operator: an ASGI application to mount in another, or to serve alone.
+
+    It asks the server nothing while nobody looks, and once in 2 s at most for all viewers of a process.  Nothing is
+    loaded from elsewhere.
+
+    Args:
+        concert: The coordinator, which the application opens and closes.
+        allow: Decides of each request whether it may; `read_only`, or your own. It gets the request and a `Permission`,
+            and returns the name of the user for the log, or None to refuse.
+        queues: Queues to show although no worker serves them.
+        redact: What to show instead of a name, an argument, a result, an error.
+        title: What the pages are headed with.
+
+    Raises:
+        InvalidName: The name of a queue is empty or longer than 512 bytes.
+    """
+
+    def __init__(
+        self,
+        concert: Coordinator,
+        *,
+        allow: Allow,
+        queues: Sequence[str] = (),
+        redact: Redact = show_all,
+        title: str = "inconcert",
+    ) -> None:
+        self._concert = concert
+        self._allow = allow
+        self._redact = redact
+        self._poll = Poll(concert, [check_name("queue", queue) for queue in queues])
+        self._pages = Pages(title, redact)
+        self._app = Starlette(
+            routes=[
+                Route("/", self._overview),
+                Route("/queues", self._queues),
+                Route("/workers", self._workers),
+                Route("/dead", self._dead),
+                Route("/search", self._search),
+                Route("/jobs/{job_id}", self._job),
+                Route("/live", self._live),
+                Route("/assets/{name}", self._asset),
+                *(
+                    Route(f"/actions/{permission}", partial(self._act, permission, act), methods=["POST"])
+                    for permission, act in ACTIONS.items()
+                ),
+            ],
+            exception_handlers={HTTPException: self._refused, InconcertError: self._failed},
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        await self._app(scope, receive, send)
+
+    # Pages.
+
+    async def _overview(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        return await self._page(request, "overview.html")
+
+    async def _queues(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        return await self._page(request, "queues.html", sought=request.query_params.get("q", ""))
+
+    async def _workers(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        return await self._page(request, "workers.html")
+
+    async def _dead(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        reason = request.query_params.get("reason")
+        return await self._page(request, "dead.html", **await dead_jobs(self._concert, self._redact, reason))
+
+    async def _job(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        job = await job_view(self._concert, self._redact, request.path_params["job_id"])
+        return await self._page(request, "job.html", job=job)
+
+    async def _search(self, request: Request) -> Response:
+        """To the job of this id, or to the queues that have this in their name."""
+        await self._check(request, Permission.VIEW)
+        sought = request.query_params.get("q", "").strip()
+        with suppress(InvalidName):
+            job = self._concert.tasks.job(sought)
+            if await job.status() is not JobStatus.UNKNOWN:
+                return self._see(request, f"jobs/{job.id}")
+        return await self._page(request, "queues.html", sought=sought)
+
+    async def _live(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        return StreamingResponse(self._changes(), headers=HEADERS | dict(STREAM_HEADERS))
+
+    async def _asset(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _ASSETS:
+            raise HTTPException(404, "There is no such page.")
+        content = (resources.files("inconcert.dashboard") / "static" / name).read_bytes()
+        return Response(content, headers=HEADERS | {"cache-control": "no-cache"}, media_type=_ASSETS[name])
+
+    async def _changes(self) -> AsyncGenerator[bytes]:
+        """All texts, and then those that have changed, as long as somebody reads them."""
+        yield _COME_BACK
+        known: dict[str, str] = {}
+        until = time.monotonic() + _STREAM
+        while time.monotonic() < until:
+            try:
+                seen = await self._poll.latest()
+            except InconcertError as error:
+                _log.info("the stream of a viewer ends, and its browser comes back: %s", error)
+                return
+            current = dict(texts(seen))
+            yield encode_event({key: text for key, text in current.items() if known.get(key) != text})
+            known = current
+            await asyncio.sleep(max(seen.fresh_until - time.monotonic(), 0.0))
+
+    # Actions.
+
+    async def _act(self, permission: Permission, act: Act, request: Request) -> Response:
+        check_origin(request)
+        user = await self._check(request, permission)
+        form = await read_form(request)
+        subject, page = await act(self._concert, self._poll, form)
+        _log.info("%s: %s, by %r", permission, subject, user, extra={"action": str(permission), "user": user})
+        self._poll.forget()
+        return self._see(request, page)
+
+    # Below.
+
+    async def _check(self, request: Request, permission: Permission) -> str:
+        """The name of the user, who may do this.
+
+        Raises:
+            HTTPException: 403: they may not.
+        """
+        answer = self._allow(request, permission)
+        user = await answer if inspect.isawaitable(answer) else answer
+        if not user:
+            raise HTTPException(403, f"You are not allowed to do this: {permission}.")
+        return user
+
+    async def _page(self, request: Request, template: str, **values: object) -> Response:
+        allowed = {permission for permission in ACTIONS if await self._may(request, permission)}
+        seen = await self._poll.latest()
+        return self._html(self._pages.render(template, request, seen=seen, allowed=allowed, **values))
+
+    async def _may(self, request: Request, permission: Permission) -> bool:
+        try:
+            return bool(await self._check(request, permission))
+        except HTTPException:
+            return False
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        if not isinstance(error, HTTPException):
+            raise error
+        return self._html(self._pages.render_error(request, error.status_code, error.detail), error.status_code)
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        """What the server refused, or did not answer."""
+        status = 404 if isinstance(error, InvalidName | JobNotFound) else 503
+        return self._html(self._pages.render_error(request, status, str(error)), status)
+
+    def _html(self, text: str, status: int = 200) -> Response:
+        return Response(text, status, HEADERS, "text/html")
+
+    def _see(self, request: Request, page: str) -> Response:
+        return RedirectResponse(f"{request.scope.get('root_path', '')}/{page}", 303, HEADERS)

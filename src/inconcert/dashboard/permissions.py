@@ -1,0 +1,43 @@
+"""What may be asked of a dashboard, and who decides."""
+
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import TypeAlias
+
+from starlette.requests import Request
+
+__all__ = ["Allow", "Permission", "read_only"]
+
+
+class Permission(StrEnum):
+    """What a request wants to do.
+
+    Attributes:
+        VIEW: See any page: names, arguments, results, tracebacks.
+        PAUSE: Pause claims from a queue.
+        RESUME: Resume them.
+        CANCEL: Cancel a job.
+        RESCHEDULE: Change when a job is due.
+        REPLAY: Enqueue a dead-lettered job again.
+        PURGE: Drop a dead-lettered job.
+        PURGE_ALL: Drop all dead-lettered jobs.
+    """
+
+    VIEW = "view"
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    RESCHEDULE = "reschedule"
+    REPLAY = "replay"
+    PURGE = "purge"
+    PURGE_ALL = "purge-all"
+
+
+Allow: TypeAlias = Callable[[Request, Permission], "str | Awaitable[str | None] | None"]
+"""Decides of each request whether it may: the name of the user for the log, or None to refuse."""
+
+
+def read_only(request: Request, permission: Permission) -> str | None:
+    """Lets every request see everything, and change nothing: for an application that others cannot reach."""
+    del request
+    return "anyone" if permission is Permission.VIEW else None

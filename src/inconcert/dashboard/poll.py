@@ -1,0 +1,120 @@
+"""What all viewers of a dashboard see: asked for once for all of them, and only while somebody looks."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from inconcert._redis.clients import ServerClient
+from inconcert._redis.server_facts import ServerFacts, server_facts
+from inconcert.coordinator import Coordinator
+from inconcert.tasks.admin import TaskStats
+from inconcert.tasks.options import DEFAULT_QUEUE
+from inconcert.tasks.workers import WorkerStatus
+
+__all__ = ["Point", "Poll", "Seen"]
+
+_INTERVAL = 2.0  # seconds
+_SHARE = 20  # asking takes at most one part in so many of the time
+_POINTS = 90  # of a chart: three minutes
+_GAP = 10.0  # seconds without a look, after which a chart begins anew
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One instant of the charts; `at` is by the monotonic clock."""
+
+    at: float
+    backlog: int
+    finished: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The state of the namespace at one instant.
+
+    Attributes:
+        stats: How much work there is.
+        workers: Who runs it.
+        server: What the server says of itself; None if it may not be asked.
+        history: The latest instants, the oldest first, up to this one.
+        fresh_until: When it is time to ask again, by the monotonic clock.
+    """
+
+    stats: TaskStats
+    workers: Sequence[WorkerStatus]
+    server: ServerFacts | None
+    history: Sequence[Point]
+    fresh_until: float
+
+    @property
+    def rate(self) -> float | None:
+        """Jobs that end in a second, over the time of the charts; None at first."""
+        first, last = self.history[0], self.history[-1]
+        return (last.finished - first.finished) / (last.at - first.at) if last.at > first.at else None
+
+    @property
+    def rates(self) -> Sequence[float]:
+        """Jobs that ended in a second, between each two instants."""
+        return [
+            max(later.finished - earlier.finished, 0) / (later.at - earlier.at)
+            for earlier, later in pairwise(self.history)
+            if later.at > earlier.at
+        ]
+
+
+class Poll:
+    """Asks the server at most every 2 s, however many look.
+
+    Args:
+        concert: The coordinator.
+        queues: Queues to show although nobody serves them.
+    """
+
+    def __init__(self, concert: Coordinator, queues: Sequence[str]) -> None:
+        self._concert = concert
+        self._queues = queues
+        self._asking = asyncio.Lock()
+        self._history: deque[Point] = deque(maxlen=_POINTS)
+        self._seen: Seen | None = None
+
+    async def latest(self) -> Seen:
+        """What was seen less than 2 s ago, or is seen now.
+
+        Cost: 7 commands for each partition.
+        """
+        async with self._asking:
+            if self._seen is None or time.monotonic() >= self._seen.fresh_until:
+                self._seen = await self._look()
+            return self._seen
+
+    def forget(self) -> None:
+        """Ask again at the next look: something was changed."""
+        self._seen = None
+
+    async def _look(self) -> Seen:
+        began_at = time.monotonic()
+        workers = await self._concert.tasks.workers()
+        names = {*self._queues, DEFAULT_QUEUE}
+        for worker in workers:
+            names |= {*worker.queues, *(job.queue for job in worker.running)}
+        stats = await self._concert.tasks.stats(*sorted(names))
+        client = self._client()
+        server = None if client is None else await server_facts(client)
+        now = time.monotonic()
+        if self._history and now - self._history[-1].at > _GAP:
+            self._history.clear()
+        queues = stats.queues.values()
+        backlog = sum(queue.ready + queue.delayed + queue.waiting for queue in queues)
+        self._history.append(Point(now, backlog, sum(queue.finished for queue in queues)))
+        pause = max(_INTERVAL, (now - began_at) * _SHARE)
+        return Seen(stats, workers, server, tuple(self._history), now + pause)
+
+    def _client(self) -> ServerClient | None:
+        """The client of the server; None on a cluster, where each master has its own memory."""
+        try:
+            return self._concert.redis
+        except TypeError:
+            return None

@@ -1,0 +1,493 @@
+"""The dashboard over real HTTP: its pages, who may use them, and what a hostile name or page can do."""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.routing import Route
+
+from inconcert import Coordinator, InvalidName
+from inconcert.dashboard import Dashboard, Permission, charts, formats, read_only
+from inconcert.dashboard.actions import ACTIONS
+from inconcert.dashboard.redaction import Part
+from tests.support.eventually import eventually
+from tests.support.http import events, served
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+OURS = {"sec-fetch-site": "same-origin"}
+PAGES = ("", "queues", "workers", "dead", "search?q=mail", "jobs/0123456789abcdef.1.0", "live")
+
+
+class Host:
+    """An application that has a dashboard, and a user who may do some things."""
+
+    def __init__(self, concert: Coordinator) -> None:
+        self.may: set[Permission] = set(Permission)
+        self.asked: list[Permission] = []
+        self.secret: set[Part] = set()
+        self.dashboard = Dashboard(
+            concert, allow=self.allow, queues=["mail", HOSTILE], redact=self.redact, title="the shop"
+        )
+        self.app = FastAPI()
+        self.app.mount("/ops", self.dashboard)
+
+    async def allow(self, request: Request, permission: Permission) -> str | None:
+        """As a host's hook, which may wait."""
+        self.asked.append(permission)
+        return request.headers.get("x-user", "ann") if permission in self.may else None
+
+    def redact(self, part: Part, text: str) -> str:
+        """Hide what is secret."""
+        return "hidden" if part in self.secret else text
+
+
+@pytest.fixture
+def host(concert: Coordinator) -> Host:
+    """The application."""
+    return Host(concert)
+
+
+@pytest.fixture
+async def client(host: Host, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser, below the dashboard's root."""
+    async with served(host.app, tmp_path / "s") as client:
+        client.base_url = httpx.URL("http://shop/ops")
+        yield client
+
+
+async def bury(concert: Coordinator, reason: str = "boom", *args: str) -> str:
+    """A dead-lettered job."""
+    job = await concert.enqueue("send", [*args], queue="mail")
+    async with concert.consume("mail") as jobs:
+        [claimed] = await jobs.try_claim(1)
+        await claimed.bury(ValueError(reason))
+    return job.id
+
+
+def reference_in(page: str, queue: str) -> str:
+    """What stands for a queue in its form."""
+    found = re.search(rf"{queue}.*?name=\"queue\" value=\"(\w+)\"", page, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+# Pages.
+
+
+async def test_pages_show_what_there_is(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """Counts of queues, workers and what they run, dead letters with their reason, and the server."""
+    dead = await bury(concert, "no such user", "bob")
+    await concert.enqueue("send", ["ann"], queue="mail")
+    running = await concert.enqueue("bake", queue="bread")
+    async with concert.consume("bread") as jobs:
+        await jobs.try_claim(1)
+        overview = (await client.get("/")).text
+        workers = (await client.get("/workers")).text
+        queues = (await client.get("/queues")).text
+    letters = (await client.get("/dead")).text
+    one = (await client.get(f"/jobs/{dead}")).text
+
+    assert re.search(r'data-live="ready">1<', overview)
+    assert re.search(r'data-live="dead">1<', overview)
+    assert "no worker serves <b>mail</b>" in overview
+    assert "noeviction" in overview
+    assert running.id in workers
+    assert "bake" in workers
+    assert "bread" in queues
+    assert "nobody serves it" in queues
+    assert dead in letters
+    assert "no such user" in letters
+    assert "no such user" in one
+    assert "bob" in one
+    assert "</html>" in one
+
+
+async def test_job_page_shows_each_state(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """And offers what can be done in it."""
+    queued = await concert.enqueue("send", queue="mail")
+    page = (await client.get(f"/jobs/{queued.id}")).text
+    assert "state-queued" in page
+    assert "actions/cancel" in page
+    assert "actions/reschedule" not in page
+    async with concert.consume("mail") as jobs:
+        [claimed] = await jobs.try_claim(1)
+        await claimed.progress(0.25, "a quarter")
+        running = (await client.get(f"/jobs/{queued.id}")).text
+        claimed.result = {"sent": 1}
+        await claimed.ack()
+    assert "25 % a quarter" in running
+    done = (await client.get(f"/jobs/{queued.id}")).text
+    assert "&#34;sent&#34;: 1" in done
+    assert "actions/" not in done
+    assert "no longer kept" in (await client.get("/jobs/0123456789abcdef.1.0")).text
+
+
+async def test_search_leads_to_a_job_or_to_queues(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """By its id, or by a part of their name."""
+    job = await concert.enqueue("send", queue="mail")
+    found = await client.get("/search", params={"q": f" {job.id} "})
+    queues = (await client.get("/search", params={"q": "MAI"})).text
+
+    assert (found.status_code, found.headers["location"]) == (303, f"/ops/jobs/{job.id}")
+    assert '<th scope="row">mail' in queues
+    assert '<th scope="row">default' not in queues
+
+
+async def test_stream_tells_what_changes(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """First everything, then what differs; the charts with it."""
+    async with client.stream("GET", "/live") as response, aclosing(events(response)) as stream:
+        first = json.loads((await anext(stream))["data"])
+        await concert.enqueue("send", queue="mail")
+        second = json.loads((await anext(stream))["data"])
+
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert (first["ready"], second["ready"]) == ("0", "1")
+    assert "finished" not in second
+    assert second["chart.backlog"].count(",") == 2
+
+
+async def test_viewers_share_what_is_asked(
+    host: Host, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten pages and a stream ask the server once; and when nobody looks, nothing is asked."""
+    looks = 0
+    look = host.dashboard._poll._look
+
+    async def counted() -> object:
+        nonlocal looks
+        looks += 1
+        return await look()
+
+    monkeypatch.setattr(host.dashboard._poll, "_look", counted)
+    async with client.stream("GET", "/live") as response, aclosing(events(response)) as stream:
+        await asyncio.gather(anext(stream), *(client.get("/") for _ in range(10)))
+    assert looks == 1
+    tasks = [task for task in asyncio.all_tasks() if "dashboard" in repr(task.get_coro())]
+    await eventually(lambda: all(task.done() for task in tasks))
+
+
+async def test_pages_stay_small(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """At most 200 KiB, however much there is to show."""
+    text = "<" * 30_000
+    for _ in range(60):
+        await bury(concert, text, text)
+
+    sizes = {page: len((await client.get(f"/{page}")).content) for page in ("dead", "queues", "")}
+    assert max(sizes.values()) < 200 * 1024, sizes
+
+
+async def test_closed_coordinator_is_answered_for(server: object, tmp_path: Path) -> None:
+    """With 503 and the reason, and not with a traceback."""
+    app = Dashboard(Coordinator("redis://localhost:1/0"), allow=read_only)
+    async with served(app, tmp_path / "s") as client:
+        page = await client.get("/queues")
+
+    assert page.status_code == 503
+    assert "is not open" in page.text
+
+
+# Who may do what.
+
+
+def mutating_routes(dashboard: Dashboard) -> dict[str, set[str]]:
+    """Every route that takes more than a look."""
+    routes = [route for route in dashboard._app.routes if isinstance(route, Route)]
+    return {
+        route.path: set(route.methods or ()) - {"GET", "HEAD"}
+        for route in routes
+        if set(route.methods or ()) - {"GET", "HEAD"}
+    }
+
+
+def test_each_change_has_a_permission_of_its_own(host: Host) -> None:
+    """No route changes anything beside those, and none is forgotten."""
+    assert mutating_routes(host.dashboard) == {
+        f"/actions/{permission}": {"POST"} for permission in set(Permission) - {Permission.VIEW}
+    }
+
+
+@pytest.mark.parametrize("permission", ACTIONS)
+async def test_change_without_permission_is_refused(
+    concert: Coordinator, host: Host, client: httpx.AsyncClient, permission: Permission
+) -> None:
+    """By the server, whatever the page shows; all the other permissions do not help."""
+    dead = await bury(concert)
+    page = (await client.get("/queues")).text
+    host.may.discard(permission)
+    form = {"queue": reference_in(page, "mail"), "job": dead, "delay": "0"}
+
+    refused = await client.post(f"/actions/{permission}", data=form, headers=OURS)
+
+    assert refused.status_code == 403
+    assert host.asked[-1] == permission
+    assert f'actions/{permission}"' not in "".join([(await client.get(f"/{page}")).text for page in ("queues", "dead")])
+    assert [job.id for job in await concert.tasks.dead()] == [dead]
+    assert not (await concert.tasks.stats("mail")).queues["mail"].is_paused
+
+
+@pytest.mark.parametrize("page", PAGES)
+async def test_nothing_is_shown_without_permission(host: Host, client: httpx.AsyncClient, page: str) -> None:
+    """Every page asks."""
+    host.may.clear()
+
+    refused = await client.get(f"/{page}")
+
+    assert refused.status_code == 403
+    assert "the shop" not in refused.text
+
+
+@pytest.mark.parametrize("permission", ACTIONS)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site", "origin": "http://shop"},
+        {"sec-fetch-site": "none"},
+        {"origin": "http://evil"},
+        {"origin": "null"},
+        {},
+    ],
+    ids=str,
+)
+async def test_change_from_elsewhere_is_refused(
+    host: Host, client: httpx.AsyncClient, permission: Permission, headers: dict[str, str]
+) -> None:
+    """Before anybody is asked for a permission."""
+    refused = await client.post(f"/actions/{permission}", data={"job": "0123456789abcdef.1.0"}, headers=headers)
+
+    assert refused.status_code == 403
+    assert host.asked == []
+
+
+async def test_old_browser_is_known_by_its_origin(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """One that sends no `Sec-Fetch-Site`, such as over plain HTTP."""
+    dead = await bury(concert)
+
+    done = await client.post("/actions/purge", data={"job": dead}, headers={"origin": "http://shop"})
+
+    assert done.status_code == 303
+
+
+async def test_read_only_lets_nobody_change_anything(concert: Coordinator, tmp_path: Path) -> None:
+    """And shows no button."""
+    dead = await bury(concert)
+    async with served(Dashboard(concert, allow=read_only), tmp_path / "s") as client:
+        pages = [(await client.get(f"/{page}")).text for page in ("queues", "dead", f"jobs/{dead}")]
+        refused = [await client.post(f"/actions/{name}", data={"job": dead}, headers=OURS) for name in ACTIONS]
+
+    assert all("<button" not in page for page in pages)
+    assert {answer.status_code for answer in refused} == {403}
+
+
+# Actions.
+
+
+async def test_queue_is_paused_and_resumed(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """By what stands for it in the page."""
+    form = {"queue": reference_in((await client.get("/queues")).text, "mail")}
+
+    await client.post("/actions/pause", data=form, headers=OURS)
+    paused = (await client.get("/queues")).text
+    assert (await concert.tasks.stats("mail")).queues["mail"].is_paused
+    await client.post("/actions/resume", data=form, headers=OURS)
+
+    assert not (await concert.tasks.stats("mail")).queues["mail"].is_paused
+    assert '<span class="tag">paused</span>' in paused
+
+
+async def test_dead_job_is_replayed_or_purged(
+    concert: Coordinator, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each by itself or all at once, and each leaves a line with the user in the log."""
+    caplog.set_level(logging.INFO, "inconcert.dashboard")
+    first, second, _ = [await bury(concert) for _ in range(3)]
+    await client.post("/actions/replay", data={"job": first}, headers=OURS | {"x-user": "eve"})
+    await client.post("/actions/purge", data={"job": second}, headers=OURS)
+    assert (await concert.tasks.stats("mail")).dead == 1
+    await client.post("/actions/purge-all", headers=OURS)
+
+    assert (await concert.tasks.stats("mail")).dead == 0
+    assert (await concert.tasks.stats("mail")).queues["mail"].ready == 1
+    assert [record.getMessage() for record in caplog.records if record.name == "inconcert.dashboard"] == [
+        f"replay: job {first}, by 'eve'",
+        f"purge: job {second}, by 'ann'",
+        "purge-all: 1 dead jobs, by 'ann'",
+    ]
+
+
+async def test_job_is_rescheduled_or_cancelled(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """One that is due later; one that ran already is too late."""
+    job = await concert.enqueue("send", queue="mail", delay=3600)
+    moved = await client.post("/actions/reschedule", data={"job": job.id, "delay": "7200"}, headers=OURS)
+    wrong = await client.post("/actions/reschedule", data={"job": job.id, "delay": "soon"}, headers=OURS)
+    await client.post("/actions/cancel", data={"job": job.id}, headers=OURS)
+    late = await client.post("/actions/reschedule", data={"job": job.id, "delay": "1"}, headers=OURS)
+
+    assert (moved.status_code, wrong.status_code, late.status_code) == (303, 400, 409)
+    assert await job.status() == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("action", "form", "status"),
+    [
+        ("pause", {"queue": "nobody's"}, 404),
+        ("pause", {}, 404),
+        ("purge", {}, 404),
+        ("purge", {"job": "../../etc"}, 404),
+        ("replay", {"job": "0123456789abcdef.1.0"}, 404),
+        ("replay", {"job": "x" * 5000}, 413),
+        ("nothing", {}, 404),
+    ],
+)
+async def test_form_that_means_nothing_is_refused(
+    client: httpx.AsyncClient, action: str, form: dict[str, str], status: int
+) -> None:
+    """With the reason."""
+    assert (await client.post(f"/actions/{action}", data=form, headers=OURS)).status_code == status
+
+
+async def test_form_that_is_not_text_is_refused(client: httpx.AsyncClient) -> None:
+    """Bytes, broken UTF-8, or too many fields."""
+    for content in b"\xff\xfe", b"job=%ff", b"&".join(b"a=1" for _ in range(20)):
+        refused = await client.post("/actions/purge", content=content, headers=OURS)
+        assert refused.status_code == 400
+
+
+# Hostile content.
+
+
+async def test_names_and_payloads_are_escaped(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """Of queues, tasks, arguments, results, reasons, progress, and of what was searched for."""
+    await concert.enqueue(HOSTILE, [HOSTILE], queue=HOSTILE)
+    done = await concert.enqueue("send", queue="mail")
+    async with concert.consume("mail") as jobs:
+        [claimed] = await jobs.try_claim(1)
+        await claimed.progress(0.5, HOSTILE)
+        pages = [(await client.get(f"/jobs/{done.id}")).text]
+        claimed.result = HOSTILE
+        await claimed.ack()
+    dead = await bury(concert, HOSTILE, HOSTILE)
+    async with concert.consume(HOSTILE) as jobs:
+        await jobs.try_claim(1)
+        pages.append((await client.get("/workers")).text)
+    paths = ("", "queues", "dead", f"jobs/{dead}", f"jobs/{done.id}")
+    pages += [(await client.get(f"/{path}")).text for path in paths]
+    pages.append((await client.get("/search", params={"q": HOSTILE})).text)
+    pages.append((await client.get("/dead", params={"reason": HOSTILE})).text)
+    pages.append((await client.get(f"/jobs/{HOSTILE}")).text)
+
+    for page in pages:
+        assert "onerror" in page or "Overview" in page
+        assert "<img" not in page
+        assert "<script>" not in page
+        assert page.count("<script") <= 1
+    assert sum("onerror" in page for page in pages) >= 7
+
+
+async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:
+    """Neither in its text nor in its forms, links and stream."""
+    host.secret = {"queue", "task", "host", "arguments", "result", "progress", "error", "traceback"}
+    dead = await bury(concert, "topsecret reason", "topsecret argument")
+    await concert.enqueue("topsecret.task", queue="topsecret")
+    async with concert.consume("topsecret") as jobs:
+        [claimed] = await jobs.try_claim(1)
+        await claimed.progress(0.5, "topsecret")
+        pages = [(await client.get(f"/{page}")).text for page in ("", "queues", "workers", f"jobs/{claimed.id}")]
+        claimed.result = "topsecret"
+        await claimed.ack()
+    pages += [(await client.get(f"/{page}")).text for page in ("dead", f"jobs/{dead}", f"jobs/{claimed.id}")]
+    async with client.stream("GET", "/live") as response, aclosing(events(response)) as stream:
+        pages.append((await anext(stream))["data"])
+
+    assert [page for page in pages if "topsecret" in page] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, "assets/site.css", "assets/live.js", "nowhere", "jobs/%00"])
+async def test_every_answer_has_the_headers(client: httpx.AsyncClient, page: str) -> None:
+    """No script or style but ours, in no frame, in no cache."""
+    async with client.stream("GET", f"/{page}") as answer:
+        policy = answer.headers["content-security-policy"]
+
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"].startswith("no-")
+
+
+async def test_files_outside_are_not_served(client: httpx.AsyncClient) -> None:
+    """Three assets, and nothing by a path."""
+    for name in "../app.py", "..%2fapp.py", "%2e%2e/app.py", "app.py":
+        assert (await client.get(f"/assets/{name}")).status_code == 404
+
+
+def test_nothing_is_inline_or_from_elsewhere() -> None:
+    """Templates have no script, style or handler of their own, and nothing names another host."""
+    folder = ROOT / "src" / "inconcert" / "dashboard"
+    files = [*folder.glob("templates/*"), *folder.glob("static/*")]
+
+    assert len(files) > 8
+    for file in files:
+        text = file.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(
+            r"https?://|style=|<style|\son\w+=|javascript:|innerHTML|insertAdjacent|\|\s*safe", text
+        ), file.name
+
+
+def test_bad_queue_is_refused_at_once() -> None:
+    """Before anything is served."""
+    with pytest.raises(InvalidName, match="queue"):
+        Dashboard(Coordinator(), allow=read_only, queues=[""])
+
+
+# Numbers.
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "\N{EN DASH}"),
+        (0.04, "0.0 s"),
+        (59.94, "59.9 s"),
+        (192, "3 min 12 s"),
+        (3600, "1 h 0 min"),
+        (7500, "2 h 5 min"),
+        (86_399, "23 h 59 min"),
+        (273_600, "3 d 4 h"),
+    ],
+)
+def test_duration_is_written(seconds: float | None, text: str) -> None:
+    """In two units at most."""
+    assert formats.duration(seconds) == text
+
+
+def test_sizes_and_rates_are_written() -> None:
+    """In the unit that a person would choose."""
+    assert [formats.size(number) for number in (812, 1536, 3 << 20, 5 << 40)] == [
+        "812 B",
+        "1.5 KiB",
+        "3.0 MiB",
+        "5.0 TiB",
+    ]
+    assert [formats.rate(number) for number in (None, 0.0, 0.5, 1234.56)] == [
+        "\N{EN DASH}",
+        "0.0/s",
+        "30.0/min",
+        "1,234.6/s",
+    ]
+
+
+def test_chart_has_its_highest_value_at_the_top() -> None:
+    """And needs two points."""
+    assert charts.points([1.0]) == ""
+    assert charts.points([0, 0]) == "0.0,46.5 240.0,46.5"
+    assert charts.points([0, 5, 10]) == "0.0,46.5 120.0,24.0 240.0,1.5"
