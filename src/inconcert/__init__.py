@@ -62,6 +62,8 @@ from inconcert.tasks.admin import DeadJob, QueueStats, Tasks, TaskStats
 from inconcert.tasks.claimed_job import ClaimedJob, current_job
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.draft import Draft
+from inconcert.tasks.health import HealthReport, HealthState, WorkerHealth
+from inconcert.tasks.health_server import HealthServer
 from inconcert.tasks.job import Job, Progress
 from inconcert.tasks.job_pages import JobPage, JobRecord
 from inconcert.tasks.options import JobOptions, UniqueUntil
@@ -92,6 +94,9 @@ __all__ = [
     "Event",
     "Gap",
     "Guarantee",
+    "HealthReport",
+    "HealthServer",
+    "HealthState",
     "Hit",
     "InconcertError",
     "Index",
@@ -151,6 +156,7 @@ __all__ = [
     "Unavailable",
     "UniqueUntil",
     "UnknownTask",
+    "WorkerHealth",
     "WorkerStatus",
     "WriteLease",
     "WriteLock",

@@ -29,6 +29,17 @@ def test_every_example_has_its_test() -> None:
     assert {f"test_{example}" for example in examples} <= globals().keys()
 
 
+def test_worker_health() -> None:
+    """Ready when it claims or is busy; alive throughout."""
+    assert run("worker_health") == [
+        "before:  503 starting",
+        "idle:    200 ready",
+        "one job: 200 busy",
+        "stopped: 503 draining",
+        "alive:   200 live",
+    ]
+
+
 def test_lock() -> None:
     """All pieces are sold, none twice, and each sale has a higher token than the one before."""
     assert run("lock") == ["pieces on the shelf:  25", "pieces sold:          25", "fencing tokens rose:  True"]

@@ -4,10 +4,14 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from inconcert import Coordinator
@@ -16,7 +20,7 @@ from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.processes import Child, is_alive, spawn
 from tests.support.raw import raw
-from tests.support.servers import RealServer
+from tests.support.servers import RealServer, free_port
 
 HERE = "tests.faults.test_cli"
 SERVICE = "tests.support.service:concert"
@@ -265,6 +269,85 @@ async def test_health_of_a_server_that_is_down_or_mute(concert: Coordinator, own
         answer = json.loads(ended.stdout)
         assert answer["status"] == "failed"
         assert why in answer["error"]
+
+
+# Probes.
+
+
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that are free."""
+    while True:
+        first = free_port()
+        try:
+            with ExitStack() as bound:
+                for port in range(first, first + count):
+                    bound.enter_context(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            continue
+        return first
+
+
+async def probe(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    """What a worker answers there; 0 while nothing answers."""
+    async with httpx.AsyncClient() as client:
+        try:
+            answer = await client.get(f"http://127.0.0.1:{port}/{path}")
+        except httpx.TransportError:
+            return 0, {}
+    return answer.status_code, answer.json()
+
+
+async def test_worker_answers_probes(concert: Coordinator) -> None:
+    """While it runs."""
+    port = free_ports(1)
+    async with start(concert, "worker", SERVICE, f"--health=127.0.0.1:{port}") as child:
+
+        async def is_ready() -> bool:
+            return (await probe(port, "readyz"))[0] == 200
+
+        await eventually(is_ready, timeout=60)
+        status, answer = await probe(port, "livez")
+        assert (status, answer["state"], answer["capacity"]) == (200, "live", 100)
+        await concert.enqueue("wait", [60])
+        await child.wait_for("started")
+        assert "task 'wait'" in (await probe(port, "readyz"))[1]["oldest_job"]
+        taken = ask(concert, "worker", SERVICE, f"--health=127.0.0.1:{port}")
+        assert taken.returncode == 1
+        assert f"probes cannot be answered at http://127.0.0.1:{port}" in taken.stderr
+        child.signal(signal.SIGTERM)
+        await eventually(lambda: " stops; jobs that still run: 1" in child.errors())
+        status, answer = await probe(port, "readyz")
+        assert (status, answer["state"]) == (503, "draining")
+    refused = ask(concert, "worker", SERVICE, "--health=8081")
+    assert (refused.returncode, "give HOST:PORT" in refused.stderr) == (2, True)
+
+
+async def test_parent_answers_for_its_processes(concert: Coordinator) -> None:
+    """One that stands still is not alive; one that died is about to be started, which no supervisor need do."""
+    port = free_ports(3)
+    options = ["--processes=2", f"--health=127.0.0.1:{port}"]
+    async with start(concert, "worker", SERVICE, *options) as parent:
+        answers: list[int] = []
+
+        async def becomes(path: str, status: int) -> None:
+            async def is_there() -> bool:
+                answers.append((await probe(port, "livez"))[0])
+                return (await probe(port, path))[0] == status
+
+            await eventually(is_there, timeout=60)  # processes start slowly on a busy machine
+
+        await becomes("readyz", 200)
+        assert [one["state"] for one in (await probe(port, "readyz"))[1]["processes"]] == ["ready", "ready"]
+        pids = [int(pid) for pid in re.findall(r"started, pid (\d+)", parent.errors())]
+        os.kill(pids[0], signal.SIGSTOP)
+        await becomes("livez", 503)
+        os.kill(pids[0], signal.SIGCONT)
+        await becomes("livez", 200)
+        answers.clear()
+        os.kill(pids[1], signal.SIGKILL)
+        await becomes("readyz", 503)
+        await becomes("readyz", 200)
+        assert set(answers) == {200}
 
 
 # Operators' commands.

@@ -1,13 +1,16 @@
 """The server's clock is set forward or back: who lives is not buried, no schedule falls silent, and no number falls."""
 
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 
 import anyio
 import pytest
 
-from inconcert import Coordinator
+from inconcert import Coordinator, HealthReport, WorkerHealth
+from inconcert.tasks.health import judge_ready
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.worker_lease import HEARTBEAT_LEASE
 from inconcert.testing import World, simulate
@@ -43,6 +46,37 @@ def test_worker_that_lives_keeps_its_job(step: float) -> None:
 
     simulate(story, seeds=1)
     assert len(starts) == 1
+
+
+@STEPS
+def test_worker_is_ready_at_each_step_and_consumes(step: float) -> None:
+    """No instant of the server's clock is compared with one before."""
+
+    async def story(world: World) -> None:
+        worker, health = await world.process("worker"), WorkerHealth()
+
+        @worker.concert.task(name="echo")
+        async def echo(number: int) -> int:
+            return number
+
+        worker.start(worker.concert.run_worker("default", health=health))
+
+        def answer() -> HealthReport:
+            assert health._watched.signs is not None
+            signs, now = health._watched.signs(), time.monotonic()
+            assert signs.consumer is not None
+            turning = signs.consumer._replace(turned_at=now)  # no thread asks a loop whose time is virtual
+            return judge_ready(replace(signs, consumer=turning), now)
+
+        await eventually(lambda: health._watched.signs is not None and answer().is_ok)
+        for number in range(3):
+            world.step_clock(step)
+            for _ in range(15):
+                await anyio.sleep(1)
+                assert answer().is_ok, answer()
+            assert await (await echo.enqueue(number)).result(timeout=1.5 * HEARTBEAT_LEASE) == number
+
+    simulate(story, seeds=1)
 
 
 @STEPS

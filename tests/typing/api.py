@@ -32,6 +32,9 @@ from inconcert import (
     EnqueuedJob,
     Event,
     Gap,
+    HealthReport,
+    HealthServer,
+    HealthState,
     Hit,
     InconcertError,
     Index,
@@ -71,6 +74,7 @@ from inconcert import (
     TaskStats,
     Term,
     Unavailable,
+    WorkerHealth,
     WorkerStatus,
     WriteLease,
     WriteLock,
@@ -421,6 +425,18 @@ async def follow_jobs() -> None:
     book.options(dealy=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     await concert.enqueue("count", dealy=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await concert.enqueue("count", max_attempts="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def probe_a_worker() -> None:
+    """From a server of one's own, or by one that comes with it."""
+    health = WorkerHealth()
+    with health.serve("127.0.0.1", 8081) as server:
+        await concert.run_worker("high", health=health)
+        assert_type(server, HealthServer)
+        assert_type(server.url, str)
+    assert_type(health.live(), HealthReport)
+    assert_type(health.ready().state, HealthState)
+    assert_type(health.ready().oldest_seconds, float | None)
 
 
 async def operate_jobs() -> None:

@@ -136,9 +136,22 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     ],
 }
 # What the package alone makes, of what has been looked at before.
-MADE_BY_US = set(
-    "Chats ClaimedJob Delivery Lease Leases PreparedJob QuorumLease ReadLock Tasks Term WriteLease WriteLock".split()  # noqa: SIM905
-)
+MADE_BY_US = {
+    "Chats",
+    "ClaimedJob",
+    "Delivery",
+    "HealthServer",
+    "Lease",
+    "Leases",
+    "PreparedJob",
+    "QuorumLease",
+    "ReadLock",
+    "Tasks",
+    "Term",
+    "WorkerHealth",
+    "WriteLease",
+    "WriteLock",
+}
 
 
 def frames_of(traceback: TracebackType | None) -> Iterator[dict[str, Any]]:

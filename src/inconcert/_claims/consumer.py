@@ -16,6 +16,7 @@ from inconcert._claims.claimed import ClaimState
 from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._claims.partition import ClaimPartition
+from inconcert._claims.signs import ConsumerSigns
 from inconcert._claims.watchdog import Watchdog
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.cancellation import cancel_all
@@ -145,6 +146,20 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         """End the current sleep, so that the queues are checked again."""
         self._look_everywhere()
         self._sleeper.interrupt()
+
+    @property
+    def signs(self) -> ConsumerSigns:
+        """What it did last; may be asked from any thread."""
+        claimed = [partition.claimed_at for partition in self._partitions if partition.claimed_at is not None]
+        workers = [partition.worker for partition in self._partitions if partition.worker is not None]
+        now = time.monotonic()
+        return ConsumerSigns(
+            turned_at=self._watchdog.turned_at,
+            is_watched=self._watchdog.is_alive,
+            claimed_at=max(claimed, default=None),
+            waits_since=self._session.bells.waits_since,
+            is_held=any(not worker.is_lost and now < worker.deadline for worker in workers),
+        )
 
     # Called by the inbox.
 

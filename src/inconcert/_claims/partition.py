@@ -59,6 +59,7 @@ class ClaimPartition(Generic[C]):
         bells: The bells of its queues.
         promoter: Moves what is due.
         worker: The one that claims now; None before the first claim.
+        claimed_at: When a claim was last answered, by the monotonic clock; None before the first.
         is_dry: Whether the last claim found less than it asked for, and nothing has said since that there is more.
     """
 
@@ -77,6 +78,7 @@ class ClaimPartition(Generic[C]):
         self.bells = tuple(queue.bell for queue in queues)
         self.promoter = Promoter(session, keys, queues, to_the_front=to_the_front)
         self.worker: WorkerLease[C] | None = None
+        self.claimed_at: float | None = None
         self.is_dry = False
         self._session = session
         self._owner = owner
@@ -108,6 +110,7 @@ class ClaimPartition(Generic[C]):
         if worker.is_lost:  # presumed dead: everything is there for a new worker, now and not after a sleep
             worker = await self.living_worker()
             claimed, due_in = await worker.claim(count)
+        self.claimed_at = time.monotonic()
         self.is_dry = not worker.is_behind
         self._left_out_until = self._pause = 0.0
         if due_in is not None:

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import anyio
@@ -53,16 +54,31 @@ class Watchdog:
         self._loop_thread = threading.get_ident()
         self._workers: list[WorkerLease[Any]] = []
         self._thread: threading.Thread | None = None
+        self.turned_at = time.monotonic()  # when the loop last turned for the thread
         self._is_closing = threading.Event()
         self._has_ended = asyncio.Event()
 
-    def watch(self, worker: WorkerLease[Any]) -> None:
-        """Watch this worker from now on; the thread starts with the first."""
-        self._workers = [*(one for one in self._workers if not one.is_lost), worker]
+    def start(self, lease: float) -> None:
+        """Start the thread, unless it has started.
+
+        Args:
+            lease: That of the workers, in seconds.
+        """
         if self._thread is None:
-            thread = threading.Thread(target=self._run, args=(worker.lease,), name="inconcert watchdog", daemon=True)
+            self.turned_at = time.monotonic()
+            thread = threading.Thread(target=self._run, args=(lease,), name="inconcert watchdog", daemon=True)
             thread.start()
             self._thread = thread
+
+    def watch(self, worker: WorkerLease[Any]) -> None:
+        """Watch this worker from now on; the thread starts with the first at the latest."""
+        self._workers = [*(one for one in self._workers if not one.is_lost), worker]
+        self.start(worker.lease)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread lives, or has not started."""
+        return self._thread is None or self._thread.is_alive()
 
     async def close(self) -> None:
         """End the thread."""
@@ -72,6 +88,10 @@ class Watchdog:
                 await self._has_ended.wait()
                 self._thread.join()
 
+    def _turned(self, event: threading.Event) -> None:
+        self.turned_at = time.monotonic()
+        event.set()
+
     # In the thread.
 
     def _run(self, lease: float) -> None:
@@ -79,7 +99,7 @@ class Watchdog:
         try:
             while not self._is_closing.wait(lease * _ASK_EVERY):
                 turned = threading.Event()
-                if not self._when_it_turns(turned.set):
+                if not self._when_it_turns(partial(self._turned, turned)):
                     return
                 if not turned.wait(patience):
                     _log.warning(
@@ -127,6 +147,8 @@ class Watchdog:
                     return
                 pause = lease * RENEW_AFTER
                 for worker in list(workers):
+                    if turned.is_set():  # a server that is away delays each of them
+                        return
                     try:
                         if not worker.beat_aside(channel):
                             workers.remove(worker)

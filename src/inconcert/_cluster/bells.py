@@ -44,6 +44,12 @@ class ShardedBells:
         """A sleeper that wakes when one of these bells rings."""
         return ShardedSleeper(self, keys)
 
+    @property
+    def waits_since(self) -> float | None:
+        """Since when a connection has not answered, by the monotonic clock; None if none needs to. From any thread."""
+        waits = [bells.waits_since for _, bells in list(self._bells.values())]
+        return min((since for since in waits if since is not None), default=None)
+
     def pass_on(self, key: str) -> None:
         """Wake a sleeper for this bell, or return its token for a sleeper in another process."""
         bells = self.at(key)

@@ -39,6 +39,11 @@ class Sleeps(Protocol):
     def pass_on(self, key: str) -> None:
         """Wake a sleeper for this bell, or return its token for a sleeper in another process."""
 
+    @property
+    def waits_since(self) -> float | None:
+        """Since when a connection has not answered, by the monotonic clock; None if none needs to. From any thread."""
+        ...
+
     async def close(self) -> None:
         """Release the connections; commands must still be possible."""
 

@@ -7,6 +7,7 @@ nothing else: a command behind a blocked one would wait with it.
 
 import asyncio
 import logging
+import time
 from collections import deque
 from contextlib import suppress
 
@@ -58,6 +59,7 @@ class Bells:
         self._is_ending = False  # a token that ends that BLPOP was sent
         self._patience: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self.waits_since: float | None = None  # monotonic: since when a BLPOP should have been answered; for any thread
 
     async def close(self) -> None:
         """Release the connection.
@@ -92,6 +94,8 @@ class Bells:
     def add(self, sleeper: "Sleeper") -> None:
         """Add a sleeper; the first one starts the connection."""
         self._sleepers[sleeper] = None
+        if self.waits_since is None:
+            self.waits_since = time.monotonic()
         if self._link is None and not self._is_closed:
             self._link = Link(self._pool, self, timeout=self._timeout, purpose="bells")
             self._link.start()
@@ -150,6 +154,7 @@ class Bells:
             self.pass_on(key)
         if self._sleepers:
             self._block()
+        self.waits_since = time.monotonic() if self._covered else None
 
     def disconnected(self, error: Exception) -> None:
         del error  # the link logs it

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from inconcert._rules.backoff import backoff
 from inconcert.cli.ends import CANNOT_START
+from inconcert.cli.probes import CHILDREN
 from inconcert.cli.serving import NOW, SIGNALS, STOP
 
 __all__ = ["Parent"]
@@ -26,17 +27,21 @@ class Parent:
     """Keeps a number of processes running.
 
     Args:
-        command: What each of them runs; the number of the pipe for its orders is added.
+        command: What each of them runs; the pipe for its orders is added, and where it answers probes.
         count: How many.
         burst: Whether a process that ended by itself stays ended.
         watch: Restart them when a `.py` file in this folder changes; None to watch nothing.
+        port: They answer probes, each at a port of its own after this one; None if they do not.
     """
 
-    def __init__(self, command: Sequence[str], count: int, *, burst: bool, watch: Path | None) -> None:
+    def __init__(
+        self, command: Sequence[str], count: int, *, burst: bool, watch: Path | None, port: int | None = None
+    ) -> None:
         self._command = command
         self._count = count
         self._burst = burst
         self._watch = watch
+        self._port = port
         self._children: dict[Process, int] = {}  # and the pipe for its orders
         self._orders = b""  # what the parent itself was ordered to do
         self._news = asyncio.Event()  # an order, or a change of the code; replaced after each change
@@ -101,7 +106,10 @@ class Parent:
     async def _run_one(self, number: int) -> int:
         orders, pipe = os.pipe()
         try:
-            child = await asyncio.create_subprocess_exec(*self._command, str(orders), pass_fds=[orders])
+            command = [*self._command, f"--parent={orders}"]
+            if self._port is not None:
+                command.append(f"--health={CHILDREN}:{self._port + number}")
+            child = await asyncio.create_subprocess_exec(*command, pass_fds=[orders])
         finally:
             os.close(orders)
         _log.info("worker process %d started, pid %d", number, child.pid)

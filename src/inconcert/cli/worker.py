@@ -4,7 +4,8 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,10 +16,13 @@ import typer
 from inconcert._rules import durations
 from inconcert.cli.ends import FAILED, fail, refuse
 from inconcert.cli.logs import LogLevel, log_to_stderr
+from inconcert.cli.probes import address_in, answer_for_all
 from inconcert.cli.processes import Parent
 from inconcert.cli.serving import serve
 from inconcert.cli.target import Target, load_or_refuse, names_in
 from inconcert.errors import InconcertError
+from inconcert.tasks.health import WorkerHealth
+from inconcert.tasks.health_server import HealthServer
 from inconcert.tasks.options import DEFAULT_QUEUE
 from inconcert.tasks.worker import DEFAULT_GRACE
 
@@ -41,6 +45,10 @@ def worker(
     ] = DEFAULT_GRACE,
     burst: Annotated[bool, typer.Option("--burst", help="End when the queues are empty.")] = False,
     processes: Annotated[int, typer.Option(min=1, help="How many worker processes.")] = 1,
+    health: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Answer /livez and /readyz there.", show_default=False),
+    ] = None,
     reload: Annotated[
         bool, typer.Option("--reload", help="Restart when a .py file here changes. For development.")
     ] = False,
@@ -53,6 +61,7 @@ def worker(
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C: running jobs then have the grace to end; a second signal stops them at once."""
     names = names_in(queues)
+    probes = None if health is None else _address(health)
     if reload and find_spec("watchfiles") is None:
         refuse("--reload needs watchfiles; run  pip install 'inconcert[reload]'")
     if uvloop and find_spec("uvloop") is None:
@@ -62,9 +71,12 @@ def worker(
         options += [f"--weights={weights}"] if weights else []
         options += [f"--log-level={log_level}"] if log_level else []
         options += ["--burst"] * burst + ["--uvloop"] * uvloop
-        command = [sys.executable, "-m", "inconcert", "worker", target, *options, "--parent"]
+        command = [sys.executable, "-m", "inconcert", "worker", target, *options]
         log_to_stderr(log_level)
-        sys.exit(asyncio.run(Parent(command, processes, burst=burst, watch=Path.cwd() if reload else None).run()))
+        folder = Path.cwd() if reload else None
+        with nullcontext() if probes is None else _listening(answer_for_all(*probes, processes)):
+            of_children = None if probes is None else probes[1]
+            sys.exit(asyncio.run(Parent(command, processes, burst=burst, watch=folder, port=of_children).run()))
     concert = load_or_refuse(target)
     log_to_stderr(log_level)
     try:
@@ -74,10 +86,33 @@ def worker(
     except ValueError as error:
         refuse(str(error))
 
-    async def run_worker(stop: asyncio.Event) -> None:
-        await concert.run_worker(*names, concurrency=concurrency, stop=stop, grace=grace, burst=burst, weights=shares)
+    state = WorkerHealth()
 
-    _run(serve(concert, run_worker, parent=parent), uvloop=uvloop)
+    async def run_worker(stop: asyncio.Event) -> None:
+        await concert.run_worker(
+            *names, concurrency=concurrency, stop=stop, grace=grace, burst=burst, weights=shares, health=state
+        )
+
+    with nullcontext() if probes is None else _listening(state.serve(*probes)):
+        _run(serve(concert, run_worker, parent=parent), uvloop=uvloop)
+
+
+def _address(health: str) -> tuple[str, int]:
+    try:
+        return address_in(health)
+    except ValueError as error:
+        refuse(str(error))
+
+
+@contextmanager
+def _listening(server: HealthServer) -> Generator[None]:
+    """Answer probes; if the port is taken, the command ends and says so."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(server)
+        except OSError as error:
+            fail(f"probes cannot be answered at {server.url}: {error.strerror or error}; give --health another port")
+        yield
 
 
 def _shares(queues: list[str], weights: str) -> dict[str, int]:

@@ -12,6 +12,7 @@ import anyio
 from inconcert._claims.consumer import AFTER_A_FAILURE, ClaimConsumer, Guarantee, settle
 from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.policy import Policy, Strict, Weighted, check_weights
+from inconcert._claims.signs import ConsumerSigns
 from inconcert._claims.worker_lease import Suspects
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
@@ -28,7 +29,7 @@ from inconcert.tasks.sweeper import Sweeper
 from inconcert.tasks.worker_lease import HEARTBEAT_LEASE, JobWorkerLease
 from inconcert.tasks.workers import describe
 
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "signs_of"]
 
 _log = logging.getLogger("inconcert.tasks")
 
@@ -177,6 +178,12 @@ class Consumer:
         return self._opened
 
 
+def signs_of(consumer: Consumer) -> ConsumerSigns | None:
+    """What it did last, from any thread; None if it is not open."""
+    opened = consumer._opened  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return None if opened is None else opened.signs
+
+
 class _Opened(ClaimConsumer[JobState]):
     """The state of an open consumer: besides that of any claiming, a relay, a watchdog, and jobs claimed ahead."""
 
@@ -207,6 +214,10 @@ class _Opened(ClaimConsumer[JobState]):
         self._is_stopped = False
         self._ahead: deque[JobState] = deque()
         self._turn = anyio.Lock(fast_acquire=True)  # of the tasks that share the consumer: one claims after the other
+
+    def open(self) -> None:
+        super().open()
+        self._watchdog.start(self._lease)  # before the server is there
 
     def stop(self) -> None:
         self._is_stopped = True

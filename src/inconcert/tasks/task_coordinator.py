@@ -14,6 +14,7 @@ from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher
+from inconcert.tasks.health import WorkerHealth, watched
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, JobOptions, Options
 from inconcert.tasks.registry import Registry
@@ -242,6 +243,7 @@ class TaskCoordinator:
         grace: Seconds = DEFAULT_GRACE,
         burst: bool = False,
         weights: Mapping[str, int] | None = None,
+        health: WorkerHealth | None = None,
     ) -> None:
         """Run the registered function of each job of these queues, the most urgent first.
 
@@ -259,8 +261,10 @@ class TaskCoordinator:
             grace: How long running jobs have to end after `stop`, in seconds; 0 for not at all.
             burst: Whether to return when the queues are empty and nothing runs. Jobs that are not due yet do not count.
             weights: Queue -> its weight, so that each gets its share; None for strict order. See `Consumer`.
+            health: Answers probes for this worker from now on.
 
         Raises:
+            RuntimeError: `health` answers for another worker, which still runs.
             ValueError: `concurrency` or `grace` is out of range.
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
@@ -274,8 +278,9 @@ class TaskCoordinator:
             burst=burst,
             middlewares=self._middlewares,
         )
-        async with Scheduler(self._ref, self._jobs, self._registry.schedules):
-            await worker.run()
+        with watched(health, worker.signs):
+            async with Scheduler(self._ref, self._jobs, self._registry.schedules):
+                await worker.run()
 
     def add_middleware(self, middleware: Callable[[ClaimedJob], AbstractAsyncContextManager[object]]) -> None:
         """Run each attempt of `run_worker` inside a context manager: for tracing, metrics, database sessions.

@@ -21,7 +21,8 @@ from inconcert._rules.limits import whole
 from inconcert._version import __version__
 from inconcert.errors import InvalidPayload, UnknownTask
 from inconcert.tasks.claimed_job import ClaimedJob, state_of
-from inconcert.tasks.consumer import Consumer
+from inconcert.tasks.consumer import Consumer, signs_of
+from inconcert.tasks.health import WorkerSigns
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.registry import Registry
 
@@ -76,7 +77,8 @@ class Worker:
         self._attempts = 0
         self._portion = (concurrency + 1) // 2  # so that the server claims one half while the other starts to run
         self._freed = asyncio.Event()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], tuple[JobState, float]] = {}  # and since when; the oldest first
+        self._claims_since = time.monotonic()
         self._wait = anyio.CancelScope()
         self._threads = anyio.CapacityLimiter(concurrency)  # anyio's own has room for 40, shared with the whole service
 
@@ -106,6 +108,18 @@ class Worker:
             seconds = time.monotonic() - started_at
             _log.info("worker %s has ended after %.1f s; attempts: %d", session.id, seconds, self._attempts)
 
+    def signs(self) -> WorkerSigns:
+        """What it did last; may be asked from any thread."""
+        running = list(self._running.values())  # one step, which no other thread interrupts
+        return WorkerSigns(
+            consumer=signs_of(self._consumer),
+            claims_since=self._claims_since,
+            is_draining=self._stop.is_set(),
+            running=self._places - self._free,
+            capacity=self._places,
+            jobs=[(str(state), since, state.envelope.time_limit) for state, since in running if not state.is_over],
+        )
+
     async def _drain(self, name: str) -> None:
         """Wait for `stop`, then stop claiming, and cancel what still runs after the grace period."""
         await self._stop.wait()
@@ -121,6 +135,7 @@ class Worker:
             while not self._free:
                 self._freed.clear()
                 await self._freed.wait()
+                self._claims_since = time.monotonic()
             may_be_over = self._burst and not self._running
             count = min(self._free, self._portion)
             jobs = await self._claim(count, wait=not may_be_over)
@@ -128,10 +143,11 @@ class Worker:
                 break
             self._free -= len(jobs)
             self._attempts += len(jobs)
+            started_at = time.monotonic()
             for job in jobs:
                 state = state_of(job)
                 task = asyncio.create_task(self._run(job, state), name=str(state))  # the name is for logs
-                self._running.add(task)
+                self._running[task] = state, started_at
                 task.add_done_callback(self._ended)
 
     async def _claim(self, count: int, *, wait: bool) -> list[ClaimedJob]:
@@ -140,7 +156,7 @@ class Worker:
         return []
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        self._running.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("%s was not run to its end", task.get_name(), exc_info=error)
         self._claim_no_more()

@@ -1,0 +1,23 @@
+"""What a consumer did last, for whatever judges whether it works."""
+
+from typing import NamedTuple
+
+__all__ = ["ConsumerSigns"]
+
+
+class ConsumerSigns(NamedTuple):
+    """What a consumer did last. Instants are by the monotonic clock.
+
+    Attributes:
+        turned_at: When the event loop last turned for the thread that watches it.
+        is_watched: Whether that thread lives.
+        claimed_at: When a claim was last answered; None before the first.
+        waits_since: Since when the connection on which it sleeps has not answered; None if it need not.
+        is_held: Whether its heartbeat has not lapsed, so that what it has claimed is its own.
+    """
+
+    turned_at: float
+    is_watched: bool
+    claimed_at: float | None
+    waits_since: float | None
+    is_held: bool
