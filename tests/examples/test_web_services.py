@@ -20,8 +20,9 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = {
     "aiohttp": ["aiohttp.web", "examples.aiohttp_service.app:make_app", "-U"],
     "fastapi": ["uvicorn", "examples.fastapi_service.app:app", "--loop", "uvloop", "--uds"],
+    "litestar": ["uvicorn", "examples.litestar_service.app:app", "--loop", "uvloop", "--uds"],
 }
-USUAL = ("INFO:", "DEBUG:asyncio:", "Stopped")  # what a server says that starts and ends as it should
+USUAL = ("INFO:", "INFO - ", "DEBUG:asyncio:", "Stopped")  # what a server says that starts and ends as it should
 
 
 @pytest.mark.parametrize("framework", COMMANDS)

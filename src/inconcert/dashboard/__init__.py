@@ -1,8 +1,10 @@
 """A dashboard of a namespace, as an ASGI application.  Needs the extra `inconcert[dashboard]`.
 
 ```python
+from fastapi import FastAPI
 from inconcert.dashboard import Dashboard, read_only
 
+app = FastAPI()
 app.mount("/inconcert", Dashboard(concert, allow=read_only))
 ```
 """

@@ -7,7 +7,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, MutableMapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -26,8 +26,20 @@ from inconcert.integrations._idempotency import (
     IdempotentRequest,
     StoredAnswers,
 )
+from inconcert.integrations._sse import HEADERS
 
-__all__ = ["ASGIApp", "HungUp", "IdempotencyMiddleware", "Receive", "Scope", "Send", "send_answer", "stopping", "watch"]
+__all__ = [
+    "ASGIApp",
+    "HungUp",
+    "IdempotencyMiddleware",
+    "Receive",
+    "Scope",
+    "Send",
+    "send_answer",
+    "send_events",
+    "stopping",
+    "watch",
+]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -95,6 +107,17 @@ def stopping() -> Generator[asyncio.Event]:
         for number, handler in before.items():
             if signal.getsignal(number) is handle:
                 signal.signal(number, handler)
+
+
+async def send_events(events: AsyncGenerator[bytes], receive: Receive, send: Send) -> None:
+    """Send an event stream until it ends or the client hangs up."""
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in HEADERS]
+    with suppress(HungUp, OSError):
+        async with watch(receive), aclosing(events):
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            async for event in events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
 
 
 async def send_answer(answer: Answer, send: Send) -> None:

@@ -19,7 +19,7 @@ async def pay(order_id: str, order: Annotated[Lease, order_lock]) -> None: ...
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from starlette.applications import Starlette
@@ -33,7 +33,7 @@ from inconcert._rules.durations import Seconds
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 from inconcert.integrations._answers import ANSWERED, Answer, answer_request
-from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, stopping, watch
+from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, send_events, stopping, watch
 from inconcert.integrations._health import live, ready
 from inconcert.integrations._holding import hold, take
 from inconcert.integrations._idempotency import ANSWER_TTL
@@ -240,19 +240,11 @@ class _EventStream(Response):
 
     def __init__(self, events: AsyncGenerator[bytes]) -> None:
         super().__init__(headers=dict(HEADERS))
-        del self.headers["content-length"]
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope
-        try:
-            async with watch(receive), aclosing(self._events) as events:
-                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-                async for event in events:
-                    await send({"type": "http.response.body", "body": event, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
-        except (HungUp, OSError):
-            return
+        await send_events(self._events, receive, send)
 
 
 async def _answer(request: Request, error: Exception) -> Response:

@@ -1,0 +1,1 @@
+"""A shop on Litestar. Start with `uvicorn examples.litestar_service.app:app`."""
