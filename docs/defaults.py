@@ -25,5 +25,8 @@ def _resolve(scope: griffe.Module | griffe.Class) -> None:
 
 
 def _value(scope: griffe.Module | griffe.Class, name: griffe.ExprName) -> griffe.Expr | str:
-    constant = scope.modules_collection[scope.resolve(name.name)]
+    path = scope.resolve(name.name)
+    if not path.startswith("inconcert."):  # of another package, by its name
+        return name
+    constant = scope.modules_collection[path]
     return constant.value if constant.is_attribute else name

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from inconcert._claims.signs import ConsumerSigns
-from inconcert.cli.probes import address_in
+from inconcert.cli.addresses import address_in
 from inconcert.tasks.health import WorkerSigns, judge_live, judge_ready
 
 NOW = 1000.0
@@ -82,11 +82,11 @@ def test_signs_are_judged(signs: WorkerSigns, live: bool, ready: str, why: str) 
 )
 def test_address_of_probes_is_read(text: str, address: tuple[str, int]) -> None:
     """A host and a port."""
-    assert address_in(text) == address
+    assert address_in("--health", text) == address
 
 
 @pytest.mark.parametrize("text", ["", "8081", "127.0.0.1", "host:", "host:0", "host:65536", "host:x", "::1:80"])
 def test_address_that_is_none_is_refused(text: str) -> None:
     """With an example."""
     with pytest.raises(ValueError, match="give HOST:PORT"):
-        address_in(text)
+        address_in("--health", text)

@@ -7,26 +7,10 @@ from functools import partial
 
 from inconcert.tasks.health_server import Answer, HealthServer
 
-__all__ = ["CHILDREN", "address_in", "answer_for_all"]
+__all__ = ["CHILDREN", "answer_for_all"]
 
 CHILDREN = "127.0.0.1"  # where the processes of one parent answer, each at a port of its own after the parent's
 _ANSWERS_WITHIN = 0.7  # seconds; a kubelet waits for 1 s by default
-
-
-def address_in(text: str) -> tuple[str, int]:
-    """The host and port in `127.0.0.1:8081`, `[::1]:8081`, or `:8081`, which is any address of the machine.
-
-    Raises:
-        ValueError: It is neither of these.
-    """
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        colon = ""
-    if not colon or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise ValueError(f"the address of --health is {text!r}; give HOST:PORT, for example 127.0.0.1:8081")
-    return host or "0.0.0.0", int(port)  # noqa: S104 - asked for
 
 
 def answer_for_all(host: str, port: int, count: int) -> HealthServer:

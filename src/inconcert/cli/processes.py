@@ -27,7 +27,8 @@ class Parent:
     """Keeps a number of processes running.
 
     Args:
-        command: What each of them runs; the pipe for its orders is added, and where it answers probes.
+        command: What each of them runs; the pipe for its orders is added, which of them it is, and where it answers
+            probes.
         count: How many.
         burst: Whether a process that ended by itself stays ended.
         watch: Restart them when a `.py` file in this folder changes; None to watch nothing.
@@ -106,7 +107,7 @@ class Parent:
     async def _run_one(self, number: int) -> int:
         orders, pipe = os.pipe()
         try:
-            command = [*self._command, f"--parent={orders}"]
+            command = [*self._command, f"--parent={orders}", f"--number={number}"]
             if self._port is not None:
                 command.append(f"--health={CHILDREN}:{self._port + number}")
             child = await asyncio.create_subprocess_exec(*command, pass_fds=[orders])

@@ -14,9 +14,11 @@ from typing import Annotated
 import typer
 
 from inconcert._rules import durations
+from inconcert.cli.addresses import address_in
 from inconcert.cli.ends import FAILED, fail, refuse
 from inconcert.cli.logs import LogLevel, log_to_stderr
-from inconcert.cli.probes import address_in, answer_for_all
+from inconcert.cli.metrics import measured
+from inconcert.cli.probes import answer_for_all
 from inconcert.cli.processes import Parent
 from inconcert.cli.serving import serve
 from inconcert.cli.target import Target, load_or_refuse, names_in
@@ -49,6 +51,14 @@ def worker(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Answer /livez and /readyz there.", show_default=False),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve metrics for Prometheus there; of several processes, each at the next port.",
+            show_default=False,
+        ),
+    ] = None,
     reload: Annotated[
         bool, typer.Option("--reload", help="Restart when a .py file here changes. For development.")
     ] = False,
@@ -58,6 +68,7 @@ def worker(
         typer.Option(case_sensitive=False, help="The lowest level that is logged.", show_default="info"),
     ] = None,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
+    number: Annotated[int, typer.Option(hidden=True)] = 1,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C: running jobs then have the grace to end; a second signal stops them at once."""
     names = names_in(queues)
@@ -70,6 +81,7 @@ def worker(
         options = [f"--queues={queues}", f"--concurrency={concurrency}", f"--grace={grace}"]
         options += [f"--weights={weights}"] if weights else []
         options += [f"--log-level={log_level}"] if log_level else []
+        options += [f"--metrics={metrics}"] if metrics else []
         options += ["--burst"] * burst + ["--uvloop"] * uvloop
         command = [sys.executable, "-m", "inconcert", "worker", target, *options]
         log_to_stderr(log_level)
@@ -93,13 +105,14 @@ def worker(
             *names, concurrency=concurrency, stop=stop, grace=grace, burst=burst, weights=shares, health=state
         )
 
-    with nullcontext() if probes is None else _listening(state.serve(*probes)):
+    probed = nullcontext() if probes is None else _listening(state.serve(*probes))
+    with probed, measured(concert, metrics, names, number):
         _run(serve(concert, run_worker, parent=parent), uvloop=uvloop)
 
 
 def _address(health: str) -> tuple[str, int]:
     try:
-        return address_in(health)
+        return address_in("--health", health)
     except ValueError as error:
         refuse(str(error))
 

@@ -1,0 +1,46 @@
+"""Where a worker answers with its metrics."""
+
+import logging
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
+
+from inconcert.cli.addresses import address_in
+from inconcert.cli.ends import fail, refuse
+from inconcert.coordinator import Coordinator
+
+__all__ = ["measured"]
+
+_log = logging.getLogger("inconcert.cli")
+
+
+@contextmanager
+def measured(concert: Coordinator, address: str | None, queues: Sequence[str], number: int) -> Generator[None]:
+    """Answer at `/metrics` while the body runs.
+
+    Args:
+        concert: What is measured.
+        address: `HOST:PORT`; None to measure nothing.
+        queues: The queues that the worker serves.
+        number: Which of the processes this is, from 1: each has a port of its own, one above the other.
+    """
+    if address is None:
+        yield
+        return
+    try:
+        host, port = address_in("--metrics", address, lowest_port=0)
+    except ValueError as error:
+        refuse(str(error))
+    if find_spec("prometheus_client") is None:
+        refuse("--metrics needs prometheus-client; run  pip install 'inconcert[prometheus]'")
+    from inconcert.integrations.prometheus import Metrics, serve  # noqa: PLC0415 - an extra
+
+    with suppress(ValueError):  # the user's module has made one, which is in the registry
+        Metrics(concert, queues=queues)
+    with ExitStack() as stack:
+        try:
+            port = stack.enter_context(serve(host, port + number - 1 if port else 0))
+        except OSError as error:
+            fail(f"metrics cannot be served at {address}: {error.strerror or error}; give --metrics another port")
+        _log.info("metrics are served at http://%s:%d/metrics", host, port)
+        yield

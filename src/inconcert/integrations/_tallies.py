@@ -1,0 +1,147 @@
+"""What a process counts and measures for its metrics: plain numbers, which only a scrape turns into something else."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Collection
+
+from inconcert._core.observer import ObservedJob, ObservedLease, Observer
+
+__all__ = ["Distribution", "Tallies"]
+
+_MOST_NAMES = 100  # that leases may have in metrics, of all kinds together; the rest counts as one
+_OTHER = "other"
+
+_COUNTED_AS = {
+    "done": ("succeeded",),
+    "cancelled": ("cancelled",),
+    "retry": ("failed", "retried"),
+    "dead": ("dead",),
+    "crash": ("failed",),
+}
+
+Labels = tuple[str, str]
+
+
+class Distribution:
+    """How many durations there were up to each bound, in seconds."""
+
+    __slots__ = ("counts", "total")
+
+    bounds = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 300.0, 1800.0)
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one of this length."""
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.total += seconds
+
+
+class Tallies(Observer):
+    """Counts what it is told, under names that are declared in code: others count as `other`.
+
+    Args:
+        tasks: The names of the tasks that are told apart.
+        queues: Likewise of queues.
+        now: The local monotonic clock.
+
+    Attributes:
+        jobs: What happened to jobs -> task and queue -> how often.
+        recovered: Queue -> how many jobs of dead workers were requeued.
+        run: Task and queue -> how long attempts ran.
+        wait: Likewise, how long jobs that were to run at once have waited to be claimed the first time.
+        lateness: Likewise, how long after their due time the others were claimed.
+        lease_wait: Kind and name in metrics -> how long callers have waited.
+        lease_hold: Likewise, how long leases were held.
+        lost: Likewise, how many leases were lost.
+        workers: How many workers run.
+        busy: How many jobs run.
+        capacity: How many these workers run at once at most.
+        reconnects: How often a connection for commands came back.
+    """
+
+    def __init__(self, tasks: Collection[str], queues: Collection[str], *, now: Callable[[], float]) -> None:
+        self._tasks = tasks
+        self._queues = queues
+        self._now = now
+        self._names: set[str] = set()
+        self.jobs: dict[str, dict[Labels, int]] = {
+            fact: defaultdict(int)
+            for fact in ("enqueued", "started", "succeeded", "failed", "retried", "dead", "cancelled")
+        }
+        self.recovered: dict[str, int] = defaultdict(int)
+        self.run: dict[Labels, Distribution] = defaultdict(Distribution)
+        self.wait: dict[Labels, Distribution] = defaultdict(Distribution)
+        self.lateness: dict[Labels, Distribution] = defaultdict(Distribution)
+        self.lease_wait: dict[Labels, Distribution] = defaultdict(Distribution)
+        self.lease_hold: dict[Labels, Distribution] = defaultdict(Distribution)
+        self.lost: dict[Labels, int] = defaultdict(int)
+        self.workers = self.busy = self.capacity = self.reconnects = 0
+
+    def job_enqueued(self, task: str, queue: str) -> None:
+        self.jobs["enqueued"][self._labels(task, queue)] += 1
+
+    def job_started(self, job: ObservedJob) -> None:
+        labels = self._labels(job.task, job.queue)
+        self.busy += 1
+        self.jobs["started"][labels] += 1
+        if job.attempt == 1 and not job.is_dependent:
+            due_at = job.due_at
+            if due_at is None:
+                self.wait[labels].add(max(0.0, job.claimed_at - job.enqueued_at))
+            else:
+                self.lateness[labels].add(max(0.0, job.claimed_at - due_at))
+
+    def job_ended(self, job: ObservedJob) -> None:
+        labels = self._labels(job.task, job.queue)
+        for fact in _COUNTED_AS.get(job.outcome, ()):
+            self.jobs[fact][labels] += 1
+        if job.outcome == "dead" and job.started_at:
+            self.jobs["failed"][labels] += 1
+        if job.started_at:
+            self.run[labels].add(self._now() - job.started_at)
+
+    def job_left(self, job: ObservedJob, error: BaseException | None) -> None:
+        del job, error
+        self.busy -= 1
+
+    def jobs_recovered(self, queue: str, requeued: int, dead: int) -> None:
+        _, queue = self._labels("", queue)
+        self.recovered[queue] += requeued
+        if dead:
+            self.jobs["dead"]["", queue] += dead
+
+    def worker_started(self, places: int) -> None:
+        self.workers += 1
+        self.capacity += places
+
+    def worker_ended(self, places: int) -> None:
+        self.workers -= 1
+        self.capacity -= places
+
+    def lease_acquired(self, lease: ObservedLease, waited: float) -> None:
+        self.lease_wait[self._of(lease)].add(waited)
+
+    def lease_ended(self, lease: ObservedLease, held: float, *, is_lost: bool) -> None:
+        labels = self._of(lease)
+        self.lease_hold[labels].add(held)
+        if is_lost:
+            self.lost[labels] += 1
+
+    def reconnected(self) -> None:
+        self.reconnects += 1
+
+    # Below.
+
+    def _labels(self, task: str, queue: str) -> Labels:
+        return task if task in self._tasks else _OTHER, queue if queue in self._queues else _OTHER
+
+    def _of(self, lease: ObservedLease) -> Labels:
+        name = lease.metrics_name
+        if name and name not in self._names:
+            if len(self._names) >= _MOST_NAMES:
+                return lease.kind, _OTHER
+            self._names.add(name)
+        return lease.kind, name

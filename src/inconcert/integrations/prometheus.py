@@ -1,0 +1,257 @@
+"""Metrics for Prometheus: of jobs, queues, workers and leases, with few labels. Needs `inconcert[prometheus]`."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+from prometheus_client import REGISTRY, CollectorRegistry, make_asgi_app, start_http_server  # pyright: ignore[reportUnknownVariableType]
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from inconcert._redis.traffic import traffic
+from inconcert.coordinator import Coordinator
+from inconcert.errors import InconcertError
+from inconcert.integrations._tallies import Distribution, Labels, Tallies
+from inconcert.tasks.admin import TaskStats
+from inconcert.tasks.task_coordinator import parts_of
+
+__all__ = ["Metrics", "serve"]
+
+_log = logging.getLogger("inconcert.integrations")
+
+_LONGEST_QUESTION = 2.0  # seconds that the server may take to say how much work there is; a scrape gives up after 10
+_JOB_LABELS = ("task", "queue")
+_LEASE_LABELS = ("kind", "name")
+_WHAT_HAPPENED = {
+    "enqueued": "Jobs that this process has added.",
+    "started": "Attempts that have begun.",
+    "succeeded": "Jobs that are done.",
+    "failed": "Attempts that have failed.",
+    "retried": "Failed attempts after which the job is tried again.",
+    "dead": "Jobs that were dead-lettered.",
+    "cancelled": "Jobs that were cancelled while this process had them.",
+}
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Scope]]
+Send = Callable[[Scope], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Metrics(Collector):
+    """What a coordinator does, as a collector of `prometheus_client`; make it at module level, next to the coordinator.
+
+    Mount `metrics.asgi` at `/metrics`, or expose the registry in any other way.
+
+    The labels `task` and `queue` have the names of the coordinator's tasks and of their queues; a name that comes up
+    only at run time counts as `other`.  The label `name` of leases is their `metrics_name`, or empty.  How much work
+    queues have is asked of the server when the metrics are scraped, and not otherwise.
+
+    Args:
+        concert: The coordinator. One `Metrics` for each.
+        queues: Names of queues besides those of the tasks that are registered here.
+        tasks: Names of tasks that are not registered here, such as those that this process enqueues by name.
+        registry: Where it is registered; None for nowhere.
+
+    Raises:
+        ValueError: The registry has metrics of these names, of another coordinator: give each a registry of its own.
+    """
+
+    def __init__(
+        self,
+        concert: Coordinator,
+        *,
+        queues: Collection[str] = (),
+        tasks: Collection[str] = (),
+        registry: CollectorRegistry | None = REGISTRY,
+    ) -> None:
+        parts = parts_of(concert)
+        self._concert = concert
+        self._ref = parts.ref
+        self._queues = _Declared(lambda: parts.registry.queues, queues)
+        self._tallies = Tallies(_Declared(lambda: parts.registry.names, tasks), self._queues, now=time.monotonic)
+        self._registry = registry
+        self._stats: TaskStats | None = None
+        if registry is not None:
+            registry.register(self)
+        self._exposed: Application | None = None
+        if registry is not None:
+            self._exposed = cast("Application", make_asgi_app(registry))
+        self._ref.observers.append(self._tallies)
+
+    def close(self) -> None:
+        """Count no more, and leave the registry."""
+        self._ref.observers.remove(self._tallies)
+        if self._registry is not None:
+            self._registry.unregister(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """The metrics without their values, so that a registry finds names that it has already."""
+        return self._local()
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics as they are now.
+
+        On the coordinator's event loop, which cannot wait here, queues are as `refresh` saw them last.
+
+        Cost: Elsewhere 1 round trip, of 2 s at most.
+        """
+        yield from self._local()
+        stats = self._ask()
+        if stats is not None:
+            yield from _of_queues(stats)
+
+    async def refresh(self) -> None:
+        """Ask the server how much work the queues have, for `collect`. If it does not answer in 2 s, that is left out.
+
+        Cost: 1 round trip.
+        """
+        self._stats = None
+        names = sorted(self._queues)
+        if self._ref.opened is None or not names:
+            return
+        try:
+            async with asyncio.timeout(_LONGEST_QUESTION):
+                self._stats = await self._concert.tasks.stats(*names)
+        except (InconcertError, TimeoutError) as error:
+            _log.warning("the metrics of queues are left out: %s", error or "the server does not answer")
+
+    async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI application that answers with all metrics of the registry: mount it at `/metrics`."""
+        if self._exposed is None:
+            raise RuntimeError("these metrics have no registry; expose them from the one that you collect them in")
+        await self.refresh()
+        await self._exposed(scope, receive, send)
+
+    # Below.
+
+    def _ask(self) -> TaskStats | None:
+        """How much work the queues have; None if that is not known now."""
+        session = self._ref.opened
+        if session is None or session.loop is _current_loop():
+            return self._stats
+        asking = asyncio.run_coroutine_threadsafe(self.refresh(), session.loop)
+        try:
+            asking.result(_LONGEST_QUESTION + 1)
+        except TimeoutError:  # the loop stands still, or was closed
+            asking.cancel()
+            return None
+        return self._stats
+
+    def _local(self) -> Iterator[Metric]:
+        """What this process counts."""
+        tallies = self._tallies
+        for fact, help_ in _WHAT_HAPPENED.items():
+            yield _counter(f"inconcert_jobs_{fact}", help_, _JOB_LABELS, tallies.jobs[fact])
+        recovered = {(queue,): count for queue, count in list(tallies.recovered.items())}
+        yield _counter("inconcert_jobs_recovered", "Jobs of dead workers that were requeued.", ("queue",), recovered)
+        yield _histogram("inconcert_job_run_seconds", "How long attempts ran.", _JOB_LABELS, tallies.run)
+        what = "How long jobs that were to run at once have waited to be claimed."
+        yield _histogram("inconcert_job_wait_seconds", what, _JOB_LABELS, tallies.wait)
+        what = "How long after they were due the others were claimed: delayed and scheduled jobs."
+        yield _histogram("inconcert_job_lateness_seconds", what, _JOB_LABELS, tallies.lateness)
+        yield GaugeMetricFamily("inconcert_worker_up", "Workers that run in this process.", tallies.workers)
+        yield GaugeMetricFamily("inconcert_worker_busy", "Jobs that run in this process.", tallies.busy)
+        yield GaugeMetricFamily("inconcert_worker_capacity", "Jobs that may run here at once.", tallies.capacity)
+        what = "How long callers have waited for a lease."
+        yield _histogram("inconcert_lease_wait_seconds", what, _LEASE_LABELS, tallies.lease_wait)
+        yield _histogram(
+            "inconcert_lease_hold_seconds", "How long leases were held.", _LEASE_LABELS, tallies.lease_hold
+        )
+        yield _counter("inconcert_leases_lost", "Leases that ended without a release.", _LEASE_LABELS, tallies.lost)
+        what = "Connections for commands that came back after a loss."
+        yield CounterMetricFamily("inconcert_reconnects", what, tallies.reconnects)
+        what = "Commands that all coordinators of this process have sent."
+        yield CounterMetricFamily("inconcert_commands", what, traffic.commands)
+
+
+@contextmanager
+def serve(host: str, port: int, *, registry: CollectorRegistry = REGISTRY) -> Generator[int]:
+    """Answer with all metrics of a registry over HTTP, from a thread, while the body of `with` runs; gives it the port.
+
+    Args:
+        host: The address to listen on.
+        port: The port; 0 for any that is free.
+        registry: Whose metrics.
+
+    Raises:
+        OSError: It cannot listen there.
+    """
+    server, thread = start_http_server(port, host, registry)
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Declared(Collection[str]):
+    """Names that are declared in code, now or later.
+
+    Args:
+        registered: The names that are registered now.
+        further: Names besides these.
+    """
+
+    def __init__(self, registered: Callable[[], Iterable[str]], further: Collection[str]) -> None:
+        self._registered = registered
+        self._further = frozenset(further)
+        self._known = self._further
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known or name in self._look()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._look())
+
+    def __len__(self) -> int:
+        return len(self._look())
+
+    def _look(self) -> frozenset[str]:
+        self._known = self._further.union(self._registered())
+        return self._known
+
+
+def _of_queues(stats: TaskStats) -> Iterator[Metric]:
+    depth = GaugeMetricFamily("inconcert_queue_depth", "Jobs by what they wait for.", labels=("queue", "state"))
+    oldest = GaugeMetricFamily("inconcert_queue_oldest_seconds", "Age of the first ready job.", labels=("queue",))
+    consumers = GaugeMetricFamily("inconcert_queue_consumers", "Consumers that serve it.", labels=("queue",))
+    for name, queue in stats.queues.items():
+        for state, count in (("ready", queue.ready), ("delayed", queue.delayed), ("waiting", queue.waiting)):
+            depth.add_metric((name, state), count)
+        oldest.add_metric((name,), queue.oldest_age or 0.0)
+        consumers.add_metric((name,), queue.consumers)
+    yield from (depth, oldest, consumers)
+
+
+def _counter(name: str, what: str, labels: tuple[str, ...], counts: dict[Any, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, what, labels=labels)
+    for values, count in list(counts.items()):  # a copy: the event loop goes on counting
+        family.add_metric(values, count)
+    return family
+
+
+def _histogram(
+    name: str, what: str, labels: tuple[str, ...], measured: dict[Labels, Distribution]
+) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(name, what, labels=labels)
+    for values, distribution in list(measured.items()):
+        buckets: list[tuple[str, float]] = []
+        so_far = 0
+        for bound, count in zip((*map(str, Distribution.bounds), "+Inf"), list(distribution.counts), strict=True):
+            so_far += count
+            buckets.append((bound, so_far))
+        family.add_metric(values, buckets, distribution.total)
+    return family
+
+
+def _current_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

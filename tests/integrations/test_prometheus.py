@@ -1,0 +1,263 @@
+"""What is scraped from a process: exact numbers, few series, and queues asked for only then."""
+
+import asyncio
+import re
+import signal
+import socket
+import urllib.request
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import pytest
+
+from inconcert import Coordinator
+from inconcert.coordinator import session_ref_of
+from tests.faults.test_cli import SERVICE, start
+from tests.support.clusters import RealCluster
+from tests.support.eventually import eventually
+from tests.support.pages import DOCS
+from tests.support.servers import RealServer
+
+pytest.importorskip("prometheus_client")
+
+from prometheus_client import CollectorRegistry
+
+from inconcert.integrations.prometheus import Metrics, serve
+
+PAGE = (DOCS / "how-to" / "metrics.md").read_text("utf-8")
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    """Of this test alone."""
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(concert: Coordinator, registry: CollectorRegistry) -> Iterator[Metrics]:
+    """Of the coordinator."""
+    metrics = Metrics(concert, queues=["mail"], registry=registry)
+    yield metrics
+    metrics.close()
+
+
+def fetched(port: int) -> str:
+    """What a scrape gets."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        return str(answer.read().decode())
+
+
+async def scraped(registry: CollectorRegistry) -> dict[str, float]:
+    """Series -> its value, as Prometheus would get them."""
+    with serve("127.0.0.1", 0, registry=registry) as port:
+        text = await asyncio.to_thread(fetched, port)
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {series: float(value) for series, _, value in lines}
+
+
+async def test_jobs_are_counted_and_measured(
+    concert: Coordinator, metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    """By task and queue; a queue that no code declares is one of the others."""
+
+    @concert.task(name="send", queue="mail", max_attempts=2, backoff=lambda _: 0.0)
+    async def send(number: int) -> None:
+        if number == 2:
+            raise LookupError
+
+    await send.enqueue(1)
+    await send.enqueue(2)
+    await send.options(queue="user:17").enqueue(3)
+    await concert.run_worker("mail", burst=True)
+    await concert.run_worker("mail", burst=True)
+    values = await scraped(registry)
+
+    labels = '{queue="mail",task="send"}'
+    found = {
+        fact: values[f"inconcert_jobs_{fact}_total{labels}"]
+        for fact in ("enqueued", "started", "succeeded", "failed", "retried", "dead")
+    }
+    assert found == {"enqueued": 2, "started": 3, "succeeded": 1, "failed": 2, "retried": 1, "dead": 1}
+    assert values['inconcert_jobs_enqueued_total{queue="other",task="send"}'] == 1
+    assert values[f"inconcert_job_run_seconds_count{labels}"] == 3
+    assert values[f"inconcert_job_wait_seconds_count{labels}"] == 2
+    assert values["inconcert_worker_up"] == 0
+    assert values["inconcert_worker_busy"] == 0
+    assert values["inconcert_commands_total"] > 0
+
+
+async def test_a_delayed_job_is_late_and_did_not_wait(
+    concert: Coordinator, metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    """So that a delay is not taken for a backlog."""
+
+    @concert.task(name="send", queue="mail")
+    async def send() -> None: ...
+
+    await send.options(delay=0.02).enqueue()
+    async with concert.consume("mail") as jobs:
+        [job] = await jobs.claim(1)
+        async with job:
+            pass
+    values = await scraped(registry)
+
+    assert values['inconcert_job_lateness_seconds_count{queue="mail",task="send"}'] == 1
+    assert 'inconcert_job_wait_seconds_count{queue="mail",task="send"}' not in values
+
+
+async def test_queues_are_asked_for_when_scraped(
+    concert: Coordinator, metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    """And a queue that nobody serves has no consumers."""
+    await concert.enqueue("send", queue="mail")
+    await concert.enqueue("send", queue="mail", delay=60)
+    values = await scraped(registry)
+
+    assert values['inconcert_queue_depth{queue="mail",state="ready"}'] == 1
+    assert values['inconcert_queue_depth{queue="mail",state="delayed"}'] == 1
+    assert values['inconcert_queue_oldest_seconds{queue="mail"}'] >= 0
+    assert values['inconcert_queue_consumers{queue="mail"}'] == 0
+
+
+async def test_a_scrape_without_a_server_leaves_queues_out(
+    concert: Coordinator,
+    metrics: Metrics,
+    registry: CollectorRegistry,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In time, and with everything else."""
+    monkeypatch.setattr("inconcert.integrations.prometheus._LONGEST_QUESTION", 0.05)
+
+    async def hang(*names: str) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(concert.tasks, "stats", hang)
+    values = await scraped(registry)
+
+    assert "inconcert_worker_up" in values
+    assert not any(series.startswith("inconcert_queue") for series in values)
+
+
+async def test_many_lock_names_make_few_series(
+    concert: Coordinator, metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    """At most 200, of 100,000 names, with and without a name in metrics."""
+    tallies = metrics._tallies
+
+    class Lease:
+        kind = "lock"
+
+        def __init__(self, name: str, metrics_name: str) -> None:
+            self.name = name
+            self.metrics_name = metrics_name
+
+    for number in range(100_000):
+        lease = Lease(f"item:{number}", "items" if number % 2 else "")
+        tallies.lease_acquired(lease, 0.1)
+        tallies.lease_ended(lease, 0.1, is_lost=False)
+    async with concert.lock("item:1", metrics_name="items"):
+        pass
+    values = await scraped(registry)
+
+    assert values['inconcert_lease_wait_seconds_count{kind="lock",name="items"}'] == 50_001
+    assert len(values) < 200
+
+
+async def test_names_that_are_made_up_at_run_time_are_bounded(metrics: Metrics) -> None:
+    """The first hundred are told apart, and no more."""
+    tallies = metrics._tallies
+
+    class Lease:
+        kind = "lock"
+        name = "any"
+        metrics_name = ""
+
+    for number in range(1_000):
+        lease = Lease()
+        lease.metrics_name = f"item:{number}"
+        tallies.lease_acquired(lease, 0.1)
+
+    assert len(tallies.lease_wait) == 101
+    assert tallies.lease_wait["lock", "other"].counts[2] == 900
+
+
+async def test_the_asgi_application_asks_on_its_own_loop(concert: Coordinator, metrics: Metrics) -> None:
+    """Where a collector could not wait for the answer."""
+    await concert.enqueue("send", queue="mail")
+    sent: list[bytes] = []
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message.get("body", b""))
+
+    scope: dict[str, object] = {"type": "http", "method": "GET", "path": "/metrics", "query_string": b"", "headers": []}
+    await metrics.asgi(scope, receive, send)
+
+    assert b'inconcert_queue_depth{queue="mail",state="ready"} 1.0' in b"".join(sent)
+
+
+async def test_a_second_one_in_a_registry_is_refused(
+    concert: Coordinator, metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    """Its series would be those of the first; and it does not count in secret."""
+    observers = len(session_ref_of(concert).observers)
+    with pytest.raises(ValueError, match="Duplicated"):
+        Metrics(concert, registry=registry)
+
+    assert len(session_ref_of(concert).observers) == observers
+
+
+async def test_a_closed_one_counts_no_more(concert: Coordinator, registry: CollectorRegistry) -> None:
+    """And its registry is free for another."""
+    Metrics(concert, registry=registry).close()
+    Metrics(concert, registry=registry).close()
+
+    assert session_ref_of(concert).observers == []
+
+
+async def test_the_rules_look_at_metrics_that_there_are(metrics: Metrics) -> None:
+    """Each expression of the page's six rules names metrics that a scrape has."""
+    exposed = {family.name for family in metrics.describe()} | {
+        "inconcert_queue_depth",
+        "inconcert_queue_oldest_seconds",
+        "inconcert_queue_consumers",
+    }
+    expressions = re.findall(r"^ +expr: (.+)$", PAGE, re.MULTILINE)
+    named = {
+        re.sub(r"_(total|bucket|count|sum)$", "", name) for name in re.findall(r"inconcert_\w+", " ".join(expressions))
+    }
+
+    assert len(expressions) == 6
+    assert named <= exposed
+
+
+async def test_the_list_that_keda_measures_is_the_queue(server: RealServer | RealCluster) -> None:
+    """As the page names it."""
+    key = Coordinator(server.url, namespace="shop")._jobs.partitions[0].queue("mail").queue
+
+    assert f'listName: "{key}"' in PAGE
+
+
+async def test_each_process_of_a_worker_serves_its_metrics(concert: Coordinator) -> None:
+    """At ports one above the other."""
+    with socket.socket() as first:
+        first.bind(("127.0.0.1", 0))
+        port = first.getsockname()[1]
+    async with start(concert, "worker", SERVICE, f"--metrics=127.0.0.1:{port}", "--processes=2", "--grace=0") as child:
+        await eventually(lambda: child.errors().count("worker") and child.errors().count(" starts;") == 2)
+        pages = [await asyncio.to_thread(fetched, each) for each in (port, port + 1)]
+        child.signal(signal.SIGTERM)
+        assert await child.wait() == 0
+
+    assert ["inconcert_worker_up 1.0" in page for page in pages] == [True, True]
+    assert 'inconcert_queue_consumers{queue="default"} 2.0' in pages[0]
+
+
+@pytest.mark.parametrize("address", ["9090", "localhost:", "localhost:99999", "::1:9090"])
+async def test_a_bad_address_is_refused(concert: Coordinator, address: str) -> None:
+    """Before anything is opened, and with an example."""
+    async with start(concert, "worker", SERVICE, f"--metrics={address}") as child:
+        assert await child.wait() == 2
+        assert "give HOST:PORT" in child.errors()
