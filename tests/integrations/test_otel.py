@@ -1,0 +1,179 @@
+"""A trace goes from the enqueueing of a job to each of its attempts."""
+
+import asyncio
+
+import pytest
+
+from inconcert import Coordinator, SyncProducer
+from tests.support.clusters import RealCluster
+from tests.support.raw import raw
+from tests.support.servers import RealServer
+
+pytest.importorskip("opentelemetry.sdk")
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+from inconcert.integrations.otel import instrument
+
+
+class Traced:
+    """A provider that keeps the spans of this test."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+
+    def spans(self, name: str) -> list[ReadableSpan]:
+        """The ended ones of this name."""
+        return [span for span in self._exporter.get_finished_spans() if span.name == name]
+
+
+def ids(context: trace.SpanContext | None) -> tuple[int, int]:
+    """Which span this is, whether it was received or made here."""
+    assert context is not None
+    return context.trace_id, context.span_id
+
+
+@pytest.fixture
+def traced(concert: Coordinator) -> Traced:
+    """Of the coordinator."""
+    traced = Traced()
+    instrument(concert, tracer_provider=traced.provider)
+    return traced
+
+
+async def test_an_attempt_links_to_the_enqueueing(concert: Coordinator, traced: Traced) -> None:
+    """In a trace of its own, with the attributes of the conventions."""
+
+    @concert.task(name="send", queue="mail")
+    async def send() -> None:
+        trace.get_current_span().add_event("here")
+        async with concert.lock("item:1"):
+            pass
+
+    with traced.provider.get_tracer("app").start_as_current_span("request"):
+        job = await send.enqueue()
+    await concert.run_worker("mail", burst=True)
+
+    [request], [enqueue], [run] = traced.spans("request"), traced.spans("enqueue mail"), traced.spans("run send")
+    assert enqueue.parent == request.context
+    assert enqueue.kind is trace.SpanKind.PRODUCER
+    assert run.kind is trace.SpanKind.CONSUMER
+    assert run.parent is None
+    assert [ids(link.context) for link in run.links] == [ids(enqueue.context)]
+    assert dict(run.attributes or {}) == {
+        "messaging.system": "inconcert",
+        "messaging.operation.name": "run",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "mail",
+        "messaging.message.id": job.id,
+        "inconcert.task": "send",
+        "inconcert.attempt": 1,
+        "inconcert.outcome": "done",
+    }
+    assert [event.name for event in run.events] == ["here", "acquire lock"]
+
+
+async def test_each_attempt_has_a_span_with_its_error(concert: Coordinator, traced: Traced) -> None:
+    """And links to the same enqueueing."""
+
+    @concert.task(name="fail", max_attempts=2, backoff=lambda _: 0.0)
+    async def fail() -> None:
+        raise LookupError("gone")
+
+    await fail.enqueue()
+    for _ in range(2):
+        await concert.run_worker("default", burst=True)
+
+    first, second = traced.spans("run fail")
+    assert first.links[0].context == second.links[0].context
+    assert [span.status.status_code for span in (first, second)] == [trace.StatusCode.ERROR] * 2
+    assert [(span.attributes or {})["inconcert.outcome"] for span in (first, second)] == ["retry", "dead"]
+    assert [(span.attributes or {})["error.type"] for span in (first, second)] == ["LookupError"] * 2
+    assert [event.name for event in first.events] == ["exception"]
+
+
+async def test_no_span_is_current_after_a_job(concert: Coordinator, traced: Traced) -> None:
+    """Whether it was left in the task that entered it, or elsewhere."""
+    await concert.enqueue_many([])
+    await concert.enqueue("any")
+    await concert.enqueue("any")
+    async with concert.consume("default") as jobs:
+        here, elsewhere = await jobs.claim(2)
+        async with here:
+            assert trace.get_current_span().is_recording()
+        assert not trace.get_current_span().is_recording()
+        await asyncio.create_task(elsewhere.__aenter__())
+        await elsewhere.__aexit__(None, None, None)
+        assert not trace.get_current_span().is_recording()
+
+    assert len(traced.spans("run any")) == 2
+
+
+async def test_a_failed_enqueueing_is_an_error(concert: Coordinator, traced: Traced, own_server: RealServer) -> None:
+    """Of its span, which ends."""
+    async with Coordinator(own_server.url, timeout=0.5) as other:
+        instrument(other, tracer_provider=traced.provider)
+        own_server.kill()
+        with pytest.raises(Exception, match="enqueue"):
+            await other.enqueue("any")
+
+    [span] = traced.spans("enqueue default")
+    assert span.status.status_code is trace.StatusCode.ERROR
+
+
+async def test_what_is_not_sampled_sends_nothing_along(concert: Coordinator) -> None:
+    """And has no link."""
+    instrument(concert, tracer_provider=TracerProvider(sampler=ALWAYS_OFF))
+    await concert.enqueue("any")
+    async with concert.consume("default") as jobs:
+        [job] = await jobs.claim(1)
+        async with job:
+            assert job._state.trace == ""
+
+
+async def test_without_an_sdk_nothing_happens(concert: Coordinator) -> None:
+    """The API alone records nothing."""
+    instrument(concert)
+    await concert.enqueue("any")
+    async with concert.consume("default") as jobs:
+        [job] = await jobs.claim(1)
+        async with job:
+            assert not trace.get_current_span().is_recording()
+        assert job._state.trace == ""
+
+
+async def test_a_producer_without_a_loop_is_traced(
+    server: RealServer | RealCluster, namespace: str, concert: Coordinator, traced: Traced
+) -> None:
+    """From its call to the attempt elsewhere."""
+    with SyncProducer(server.url, namespace=namespace) as producer:
+        instrument(producer, tracer_provider=traced.provider)
+        await asyncio.to_thread(producer.enqueue, "any")
+    async with concert.consume("default") as jobs:
+        [job] = await jobs.claim(1)
+        async with job:
+            pass
+
+    [enqueue], [run] = traced.spans("enqueue default"), traced.spans("run any")
+    assert ids(run.links[0].context) == ids(enqueue.context)
+
+
+async def test_a_signature_covers_the_trace_context(server: RealServer | RealCluster, namespace: str) -> None:
+    """One that was changed makes the job unreadable."""
+    traced = Traced()
+    async with Coordinator(server.url, namespace=namespace, signing_keys={"a": "x" * 16}) as signed:
+        instrument(signed, tracer_provider=traced.provider)
+        await signed.enqueue("any")
+        bodies = signed._jobs.partitions[0].bodies
+        [(id_, body)] = (await raw(signed).hgetall(bodies)).items()
+        assert b'"trace":"00-' in body
+        await raw(signed).hset(bodies, id_, body.replace(b'"trace":"00-', b'"trace":"01-'))
+        async with signed.consume("default") as jobs:
+            assert await jobs.try_claim(1) == []
+        assert (await signed.tasks.stats("default")).dead == 1
