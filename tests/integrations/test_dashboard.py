@@ -3,7 +3,10 @@
 import asyncio
 import json
 import logging
+import os
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -20,6 +23,7 @@ from inconcert.dashboard.actions import ACTIONS
 from inconcert.dashboard.redaction import Part
 from tests.support.eventually import eventually
 from tests.support.http import events, served
+from tests.support.processes import Leashed
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -491,3 +495,33 @@ def test_chart_has_its_highest_value_at_the_top() -> None:
     assert charts.points([1.0]) == ""
     assert charts.points([0, 0]) == "0.0,46.5 240.0,46.5"
     assert charts.points([0, 5, 10]) == "0.0,46.5 120.0,24.0 240.0,1.5"
+
+
+async def test_command_answers_from_when_it_says_where(concert: Coordinator, namespace: str, tmp_path: Path) -> None:
+    """The first page, read-only; a signal ends it."""
+    assert concert.url is not None
+    command = [
+        sys.executable,
+        "-m",
+        "inconcert",
+        "dashboard",
+        "--port=0",
+        "--url",
+        concert.url,
+        "--namespace",
+        namespace,
+    ]
+    with (tmp_path / "errors").open("wb") as errors:
+        serving = Leashed(command, stdout=subprocess.PIPE, stderr=errors, env=dict(os.environ))
+    try:
+        assert serving.process.stdout is not None
+        said = await asyncio.to_thread(serving.process.stdout.readline)
+        async with httpx.AsyncClient(base_url=said.split()[0].decode(), timeout=20.0) as http:
+            page = await http.get("/")
+            assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+            refused = await http.post("/actions/pause", headers={"Sec-Fetch-Site": "same-origin"})
+            assert refused.status_code == 403
+    finally:
+        serving.terminate()
+        if serving.process.stdout is not None:
+            serving.process.stdout.close()

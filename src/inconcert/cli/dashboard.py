@@ -59,6 +59,7 @@ async def _serve(concert: Coordinator, host: str, port: int, queues: list[str], 
     )
     server = uvicorn.Server(config)
     socket = config.bind_socket()
+    socket.listen()  # from now on a browser may come: it waits until it is answered
     name = f"[{host}]" if ":" in host else host
     typer.echo(f"http://{name}:{socket.getsockname()[1]}/  (Ctrl-C ends it)")
     with socket:
