@@ -359,6 +359,8 @@ async def test_queues_are_a_table_or_json(concert: Coordinator) -> None:
         await concert.enqueue("wait", [0], queue=queue, delay=60 if queue == "later" else 0)
     table = ask(concert, "queues", "sooner", "later")
     document = ask(concert, "queues", "sooner", "later", "--json")
+    every = json.loads(ask(concert, "queues", "--json").stdout)["queues"]
+    assert list(every) == ["later", "sooner"]
     assert (table.returncode, table.stderr, document.stderr) == (0, "", "")
     *lines, unserved = table.stdout.splitlines()
     assert unserved == "jobs wait, and nobody serves: sooner, later"

@@ -9,6 +9,7 @@ from inconcert import Coordinator, Mailbox
 from inconcert._redis.replies import Reply
 from tests.support.raw import raw
 from tests.support.scripts import command_of
+from tests.support.waiters import wait_as
 
 TTL_MS = 60_000
 
@@ -33,7 +34,8 @@ class Bench:
         return await self.run("send", request=request, **caps, inboxes=self.inboxes, bodies=bodies)
 
     async def fetch(self, address: str, *, ticket: int = -1, limit: int = 2) -> Reply:
-        """Run the script that fetches."""
+        """Run the script that fetches, for someone who waits here."""
+        wait_as(self.concert._ref.session, address)
         terms = {"limit": limit, "ttl_ms": TTL_MS, "max_age_ms": 0}
         return await self.run("fetch", address=address, ticket=ticket, **terms, inboxes=self.inboxes)
 

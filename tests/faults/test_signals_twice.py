@@ -11,6 +11,7 @@ from inconcert._redis.replies import Reply
 from inconcert.signals.waiter import SignalKeys
 from tests.support.raw import raw
 from tests.support.scripts import command_of
+from tests.support.waiters import wait_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Bench:
         return await self.concert._ref.session.run(command_of(f"signals/{verb}", self.keys, **named))
 
     async def join(self, address: str, ticket: int = 0) -> Reply:
-        """Run the script that joins."""
+        """Run the script that joins, for someone who waits here."""
+        wait_as(self.concert._ref.session, address)
         return await self.run("join", address=address, ticket=ticket, look_ms=1000)
 
     async def leave(self, address: str, *, hands_on: bool = False) -> Reply:
