@@ -293,3 +293,15 @@ async def test_list_can_be_cancelled(any_concert: Coordinator) -> None:
     with pytest.raises(asyncio.CancelledError):
         await listing
     assert ids(await listed(any_concert)) == ids_of(put)
+
+
+async def test_queues_are_those_to_which_a_job_was_ever_enqueued(any_concert: Coordinator) -> None:
+    """At once, late, or after another; also when they are empty again, and in any partition."""
+    tasks = any_concert.tasks
+    assert await tasks.queues() == []
+    first = await any_concert.enqueue("t", queue="b")
+    await any_concert.enqueue("t", queue="c", delay=60.0)
+    await any_concert.enqueue("t", queue="a", after=[first.id])
+    assert await tasks.queues() == ["a", "b", "c"]
+    assert await first.cancel()
+    assert await tasks.queues() == ["a", "b", "c"]

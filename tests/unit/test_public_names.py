@@ -73,7 +73,7 @@ FACES = {
     "SyncProducer": "close enqueue prepare put result send status",
     "Task": "call enqueue options",
     "TaskStats": "dead queues unserved workers",
-    "Tasks": "dead job jobs pause purge purge_all replay resume stats workers",
+    "Tasks": "dead job jobs pause purge purge_all queues replay resume stats workers",
     "Term": "candidate fencing_token holder is_lost kind lost name number release remaining renew",
     "WorkerHealth": "live ready serve",
     "WorkerStatus": "capacity heard_at host id is_alive pid queues running",

@@ -29,7 +29,7 @@ def dashboard(
     host: Annotated[str, typer.Option(help="Where to listen: an address of this machine alone.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 8089,
     queue: Annotated[
-        list[str] | None, typer.Option(help="Show this queue, too, although nobody serves it.", show_default=False)
+        list[str] | None, typer.Option(help="Show this queue, too, although it never had a job.", show_default=False)
     ] = None,
     actions: Annotated[bool, typer.Option("--actions", help="Allow to pause, cancel, replay and purge.")] = False,
 ) -> None:

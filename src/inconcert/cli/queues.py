@@ -1,4 +1,4 @@
-"""`inconcert queues NAME...`: how much work they have."""
+"""`inconcert queues`: how much work they have."""
 
 from typing import Annotated
 
@@ -6,19 +6,26 @@ import typer
 
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import print_json, print_table, seconds
+from inconcert.coordinator import Coordinator
+from inconcert.tasks.admin import TaskStats
+from inconcert.tasks.options import DEFAULT_QUEUE
 
 __all__ = ["queues"]
 
 
 def queues(
-    names: Annotated[list[str], typer.Argument(metavar="QUEUE...", help="Names of tasks' queues.")],
+    names: Annotated[list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Only these; otherwise all.")] = None,
     *,
     url: Url = None,
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
     """How much work tasks' queues have."""
-    stats = ask(url, namespace, lambda concert: concert.tasks.stats(*names))
+
+    async def question(concert: Coordinator) -> TaskStats:
+        return await concert.tasks.stats(*(names or await concert.tasks.queues() or [DEFAULT_QUEUE]))
+
+    stats = ask(url, namespace, question)
     if as_json:
         print_json(stats)
         return

@@ -50,7 +50,7 @@ class Dashboard:
         concert: The coordinator, which the application opens and closes.
         allow: Decides of each request whether it may; `read_only`, or your own. It gets the request and a `Permission`,
             and returns the name of the user for the log, or None to refuse.
-        queues: Queues to show although no worker serves them.
+        queues: Queues to show although there never was a job in them.
         redact: What to show instead of a name, an argument, a result, an error.
         title: What the pages are headed with.
 

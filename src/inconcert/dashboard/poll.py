@@ -70,7 +70,7 @@ class Poll:
 
     Args:
         concert: The coordinator.
-        queues: Queues to show although nobody serves them.
+        queues: Queues to show although there never was a job in them.
     """
 
     def __init__(self, concert: Coordinator, queues: Sequence[str]) -> None:
@@ -83,7 +83,7 @@ class Poll:
     async def latest(self) -> Seen:
         """What was seen less than 2 s ago, or is seen now.
 
-        Cost: 7 commands for each partition.
+        Cost: as for `Tasks.workers`, `Tasks.queues` and `Tasks.stats` together.
         """
         async with self._asking:
             if self._seen is None or time.monotonic() >= self._seen.fresh_until:
@@ -97,7 +97,7 @@ class Poll:
     async def _look(self) -> Seen:
         began_at = time.monotonic()
         workers = await self._concert.tasks.workers()
-        names = {*self._queues, DEFAULT_QUEUE}
+        names = {*self._queues, *await self._concert.tasks.queues(), DEFAULT_QUEUE}
         for worker in workers:
             names |= {*worker.queues, *(job.queue for job in worker.running)}
         stats = await self._concert.tasks.stats(*sorted(names))

@@ -24,6 +24,7 @@ from inconcert.errors import InvalidPayload, JobNotFound
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.job import Job
 from inconcert.tasks.job_pages import JobPage, JobPages
+from inconcert.tasks.queue_names import queue_names
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.store import (
     DEAD_TIMES,
@@ -164,6 +165,16 @@ class Tasks:
             queues=stats,
             unserved=tuple(name for name, queue in stats.items() if _is_unserved(queue)),
         )
+
+    async def queues(self) -> Sequence[str]:
+        """The names of all queues to which a job was ever enqueued, sorted: what `stats` may be asked about.
+
+        Cost: 1 round trip for each partition, and 1 more for each 500 queues.
+        """
+        names: set[str] = set()
+        for keys in self._jobs.partitions:
+            names.update(await queue_names(self._ref.session, keys))
+        return sorted(names)
 
     async def workers(self) -> Sequence[WorkerStatus]:
         """The workers of all processes, and other consumers: where they are, what they serve, and what they run.

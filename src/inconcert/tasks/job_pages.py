@@ -17,19 +17,19 @@ import msgspec
 from inconcert._claims.dead_letters import Reason
 from inconcert._claims.keys import split_body
 from inconcert._core.session import SessionRef
-from inconcert._redis.replies import Reply, rows
+from inconcert._redis.replies import rows
 from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope
+from inconcert.tasks.queue_names import queue_names
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.store import (
     CLAIMED_IDS,
     DEAD_IDS,
     DELAYED_IDS,
     DESCRIBE_JOBS,
-    QUEUE_NAMES,
     QUEUED_IDS,
     STATS,
     WAITING_IDS,
@@ -220,7 +220,7 @@ class JobWalk:
             return [""]
         if self._queue is not None:
             return [self._queue]
-        names, is_filled = await self._queue_names(keys), dict[str, int]()
+        names, is_filled = await queue_names(self._ref.session, keys), dict[str, int]()
         for start in range(0, len(names), _MOST_QUEUES):
             some = names[start : start + _MOST_QUEUES]
             places = [keys.queue(name) for name in some]
@@ -229,14 +229,6 @@ class JobWalk:
             for name, row in zip(some, rows(flat, StatsRow), strict=True):
                 is_filled[name] = row.ready if status is JobStatus.QUEUED else row.delayed
         return [name for name in names if is_filled[name]]
-
-    async def _queue_names(self, keys: JobKeys) -> Sequence[str]:
-        names: set[str] = set()
-        cursor: Reply = b""
-        while cursor != b"0":
-            cursor, *found = await self._ref.session.run(QUEUE_NAMES(keys, cursor=cursor or b"0"))
-            names.update(name.decode() for name in found)
-        return sorted(names)
 
     async def _found(self, cursor: _Cursor, keys: JobKeys) -> tuple[list[_Found], bool]:
         """Ids after this one, and whether these are the last."""
