@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, InvalidName, JobPage, JobRecord, JobStatus, NotConnected
+from inconcert import Coordinator, InvalidName, JobPage, JobRecord, JobStatus, NotConnected, TaskStats
 from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
 from tests.support.raw import client_of, raw
@@ -299,9 +299,11 @@ async def test_queues_are_those_to_which_a_job_was_ever_enqueued(any_concert: Co
     """At once, late, or after another; also when they are empty again, and in any partition."""
     tasks = any_concert.tasks
     assert await tasks.queues() == []
+    assert await tasks.stats() == TaskStats(workers=0, dead=0, queues={}, unserved=())
     first = await any_concert.enqueue("t", queue="b")
     await any_concert.enqueue("t", queue="c", delay=60.0)
     await any_concert.enqueue("t", queue="a", after=[first.id])
     assert await tasks.queues() == ["a", "b", "c"]
     assert await first.cancel()
     assert await tasks.queues() == ["a", "b", "c"]
+    assert await tasks.stats() == await tasks.stats("a", "b", "c")

@@ -8,7 +8,6 @@ from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import print_json, print_table, seconds
 from inconcert.coordinator import Coordinator
 from inconcert.tasks.admin import TaskStats
-from inconcert.tasks.options import DEFAULT_QUEUE
 
 __all__ = ["queues"]
 
@@ -23,7 +22,7 @@ def queues(
     """How much work tasks' queues have."""
 
     async def question(concert: Coordinator) -> TaskStats:
-        return await concert.tasks.stats(*(names or await concert.tasks.queues() or [DEFAULT_QUEUE]))
+        return await concert.tasks.stats(*(names or ()))
 
     stats = ask(url, namespace, question)
     if as_json:

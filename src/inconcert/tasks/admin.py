@@ -137,16 +137,15 @@ class Tasks:
         """How much work there is, in these queues.
 
         Args:
-            queues: Names of queues, at least one.
+            queues: Names of queues; without any, all to which a job was ever enqueued.
 
         Raises:
-            ValueError: No queue is given.
             InvalidName: A name is empty or longer than 512 bytes.
 
-        Cost: 1 round trip, and for each partition 3, and 3 more for each 100 workers; O(claimed jobs).
+        Cost: 1 round trip, and for each partition 3, and 3 more for each 100 workers; O(claimed jobs). Without
+            names also those of `queues`.
         """
-        if not queues:
-            raise ValueError("no queue is given; name at least one")
+        queues = queues or tuple(await self.queues())
         commands: list[Command] = []
         for keys in self._jobs.partitions:
             places = [keys.queue(name) for name in queues]
@@ -167,7 +166,7 @@ class Tasks:
         )
 
     async def queues(self) -> Sequence[str]:
-        """The names of all queues to which a job was ever enqueued, sorted: what `stats` may be asked about.
+        """The names of all queues to which a job was ever enqueued, sorted.
 
         Cost: 1 round trip for each partition, and 1 more for each 500 queues.
         """
