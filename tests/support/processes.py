@@ -172,17 +172,15 @@ class Child:
 
     def close(self) -> None:
         self.kill()
-        assert self._leashed.process.stdout is not None
-        # A process that the child left behind may hold the pipe open: then the thread waits on, and the pipe stays.
+        # A process that the child left behind may hold the pipe open: then the thread waits on, and closes it later.
         self._reader.join(timeout=1)
-        if not self._reader.is_alive():
-            self._leashed.process.stdout.close()
         self._errors.close()
 
     def _read(self) -> None:
         assert self._leashed.process.stdout is not None
-        for line in self._leashed.process.stdout:
-            self.messages.append(json.loads(line))
+        with self._leashed.process.stdout as lines:
+            for line in lines:
+                self.messages.append(json.loads(line))
 
 
 def spawn(target: str, *args: object) -> Child:
