@@ -476,6 +476,33 @@ async def test_log_level_of_a_module_that_has_set_up_logging(concert: Coordinato
     assert "MINE sold\n" not in said[1]
 
 
+@pytest.mark.parametrize("options", [[], ["--processes=2"]], ids=["one", "processes"])
+async def test_log_of_json_has_the_fields_of_a_job(concert: Coordinator, options: list[str]) -> None:
+    """One object a line, the traceback in it, also of a line that is not ours."""
+    for task, args in (("wait", [0]), ("fail", [])):
+        await concert.enqueue(task, args, queue="late")
+    async with start(concert, "worker", SERVICE, "--queues=late", "--burst", "--log-format=json", *options) as child:
+        assert await child.wait() == 0
+        lines = [json.loads(line) for line in child.errors().splitlines()]
+    assert all({"time", "level", "logger", "process", "message"} <= set(line) for line in lines)
+    [failed] = [line for line in lines if line["level"] == "ERROR" and "traceback" in line]
+    assert failed["logger"] == "inconcert.claims"
+    assert (failed["task"], failed["queue"], failed["attempt"]) == ("fail", "late", 1)
+    assert failed["job_id"] in failed["message"]
+    assert failed["traceback"].startswith("Traceback")
+    assert any(line["logger"] == "shop" for line in lines)
+
+
+async def test_format_for_a_module_that_has_set_up_logging_is_refused(concert: Coordinator, tmp_path: Path) -> None:
+    """Its lines would stay as they are."""
+    (tmp_path / "loud.py").write_text(
+        "import logging\nfrom inconcert import Coordinator\nlogging.basicConfig()\nconcert = Coordinator.from_env()\n"
+    )
+    async with start(concert, "worker", "loud:concert", "--log-format=json", folder=tmp_path) as child:
+        assert await child.wait() == 2
+        assert "--log-format has no effect" in child.errors()
+
+
 # What cannot start.
 
 

@@ -554,6 +554,23 @@ async def test_lease_outlives_a_link_that_is_down_for_less(
         assert await is_free(lock)
 
 
+async def test_blocked_event_loop_is_told_of_when_a_renewal_is_late(
+    concert: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, and not if it was blocked for a moment; the record names the lock in a field."""
+    lock = concert.lock("door", ttl=1.5)
+    async with lock as lease:
+        time.sleep(0.2)
+        await asyncio.sleep(0)
+        assert caplog.records == []
+        time.sleep(0.7)
+        await eventually(lambda: bool(caplog.records))
+        await eventually(lambda: lease.remaining > 1.2)
+    [told] = caplog.records
+    assert "s late: the event loop stood still" in told.getMessage()
+    assert vars(told)["lock"] == "door"
+
+
 async def test_lease_is_lost_before_the_server_gives_it_to_another(own_server: RealServer) -> None:
     """When the server is out of reach, its holder stops by its own clock, and first."""
     async with (

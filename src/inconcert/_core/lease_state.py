@@ -21,6 +21,8 @@ __all__ = ["LeaseState"]
 
 _log = logging.getLogger("inconcert.leases")
 
+_TOLD_WHEN_LATE = 1 / 6  # of a ttl: a renewal that is due after a third of it, and begins after half
+
 
 class LeaseState(ABC):
     """The state of one lease, and what can be done with it, until it is released or lost.
@@ -51,6 +53,8 @@ class LeaseState(ABC):
         "name",
         "renew_at",
     )
+
+    renew_at: float
 
     def __init__(self, kind: str, name: str, *, holder: str, ttl: float, deadline: float, renewal: Renewal) -> None:
         self.kind = kind
@@ -121,10 +125,19 @@ class LeaseState(ABC):
         """The error that its holder gets when it is lost."""
         return LeaseLost(self.kind, self.name)
 
+    def fields(self) -> dict[str, object]:
+        """The fields that the records of log lines about it have."""
+        return {self.kind: self.name}
+
     # Called by the renewal, and by the entries.
 
     def start_renewal(self) -> None:
         """Send a renewal without waiting for its reply."""
+        late = time.monotonic() - self.renew_at
+        if late > self._ttl * _TOLD_WHEN_LATE:
+            _log.warning(
+                "lease on %s is renewed %.1f s late: the event loop stood still", self, late, extra=self.fields()
+            )
         self.renew_at = self.deadline
         self._send_renewal()
 
@@ -141,14 +154,14 @@ class LeaseState(ABC):
     def renewal_failed(self, error: InconcertError) -> None:
         """Try a renewal again soon: the server did not answer this one."""
         if not (self._is_lost or self.is_released):
-            _log.warning("lease on %s could not be renewed yet: %s", self, error)
+            _log.warning("lease on %s could not be renewed yet: %s", self, error, extra=self.fields())
             self.renew_at = next_try(self.deadline, self._ttl)
             self._renewal.add(self)
 
     def lose(self) -> None:
         """Note that it is lost, and stop its body."""
         self._is_lost = True
-        _log.warning("lease on %s: its holder is stopped", self)
+        _log.warning("lease on %s: its holder is stopped", self, extra=self.fields())
         if self._lost is not None:
             self._lost.set()
         if self._body is not None:
@@ -195,7 +208,12 @@ class LeaseState(ABC):
                 raise
             error.add_note(str(lost))
         except InconcertError as unconfirmed:
-            _log.warning("lease on %s: the release was not confirmed, so it lapses by itself: %s", self, unconfirmed)
+            _log.warning(
+                "lease on %s: the release was not confirmed, so it lapses by itself: %s",
+                self,
+                unconfirmed,
+                extra=self.fields(),
+            )
         if was_stopped:  # although it was held to the end: our own cancellation must not escape
             raise self.loss()
 

@@ -5,17 +5,23 @@ lapsed: a dead holder cannot wake anyone.
 """
 
 import asyncio
+import logging
 import time
 from typing import Protocol
 
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import Inbox
+from inconcert._redis.keys import subject
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 
 __all__ = ["NO_ANSWER", "InLine", "Lines", "ReleaseCall"]
 
+_log = logging.getLogger("inconcert.leases")
+
 NO_ANSWER = 5.0  # seconds after which to recheck when a recheck was not answered
+_LONG_WAIT = 10.0  # seconds
+_TOLD_OF = {"lock", "rwlock", "semaphore"}  # that others wait for long, such as for a term, is as it should be
 
 
 class InLine(Protocol):
@@ -36,13 +42,16 @@ class Lines:
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self._lines: dict[str, _Line] = {}
+        self._long_waits: asyncio.TimerHandle | None = None
 
     def join(self, key: str, waiter: InLine) -> None:
         """Join the line for this key; does nothing for a waiter that is in it."""
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line()
-        line.waiters[waiter] = None
+        line.waiters.setdefault(waiter, time.monotonic())
+        if self._long_waits is None:
+            self._look_for_long_waits_in(_LONG_WAIT)
 
     def leave(self, key: str, waiter: InLine) -> None:
         """Leave the line, if in it."""
@@ -79,6 +88,31 @@ class Lines:
                 waiter.recheck()
             line.all_rechecked_at = time.monotonic()
 
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._long_waits is not None:
+            self._long_waits.cancel()
+
+    def _look_for_long_waits_in(self, seconds: float) -> None:
+        self._long_waits = asyncio.get_running_loop().call_later(seconds, self._tell_of_long_waits)
+
+    def _tell_of_long_waits(self) -> None:
+        """Log each line in which a caller of this process waits for long, once until none of them waits there."""
+        self._long_waits = None
+        now = time.monotonic()
+        next_in: list[float] = []
+        for key, line in self._lines.items():
+            waited = now - next(iter(line.waiters.values()))
+            if line.is_told:
+                continue
+            if waited < _LONG_WAIT:
+                next_in.append(_LONG_WAIT - waited)
+            else:
+                line.is_told = True
+                _tell_of_long_wait(key, waited, len(line.waiters))
+        if next_in:
+            self._look_for_long_waits_in(min(next_in))
+
 
 class ReleaseCall(Call):
     """A call that releases something: it runs even if its caller has gone, and may serve others.
@@ -109,7 +143,8 @@ class _Line:
     """One line, and when to recheck."""
 
     def __init__(self) -> None:
-        self.waiters: dict[InLine, None] = {}
+        self.waiters: dict[InLine, float] = {}  # since when, by the monotonic clock; the first came first
+        self.is_told = False  # that somebody waits for long
         self.all_rechecked_at = 0.0
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -141,3 +176,10 @@ class _Line:
         else:
             any(waiter.recheck() for waiter in self.waiters)  # the first that still waits
             self.recheck_in(NO_ANSWER)
+
+
+def _tell_of_long_wait(key: str, waited: float, waiters: int) -> None:
+    kind, name = subject([key])
+    if kind in _TOLD_OF:
+        fields = {kind: name, "waited": round(waited, 3), "waiters": waiters}
+        _log.warning("%s %r: %d wait in this process, the first for %.1f s", kind, name, waiters, waited, extra=fields)

@@ -135,7 +135,12 @@ class Renewal:
             lease = reference()
             if lease is None:
                 del self._kept[holder]
-                _log.warning("the lease on %s %r was dropped without a release; it lapses by itself", kind, name)
+                _log.warning(
+                    "the lease on %s %r was dropped without a release; it lapses by itself",
+                    kind,
+                    name,
+                    extra={kind: name},
+                )
             elif now >= lease.deadline:
                 del self._kept[holder]
                 lease.lose()

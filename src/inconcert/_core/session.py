@@ -117,6 +117,7 @@ class Session(Origin):
         self.broadcasts.closed(closed)
         for lease in self.renewal.close():
             lease.give_up()
+        self.lines.close()
         await self.bells.close()  # before the channel, on which it puts back what it may have taken
         await self.channel.close()
         await self.broadcasts.close()

@@ -16,7 +16,7 @@ import typer
 from inconcert._rules import durations
 from inconcert.cli.addresses import address_in
 from inconcert.cli.ends import FAILED, fail, refuse
-from inconcert.cli.logs import LogLevel, log_to_stderr
+from inconcert.cli.logs import Format, Level, log_to_stderr
 from inconcert.cli.metrics import measured
 from inconcert.cli.probes import answer_for_all
 from inconcert.cli.processes import Parent
@@ -63,10 +63,8 @@ def worker(
         bool, typer.Option("--reload", help="Restart when a .py file here changes. For development.")
     ] = False,
     uvloop: Annotated[bool, typer.Option("--uvloop", help="Use uvloop's event loop.")] = False,
-    log_level: Annotated[
-        LogLevel | None,
-        typer.Option(case_sensitive=False, help="The lowest level that is logged.", show_default="info"),
-    ] = None,
+    log_level: Level = None,
+    log_format: Format = None,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
     number: Annotated[int, typer.Option(hidden=True)] = 1,
 ) -> None:
@@ -81,16 +79,17 @@ def worker(
         options = [f"--queues={queues}", f"--concurrency={concurrency}", f"--grace={grace}"]
         options += [f"--weights={weights}"] if weights else []
         options += [f"--log-level={log_level}"] if log_level else []
+        options += [f"--log-format={log_format}"] if log_format else []
         options += [f"--metrics={metrics}"] if metrics else []
         options += ["--burst"] * burst + ["--uvloop"] * uvloop
         command = [sys.executable, "-m", "inconcert", "worker", target, *options]
-        log_to_stderr(log_level)
+        log_to_stderr(log_level, log_format)
         folder = Path.cwd() if reload else None
         with nullcontext() if probes is None else _listening(answer_for_all(*probes, processes)):
             of_children = None if probes is None else probes[1]
             sys.exit(asyncio.run(Parent(command, processes, burst=burst, watch=folder, port=of_children).run()))
     concert = load_or_refuse(target)
-    log_to_stderr(log_level)
+    log_to_stderr(log_level, log_format)
     try:
         durations.in_seconds("grace", grace)
         shares = _shares(names, weights) if weights else None
