@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import BarrierBroken, Coordinator
+from inconcert import BarrierBroken, Coordinator, SyncProducer
 from tests.support.eventually import eventually
 from tests.support.pages import DOCS, IMPORTS, PAGES, ROOT, SOURCES, Block, python, title
 from tests.support.processes import Leashed
@@ -191,6 +191,9 @@ async def test_page_runs(page: Path, server: RealServer, namespace: str, monkeyp
             if made is not is_open and made.url == is_open.url:
                 is_open = await stack.enter_async_context(made)
             names["concert"] = is_open
+    for producer in names.values():
+        if isinstance(producer, SyncProducer):  # which a page leaves open until its process ends
+            producer.close()
 
 
 def test_first_program_of_the_readme_runs(server: RealServer, namespace: str) -> None:
