@@ -3,19 +3,17 @@
 Needs packages from an index, so what cannot be downloaded is skipped.
 """
 
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import tomllib
-import venv
 import zipfile
 from contextlib import ExitStack, aclosing
 from pathlib import Path
 
 import pytest
 
+from tests.support.environments import Environment
 from tests.support.eventually import eventually
 from tests.support.http import client_at, events
 from tests.support.pages import ROOT, blocks
@@ -54,38 +52,6 @@ async def main():
 asyncio.run(main())""",
     "uvloop": "import uvloop",
 }
-
-
-class Environment:
-    """A new environment, with nothing of this checkout on its path."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.python = folder / "env" / "bin" / "python"
-        venv.create(folder / "env")
-
-    def run(self, *args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Run its Python to the end."""
-        return _run([str(self.python), *args], cwd or self.folder, self.variables)
-
-    def pip(self, *args: str) -> subprocess.CompletedProcess[str]:
-        """Run pip for it; this test run's own, as installing pip would take longer than all the rest."""
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(self.python)]
-        return _run([*pip, *args, "--quiet"], self.folder, self.variables)
-
-    def install(self, requirement: str) -> None:
-        """Install it with all that it needs."""
-        ended = self.pip("install", "--no-compile", requirement)
-        assert ended.returncode == 0, ended.stderr
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The environment variables, without those that lead to this checkout or to its test run."""
-        return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))}
-
-
-def _run(command: list[str], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=800, check=False)
 
 
 @pytest.fixture(scope="module")

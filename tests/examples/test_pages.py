@@ -27,7 +27,6 @@ URL, NAMESPACE = "redis://localhost:6379/0", '"shop"'  # as the pages have them;
 
 # Blocks that are elsewhere: compared with an example, or without the servers they need.
 NOT_HERE = {
-    "docs/how-to/coming-from.md",
     "docs/how-to/quorum-locks.md",
     "docs/tutorial/marketplace.md",
     "src/inconcert/quorum/lock.py",

@@ -115,7 +115,7 @@ def test_reference_has_every_public_name() -> None:
     assert {name for name in inconcert.__all__ if not name.startswith("__")} - documented == set()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/how-to/coming-from.md", "docs/how-to/deploy.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/migrate/index.md", "docs/how-to/deploy.md"])
 def test_required_redis_is_the_one_that_a_page_names(page: str) -> None:
     """Who has another package that needs redis-py must know before pip refuses."""
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
