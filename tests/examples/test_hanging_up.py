@@ -1,4 +1,4 @@
-"""What docs/how-to/locks.md says of clients that hang up, over real HTTP."""
+"""What docs/how-to/web.md and locks.md say of clients that hang up, over real HTTP."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
