@@ -86,6 +86,22 @@ async def test_jobs_are_counted_and_measured(
     assert values["inconcert_commands_total"] > 0
 
 
+async def test_counts_begin_at_zero(concert: Coordinator, metrics: Metrics, registry: CollectorRegistry) -> None:
+    """For tasks, queues and leases, although nothing has happened: the first dead job is an increase to Prometheus."""
+
+    @concert.task(name="send", queue="mail")
+    async def send() -> None: ...
+
+    values = await scraped(registry)
+    for series in (
+        'inconcert_jobs_dead_total{queue="mail",task="send"}',
+        'inconcert_jobs_dead_total{queue="mail",task=""}',
+        'inconcert_jobs_recovered_total{queue="mail"}',
+        'inconcert_leases_lost_total{kind="lock",name=""}',
+    ):
+        assert values[series] == 0
+
+
 async def test_a_delayed_job_is_late_and_did_not_wait(
     concert: Coordinator, metrics: Metrics, registry: CollectorRegistry
 ) -> None:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from inconcert._core.observer import ObservedJob, ObservedLease, Observer
 
@@ -10,6 +10,7 @@ __all__ = ["Distribution", "Tallies"]
 
 _MOST_NAMES = 100  # that leases may have in metrics, of all kinds together; the rest counts as one
 _OTHER = "other"
+_KINDS = ("lock", "rwlock", "semaphore", "election")  # of leases
 
 _COUNTED_AS = {
     "done": ("succeeded",),
@@ -79,6 +80,23 @@ class Tallies(Observer):
         self.lease_hold: dict[Labels, Distribution] = defaultdict(Distribution)
         self.lost: dict[Labels, int] = defaultdict(int)
         self.workers = self.busy = self.capacity = self.reconnects = 0
+
+    def count_from_zero(self, places: Iterable[Labels], queues: Iterable[str]) -> None:
+        """Have a count of all that may happen to these: otherwise the first time would not be an increase.
+
+        Args:
+            places: Names of tasks, each with its queue.
+            queues: Names of queues.
+        """
+        for task, queue in [*places, *(labels for counts in self.jobs.values() for labels in list(counts))]:
+            for counts in self.jobs.values():
+                if task:
+                    counts.setdefault((task, queue), 0)  # in one step: the event loop may count meanwhile
+        for queue in queues:
+            self.recovered.setdefault(queue, 0)
+            self.jobs["dead"].setdefault(("", queue), 0)
+        for labels in [*((kind, "") for kind in _KINDS), *list(self.lease_wait)]:
+            self.lost.setdefault(labels, 0)
 
     def job_enqueued(self, task: str, queue: str) -> None:
         self.jobs["enqueued"][self._labels(task, queue)] += 1

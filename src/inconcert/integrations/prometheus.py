@@ -72,6 +72,7 @@ class Metrics(Collector):
         parts = parts_of(concert)
         self._concert = concert
         self._ref = parts.ref
+        self._registered = parts.registry
         self._queues = _Declared(lambda: parts.registry.queues, queues)
         self._tallies = Tallies(_Declared(lambda: parts.registry.names, tasks), self._queues, now=time.monotonic)
         self._registry = registry
@@ -145,6 +146,7 @@ class Metrics(Collector):
     def _local(self) -> Iterator[Metric]:
         """What this process counts."""
         tallies = self._tallies
+        tallies.count_from_zero(self._registered.places, self._queues)
         for fact, help_ in _WHAT_HAPPENED.items():
             yield _counter(f"inconcert_jobs_{fact}", help_, _JOB_LABELS, tallies.jobs[fact])
         recovered = {(queue,): count for queue, count in list(tallies.recovered.items())}

@@ -69,6 +69,11 @@ class Registry:
         """The default queues of all these."""
         return {task.defaults.queue for task in self._tasks.values()}
 
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """The name of each, with its default queue."""
+        return [(name, task.defaults.queue) for name, task in self._tasks.items()]
+
     def find(self, name: str) -> Task[Any, Any]:
         """The task of this name.
 
