@@ -1,107 +1,84 @@
-"""Chat in the browser: one WebSocket for each user, on any number of processes.
+"""Chat in the browser, on any number of processes: what is new over a WebSocket, everything else by plain requests.
 
     python -m aiohttp.web -P 8080 examples.chat_service.app:make_app
 
-INCONCERT_URL names the server. A user connects to /users/NAME; a real service would ask for a password. All is in JSON:
+INCONCERT_URL names the server. A real service would ask for a password; here the path says who asks. All is in JSON:
 
-    we send  {"unread": {chat: number}}                               once, at the beginning
-             {"chat": chat, "messages": [...], "missed": number}      whenever there is something new
-             {"chat": chat, "history": [...]}                         when asked to open a chat
-             {"error": text}                                          when asked for something impossible
-    we get   {"do": "create", "users": [user, ...], "text": text}
-             {"do": "send", "chat": chat, "text": text}
-             {"do": "open", "chat": chat}                             and "before": id, for older ones
-             {"do": "add", "chat": chat, "user": user}                and likewise "remove"
+    GET    /users/USER/news                                a WebSocket, of which a user may have any number
+    GET    /users/USER/unread                              {chat: number}
+    POST   /users/USER/chats                               {"users": [...], "text": ...}; answers the chat's id
+    POST   /users/USER/chats/CHAT/messages                 {"text": ...}
+    GET    /users/USER/chats/CHAT/messages?before=NUMBER   the latest before that one, or the latest of all
+    PUT    /users/USER/chats/CHAT/members/OTHER            adds a member, and DELETE removes one
+
+Over the WebSocket come {"chat_id": chat, "messages": [...], "missed": number, "last_id": number}, and what the user has
+seen goes back: {"chat_id": chat, "last_id": number}. Strangers to a chat get 403.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
 from dataclasses import asdict
-from weakref import WeakSet
 
-from aiohttp import WSCloseCode, web
+from aiohttp import web
 
-from inconcert import Coordinator, InconcertError
+from inconcert import Coordinator
+from inconcert.integrations.aiohttp import chat_socket, install
 
 concert = Coordinator.from_env()
 routes = web.RouteTableDef()
-sockets = WeakSet[web.WebSocketResponse]()
 
 
-@routes.get("/users/{user}")
-async def connect(request: web.Request) -> web.WebSocketResponse:
-    """Talk with a user until they leave; in any number of windows."""
-    user = request.match_info["user"]
-    socket = web.WebSocketResponse(heartbeat=20)
-    await socket.prepare(request)
-    sockets.add(socket)
-    try:
-        await socket.send_json({"unread": await concert.chat.unread(user)})
-        async with asyncio.TaskGroup() as tasks:
-            news = tasks.create_task(tell_news(socket, user))
-            async for frame in socket:
-                try:
-                    answer = await do(user, **frame.json())
-                except (InconcertError, TypeError, ValueError) as error:
-                    answer = {"error": str(error)}
-                if answer:
-                    await socket.send_json(answer)
-            news.cancel()
-    except* ConnectionResetError:
-        pass  # they left while we were sending
-    return socket
+@routes.get("/users/{user}/news")
+async def news(request: web.Request) -> web.StreamResponse:
+    """What came while they were away, and then what comes."""
+    return await chat_socket(request, concert, request.match_info["user"])
 
 
-async def tell_news(socket: web.WebSocketResponse, user: str) -> None:
-    """Send what came while they were away, and then what comes. It counts as read when it was sent without an error."""
-    async with aclosing(concert.chat.listen(user)) as news:
-        async for batch in news:
-            messages = [asdict(message) for message in batch.messages]
-            await socket.send_json({"chat": batch.chat_id, "messages": messages, "missed": batch.missed})
+@routes.get("/users/{user}/unread")
+async def unread(request: web.Request) -> web.Response:
+    """How many messages of which chats the user has not seen."""
+    return web.json_response(await concert.chat.unread(request.match_info["user"]))
 
 
-async def do(
-    by: str,
-    *,
-    do: str,
-    chat: str = "",
-    text: str = "",
-    user: str = "",
-    users: Sequence[str] = (),
-    before: int | None = None,
-) -> dict[str, object]:
-    """Answer what a user asks for. A sender gets their own message as news, like the other members."""
-    match do:
-        case "create":
-            await concert.chat.create(by, users, text, history=1_000)
-        case "send":
-            await concert.chat.send(chat, by, text)
-        case "add":
-            await concert.chat.add(chat, by, user)
-        case "remove":
-            await concert.chat.remove(chat, by, user)
-        case "open":
-            history = await concert.chat.history(chat, by, before=before)
-            return {"chat": chat, "history": [asdict(message) for message in history]}
-        case _:
-            raise ValueError(f"nobody can {do!r} here")
-    return {}
+@routes.post("/users/{user}/chats")
+async def begin(request: web.Request) -> web.Response:
+    """Begin a chat."""
+    asked = await request.json()
+    chat = await concert.chat.create(request.match_info["user"], asked["users"], asked["text"], history=1_000)
+    return web.json_response(chat, status=201)
 
 
-async def connected(app: web.Application) -> AsyncIterator[None]:  # noqa: ARG001 - aiohttp passes it
-    async with concert:
-        yield
+@routes.post("/users/{user}/chats/{chat}/messages")
+async def send(request: web.Request) -> web.Response:
+    """Say something. The sender gets it as news, like the other members."""
+    asked = await request.json()
+    message = await concert.chat.send(request.match_info["chat"], request.match_info["user"], asked["text"])
+    return web.json_response(message.id, status=201)
 
 
-async def say_goodbye(app: web.Application) -> None:  # noqa: ARG001
-    await asyncio.gather(*(socket.close(code=WSCloseCode.GOING_AWAY) for socket in set(sockets)))
+@routes.get("/users/{user}/chats/{chat}/messages")
+async def history(request: web.Request) -> web.Response:
+    """What was said before."""
+    before = int(request.query["before"]) if "before" in request.query else None
+    found = await concert.chat.history(request.match_info["chat"], request.match_info["user"], before=before)
+    return web.json_response([asdict(message) for message in found])
+
+
+@routes.put("/users/{user}/chats/{chat}/members/{other}")
+async def add(request: web.Request) -> web.Response:
+    """Bring somebody in."""
+    await concert.chat.add(request.match_info["chat"], request.match_info["user"], request.match_info["other"])
+    return web.Response(status=204)
+
+
+@routes.delete("/users/{user}/chats/{chat}/members/{other}")
+async def remove(request: web.Request) -> web.Response:
+    """Leave, or have somebody leave."""
+    await concert.chat.remove(request.match_info["chat"], request.match_info["user"], request.match_info["other"])
+    return web.Response(status=204)
 
 
 def make_app(argv: list[str]) -> web.Application:  # noqa: ARG001
     """Make the application that `python -m aiohttp.web` runs."""
     app = web.Application()
+    install(app, concert)
     app.add_routes(routes)
-    app.cleanup_ctx.append(connected)
-    app.on_shutdown.append(say_goodbye)
     return app

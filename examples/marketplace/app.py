@@ -4,27 +4,19 @@ Start it with `uvicorn examples.marketplace.app:app`; INCONCERT_URL names its se
 """
 
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
 from examples.marketplace import outside
-from inconcert import ChatNotFound, Coordinator, NotAMember
+from inconcert import Coordinator
+from inconcert.integrations.fastapi import install, lifespan
 
 FEEDBACK_DELAY = 3.0  # seconds; a real shop waits for a week
 
 concert = Coordinator.from_env()
-
-
-@asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncGenerator[None]:  # noqa: ARG001 - FastAPI passes it
-    async with concert:
-        yield
-
-
-app = FastAPI(title="Marketplace", lifespan=lifespan)
+app = FastAPI(title="Marketplace", lifespan=lifespan(concert))
+install(app, concert)
 
 
 class Item(BaseModel):
@@ -97,11 +89,8 @@ async def announce(sale: Sale) -> str:
 
 @app.post("/chats/{chat_id}/messages", status_code=201)
 async def write(chat_id: str, message: Message) -> None:
-    """Say something in a chat."""
-    try:
-        await concert.chat.send(chat_id, message.sender, message.text)
-    except (ChatNotFound, NotAMember) as error:
-        raise HTTPException(403, str(error)) from error
+    """Say something in a chat; 403 for strangers."""
+    await concert.chat.send(chat_id, message.sender, message.text)
 
 
 @app.get("/users/{user}/messages")

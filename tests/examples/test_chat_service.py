@@ -1,5 +1,6 @@
 """The chat service in two processes, with a WebSocket to each."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -7,7 +8,6 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -38,15 +38,11 @@ class Service:
         )
 
     @asynccontextmanager
-    async def window(self, user: str) -> AsyncGenerator[Any]:
-        """A WebSocket of a user."""
+    async def http(self) -> AsyncGenerator[aiohttp.ClientSession]:
+        """A browser."""
         await eventually(self.is_listening)
-        connector = aiohttp.UnixConnector(str(self.socket))
-        async with (
-            aiohttp.ClientSession("http://chat", connector=connector) as http,
-            http.ws_connect(f"/users/{user}") as window,
-        ):
-            yield window
+        async with aiohttp.ClientSession("http://chat", connector=aiohttp.UnixConnector(str(self.socket))) as http:
+            yield http
 
     def is_listening(self) -> bool:
         """Whether it takes connections; the socket's file is there a moment earlier."""
@@ -74,38 +70,51 @@ async def services(server: RealServer, namespace: str, tmp_path: Path) -> AsyncI
         service.errors.close()
 
 
+async def news(socket: aiohttp.ClientWebSocketResponse) -> tuple[str, list[tuple[int, str, str]]]:
+    """The next batch: the chat, and its messages. The client says that the user has seen them."""
+    batch = await socket.receive_json(timeout=10)
+    await socket.send_json({"chat_id": batch["chat_id"], "last_id": batch["last_id"]})
+    return batch["chat_id"], [(message["id"], message["sender"], message["body"]) for message in batch["messages"]]
+
+
 async def test_users_talk_across_processes(services: list[Service]) -> None:
     """Live, from the history, by count; strangers are refused; and the processes end at once, without a complaint."""
-    one, two = services
     async with AsyncExitStack() as stack:
-        ann = await stack.enter_async_context(one.window("ann"))
-        bob = await stack.enter_async_context(two.window("bob"))
-        assert await ann.receive_json(timeout=10) == await bob.receive_json(timeout=10) == {"unread": {}}
+        one, two = [await stack.enter_async_context(service.http()) for service in services]
+        ann, bob = await one.ws_connect("/users/ann/news"), await two.ws_connect("/users/bob/news")
 
-        await ann.send_json({"do": "create", "users": ["bob", "cy"], "text": "Lunch?"})
-        first = await bob.receive_json(timeout=10)
-        chat = first["chat"]
-        assert [(message["sender"], message["body"]) for message in first["messages"]] == [("ann", "Lunch?")]
-        assert await ann.receive_json(timeout=10) == first
-
-        await bob.send_json({"do": "send", "chat": chat, "text": "Yes!"})
+        begun = await one.post("/users/ann/chats", json={"users": ["bob", "cy"], "text": "Lunch?"})
+        assert begun.status == 201
+        chat = await begun.json()
         for window in (ann, bob):
-            news = await window.receive_json(timeout=10)
-            assert [(message["id"], message["body"]) for message in news["messages"]] == [(2, "Yes!")]
+            assert await news(window) == (chat, [(1, "ann", "Lunch?")])
+        assert (await two.post(f"/users/bob/chats/{chat}/messages", json={"text": "Yes!"})).status == 201
+        for window in (ann, bob):
+            assert await news(window) == (chat, [(2, "bob", "Yes!")])
 
-        cy = await stack.enter_async_context(one.window("cy"))
-        assert await cy.receive_json(timeout=10) == {"unread": {chat: 2}}
-        assert len((await cy.receive_json(timeout=10))["messages"]) == 2
-        await cy.send_json({"do": "open", "chat": chat, "before": 2})
-        assert [message["body"] for message in (await cy.receive_json(timeout=10))["history"]] == ["Lunch?"]
+        assert await (await one.get("/users/cy/unread")).json() == {chat: 2}
+        cy = await one.ws_connect("/users/cy/news")
+        assert await news(cy) == (chat, [(1, "ann", "Lunch?"), (2, "bob", "Yes!")])
 
-        eve = await stack.enter_async_context(two.window("eve"))
-        await eve.receive_json(timeout=10)
-        for asked in ({"do": "send", "chat": chat, "text": "Hi"}, {"do": "open", "chat": chat}, {"do": "sing"}, {}):
-            await eve.send_json(asked)
-            assert list(await eve.receive_json(timeout=10)) == ["error"]
-        await bob.send_json({"do": "add", "chat": chat, "user": "eve"})
-        await bob.send_json({"do": "send", "chat": chat, "text": "Welcome"})
-        assert (await eve.receive_json(timeout=10))["messages"][-1]["body"] == "Welcome"
+        async def all_seen() -> bool:
+            return not await (await one.get("/users/cy/unread")).json()
 
-        assert [service.stop() for service in services] == [[], []]
+        await eventually(all_seen)
+        older = await (await two.get(f"/users/cy/chats/{chat}/messages?before=2")).json()
+        assert [message["body"] for message in older] == ["Lunch?"]
+
+        eve = await two.ws_connect("/users/eve/news")
+        strange = f"/users/eve/chats/{chat}/messages"
+        refused = await two.post(strange, json={"text": "Hi"}), await two.get(strange)
+        assert [(answer.status, (await answer.json())["error"]) for answer in refused] == [(403, "NotAMember")] * 2
+        assert (await two.put(f"/users/bob/chats/{chat}/members/eve")).status == 204
+        await two.post(f"/users/bob/chats/{chat}/messages", json={"text": "Welcome"})
+        windows = ann, bob, cy, eve
+        for window in windows:
+            assert (await news(window))[1][-1] == (3, "bob", "Welcome")
+        assert (await two.delete(f"/users/eve/chats/{chat}/members/eve")).status == 204
+        assert (await two.get(strange)).status == 403
+
+        goodbyes = [asyncio.create_task(window.receive(timeout=10)) for window in windows]
+        assert [await asyncio.to_thread(service.stop) for service in services] == [[], []]
+        assert [(await goodbye).data for goodbye in goodbyes] == [aiohttp.WSCloseCode.GOING_AWAY] * 4
