@@ -1,10 +1,10 @@
-"""What it costs to be watched: jobs with metrics, with traces and with both beside jobs that nobody watches, in one run.
+"""What it costs to be watched: jobs with metrics, traces and both, beside jobs that nobody watches, in one run.
 
     python -m benchmarks.observing [--quick]
 
-One process enqueues jobs that do nothing one by one, and then runs them.  The time is that of its processor, which other
-programs on the machine disturb less than a clock; the server is another process.  Spans and metrics go through an SDK to
-an exporter that drops them.
+One process enqueues jobs that do nothing one by one, and then runs them.  The time is that of its processor, which
+other programs on the machine disturb less than a clock; the server is another process.  Spans and metrics go through an
+SDK to an exporter that drops them.
 """
 
 import argparse
