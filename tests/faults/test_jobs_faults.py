@@ -290,7 +290,80 @@ async def test_cancel_arrives_though_its_message_was_lost(namespace: str) -> Non
             (await ledger_of(concert)).check(put=5, done=5)
 
 
+# What is done to many jobs.
+
+
+async def _act_on_many(concert: Coordinator) -> None:
+    """Promote, replay, purge and cancel all of `_many` but those that are kept."""
+    tasks = concert.tasks
+    await tasks.promote_all(task="delayed")
+    await tasks.replay_all(reason="again")
+    await tasks.purge_all(reason="never")
+    await tasks.cancel_all(queue="q")
+    await tasks.drain("later")
+
+
+async def _many(concert: Coordinator) -> None:
+    """One of each kind, of which several are in one portion: 12 jobs, of which 2 are kept."""
+    for _ in range(2):
+        await concert.enqueue("delayed", queue="q", delay=3600)
+        await concert.enqueue("kept", queue="other", delay=3600)
+        parent = await concert.enqueue("parent", queue="q", delay=3600)
+        await concert.enqueue("child", queue="later", after=[parent])
+    async with concert.consume("dying") as jobs:
+        for error in ("again", "never"):
+            for _ in range(2):
+                await concert.enqueue("dead", queue="dying")
+                async with await anext(jobs) as job:
+                    await job.bury(ValueError(error))
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_cancelled_action_on_many_does_each_job_or_not(concert: Coordinator, moment: Moment) -> None:
+    """Wherever it is stopped, each job is in one place, and a second call finishes what is left."""
+    number, was_under_way = 1, True
+    while was_under_way:
+        await _many(concert)
+        was_under_way = await cancel_at(number, moment, _act_on_many(concert))
+        ledger = await ledger_of(concert)
+        assert ledger.places() == Counter(ledger.bodies)
+        await _act_on_many(concert)
+        await concert.tasks.purge_all(reason="was cancelled")  # children of parents that were cancelled in between
+        await concert.tasks.cancel_all(queue="dying")
+        ledger = await ledger_of(concert)
+        assert (list(ledger.delayed), len(ledger.bodies)) == (["other"], 2)
+        await forget_all(concert)
+        number += 1
+    assert number > 10
+
+
 # Replies that are lost.
+
+
+async def test_reply_lost_at_each_step_of_an_action_on_many_changes_nothing(
+    proxy: Proxy, namespace: str, concert: Coordinator
+) -> None:
+    """Each is sent again, and its count is right."""
+    steps = 0
+    while steps < 80:
+        await _many(concert)
+        async with Coordinator(proxy.url, namespace=namespace) as bad:
+            proxy.cut_after_replies(steps, lose_next=True)
+            assert await bad.tasks.promote_all(task="delayed") == 2
+            assert await bad.tasks.replay_all(reason="again") == 2
+            assert await bad.tasks.purge_all(reason="never") == 2
+            assert await bad.tasks.cancel_all(queue="q") == 4
+            assert await bad.tasks.replay_all(reason="was cancelled") == 2
+            assert await bad.tasks.drain("later") == 2
+            assert await bad.tasks.drain("dying") == 2
+        ledger = await ledger_of(concert)
+        assert (list(ledger.delayed), len(ledger.bodies)) == (["other"], 2)
+        await forget_all(concert)
+        if proxy._network.allowance is not None:  # it came to its end without a cut
+            break
+        steps += 1
+    await proxy.heal()
+    assert 10 < steps < 80
 
 
 async def test_reply_lost_at_each_step_changes_nothing(proxy: Proxy, namespace: str, concert: Coordinator) -> None:

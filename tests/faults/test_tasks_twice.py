@@ -12,6 +12,7 @@ import pytest
 
 from inconcert import Coordinator, WrongState
 from inconcert._claims.keys import QueueKeys
+from inconcert.tasks.cancellation import HAD_ENDED
 from inconcert.tasks.store import COUNT_CLAIMED, HELD, RESCHEDULE, JobKeys
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.raw import raw
@@ -134,18 +135,19 @@ class Scene:
 
     async def cancel(self, job: str = "held", *, request: str = "one") -> Any:
         """Run the script that cancels a job; for each job it is another request."""
-        return await self.run(
+        [answer] = await self.run(
             "tasks/cancel",
-            result=self.keys.result(job),
-            id=job,
+            results=[self.keys.result(job)],
             ttl_ms=HOUR,
             inboxes=self.inboxes,
             request=f"{request} of {job}",
+            ids=[job],
         )
+        return answer
 
     async def reschedule(self, job: str, delay_ms: int, *, request: str = "one") -> Any:
         """Run the script that changes when a job is due; for each job and delay it is another request."""
-        named = {"id": job, "delay_ms": delay_ms, "name": "q"}
+        named = {"ids": [job], "delay_ms": delay_ms, "name": "q"}
         return await self.run("tasks/reschedule", **named, request=f"{request} of {job} in {delay_ms}")
 
     async def watch(self, job: str, address: str = "") -> Any:
@@ -203,8 +205,8 @@ async def test_all_who_wait_are_told_however_many(scene: Scene) -> None:
 
 SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
     "claims/claimed_queues": ({}, [b"q"], [b"q"]),
-    "claims/purge": ({"id": "dead", "age_ms": 0, "keep": 0, "request": "one"}, 1, 1),
-    "claims/replay": ({"id": "dead", "envelope": "", "name": "", "request": "one"}, 1, 1),
+    "claims/purge": ({"ids": ["dead"], "age_ms": 0, "keep": 0, "request": "one"}, 1, 1),
+    "claims/replay": ({"queue_name": "q", "jobs": ("dead", "", ""), "request": "one"}, 1, 1),
     "tasks/cancelling": ({"ids": ("held", "ready1")}, [], []),
     "tasks/free_names": ({"request": "one", "jobs": ("name", "held")}, 1, 1),
     "tasks/outcomes": ({"ids": ["held"]}, [b""], [b""]),
@@ -294,7 +296,7 @@ async def test_cancel_of_what_does_not_run_changes_nothing(scene: Scene, job: st
     """Twice or once."""
     before = await scene.ledger()
     for _ in range(2):
-        assert await scene.cancel(job) == 1
+        assert await scene.cancel(job) == HAD_ENDED
         assert await scene.ledger() == before
 
 
@@ -444,7 +446,7 @@ async def test_reschedule_stops_before_a_key_that_is_not_ours(scene: Scene) -> N
     await scene.client.set("mine", "x", px=60_000)
     for place in (scene.place._replace(queue="mine"), scene.place._replace(bell="mine")):
         with pytest.raises(WrongState):
-            await scene.session.run(RESCHEDULE(scene.keys, place, id="later", delay_ms=0, name="q", request="one"))
+            await scene.session.run(RESCHEDULE(scene.keys, place, delay_ms=0, name="q", request="one", ids=["later"]))
     assert await scene.ledger() == before
     await scene.client.delete("mine")
 
@@ -691,7 +693,7 @@ async def test_end_of_a_parent_is_news_once(scene: Scene) -> None:
         await follow(scene, f"child of {parent}".replace(" ", "-"), parent)
     assert await scene.cancel("ready1") == 2
     assert await scene.cancel("ready1") == 2
-    assert await scene.cancel("ready1", request="another") == 1
+    assert await scene.cancel("ready1", request="another") == HAD_ENDED
     assert [await scene.nack("dead") for _ in range(2)] == [2, 0]
     assert await scene.client.lrange(scene.keys.news, 0, -1) == [b"ready1", b"held"]
     assert (await scene.heartbeat())[3] == 1
@@ -705,7 +707,7 @@ async def test_child_goes_on_waiting_for_a_parent_that_was_replayed_before_it_wa
     """The parent has not failed any more."""
     await follow(scene, "child", "held")
     await scene.nack("dead")
-    assert await scene.run("claims/replay", id="held", envelope="", name="", request="one") == 1
+    assert await scene.run("claims/replay", queue_name="q", jobs=("held", "", ""), request="one") == 1
     assert await scene.pass_on(scene.place) == DONE
     assert (await scene.ledger()).waiting == ["child"]
 

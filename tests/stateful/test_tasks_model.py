@@ -23,6 +23,7 @@ from inconcert._claims.keys import (
 )
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
+from inconcert.tasks.cancellation import STILL_RUNS
 from inconcert.tasks.store import (
     CANCEL,
     ENQUEUE,
@@ -248,7 +249,7 @@ class TasksModel(RuleBasedStateMachine):
         queues |= {job: name for job, (*_, name) in self.waiting.items()}
         queue = queues.get(job, "high")
         request, place = self.new_request(), self.places[queue]
-        command = RESCHEDULE(self.keys, place, id=job, delay_ms=delay_ms, name=queue, request=request)
+        command = RESCHEDULE(self.keys, place, delay_ms=delay_ms, name=queue, request=request, ids=[job])
         is_so_already = any(job in jobs for jobs in self.ready.values()) and not delay_ms and job not in self.cancelling
         for _ in range(2):
             answer = self.run(command)
@@ -268,16 +269,16 @@ class TasksModel(RuleBasedStateMachine):
         command = CANCEL(
             keys,
             self.places[queue],
-            result=keys.result(job),
-            id=job,
+            results=[keys.result(job)],
             ttl_ms=HOUR,
             inboxes=INBOXES,
             request=self.new_request(),
+            ids=[job],
         )
         runs = any(job in worker.held for worker in self.workers)
         was_waiting = self.is_live(job) and not runs
         for _ in range(2):
-            assert bool(self.run(command)) == (not runs)
+            assert (self.run(command) != [STILL_RUNS]) == (not runs)
         if runs:
             self.cancelling.add(job)
         elif was_waiting:
@@ -466,7 +467,9 @@ class TasksModel(RuleBasedStateMachine):
         queue, name = self.dead.pop(job), self.name_of.get(job, "")
         if name and not self.is_live(self.names.get(name, "")):
             self.names[name] = job
-        command = REPLAY(self.keys, self.places[queue], id=job, envelope="", name=name, request=self.new_request())
+        command = REPLAY(
+            self.keys, self.places[queue], queue_name=queue, request=self.new_request(), jobs=(job, "", name)
+        )
         for _ in range(2):
             assert self.run(command) == 1
         self.ready[queue].append(job)
@@ -477,7 +480,7 @@ class TasksModel(RuleBasedStateMachine):
     @rule(pick=picks)
     def purge(self, pick: int) -> None:
         job = sorted(self.dead)[pick % len(self.dead)]
-        command = PURGE(self.keys, id=job, age_ms=0, keep=0, request=self.new_request())
+        command = PURGE(self.keys, age_ms=0, keep=0, request=self.new_request(), ids=[job])
         for _ in range(2):
             assert self.run(command) == 1
         del self.dead[job]

@@ -43,7 +43,7 @@ FACES = {
     "Job": "cancel created id progress reschedule result status",
     "JobPage": "after jobs",
     "JobRecord": (
-        "args attempts claimed_at died_at due_at enqueued_at error id kwargs queue status task traceback worker"
+        "args attempts claimed_at died_at due_at enqueued_at error id kwargs queue status task traceback unique worker"
     ),
     "Latch": "count_down remaining wait",
     "Lease": "fencing_token holder is_lost kind lost name release remaining renew",
@@ -73,7 +73,9 @@ FACES = {
     "SyncProducer": "close enqueue prepare put result send status",
     "Task": "call enqueue options",
     "TaskStats": "dead queues unserved workers",
-    "Tasks": "dead job jobs pause purge purge_all queues replay resume stats workers",
+    "Tasks": (
+        "cancel_all dead drain job jobs pause promote_all purge purge_all queues replay replay_all resume stats workers"
+    ),
     "Term": "candidate fencing_token holder is_lost kind lost name number release remaining renew",
     "WorkerHealth": "live ready serve",
     "WorkerStatus": "capacity heard_at host id is_alive pid queues running",

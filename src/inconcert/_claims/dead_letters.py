@@ -4,6 +4,7 @@ Redis keeps a dead letter until an operator replays or drops it.
 """
 
 import traceback as tracebacks
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 import msgspec
@@ -16,7 +17,7 @@ from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 from inconcert._rules.payloads import encode
 
-__all__ = ["DeadLetter", "DeadLetters", "Reason"]
+__all__ = ["DeadLetter", "DeadLetters", "Reason", "Replayed"]
 
 _LONGEST_REASON = 1_000  # characters
 _LONGEST_TRACEBACK = 10_000  # characters, the last of it
@@ -78,6 +79,20 @@ class DeadLetter(NamedTuple):
     died_at: float
 
 
+class Replayed(NamedTuple):
+    """A dead letter that is to be replayed.
+
+    Attributes:
+        id: Which one.
+        envelope: A new body; empty to keep its own.
+        unique: The unique name that it takes again unless another has it now; empty for none.
+    """
+
+    id: str
+    envelope: bytes = b""
+    unique: str = ""
+
+
 class _Row(NamedTuple):
     """One dead letter, as the script returns it."""
 
@@ -128,28 +143,33 @@ class DeadLetters:
         _, found = await self._read(dead_id, 0, 1)
         return found[0].read() if found else None
 
-    async def replay(self, dead_id: str, queue: QueueKeys, *, envelope: bytes = b"", unique: str = "") -> bool:
-        """Put one at the back of this queue, as if it were new; returns whether it was in the dead-letter list.
+    async def replay(self, letters: Iterable[Replayed], queue: QueueKeys) -> int:
+        """Put these at the back of this queue, as if they were new; returns how many were in the dead-letter list.
 
         Args:
-            dead_id: Its id.
-            queue: Where it goes.
-            envelope: A new body; empty to keep its own.
-            unique: The unique name that it takes again unless another has it now; empty for none.
+            letters: At most 250.
+            queue: Where they go.
 
         Cost: 1 round trip.
         """
         session = self._ref.session
+        parts = [part for letter in letters for part in letter]
         request = session.new_address()
-        command = REPLAY(self._keys, queue, id=dead_id, envelope=envelope, name=unique, request=request)
-        return bool(await session.run(command))
+        replayed: int = await session.run(REPLAY(self._keys, queue, queue_name=queue.name, request=request, jobs=parts))
+        return replayed
 
-    async def purge(self, dead_id: str) -> bool:
-        """Drop one; returns whether it was in the dead-letter list.
+    async def purge(self, ids: Iterable[str], *, older_than: float = 0.0, keep: int = 0) -> int:
+        """Drop these, and return how many were dropped.
+
+        Args:
+            ids: At most 250.
+            older_than: Only those that were dead-lettered longer ago than this, in seconds.
+            keep: How many of the latest stay, whichever they are; 0 for none.
 
         Cost: 1 round trip.
         """
-        return await self._purge(dead_id) > 0
+        ids = list(ids)
+        return await self._purge(ids, age_ms=milliseconds(older_than), keep=keep) if ids else 0
 
     async def purge_all(self, *, older_than: Seconds, keep: int) -> int:
         """Drop the oldest, and return how many were dropped.
@@ -167,7 +187,7 @@ class DeadLetters:
         whole("keep", keep, least=0)
         total = 0
         while True:
-            dropped = await self._purge("", age_ms=age_ms, keep=keep)
+            dropped = await self._purge((), age_ms=age_ms, keep=keep)
             total += dropped
             if dropped < _MOST_DROPPED:
                 return total
@@ -178,9 +198,9 @@ class DeadLetters:
         has_more, *flat = await self._ref.session.run(DEAD(self._keys, id=dead_id, skip=passed_over, limit=limit))
         return bool(has_more), rows(flat, _Row)
 
-    async def _purge(self, dead_id: str, *, age_ms: int = 0, keep: int = 0) -> int:
+    async def _purge(self, ids: Sequence[str], *, age_ms: int, keep: int) -> int:
         session = self._ref.session
-        command = PURGE(self._keys, id=dead_id, age_ms=age_ms, keep=keep, request=session.new_address())
+        command = PURGE(self._keys, age_ms=age_ms, keep=keep, request=session.new_address(), ids=ids)
         dropped: int = await session.run(command)
         return dropped
 

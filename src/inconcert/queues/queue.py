@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Self, get_args
 
 from inconcert._claims.consumer import Guarantee
-from inconcert._claims.dead_letters import DeadLetter, DeadLetters
+from inconcert._claims.dead_letters import DeadLetter, DeadLetters, Replayed
 from inconcert._core.session import SessionRef
 from inconcert._redis.replies import rows
 from inconcert._rules import durations
@@ -297,7 +297,7 @@ class Queue(Generic[T]):
 
         Cost: 1 round trip.
         """
-        if not await self._dead_letters.replay(item_id, self._keys.only):
+        if not await self._dead_letters.replay([Replayed(item_id)], self._keys.only):
             raise ItemNotFound(self.name, item_id)
 
     async def purge_dead(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:

@@ -8,7 +8,7 @@ from typing import cast
 
 import msgspec
 
-from inconcert._claims.dead_letters import DeadLetter, DeadLetters
+from inconcert._claims.dead_letters import DeadLetter, DeadLetters, Replayed
 from inconcert._claims.keys import split_body
 from inconcert._core.session import SessionRef
 from inconcert._redis.call import Call
@@ -23,6 +23,7 @@ from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.job import Job
+from inconcert.tasks.job_actions import JobActions
 from inconcert.tasks.job_pages import JobPage, JobPages
 from inconcert.tasks.queue_names import queue_names
 from inconcert.tasks.status import JobStatus
@@ -124,6 +125,7 @@ class Tasks:
         self._workers = Workers(ref, jobs)
         self._pages = JobPages(ref, jobs)
         self._dead_letters = [DeadLetters(ref, keys) for keys in jobs.partitions]
+        self._actions = JobActions(ref, jobs, self._dead_letters)
 
     def job(self, job_id: str) -> Job[JSON]:
         """The job of this id, to ask for its status or result; no I/O, so it may not exist.
@@ -217,9 +219,7 @@ class Tasks:
         Cost: 2 round trips for each 250 jobs and each MiB that are looked at, at most 40; 2 for each worker; and for
             each partition 1 for each 100 workers, and without `queue` 1 for each 500 queues and 1 for each 100.
         """
-        for kind, name in (("queue", queue), ("task", task)):
-            if name is not None:
-                check_name(kind, name)
+        _check(queue, task)
         return await self._pages.page(state=state, queue=queue, task=task, limit=limit, after=after)
 
     async def pause(self, queue: str) -> None:
@@ -307,7 +307,7 @@ class Tasks:
         if changes:
             changed = key_ring.sign(JOB, job_id, seal(msgspec.structs.replace(envelope, **changes)))
         place = keys.queue(queue or letter.queue)
-        if not await dead_letters.replay(job_id, place, envelope=changed, unique=envelope.unique):
+        if not await dead_letters.replay([Replayed(job_id, changed, envelope.unique)], place):
             raise JobNotFound(job_id, among_the_dead=True)
 
     async def purge(self, job_id: str) -> None:
@@ -320,31 +320,152 @@ class Tasks:
         Cost: 1 round trip.
         """
         keys = self._jobs.of_id(check_job_id(job_id))
-        if not await self._dead_letters[keys.number].purge(job_id):
+        if not await self._dead_letters[keys.number].purge([job_id]):
             raise JobNotFound(job_id, among_the_dead=True)
 
-    async def purge_all(self, *, older_than: Seconds = 0.0, keep: int = 0) -> int:
-        """Drop dead-lettered jobs, oldest first.
+    async def cancel_all(
+        self,
+        *,
+        state: JobStatus | str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Cancel all these jobs, as `Job.cancel` does, but without waiting for those that run to stop.
+
+        Jobs that are enqueued, or go on, while it runs may be left. If it raises or is cancelled, some were cancelled:
+        call it again for the others.
 
         Args:
+            state: Only this state: `waiting`, `delayed`, `queued` or `running`; None for all of these.
+            queue: Only this queue; None for all.
+            task: Only the task of this name; None for all.
+            limit: How many at most; None for all.
+
+        Returns:
+            How many will not run any more, or are being stopped.
+
+        Raises:
+            ValueError: `state` is another one, or `limit` is not above 0.
+            InvalidName: A name is empty or longer than 512 bytes.
+            OutcomeUnknown: The server did not answer; some may have been cancelled.
+
+        Cost: 3 round trips for each 250 jobs and each MiB, and those of `jobs`. If others run after them, 1 more for
+            each 250, and 1 for each 100 of the others.
+        """
+        _check(queue, task)
+        return await self._actions.cancel(state=state, queue=queue, task=task, limit=limit)
+
+    async def drain(self, queue: str) -> int:
+        """Cancel all jobs of a queue that do not run yet: those that are in it, are due later or wait for others.
+
+        Running jobs go on. Otherwise like `cancel_all`.
+
+        Returns:
+            How many will not run any more.
+
+        Raises:
+            InvalidName: The name is empty or longer than 512 bytes.
+            OutcomeUnknown: The server did not answer; some may have been cancelled.
+
+        Cost: That of `cancel_all`.
+        """
+        _check(queue, None)
+        return await self._actions.drain(queue)
+
+    async def promote_all(self, *, queue: str | None = None, task: str | None = None, limit: int | None = None) -> int:
+        """Let all these delayed jobs run now, also those that wait for their next attempt.
+
+        If it raises or is cancelled, some were promoted: call it again for the others. For one job, use
+        `Job.reschedule` with a delay of 0.
+
+        Args:
+            queue: Only this queue; None for all.
+            task: Only the task of this name; None for all.
+            limit: How many at most; None for all.
+
+        Returns:
+            How many are in their queues now.
+
+        Raises:
+            ValueError: `limit` is not above 0.
+            InvalidName: A name is empty or longer than 512 bytes.
+            OutcomeUnknown: The server did not answer; some may have been promoted.
+
+        Cost: 3 round trips for each 250 jobs and each MiB, and those of `jobs`.
+        """
+        _check(queue, task)
+        return await self._actions.promote(queue=queue, task=task, limit=limit)
+
+    async def replay_all(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        reason: str | None = None,
+        limit: int | None = None,
+    ) -> int:
+        """Enqueue all these dead-lettered jobs again, as `replay` does, the latest first.
+
+        If it raises or is cancelled, some were replayed: call it again for the others.
+
+        Args:
+            queue: Only jobs that came from this queue; None for all.
+            task: Only the task of this name; None for all.
+            reason: Only jobs whose `DeadJob.reason` contains this text; None for all.
+            limit: How many at most; None for all.
+
+        Returns:
+            How many are in their queues again.
+
+        Raises:
+            ValueError: `limit` is not above 0.
+            InvalidName: A name is empty or longer than 512 bytes.
+            OutcomeUnknown: The server did not answer; some may have been replayed.
+
+        Cost: 2 round trips for each 250 jobs and each MiB, and 1 for each queue that they came from.
+        """
+        _check(queue, task)
+        return await self._actions.replay(queue=queue, task=task, reason=reason, limit=limit)
+
+    async def purge_all(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        reason: str | None = None,
+        older_than: Seconds = 0.0,
+        keep: int = 0,
+    ) -> int:
+        """Drop dead-lettered jobs: all, or those that meet each of these conditions.
+
+        Args:
+            queue: Only jobs that came from this queue; None for all.
+            task: Only the task of this name; None for all.
+            reason: Only jobs whose `DeadJob.reason` contains this text; None for all.
             older_than: Only jobs that were dead-lettered longer ago than this, in seconds.
-            keep: How many of the latest stay whatever their age; 0 for none.
+            keep: How many of the latest of all dead-lettered jobs stay; 0 for none.
 
         Returns:
             How many were dropped.
 
         Raises:
             ValueError: A number is out of its range.
+            InvalidName: A name is empty or longer than 512 bytes.
+            OutcomeUnknown: The server did not answer; some may have been dropped.
 
-        Cost: 1 round trip for each partition and each 500 jobs; with several partitions also 1 in each for 1,000 that
-            are to be kept.
+        Cost: 1 round trip for each partition and each 500 jobs. With `queue`, `task` or `reason` all dead-lettered jobs
+            are looked at: 3 for each 250 and each MiB. With several partitions also 1 in each for 1,000 that are to be
+            kept.
         """
-        durations.in_seconds("older_than", older_than)
+        _check(queue, task)
+        seconds = durations.in_seconds("older_than", older_than)
+        latest = await self._latest(whole("keep", keep, least=0))
+        if queue is not None or task is not None or reason is not None:
+            return await self._actions.purge(queue=queue, task=task, reason=reason, older_than=seconds, keep=latest)
         dropped = 0
-        for dead_letters, kept in zip(
-            self._dead_letters, await self._latest(whole("keep", keep, least=0)), strict=True
-        ):
-            dropped += await dead_letters.purge_all(older_than=older_than, keep=kept)
+        for dead_letters, kept in zip(self._dead_letters, latest, strict=True):
+            dropped += await dead_letters.purge_all(older_than=seconds, keep=kept)
         return dropped
 
     # Below.
@@ -379,6 +500,12 @@ class Tasks:
             if len(portion) < limit:
                 break
         return found
+
+
+def _check(queue: str | None, task: str | None) -> None:
+    for kind, name in (("queue", queue), ("task", task)):
+        if name is not None:
+            check_name(kind, name)
 
 
 def _stats(parts: Sequence[StatsRow], *, running: int, consumers: int) -> QueueStats:

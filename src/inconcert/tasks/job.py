@@ -1,25 +1,20 @@
 """A handle of an enqueued job: its status, result and cancellation."""
 
-import logging
 from dataclasses import dataclass
 from typing import Generic, TypeVar, overload
 
 import anyio
 import msgspec
 
-from inconcert._claims.ends import ENDED_WITH_DEPENDENTS
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
-from inconcert.errors import InconcertError
-from inconcert.tasks.dependents import pass_on
+from inconcert.tasks.cancellation import STILL_RUNS, cancel
 from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcome
-from inconcert.tasks.store import CANCEL, CANCELLED_TTL, RESCHEDULE, JobKeyspace
+from inconcert.tasks.store import RESCHEDULE, JobKeyspace
 from inconcert.tasks.watch import Watches
 
 __all__ = ["Job", "Progress"]
-
-_log = logging.getLogger("inconcert.tasks")
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
@@ -181,7 +176,7 @@ class Job(Generic[R_co]):
         place = keys.queue(name.decode())
         session = self._ref.session
         request = session.new_address()
-        command = RESCHEDULE(keys, place, id=self.id, delay_ms=delay_ms, name=place.name, request=request)
+        command = RESCHEDULE(keys, place, delay_ms=delay_ms, name=place.name, request=request, ids=[self.id])
         is_due_then: int = await session.run(command)
         return bool(is_due_then)
 
@@ -203,26 +198,9 @@ class Job(Generic[R_co]):
 
     async def _cancel(self, status: JobStatus, about: bytes) -> bool:
         """Have the server cancel it; returns whether it is certain that it no longer runs."""
-        keys = self._keys
-        session = self._ref.session
-        command = CANCEL(
-            keys,
-            keys.queue(about.decode() if status in _OUT_OF_QUEUE else "none"),
-            result=keys.result(self.id),
-            id=self.id,
-            ttl_ms=milliseconds(CANCELLED_TTL),
-            inboxes=session.inboxes(keys.bodies),
-            request=session.new_address(),
-        )
-        answer: int = await session.run(command)
-        if answer == ENDED_WITH_DEPENDENTS:
-            try:
-                await pass_on(session, self._jobs, [keys])
-            except InconcertError as error:  # the next heartbeat of a worker finds it again
-                _log.warning(
-                    "jobs that wait for job %s cannot be notified yet: %s", self.id, error, extra={"job_id": self.id}
-                )
-        return bool(answer)
+        place = self._keys.queue(about.decode() if status in _OUT_OF_QUEUE else "none")
+        [answer] = await cancel(self._ref.session, self._jobs, self._keys, place, [self.id])
+        return answer != STILL_RUNS
 
     async def _watch(self, *, is_cancelling: bool = False) -> Snapshot:
         watch = self._watches.join(self._ref.session, self.id)

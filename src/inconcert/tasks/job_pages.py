@@ -72,6 +72,7 @@ class JobRecord:
         worker: The id of its worker, as `Tasks.workers` lists it, if it is running.
         error: Why it was dead-lettered, in one line, if it failed.
         traceback: Where its last error was raised, as text, if it failed; empty if none was.
+        unique: Its unique name; empty if it has none.
     """
 
     id: str
@@ -88,6 +89,7 @@ class JobRecord:
     worker: str | None = None
     error: str | None = None
     traceback: str = ""
+    unique: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +283,7 @@ class JobWalk:
             queue=where if status is JobStatus.WAITING else cursor.place,
             attempts=row.failures + row.crashes,
             enqueued_at=enqueued_ms / 1000,
+            unique=envelope.unique,
         )
         if status is JobStatus.DELAYED:
             job = replace(job, due_at=float(found.about) / 1000)

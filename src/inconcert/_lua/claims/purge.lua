@@ -9,28 +9,37 @@
 -- KEYS[7]  news      list  ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[8]  recent    hash  request -> its answer, 120 s
 -- KEYS[9]  older     hash  the same, from before; at most 120 s
--- ARGV[1]  id        string, of the one to drop; '' for all that are old enough
--- ARGV[2]  age_ms    integer >= 0: those that were dead-lettered longer ago
--- ARGV[3]  keep      integer >= 0: of all dead jobs the latest so many stay
--- ARGV[4]  request   string, unique to this call
--- RETURNS  how many were dropped; 500 if there may be more
+-- ARGV[1]  age_ms    integer >= 0: only those that were dead-lettered longer ago
+-- ARGV[2]  keep      integer >= 0: of all dead jobs the latest so many stay
+-- ARGV[3]  request   string, unique to this call
+-- ARGV[4..] ids      of those to drop, at most 250; without any, all that are old enough
+-- RETURNS  how many were dropped; without ids, 500 if there may be more
 -- TWICE    the same, and nothing is dropped, even if others, or the same again, were dead-lettered in between
 -- COST     O(M log N), N dead jobs, M dropped
 -- @include server_time
 -- @include recall
 -- @include remember
+local FIRST_ID = 4  -- ARGV of the ids
+
 local dead, reasons, bodies, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local parents, news, recent, older, request = KEYS[6], KEYS[7], KEYS[8], KEYS[9], ARGV[4]
+local parents, news, recent, older, request = KEYS[6], KEYS[7], KEYS[8], KEYS[9], ARGV[3]
 local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)
 end
 redis.call('HDEL', recent, request)  -- first: it needs no memory, so a full server lets the rest pass
-local ids = {ARGV[1]}
-if ARGV[1] == '' then
-  local until_ms = math.floor(server_time() / 1000) - ARGV[2]
-  local most = math.max(0, math.min(500, redis.call('ZCARD', dead) - ARGV[3]))
+local until_ms, keep = math.floor(server_time() / 1000) - ARGV[1], tonumber(ARGV[2])
+local ids = {}
+if #ARGV < FIRST_ID then
+  local most = math.max(0, math.min(500, redis.call('ZCARD', dead) - keep))
   ids = redis.call('ZRANGEBYSCORE', dead, '-inf', until_ms, 'LIMIT', 0, most)
+end
+for i = FIRST_ID, #ARGV do
+  local place = redis.call('ZREVRANK', dead, ARGV[i])
+  local is_old_enough = ARGV[1] == '0' or (place and tonumber(redis.call('ZSCORE', dead, ARGV[i])) <= until_ms)
+  if place and place >= keep and is_old_enough then
+    ids[#ids + 1] = ARGV[i]
+  end
 end
 local dropped = #ids > 0 and redis.call('ZREM', dead, unpack(ids)) or 0
 remember(recent, older, request, dropped)

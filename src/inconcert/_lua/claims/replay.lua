@@ -1,4 +1,4 @@
--- claims/replay: put what was dead-lettered back into its queue, as if it were new.
+-- claims/replay: put what was dead-lettered into a queue, as if it were new.
 --
 -- KEYS[1]  bodies    hash  id -> 'enqueued_ms envelope'
 -- KEYS[2]  dead      zset  id -> when it was dead-lettered, server ms
@@ -12,13 +12,14 @@
 -- KEYS[10] outcomes  hash  id -> what became of a job that has children
 -- KEYS[11] recent    hash  request -> its answer, 120 s
 -- KEYS[12] older     hash  the same, from before; at most 120 s
--- ARGV[1]  id        string
--- ARGV[2]  envelope  JSON, or '' for the one that it has
--- ARGV[3]  name      its unique name, which it has again unless another has it now; or ''
--- ARGV[4]  request   string, unique to this call
--- RETURNS  1 it is in the queue | 0 it is not among the dead
--- TWICE    the same, and nothing is changed, even if it was dead-lettered again in between
--- COST     O(log N), N dead jobs
+-- KEYS[13] finished  hash  queue name -> jobs that have succeeded or were cancelled; the names of all queues are there
+-- ARGV[1]  queue_name  of the queue; '' if there is only one
+-- ARGV[2]  request   string, unique to this call
+-- ARGV[3..] jobs     id, envelope, unique name: for each, at most 250; '' for the envelope that it has, and for no name; it
+--          has its name again unless another has it now
+-- RETURNS  how many were among the dead, and are in the queue
+-- TWICE    the same, and nothing is changed, even if they were dead-lettered again in between
+-- COST     O(M log N), N dead jobs, M given
 -- @include server_time
 -- @include recall
 -- @include remember
@@ -27,31 +28,47 @@
 -- @include take_name
 local bodies, dead, reasons, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local queue, bell, unique, checks, outcomes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local recent, older = KEYS[11], KEYS[12]
-local id, envelope, name, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local recent, older, finished = KEYS[11], KEYS[12], KEYS[13]
+local FIRST_JOB, FIELDS = 3, 3  -- ARGV of the jobs, and how many each has
+
+local queue_name, request = ARGV[1], ARGV[2]
 local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)
 end
--- Both are read before anything is changed: a key that is not ours stops the script here.
+-- All are read before anything is changed: a key that is not ours stops the script here.
 redis.call('LLEN', queue)
 redis.call('LLEN', bell)
+redis.call('HLEN', finished)
 local now_ms = math.floor(server_time() / 1000)
-local was_dead = redis.call('ZREM', dead, id)
-remember(recent, older, request, was_dead)
-if was_dead == 0 then
-  return 0
+local enqueued = string.format('%.0f ', now_ms)
+local ids = {}
+
+local function replay(id, envelope, name)
+  for _, key in ipairs({reasons, failures, crashes, outcomes}) do
+    redis.call('HDEL', key, id)
+  end
+  if envelope == '' then
+    envelope = string.gsub(redis.call('HGET', bodies, id) or '', '^%d+ ', '', 1)
+  end
+  redis.call('HSET', bodies, id, enqueued .. envelope)
+  if name ~= '' and not live_job_of_name(unique, bodies, dead, name, now_ms) then
+    take_name(unique, checks, id, name, '0', now_ms)
+  end
+  ids[#ids + 1] = id
 end
-for _, key in ipairs({reasons, failures, crashes, outcomes}) do
-  redis.call('HDEL', key, id)
+
+for i = FIRST_JOB, #ARGV, FIELDS do
+  if redis.call('ZREM', dead, ARGV[i]) == 1 then
+    replay(ARGV[i], ARGV[i + 1], ARGV[i + 2])
+  end
 end
-if envelope == '' then
-  envelope = string.gsub(redis.call('HGET', bodies, id) or '', '^%d+ ', '', 1)
+if #ids > 0 then
+  redis.call('RPUSH', queue, unpack(ids))
+  ring(bell)
+  if queue_name ~= '' then
+    redis.call('HSETNX', finished, queue_name, 0)
+  end
 end
-redis.call('HSET', bodies, id, string.format('%.0f ', now_ms) .. envelope)
-if name ~= '' and not live_job_of_name(unique, bodies, dead, name, now_ms) then
-  take_name(unique, checks, id, name, '0', now_ms)
-end
-redis.call('RPUSH', queue, id)
-ring(bell)
-return 1
+remember(recent, older, request, #ids)
+return #ids

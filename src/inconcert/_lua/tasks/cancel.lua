@@ -1,4 +1,4 @@
--- tasks/cancel: cancel a job: it will not run, or is stopped.
+-- tasks/cancel: cancel jobs: they will not run, or are stopped.
 --
 -- KEYS[1]  bodies    hash    id -> 'enqueued_ms envelope'
 -- KEYS[2]  states    hash    id -> where it is, unless in its queue
@@ -6,8 +6,8 @@
 -- KEYS[4]  failures  hash    id -> attempts that failed
 -- KEYS[5]  crashes   hash    id -> workers that died with it
 -- KEYS[6]  watchers  zset    'id address': processes that wait for its end
--- KEYS[7]  delayed   zset    id -> due time, server ms; of its queue
--- KEYS[8]  result    string  'succeeded JSON' | 'cancelled '
+-- KEYS[7]  queue     list    ids, the next one first; of their queue
+-- KEYS[8]  delayed   zset    id -> due time, server ms; likewise
 -- KEYS[9]  parents   hash    id -> ids of the jobs it runs after
 -- KEYS[10] children  zset    'id child', all of score 0: a job that runs after this one and has not ended
 -- KEYS[11] outcomes  hash    id -> outcome of a job that has children
@@ -17,32 +17,41 @@
 -- KEYS[15] unfollowed hash   id -> ids of its parents in other partitions that do not know of it yet
 -- KEYS[16] recent    hash    request -> its answer, 120 s
 -- KEYS[17] older     hash    earlier entries of the same; at most 120 s
--- ARGV[1]  id        string
--- ARGV[2]  ttl_ms    integer > 0, how long the fact that it was cancelled is kept
--- ARGV[3]  inboxes   prefix of each session's inbox channel
--- ARGV[4]  request   string, unique to this call
--- RETURNS  1 it can no longer run | 2 the same, and dependents must be notified | 0 it runs: its worker is to stop it
--- TWICE    the same, and nothing is changed, even if it was replayed in between
--- COST     O(log N), N delayed jobs of the queue
+-- KEYS[18..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- ARGV[1]  ttl_ms    integer > 0, how long the fact that they were cancelled is kept
+-- ARGV[2]  inboxes   prefix of each session's inbox channel
+-- ARGV[3]  request   string, unique to this call
+-- ARGV[4..] ids      of the jobs, 1 to 250
+-- RETURNS  {answer, ...}, for each job: 1 it was cancelled | 2 the same, and dependents must be notified | 0 it runs: its
+--          worker is to stop it | 3 it had ended, or never existed
+-- TWICE    the same, and nothing is changed, even if some were replayed in between
+-- COST     O(N log D), N ids, D delayed jobs of the queue
 -- @include recall
 -- @include remember
 -- @include notify_watchers
 -- @include note_end
 -- @include count_waiting
 -- @include publish
-local bodies, states, dead, failures, crashes, watchers, delayed, result =
+-- @include drop_cancelled
+local FIRST_RESULT, FIRST_ID = 18, 4  -- KEYS of the results; ARGV of the ids
+
+local bodies, states, dead, failures, crashes, watchers, queue, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local parents, children, outcomes, news, waiting = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local pending, unfollowed, recent, older = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
-local id, ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local answer = recall(recent, older, request)
-if answer then
-  return tonumber(answer)
+local ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3]
+local answer = {}
+local answered = recall(recent, older, request)
+if answered then
+  for one in string.gmatch(answered, '%d') do
+    answer[#answer + 1] = tonumber(one)
+  end
+  return answer
 end
 
-local function cancel()
+local function cancel(id, result)
   if redis.call('HEXISTS', bodies, id) == 0 or redis.call('ZSCORE', dead, id) then
-    return 1
+    return 3
   end
   local state, about = string.match(redis.call('HGET', states, id) or '', '^(%S+) (.*)$')
   if (state == 'running' or state == 'cancelling') and about ~= '' then
@@ -62,7 +71,11 @@ local function cancel()
   return note_end(parents, children, outcomes, news, id, 'cancelled ') and 2 or 1
 end
 
-redis.call('ZREM', delayed, id)  -- first: needs no memory, so a full server accepts the rest
-answer = cancel()
-remember(recent, older, request, answer)
+redis.call('LLEN', queue)  -- a foreign key stops the script here
+redis.call('ZREM', delayed, unpack(ARGV, FIRST_ID))  -- first: needs no memory, so a full server accepts the rest
+for i = FIRST_ID, #ARGV do
+  answer[i - FIRST_ID + 1] = cancel(ARGV[i], KEYS[FIRST_RESULT + i - FIRST_ID])
+end
+drop_cancelled(queue, bodies)
+remember(recent, older, request, table.concat(answer))
 return answer

@@ -1,0 +1,13 @@
+-- Drops ids of cancelled jobs from the front of their queue, at most 500; those further back are skipped when claimed.
+local function drop_cancelled(queue, bodies)
+  local count = 0
+  for _, id in ipairs(redis.call('LRANGE', queue, 0, 499)) do
+    if redis.call('HEXISTS', bodies, id) == 1 then
+      break
+    end
+    count = count + 1
+  end
+  if count > 0 then
+    redis.call('LTRIM', queue, count, -1)
+  end
+end
