@@ -1,5 +1,6 @@
 """The command line, with real processes: signals, deaths, and what is said when it cannot start."""
 
+import asyncio
 import json
 import os
 import re
@@ -7,10 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import pytest
 
@@ -320,6 +324,28 @@ async def test_worker_answers_probes(concert: Coordinator) -> None:
         assert (status, answer["state"]) == (503, "draining")
     refused = ask(concert, "worker", SERVICE, "--health=8081")
     assert (refused.returncode, "give HOST:PORT" in refused.stderr) == (2, True)
+
+
+@pytest.mark.torture
+async def test_healthy_process_is_never_red(concert: Coordinator, request: pytest.FixtureRequest) -> None:
+    """With the real limits: idle for a while, then under load, and so on; asked twice a second."""
+    port = free_ports(1)
+    async with start(concert, "worker", SERVICE, f"--health=127.0.0.1:{port}", "--log-level=warning") as child:
+
+        async def is_ready() -> bool:
+            return (await probe(port, "readyz"))[0] == 200
+
+        await eventually(is_ready, timeout=60)
+        answers: Counter[tuple[int, int]] = Counter()
+        until = time.monotonic() + request.config.option.seconds
+        while time.monotonic() < until:
+            is_loaded = bool(sum(answers.values()) // 40 % 2)
+            if is_loaded:
+                await asyncio.gather(*(concert.enqueue("wait", [0]) for _ in range(1_000)))
+            answers[(await probe(port, "livez"))[0], (await probe(port, "readyz"))[0]] += 1
+            await anyio.sleep(0.5)
+        assert set(answers) == {(200, 200)}
+        assert child.errors() == ""
 
 
 async def test_parent_answers_for_its_processes(concert: Coordinator) -> None:
