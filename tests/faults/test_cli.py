@@ -1,8 +1,10 @@
 """The command line, with real processes: signals, deaths, and what is said when it cannot start."""
 
 import asyncio
+import io
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -11,15 +13,19 @@ import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
 
 from inconcert import Coordinator
-from inconcert.cli import main
+from inconcert.cli import actions, main
+from inconcert.cli.commands import app
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.processes import Child, is_alive, spawn
@@ -439,6 +445,99 @@ async def test_jobs_are_a_table_or_json(concert: Coordinator) -> None:
     assert "state is 'succeeded'; give one of" in refused.stderr
 
 
+async def bury(concert: Coordinator, count: int, why: str) -> list[str]:
+    """Dead-letter some jobs."""
+    put = [await concert.enqueue("wait", [number], queue="q") for number in range(count)]
+    async with concert.consume("q") as jobs:
+        for _ in put:
+            async with await anext(jobs) as job:
+                await job.bury(ValueError(why))
+    return [job.id for job in put]
+
+
+async def here(concert: Coordinator, *args: str) -> Result:
+    """Be `inconcert` in this process, in another thread: a process of its own takes a second to start."""
+    env = {"INCONCERT_URL": concert.url, "INCONCERT_NAMESPACE": concert._ref.keys.namespace, "TERM": "dumb"}
+    return await asyncio.to_thread(CliRunner().invoke, app, args, env=env)
+
+
+async def test_dead_jobs_are_listed_replayed_and_purged(concert: Coordinator) -> None:
+    """By their ids and by options; what cannot be done has another exit code, and is named."""
+    declined, other = await bury(concert, 2, "card was declined"), await bury(concert, 2, "no")
+    listed = json.loads((await here(concert, "dead", "list", "--reason=declined", "--queue=q", "--json")).stdout)
+    assert {job["id"] for job in listed} == set(declined)
+    table = await here(concert, "dead", "list", "--limit=1")
+    assert ("ValueError: no" in table.stdout, "declined" in table.stdout) == (True, False)
+    replayed = await here(concert, "dead", "replay", "--reason=declined", "--task=wait", "--yes")
+    assert (replayed.exit_code, replayed.stdout, replayed.stderr) == (0, "replayed 2 dead jobs\n", "")
+    again = await here(concert, "dead", "purge", other[0], declined[0], "--yes", "--json")
+    assert (again.exit_code, json.loads(again.stdout)) == (1, {"purged": 1, "left": [declined[0]]})
+    assert f"it is too late for {declined[0]}" in again.stderr
+    assert (await here(concert, "dead", "replay", other[1], "-y")).stdout == "replayed 1 dead job\n"
+    assert (await here(concert, "dead", "purge", "--all", "--older-than=0", "-y")).exit_code == 2
+    assert (await here(concert, "dead", "purge", "--all", "-y")).stdout == "purged 0 dead jobs\n"
+    assert (await here(concert, "dead", "list")).stdout == "no dead job\n"
+
+
+async def test_jobs_are_cancelled_promoted_and_drained(concert: Coordinator) -> None:
+    """Also where there are none."""
+    assert (await here(concert, "drain", "q", "-y")).stdout == "cancelled 0 jobs\n"
+    put = [await concert.enqueue("wait", [0], queue="q", delay=60) for _ in range(5)]
+    assert (await here(concert, "promote", put[0].id, "--yes")).stdout == "promoted 1 delayed job\n"
+    assert (await here(concert, "promote", "--queue=q", "--yes")).stdout == "promoted 4 delayed jobs\n"
+    ended = await here(concert, "cancel", put[0].id, "nobody", "--yes", "--json")
+    assert (ended.exit_code, json.loads(ended.stdout)) == (1, {"cancelled": 1, "left": ["nobody"]})
+    assert (await here(concert, "cancel", "--state=queued", "--yes")).stdout == "cancelled 4 jobs\n"
+    await concert.enqueue("wait", [0], queue="q")
+    assert json.loads((await here(concert, "drain", "q", "--yes", "--json")).stdout) == {"cancelled": 1, "left": []}
+    assert await concert.tasks.job(put[1].id).status() == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["cancel"], "which jobs?"),
+        (["promote", "--all", "--queue=q"], "which delayed jobs?"),
+        (["dead", "purge", "job", "--task=wait"], "--queue, --task, --reason, --older-than, or --all"),
+        (["dead", "replay", "--all"], "nobody can be asked whether to replay all dead jobs; give --yes"),
+        (["cancel", "--state=failed", "-y"], "purge_all() drops it"),
+        (["dead", "list", "--limit=0"], "limit"),
+    ],
+)
+async def test_change_that_is_not_clear_is_refused(concert: Coordinator, options: list[str], why: str) -> None:
+    """In one line, and nothing is done."""
+    ended = await here(concert, *options)
+    assert (ended.exit_code, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert why in ended.stderr
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("", 1)])
+async def test_operator_is_asked_before_something_is_changed(concert: Coordinator, answer: str, code: int) -> None:
+    """On a terminal; it says what is meant, and what follows."""
+    job = await concert.enqueue("wait", [0], queue="q")
+    terminal, stdin = pty.openpty()
+    with open(stdin), open(terminal, "w", buffering=1) as keyboard:  # noqa: PTH123
+        keyboard.write(f"{answer}\n")
+        ended = await asyncio.to_thread(ask, concert, "cancel", "--queue=q", stdin=stdin)
+    assert "Cancel all jobs, queue 'q'? They will not run, and those that run are stopped. [y/N]" in ended.stderr
+    assert ended.returncode == code
+    assert await job.status() == ("queued" if code else "cancelled")
+
+
+async def test_what_takes_long_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, until it has ended, also with an error."""
+    shown = io.StringIO()
+    monkeypatch.setattr(actions, "_SLOW", 0.0)
+    monkeypatch.setattr(actions, "Console", partial(Console, file=shown, force_terminal=True))
+
+    async def slow() -> None:
+        await eventually(lambda: "purge" in shown.getvalue())
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await actions.with_bar("purge", slow())
+
+
 async def test_server_and_namespace_are_options_too(concert: Coordinator) -> None:
     """They go before the environment's."""
     await concert.enqueue("wait", [0], queue="sooner")
@@ -532,7 +631,9 @@ async def test_format_for_a_module_that_has_set_up_logging_is_refused(concert: C
 # What cannot start.
 
 
-def ask(concert: Coordinator | None, *args: str, url: str | None = None) -> subprocess.CompletedProcess[str]:
+def ask(
+    concert: Coordinator | None, *args: str, url: str | None = None, stdin: int = subprocess.DEVNULL
+) -> subprocess.CompletedProcess[str]:
     """Run `inconcert` to its end."""
     url = url or (concert.url if concert else None) or "redis://localhost:1"
     namespace = concert._ref.keys.namespace if concert else "nobody"
@@ -541,6 +642,7 @@ def ask(concert: Coordinator | None, *args: str, url: str | None = None) -> subp
         cwd=ROOT,
         env={**os.environ, "INCONCERT_URL": url, "INCONCERT_NAMESPACE": namespace, "TERM": "dumb"},
         capture_output=True,
+        stdin=stdin,
         text=True,
         timeout=30,
         check=False,

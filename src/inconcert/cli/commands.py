@@ -6,10 +6,14 @@ import typer
 
 from inconcert._version import __version__
 from inconcert.cli.acl import acl
+from inconcert.cli.cancel import cancel
 from inconcert.cli.dashboard import dashboard
+from inconcert.cli.dead import app as dead
 from inconcert.cli.demo import demo
+from inconcert.cli.drain import drain
 from inconcert.cli.health import health
 from inconcert.cli.jobs import jobs
+from inconcert.cli.promote import promote
 from inconcert.cli.queues import queues
 from inconcert.cli.worker import worker
 from inconcert.cli.workers import workers
@@ -17,8 +21,9 @@ from inconcert.cli.workers import workers
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (demo, worker, health, queues, jobs, workers, dashboard, acl):
+for command in (demo, worker, health, queues, jobs, cancel, promote, drain, workers, dashboard, acl):
     app.command()(command)
+app.add_typer(dead, name="dead")
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it

@@ -1,16 +1,13 @@
 """`inconcert jobs`: the jobs that there are, a page at a time."""
 
-import json
 from typing import Annotated
 
 import typer
 
 from inconcert.cli.server import Json, Namespace, Url, ask
-from inconcert.cli.tables import ago, print_json, print_table
+from inconcert.cli.tables import ago, call, print_json, print_table
 
 __all__ = ["jobs"]
-
-_LONGEST_CALL = 60  # characters of the arguments, in the table
 
 
 def jobs(
@@ -45,7 +42,7 @@ def jobs(
                 str(job.status),
                 job.attempts,
                 ago(job.enqueued_at),
-                json.dumps([*job.args, *([job.kwargs] if job.kwargs else [])], ensure_ascii=False)[:_LONGEST_CALL],
+                call(job.args, job.kwargs),
                 job.error,
             )
             for job in page.jobs

@@ -2,14 +2,16 @@
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["ago", "print_json", "print_table", "seconds"]
+__all__ = ["ago", "call", "print_json", "print_table", "seconds"]
+
+_LONGEST_CALL = 60  # characters
 
 
 def print_json(answer: object) -> None:
@@ -52,6 +54,11 @@ def seconds(duration: float | None) -> str | None:
 def ago(moment: float | None) -> str | None:
     """How long ago a Unix time is, by this machine's clock."""
     return None if moment is None else seconds(max(0.0, time.time() - moment))
+
+
+def call(args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """The arguments of a job, as JSON that may be cut off."""
+    return json.dumps([*args, *([kwargs] if kwargs else [])], ensure_ascii=False)[:_LONGEST_CALL]
 
 
 def _cell(value: object) -> str:
