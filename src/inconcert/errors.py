@@ -20,6 +20,8 @@
     ├── JobCancelled          executed: it was cancelled
     ├── JobExpired            not executed: it was not started in time
     ├── JobNotFound           not executed
+    ├── StepChanged           not executed
+    ├── StepRefused           not executed, or executed and not kept
     ├── ChatNotFound          not executed
     ├── QueueFull             not executed: also an asyncio.QueueFull
     └── ItemNotFound          not executed
@@ -51,6 +53,8 @@ __all__ = [
     "OutcomeUnknown",
     "QueueFull",
     "QuorumNotReached",
+    "StepChanged",
+    "StepRefused",
     "Unavailable",
     "UnknownTask",
     "WrongLayout",
@@ -297,6 +301,41 @@ class JobNotFound(InconcertError):
             else f"job {job_id} does not exist, or its result is no longer kept; use a longer result_ttl"
         )
         self.job_id = job_id
+
+
+class StepChanged(InconcertError):
+    """The kept result of a durable step is not that of the code as it is now; the job is dead-lettered.
+
+    Attributes:
+        job_id: Which job.
+        step: The name of the step.
+        was: What was kept.
+        now: What the code asks for.
+    """
+
+    def __init__(self, job_id: str, step: str, was: str, now: str) -> None:
+        super().__init__(
+            f"step {step!r} of job {job_id} {was}, and now {now}; replay the job under the code that began it, take "
+            'what was kept with on_change="keep", or give the new step a new name'
+        )
+        self.job_id = job_id
+        self.step = step
+        self.was = was
+        self.now = now
+
+
+class StepRefused(InconcertError):
+    """A durable step was not kept: its name is taken, or the job has too many; the job is dead-lettered.
+
+    Attributes:
+        job_id: Which job.
+        step: The name of the step.
+    """
+
+    def __init__(self, job_id: str, step: str, why: str) -> None:
+        super().__init__(f"step {step!r} of job {job_id} was refused: {why}")
+        self.job_id = job_id
+        self.step = step
 
 
 class NotAMember(InconcertError):

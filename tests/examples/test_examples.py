@@ -113,6 +113,17 @@ def test_pipeline() -> None:
     assert run("pipeline") == ["the sum is waiting", "words: 10", "no sum: its parent ID was cancelled"]
 
 
+def test_durable_steps() -> None:
+    """What the first attempt has done is not done again."""
+    assert run("durable_steps") == [
+        "attempt 1",
+        "charges 1200 cents for the sword",
+        "cannot pack it now",
+        "attempt 2",
+        "parcel with the sword, paid with 1200 cents",
+    ]
+
+
 def test_chat() -> None:
     """Each member reads what is new to them, and one who joined late what came after."""
     assert run("chat") == [

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from inconcert import AcquireTimeout, Barrier, Coordinator, JobNotFound, LeaseLost, QueueFull, Signal
+from inconcert import AcquireTimeout, Barrier, Coordinator, JobNotFound, LeaseLost, QueueFull, Signal, durable
 from inconcert._core.permit_state import PermitKeys
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
@@ -426,6 +426,34 @@ async def _progress_does_not_go_back(scene: Scene) -> AsyncGenerator[None, None]
         await job.progress(0.9)
         yield
         await job.ack()
+
+
+@late("tasks/commit_step")
+async def _step_of_a_job_that_another_worker_has_is_not_kept(scene: Scene) -> AsyncGenerator[None, None]:
+    async def nothing() -> None:
+        """Return what is kept as null."""
+
+    await scene.concert.enqueue("run", [])
+    async with scene.concert.consume("default") as jobs:
+        async with await anext(jobs) as job:
+            async with scene.sent("tasks/commit_step"):
+                await durable.step("first", nothing)
+            await durable.step("second", nothing)
+            await job.give_back()
+        async with await anext(jobs):
+            yield
+
+
+@late("tasks/commit_step")
+async def _step_of_a_job_that_has_ended_is_not_kept(scene: Scene) -> AsyncGenerator[None, None]:
+    async def nothing() -> None:
+        """Return what is kept as null."""
+
+    await scene.concert.enqueue("run", [])
+    async with scene.concert.consume("default") as jobs:
+        async with await anext(jobs), scene.sent("tasks/commit_step"):
+            await durable.step("first", nothing)
+        yield
 
 
 @late("tasks/enqueue_due")

@@ -80,6 +80,7 @@ from inconcert import (
     WriteLock,
     WrongState,
     current_job,
+    durable,
     tokenize,
     wait_all,
     wait_any,
@@ -468,6 +469,24 @@ async def fetch(url: str) -> None:
     """A task that says itself when it is to be tried again."""
     await current_job().progress(0.5, url)
     raise Retry(after=timedelta(seconds=5))
+
+
+def total(prices: list[int]) -> int:
+    """A plain function."""
+    return sum(prices)
+
+
+@concert.task()
+async def steps(url: str) -> None:
+    """A step has the type of its function."""
+    assert_type(await durable.step("fetch", fetch, url), None)
+    assert_type(await durable.step("total", total, [1, 2]), int)
+    assert_type(await durable.step("total again", total, [1], on_change="keep"), int)
+    assert_type(await durable.now(), float)
+    assert_type(await durable.uuid("ticket"), UUID)
+    assert_type(await durable.random(), float)
+    assert_type(durable.key("fetch"), str)
+    await durable.step("total", total, 7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 @asynccontextmanager

@@ -184,6 +184,11 @@ class ClaimState(ABC):
             self._body.stop()
 
     @property
+    def bulk(self) -> int:
+        """Roughly how many bytes the server drops with it, beside its body, when it ends."""
+        return 0
+
+    @property
     def is_suspect(self) -> bool:
         """Whether two workers have died with it: such jobs are claimed one at a time."""
         return self.attempt - self._failures - 1 >= _SUSPECT

@@ -20,9 +20,11 @@
     older        hash    the same, from before
 
 There may be several queues under one tag, as tasks have them, or one, which needs no name. The script that ends a job
-also notifies its waiters and dependents; these keys, and those of names and progress, exist for jobs only:
+also notifies its waiters and dependents; these keys, and those of names, progress and steps, exist for jobs only:
 
     progress     hash    id -> its progress, JSON, after the number of reports by its worker
+    steps        hash    'NUMBER ID' -> a step of that job, signed JSON, until it has ended
+    stepped      hash    id -> the number of its latest step
     watchers     zset    'id address': processes that wait for its end
     parents      hash    id -> ids of the jobs it runs after
     children     zset    'id child': a job that runs after this one and has not ended
@@ -92,6 +94,8 @@ class ClaimKeys(ABC):
         "reasons",
         "recent",
         "states",
+        "stepped",
+        "steps",
         "unique",
         "watchers",
         "workers",
@@ -106,7 +110,7 @@ class ClaimKeys(ABC):
         self.parents, self.children, self.outcomes, self.news = parts("parents", "children", "outcomes", "news")
         self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")
         self.finished, self.paused, self.described = parts("finished", "paused", "described")
-        self.recent, self.older = parts("recent", "older")
+        self.recent, self.older, self.steps, self.stepped = parts("recent", "older", "steps", "stepped")
 
     def claimed(self, worker: str) -> str:
         """The key of what this worker has claimed."""

@@ -38,7 +38,7 @@ Ending = Callable[[], Awaitable[None]]
 _A_MOMENT = 0.05  # seconds after which a lapse can be seen
 _MOST = 500  # in one claim or one acknowledgement, so that no script takes long
 _MOST_DEAD = 10  # workers that one heartbeat returns
-_MOST_BYTES = 2**20  # of results in one acknowledgement, likewise; a claim stops there too
+_MOST_BYTES = 2**20  # of results and steps in one acknowledgement, likewise; a claim stops there too
 
 
 class Suspects:
@@ -380,12 +380,12 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
 
 def _how_many(ended: list[Ended]) -> int:
-    """How many of these go in one script: with 1 MiB of results it has enough."""
+    """How many of these go in one script: with 1 MiB to write or to drop it has enough."""
     size = 0
     for count, end in enumerate(ended[:_MOST]):
         if size >= _MOST_BYTES:
             return count
-        size += len(end.result)
+        size += len(end.result) + end.claimed.bulk
     return min(len(ended), _MOST)
 
 

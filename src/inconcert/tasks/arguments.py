@@ -16,7 +16,7 @@ from inconcert._rules.conversion import Converter, json_form
 from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InvalidPayload
 
-__all__ = ["Arguments", "decode_result", "encode_result"]
+__all__ = ["Arguments", "annotations", "decode_result", "encode_result"]
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Arguments:
     def __init__(self, task: str, function: Callable[..., object]) -> None:
         self._task = task
         self._signature = inspect.signature(function)
-        hints = _annotations(task, function)
+        hints = annotations(f"of task {task!r}", function)
         self.returns = _result_type(hints.get("return", Any))
         self._positional: list[Converter] = []
         self._named: dict[str, Converter] = {}
@@ -133,6 +133,27 @@ def decode_result(what: str, text: bytes, result_type: type[T]) -> T:
     return cast("T", Converter(what, result_type).read(text))
 
 
+def annotations(whose: str, function: Callable[..., object]) -> dict[str, Any]:
+    """The types in a function's signature, by the names of its parameters, and `return`.
+
+    Args:
+        whose: Which function, as the error names it, such as `of task 'sell'`.
+        function: The function.
+
+    Raises:
+        TypeError: One cannot be resolved.
+    """
+    if not hasattr(function, "__annotations__"):
+        return {}  # a partial, or a callable object
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"an annotation {whose} cannot be resolved: {error}; define or import it above the task, "
+            "at module level and not under TYPE_CHECKING"
+        ) from error
+
+
 def _result_type(hint: Any) -> Any:  # noqa: ANN401 - whatever was annotated
     """The type, if results can be read as it; otherwise None."""
     try:
@@ -141,15 +162,3 @@ def _result_type(hint: Any) -> Any:  # noqa: ANN401 - whatever was annotated
     except Exception:  # noqa: BLE001 - resolving the fields of a class may raise anything; it then counts as no type
         return None
     return None if hint is Any or hint is object else hint
-
-
-def _annotations(task: str, function: Callable[..., object]) -> dict[str, Any]:
-    if not hasattr(function, "__annotations__"):
-        return {}  # a partial, or a callable object
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except NameError as error:
-        raise TypeError(
-            f"an annotation of task {task!r} cannot be resolved: {error}; define or import it above the task, "
-            "at module level and not under TYPE_CHECKING"
-        ) from error

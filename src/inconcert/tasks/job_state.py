@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from inconcert._claims.claimed import Claimer, ClaimState, Row
 from inconcert._core.observer import Observers
@@ -13,6 +13,7 @@ from inconcert.errors import InvalidPayload, NotClaimed
 from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.retry import RetryPolicy
+from inconcert.tasks.steps import Steps
 from inconcert.tasks.store import CANCELLED_TTL
 
 __all__ = ["JobClaimer", "JobState"]
@@ -36,6 +37,14 @@ class JobClaimer(Claimer, Protocol):
         """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
         ...
 
+    async def read_steps(self, job_id: str) -> list[tuple[int, bytes]]:
+        """The steps of a job that were kept, with their numbers, in order."""
+        ...
+
+    async def commit_step(self, job: "JobState", number: int, text: bytes) -> bool:
+        """Keep a step of a job under this number; returns whether it was still held."""
+        ...
+
 
 class JobState(ClaimState):
     """The engine's state of a claimed job.
@@ -56,7 +65,9 @@ class JobState(ClaimState):
     """
 
     __slots__ = (
+        "_hopeless",
         "_outcomes",
+        "_steps",
         "claimed_at",
         "enqueued_at",
         "envelope",
@@ -96,6 +107,8 @@ class JobState(ClaimState):
         self.is_handed_out = False
         self.is_cancelled = False
         self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
+        self._steps: Steps | None = None  # until one is asked for
+        self._hopeless: Exception | None = None  # an error with which each attempt would end
 
     def __str__(self) -> str:
         return f"job {self.id} attempt {self.attempt} (task {self.envelope.name!r}, queue {self.queue!r})"
@@ -162,6 +175,42 @@ class JobState(ClaimState):
         after = self.envelope.after
         return await self._claimer.outcomes(after) if after else []
 
+    @property
+    def steps(self) -> Steps:
+        """Its durable steps.
+
+        Raises:
+            RuntimeError: It is delivered at most once, so there is no later attempt.
+        """
+        if self._steps is None:
+            if self.is_settled:
+                raise RuntimeError(
+                    f"job {self.id} is delivered at most once, and steps are for jobs that may run again; consume "
+                    "with delivery='at_least_once'"
+                )
+            self._steps = Steps(self)
+        return self._steps
+
+    async def read_steps(self) -> list[tuple[int, bytes]]:
+        """The steps that were kept, with their numbers, in order."""
+        if self.is_over:
+            raise NotClaimed("job", self.id)
+        return await self._claimer.read_steps(self.id)
+
+    async def commit_step(self, number: int, text: bytes) -> None:
+        """Keep a step under this number."""
+        if self.is_over or not await self._claimer.commit_step(self, number, text):
+            raise NotClaimed("job", self.id)
+
+    def note_hopeless(self, error: Exception) -> None:
+        """If this error ends the attempt, dead-letter the job: another attempt would end likewise."""
+        self._hopeless = error
+
+    @property
+    def bulk(self) -> int:
+        """Roughly how many bytes the server drops with its steps."""
+        return 0 if self._steps is None else self._steps.bulk
+
     async def end_cancelled(self) -> None:
         """End it as cancelled."""
         _log.info("%s was cancelled", self, extra=self.fields())
@@ -217,10 +266,22 @@ class JobState(ClaimState):
     async def _fail(self, error: BaseException | None) -> None:
         failures = self._failures + 1
         delay: float | None = 0.0
-        if failures < self._max_attempts:
+        if _is_or_has(error, self._hopeless):
+            delay = None
+        elif failures < self._max_attempts:
             try:
                 delay = self.retry_policy.delay(failures, error)
             except Exception:  # noqa: BLE001 - of the user's backoff
                 _log.exception("%s: its backoff failed, so the usual one is taken", self, extra=self.fields())
                 delay = RetryPolicy().delay(failures, None)
         await self._fail_with(error, "retry", delay=delay)
+
+
+def _is_or_has(error: BaseException | None, sought: Exception | None) -> bool:
+    """Whether it is that error, or a group that has it."""
+    if sought is None or error is sought:
+        return sought is not None
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return any(_is_or_has(inner, sought) for inner in group.exceptions)
+    return False

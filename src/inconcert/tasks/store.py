@@ -35,6 +35,7 @@ __all__ = [
     "CANCELLED_TTL",
     "CANCELLING",
     "CLAIMED_IDS",
+    "COMMIT_STEP",
     "COUNT_CLAIMED",
     "DEAD_IDS",
     "DEAD_TIMES",
@@ -54,6 +55,7 @@ __all__ = [
     "PROGRESS",
     "QUEUED_IDS",
     "QUEUE_NAMES",
+    "READ_STEPS",
     "REPORT_SERVED",
     "RESCHEDULE",
     "RESOLVE_DEPENDENTS",
@@ -188,6 +190,8 @@ FORGET = load("tasks/forget").bind(JobKeys)
 PASSED_ON = load("tasks/passed_on").bind(JobKeys)
 FREE_NAMES = load("tasks/free_names").bind(JobKeys)
 PROGRESS = load("tasks/progress").bind(JobKeys)
+COMMIT_STEP = load("tasks/commit_step").bind(JobKeys)
+READ_STEPS = load("tasks/read_steps").bind(JobKeys)
 ENQUEUE_DUE = load("tasks/enqueue_due").bind(JobKeys, QueueKeys)
 WATCH = load("tasks/watch").bind(JobKeys)
 UNWATCH = load("tasks/unwatch").bind()

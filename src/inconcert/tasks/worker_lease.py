@@ -15,7 +15,17 @@ from inconcert._redis.scripts import Command
 from inconcert.errors import InvalidPayload, JobExpired
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope
 from inconcert.tasks.job_state import JobState
-from inconcert.tasks.store import CANCELLING, FREE_NAMES, OUTCOMES, PROGRESS, JobKeys, JobKeyspace
+from inconcert.tasks.steps import STEP
+from inconcert.tasks.store import (
+    CANCELLING,
+    COMMIT_STEP,
+    FREE_NAMES,
+    OUTCOMES,
+    PROGRESS,
+    READ_STEPS,
+    JobKeys,
+    JobKeyspace,
+)
 
 __all__ = ["HEARTBEAT_LEASE", "JobWorkerLease"]
 
@@ -82,6 +92,25 @@ class JobWorkerLease(WorkerLease[JobState]):
                 found.update(zip(theirs[count:], portion, strict=False))
                 count += len(portion)
         return [found[id_] for id_ in ids]
+
+    async def read_steps(self, job_id: str) -> list[tuple[int, bytes]]:
+        """The steps of a job that were kept, with their numbers, in order."""
+        found: list[tuple[int, bytes]] = []
+        has_more = 1
+        while has_more:  # in portions of 1 MiB
+            after = found[-1][0] if found else 0
+            has_more, *flat = await self._session.run(READ_STEPS(self._keys, id=job_id, after=after))
+            for number, text in zip(flat[::2], flat[1::2], strict=True):
+                found.append((number, self._session.key_ring.verify(STEP, f"{number} {job_id}", text)))
+        return found
+
+    async def commit_step(self, job: JobState, number: int, text: bytes) -> bool:
+        """Keep a step of a job under this number; returns whether it was still held."""
+        step = self._session.key_ring.sign(STEP, f"{number} {job.id}", text)
+        command = COMMIT_STEP(self._keys, claimed=self._claimed, id=job.id, place=job.place, number=number, step=step)
+        call = Call(command, must_run=True)  # the step has run: it is kept even if the body is cancelled now
+        self._session.channel.submit(call)
+        return bool(await call)
 
     def on_message(self, rest: str) -> None:
         """The job with this id was cancelled."""

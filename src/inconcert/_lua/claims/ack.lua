@@ -17,26 +17,29 @@
 -- KEYS[15]   line      zset    address -> ticket: those who wait for room to put something in
 -- KEYS[16]   workers   zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold something
 -- KEYS[17]   idle      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
--- KEYS[18..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[18]   steps     hash    'NUMBER ID' -> a step of that job
+-- KEYS[19]   stepped   hash    id -> the number of its latest step
+-- KEYS[20..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]    inboxes   what the channel of each session's inbox begins with
 -- ARGV[2]    worker    string
 -- ARGV[3..]  jobs      id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is
 --            kept for ttl_ms, and at least for 60 s if somebody waits for it
 -- RETURNS    {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told
 -- TWICE      0 for each: it is done already
--- COST       O(N), N jobs given
+-- COST       O(N), N jobs given and their steps
+-- @include drop_steps
 -- @include fall_idle
 -- @include notify_watchers
 -- @include note_end
 -- @include wake_first_putter
-local FIRST_RESULT, FIRST_JOB, FIELDS = 18, 3, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
+local FIRST_RESULT, FIRST_JOB, FIELDS = 20, 3, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
 local SHORTEST_TTL_MS = 60000  -- of a result for which somebody waits
 local ENDED_WITH_DEPENDENTS = 2
 
 local bodies, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local states, progress, watchers, unique, checks, finished = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local parents, children, outcomes, news, line = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
-local workers, idle, inboxes, worker = KEYS[16], KEYS[17], ARGV[1], ARGV[2]
+local workers, idle, steps, stepped, inboxes, worker = KEYS[16], KEYS[17], KEYS[18], KEYS[19], ARGV[1], ARGV[2]
 local given, done, ids, answer, counts = {}, {}, {}, {}, {}
 for i = FIRST_JOB, #ARGV, FIELDS do
   given[#given + 1] = ARGV[i]
@@ -55,11 +58,15 @@ if #done == 0 then
   return answer
 end
 
-for _, key in ipairs({claimed, bodies, failures, crashes, states, progress}) do  -- first: it frees memory
+for _, key in ipairs({claimed, bodies, states}) do  -- first: it frees memory
+  redis.call('HDEL', key, unpack(ids))
+end
+for _, key in ipairs({failures, crashes, progress}) do
   if redis.call('EXISTS', key) == 1 then
     redis.call('HDEL', key, unpack(ids))
   end
 end
+drop_steps(steps, stepped, ids)
 fall_idle(workers, idle, claimed, worker)
 for queue_name, count in pairs(counts) do
   if queue_name ~= '' then

@@ -9,20 +9,24 @@
 -- KEYS[7]  news      list  ids of jobs that have ended, or may run now, which nobody has seen to yet
 -- KEYS[8]  recent    hash  request -> its answer, 120 s
 -- KEYS[9]  older     hash  the same, from before; at most 120 s
+-- KEYS[10] steps     hash  'NUMBER ID' -> a step of that job
+-- KEYS[11] stepped   hash  id -> the number of its latest step
 -- ARGV[1]  age_ms    integer >= 0: only those that were dead-lettered longer ago
 -- ARGV[2]  keep      integer >= 0: of all dead jobs the latest so many stay
 -- ARGV[3]  request   string, unique to this call
 -- ARGV[4..] ids      of those to drop, at most 250; without any, all that are old enough
 -- RETURNS  how many were dropped; without ids, 500 if there may be more
 -- TWICE    the same, and nothing is dropped, even if others, or the same again, were dead-lettered in between
--- COST     O(M log N), N dead jobs, M dropped
+-- COST     O(M log N), N dead jobs, M dropped, and their steps, at most 1,000 of each
 -- @include server_time
+-- @include drop_steps
 -- @include recall
 -- @include remember
 local FIRST_ID = 4  -- ARGV of the ids
 
 local dead, reasons, bodies, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local parents, news, recent, older, request = KEYS[6], KEYS[7], KEYS[8], KEYS[9], ARGV[3]
+local parents, news, recent, older, steps, stepped = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local request = ARGV[3]
 local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)
@@ -47,6 +51,7 @@ if dropped > 0 then
   for _, key in ipairs({reasons, bodies, failures, crashes}) do
     redis.call('HDEL', key, unpack(ids))
   end
+  drop_steps(steps, stepped, ids)
   for i, list in ipairs(redis.call('HMGET', parents, unpack(ids))) do
     if list then
       redis.call('RPUSH', news, ids[i])

@@ -17,7 +17,9 @@
 -- KEYS[15] unfollowed hash   id -> ids of its parents in other partitions that do not know of it yet
 -- KEYS[16] recent    hash    request -> its answer, 120 s
 -- KEYS[17] older     hash    earlier entries of the same; at most 120 s
--- KEYS[18..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[18] steps     hash    'NUMBER ID' -> a step of that job
+-- KEYS[19] stepped   hash    id -> the number of its latest step
+-- KEYS[20..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]  ttl_ms    integer > 0, how long the fact that they were cancelled is kept
 -- ARGV[2]  inboxes   prefix of each session's inbox channel
 -- ARGV[3]  request   string, unique to this call
@@ -25,7 +27,7 @@
 -- RETURNS  {answer, ...}, for each job: 1 it was cancelled | 2 the same, and dependents must be notified | 0 it runs: its
 --          worker is to stop it | 3 it had ended, or never existed
 -- TWICE    the same, and nothing is changed, even if some were replayed in between
--- COST     O(N log D), N ids, D delayed jobs of the queue
+-- COST     O(N log D), N ids, D delayed jobs of the queue; and the steps of the jobs, at most 1,000 of each
 -- @include recall
 -- @include remember
 -- @include notify_watchers
@@ -33,14 +35,15 @@
 -- @include count_waiting
 -- @include publish
 -- @include drop_cancelled
-local FIRST_RESULT, FIRST_ID = 18, 4  -- KEYS of the results; ARGV of the ids
+-- @include drop_steps
+local FIRST_RESULT, FIRST_ID = 20, 4  -- KEYS of the results; ARGV of the ids
 
 local bodies, states, dead, failures, crashes, watchers, queue, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local parents, children, outcomes, news, waiting = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
-local pending, unfollowed, recent, older = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local pending, unfollowed, recent, older, steps, stepped = KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18], KEYS[19]
 local ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3]
-local answer = {}
+local answer, ended = {}, {}
 local answered = recall(recent, older, request)
 if answered then
   for one in string.gmatch(answered, '%d') do
@@ -66,6 +69,7 @@ local function cancel(id, result)
   for _, key in ipairs({bodies, states, failures, crashes, pending, unfollowed}) do
     redis.call('HDEL', key, id)
   end
+  ended[#ended + 1] = id
   redis.call('SET', result, 'cancelled ', 'PX', ttl_ms)
   notify_watchers(watchers, inboxes, id)
   return note_end(parents, children, outcomes, news, id, 'cancelled ') and 2 or 1
@@ -75,6 +79,9 @@ redis.call('LLEN', queue)  -- a foreign key stops the script here
 redis.call('ZREM', delayed, unpack(ARGV, FIRST_ID))  -- first: needs no memory, so a full server accepts the rest
 for i = FIRST_ID, #ARGV do
   answer[i - FIRST_ID + 1] = cancel(ARGV[i], KEYS[FIRST_RESULT + i - FIRST_ID])
+end
+if #ended > 0 then
+  drop_steps(steps, stepped, ended)
 end
 drop_cancelled(queue, bodies)
 remember(recent, older, request, table.concat(answer))

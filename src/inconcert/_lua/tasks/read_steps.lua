@@ -1,0 +1,21 @@
+-- tasks/read_steps: the steps of a job that were kept.
+--
+-- KEYS[1]  steps    hash    'NUMBER ID' -> a step of that job: signed JSON
+-- KEYS[2]  stepped  hash    id -> the number of its latest step
+-- ARGV[1]  id       string
+-- ARGV[2]  after    integer >= 0: those with a higher number
+-- RETURNS  {more, number, step, ...}: 1 if there are more, which have no room in 1 MiB
+-- TWICE    the same; nothing is changed
+-- COST     O(N), N steps answered
+local steps, stepped, id, after = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local last = tonumber(redis.call('HGET', stepped, id) or 0)
+local answer, bytes, number = {0}, 0, tonumber(after)
+while number < last and bytes < 1048576 do
+  number = number + 1
+  local step = redis.call('HGET', steps, number .. ' ' .. id)
+  if step then  -- otherwise its commit did not arrive
+    answer[#answer + 1], answer[#answer + 2], bytes = number, step, bytes + #step
+  end
+end
+answer[1] = number < last and 1 or 0
+return answer

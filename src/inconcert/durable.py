@@ -1,0 +1,223 @@
+"""Steps of a job that run once: their results are kept, and later attempts go on where one ended.
+
+Call these in the body of a task, or inside `async with job`; they find the job by `current_job()`, and raise
+RuntimeError where none runs.
+
+A step is known by its name. If the worker dies after a step was kept, the next attempt gets its result, and goes on
+with the next one. A step whose commit was not confirmed runs again: give the outside world `key(name)`, so that it can
+recognise a repetition.
+
+Source: docs/explanation/steps.md
+"""
+
+import hashlib
+import inspect
+import random as random_numbers
+import time
+import uuid as uuids
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast, overload
+from weakref import WeakKeyDictionary
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from inconcert._core.shield import run_shielded
+from inconcert._rules.conversion import Converter, json_form
+from inconcert._rules.names import check_name
+from inconcert.tasks.arguments import annotations
+from inconcert.tasks.claimed_job import current_job, state_of
+from inconcert.tasks.steps import StepCall, Steps
+
+__all__ = ["key", "now", "random", "step", "uuid"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Function(NamedTuple):
+    """What is known of a function that steps call."""
+
+    name: str
+    is_async: bool
+    converter: Converter
+
+
+_functions: WeakKeyDictionary[Callable[..., object], _Function] = WeakKeyDictionary()
+
+
+@overload
+async def step(
+    name: str, function: Callable[..., Awaitable[T]], /, *args: object, on_change: Literal["keep"], **kwargs: object
+) -> T: ...
+
+
+@overload
+async def step(
+    name: str, function: Callable[..., T], /, *args: object, on_change: Literal["keep"], **kwargs: object
+) -> T: ...
+
+
+@overload
+async def step(name: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+
+@overload
+async def step(name: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+
+async def step(name: str, function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
+    """Run a function once for this job, and return its result; later attempts get the kept result.
+
+    The result is kept as JSON, as the function's return annotation says; without one it must be a JSON value. Each
+    attempt gets it as it is read from that JSON. A plain function runs in a thread. A step that raises keeps nothing,
+    and runs again in the next attempt.
+
+    When its code or its arguments have changed since the result was kept, the job is dead-lettered with
+    `StepChanged`, which says what was and what is.
+
+    Args:
+        name: Which step of the job; each has a name of its own, of at most 512 bytes.
+        function: What to run; plain or a coroutine function.
+        args: Its arguments. Those that JSON can hold are compared with those of the kept result.
+        kwargs: Its keyword arguments. `on_change="keep"` is not among them: it takes the kept result whatever function
+            and arguments it is of.
+
+    Raises:
+        RuntimeError: No job runs here, or it is delivered at most once.
+        ValueError: `on_change` is something else.
+        InvalidName: `name` is empty or longer than 512 bytes.
+        StepChanged: What was kept is of another function or for other arguments, or does not have the type.
+        StepRefused: The name was used before in this attempt, or the job has 1,000 steps or 16 MiB of them.
+        InvalidPayload: JSON cannot hold the result, or it is larger than 1 MiB; the job is dead-lettered, because
+            another attempt would run the step again.
+        NotClaimed: The job has ended, or its worker was presumed dead; nothing was kept.
+        OutcomeUnknown: The server did not answer; a later attempt may run the step again.
+
+    Cost: 1 round trip; at the first step of an attempt 1 more, which reads all that was kept. 0 for a kept one.
+    """
+    may_change = _may_change(kwargs.pop("on_change", None))
+    steps, known = _steps(), _known(function)
+    call = StepCall(known.name, _digest(args, kwargs), known.converter)
+    run = partial(function, *args, **kwargs)
+    if known.is_async:
+        return await steps.take(name, call, cast("Callable[[], Awaitable[object]]", run), may_change=may_change)
+    return await _in_thread(partial(steps.take, name, call, partial(_call, run), may_change=may_change))
+
+
+def key(name: str) -> str:
+    """An idempotency key for what this job does under this name: `JOB:name`, the same in all attempts.
+
+    Raises:
+        RuntimeError: No job runs here.
+        InvalidName: `name` is empty or longer than 512 bytes.
+    """
+    return f"{current_job().id}:{check_name('step', name)}"
+
+
+async def now(name: str = "now") -> float:
+    """When this was first called in the job, in seconds since 1970 by this machine's clock; the same in all attempts.
+
+    Args:
+        name: Which instant, as the name of a step.
+
+    Raises:
+        RuntimeError: As `step`, and so are the others.
+
+    Cost: As `step`.
+    """
+    return await _recorded(name, "now", float, time.time)
+
+
+async def uuid(name: str = "uuid") -> uuids.UUID:
+    """A random UUID, version 4; the same in all attempts.
+
+    Args:
+        name: Which one, as the name of a step.
+
+    Raises:
+        RuntimeError: As `step`, and so are the others.
+
+    Cost: As `step`.
+    """
+    return await _recorded(name, "uuid", uuids.UUID, uuids.uuid4)
+
+
+async def random(name: str = "random") -> float:
+    """A random number from 0 up to 1; the same in all attempts.
+
+    Args:
+        name: Which one, as the name of a step.
+
+    Raises:
+        RuntimeError: As `step`, and so are the others.
+
+    Cost: As `step`.
+    """
+    return await _recorded(name, "random", float, random_numbers.random)
+
+
+# Below.
+
+
+def _steps() -> Steps:
+    return state_of(current_job()).steps
+
+
+async def _recorded(name: str, verb: str, value_type: type[T], draw: Callable[[], T]) -> T:
+    async def run() -> T:
+        return draw()
+
+    return await _steps().take(name, StepCall(verb, "", Converter(f"durable.{verb}()", value_type)), run)
+
+
+def _may_change(on_change: object) -> bool:
+    if on_change not in (None, "keep"):
+        raise ValueError(f'on_change is {on_change!r}; give "keep", or leave it out')
+    return on_change == "keep"
+
+
+def _known(function: Callable[..., object]) -> _Function:
+    while isinstance(function, partial):
+        function = function.func
+    function = getattr(function, "__func__", function)  # a bound method is another object each time
+    known = _functions.get(function)
+    if known is None:
+        name: str = getattr(function, "__qualname__", type(function).__qualname__)
+        what = f"the result of {name}()"
+        returns = annotations(f"of step function {name!r}", function).get("return", Any)
+        known = _Function(name, inspect.iscoroutinefunction(function), Converter(what, returns))
+        _functions[function] = known
+    return known
+
+
+async def _call(run: Callable[[], object]) -> object:
+    # A limiter of its own: there are as many threads as steps run at once, which the worker limits.
+    result = await anyio.to_thread.run_sync(run, limiter=anyio.CapacityLimiter(1))
+    return await result if inspect.isawaitable(result) else result  # a plain wrapper around a coroutine function
+
+
+async def _in_thread(take: Callable[[], Awaitable[object]]) -> object:
+    """A thread cannot be stopped: a cancellation waits until what it did is kept."""
+    ended: list[object] = []
+
+    async def run() -> None:
+        ended.append(await take())
+
+    await run_shielded(run())
+    return ended[0]
+
+
+def _digest(args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """A hash of the arguments; of those that JSON cannot hold, only that they are there."""
+    parts = [list(map(_text, args)), {name: _text(value) for name, value in kwargs.items()}]
+    return hashlib.blake2b(msgspec.json.encode(parts, order="deterministic"), digest_size=8).hexdigest()
+
+
+def _text(value: object) -> bytes | None:
+    try:
+        return msgspec.json.encode(value, enc_hook=json_form, order="deterministic")
+    except Exception:  # noqa: BLE001 - a model's own encoder may raise anything
+        return None

@@ -1,0 +1,199 @@
+"""The durable steps of a job: results that are kept as they come, so that later attempts go on where one ended.
+
+`Steps` is the engine of one attempt; `durable.py` has the verbs that users call. A step is known by its name. What is
+kept of it is one JSON text, signed as the job is.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol, TypeVar, cast
+
+import anyio
+import msgspec
+
+from inconcert._rules.conversion import Converter
+from inconcert._rules.names import check_name
+from inconcert._rules.payloads import encode
+from inconcert.errors import InvalidPayload, StepChanged, StepRefused
+
+__all__ = ["STEP", "StepCall", "StepStore", "Steps"]
+
+STEP = "step"  # the kind as which a step is signed
+
+_MOST = 1_000  # steps of a job: all are read when it goes on
+_MOST_BYTES = 16 * 2**20  # of the steps of a job, likewise
+_FIXED_BYTES = 1_000  # what dropping a step takes beside its text, when ends are put into batches
+
+T = TypeVar("T")
+
+
+class StepStore(Protocol):
+    """Where the steps of a job are kept."""
+
+    @property
+    def id(self) -> str:
+        """The id of the job."""
+        ...
+
+    async def read_steps(self) -> list[tuple[int, bytes]]:
+        """Those that were kept, with their numbers, in order."""
+        ...
+
+    async def commit_step(self, number: int, text: bytes) -> None:
+        """Keep one under this number; raises NotClaimed if the job is no longer claimed here."""
+
+    def note_hopeless(self, error: Exception) -> None:
+        """If this error ends the attempt, another attempt would end likewise."""
+
+
+class StepCall(NamedTuple):
+    """What a step calls.
+
+    Attributes:
+        function: The qualified name of its function; kept with the result, and compared by later attempts.
+        arguments: A hash of its arguments, likewise.
+        converter: Converts its result to JSON and back.
+    """
+
+    function: str
+    arguments: str
+    converter: Converter
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """A step as it is stored."""
+
+    name: str
+    function: str
+    arguments: str
+    value: msgspec.Raw
+
+
+_decode = msgspec.json.Decoder(_Kept).decode
+
+
+class Steps:
+    """The steps of one attempt of a job.
+
+    Args:
+        store: Where they are kept.
+    """
+
+    __slots__ = ("_bytes", "_kept", "_last", "_reading", "_store", "_taken")
+
+    def __init__(self, store: StepStore) -> None:
+        self._store = store
+        self._reading = anyio.Lock()
+        self._kept: dict[str, _Kept] | None = None  # until they are read
+        self._taken: set[str] = set()  # names that this attempt has used
+        self._last = 0
+        self._bytes = 0
+
+    @property
+    def bulk(self) -> int:
+        """Roughly how many bytes the server drops when the job ends."""
+        return self._bytes + self._last * _FIXED_BYTES
+
+    async def take(self, name: str, call: StepCall, run: Callable[[], Awaitable[T]], *, may_change: bool = False) -> T:
+        """The kept result of a step; or run it, and keep its result.
+
+        What is returned is what later attempts get, too: the result as it is read from its JSON.
+
+        Args:
+            name: Which step.
+            call: What it calls.
+            run: Calls it.
+            may_change: Whether a result of another function, or for other arguments, counts.
+
+        Raises:
+            InvalidName: `name` is empty or longer than 512 bytes.
+            StepChanged: What was kept is of another function or for other arguments, or does not have the type.
+            StepRefused: The name was used before in this attempt, or the job has too many steps or too large ones.
+            InvalidPayload: The result is not JSON, or too large; or what was kept has no valid signature.
+            NotClaimed: The job has ended, or its worker was presumed dead; nothing was kept.
+            OutcomeUnknown: The server did not answer; a later attempt may run the step again.
+        """
+        check_name("step", name)
+        kept = await self._read() if self._kept is None else self._kept
+        if name in self._taken:
+            raise self._refused(name, "its name was used before in this attempt; give each step a name of its own")
+        self._taken.add(name)
+        found = kept.get(name)
+        if found is not None:
+            return cast("T", self._kept_result(found, call, may_change=may_change))
+        if self._last >= _MOST:
+            raise self._refused(name, f"the job has {_MOST} steps already; do more in each, or enqueue other jobs")
+        try:
+            return cast("T", await self._commit(name, call, await run()))
+        except BaseException:
+            self._taken.discard(name)  # a body that catches this may try again
+            raise
+
+    # Below.
+
+    async def _read(self) -> dict[str, _Kept]:
+        async with self._reading:
+            if self._kept is None:
+                kept: dict[str, _Kept] = {}
+                try:
+                    found = await self._store.read_steps()
+                    for number, text in found:
+                        step = _read(self._store.id, text)
+                        kept[step.name] = step  # a later one of the same name: the first was sent, and not answered
+                        self._last = number
+                        self._bytes += len(text)
+                except InvalidPayload as error:
+                    self._store.note_hopeless(error)
+                    raise
+                self._kept = kept
+            return self._kept
+
+    def _kept_result(self, kept: _Kept, call: StepCall, *, may_change: bool) -> object:
+        job_id, name = self._store.id, kept.name
+        changed: StepChanged | None = None
+        if kept.function != call.function and not may_change:
+            changed = StepChanged(job_id, name, f"ran {kept.function}()", f"runs {call.function}()")
+        elif kept.arguments != call.arguments and not may_change:
+            was, is_now = f"ran {kept.function}() with arguments", "runs it with others"
+            changed = StepChanged(job_id, name, f"{was} {kept.arguments}", f"{is_now}, {call.arguments} (hashes)")
+        else:
+            try:
+                value: object = call.converter.read(bytes(kept.value))
+            except InvalidPayload as error:
+                changed = StepChanged(job_id, name, "had a result of another type", str(error))
+            else:
+                return value
+        self._store.note_hopeless(changed)
+        raise changed
+
+    async def _commit(self, name: str, call: StepCall, value: object) -> object:
+        what = f"the result of step {name!r} of job {self._store.id}"
+        try:
+            text = encode(what, call.converter.to_json(value))
+            result: object = call.converter.read(text)
+        except InvalidPayload as error:  # it has done its work: another attempt would repeat it
+            refused = error if str(error).startswith(what) else InvalidPayload(f"{what}: {error}")
+            self._store.note_hopeless(refused)
+            raise refused from error.__cause__
+        stored = msgspec.json.encode(_Kept(name, call.function, call.arguments, msgspec.Raw(text)))
+        if self._last >= _MOST or self._bytes + len(stored) > _MOST_BYTES:  # others may have ended meanwhile
+            raise self._refused(
+                name,
+                f"the job would have more than {_MOST} steps, or more than {_MOST_BYTES} bytes of them; keep large "
+                "results in a store, and return their address",
+            )
+        self._last += 1  # also if this one fails: it may still arrive
+        self._bytes += len(stored)
+        await self._store.commit_step(self._last, stored)
+        return result
+
+    def _refused(self, name: str, why: str) -> StepRefused:
+        error = StepRefused(self._store.id, name, why)
+        self._store.note_hopeless(error)
+        return error
+
+
+def _read(job_id: str, text: bytes) -> _Kept:
+    try:
+        return _decode(text)
+    except msgspec.MsgspecError as error:
+        raise InvalidPayload(f"a step of job {job_id} cannot be read: {error}") from error

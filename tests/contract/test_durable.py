@@ -1,0 +1,471 @@
+"""Durable steps: each runs once for its job, and later attempts get what was kept."""
+
+import asyncio
+import uuid as uuids
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import anyio.from_thread
+import pytest
+
+from inconcert import (
+    Coordinator,
+    InvalidName,
+    InvalidPayload,
+    JobFailed,
+    NotClaimed,
+    Retry,
+    StepChanged,
+    StepRefused,
+    current_job,
+    durable,
+)
+from inconcert._redis.scripts import Command
+from tests.contract.test_tasks import in_background
+from tests.support.raw import raw
+
+NOW = Retry(after=0)  # another attempt, at once
+WITHIN = 5.0  # seconds
+
+
+@dataclass(frozen=True)
+class Payment:
+    """A result with a type of its own."""
+
+    id: str
+    at: datetime
+
+
+async def run(concert: Coordinator, function: Callable[..., Any], *args: Any, attempts: int = 2) -> Any:
+    """Run it as a job of so many attempts, and return its result."""
+    task = concert.task(name=f"run {function.__name__}", max_attempts=attempts)(function)
+    async with in_background(concert.run_worker("default")):
+        job = await task.enqueue(*args)
+        return await job.result(timeout=WITHIN)
+
+
+async def kept(concert: Coordinator) -> dict[bytes, bytes]:
+    """All steps that the server keeps."""
+    found: dict[bytes, bytes] = {}
+    for keys in concert._jobs.partitions:
+        client: Any = raw(concert)
+        steps, stepped = await client.hgetall(keys.steps), await client.hgetall(keys.stepped)
+        assert {key.partition(b" ")[2] for key in steps} == set(stepped)
+        found |= steps
+    return found
+
+
+async def test_step_that_was_kept_does_not_run_again(any_concert: Coordinator) -> None:
+    """Later attempts get its result, as the type that its function returns; it goes when the job ends."""
+    ran: list[str] = []
+
+    async def charge(order: int) -> Payment:
+        ran.append("charge")
+        return Payment(f"p{order}", datetime(2026, 11, 23, tzinfo=UTC))
+
+    def ship(payment: Payment) -> str:
+        ran.append("ship")
+        return f"shipped {payment.id}"
+
+    async def fulfil(order: int) -> list[str]:
+        payment = await durable.step("charge", charge, order)
+        assert payment == Payment(f"p{order}", datetime(2026, 11, 23, tzinfo=UTC))
+        shipped = await durable.step("ship", ship, payment)
+        if current_job().attempt < 3:
+            raise NOW
+        return [shipped, *ran]
+
+    assert await run(any_concert, fulfil, 7, attempts=3) == ["shipped p7", "charge", "ship"]
+    assert await kept(any_concert) == {}
+
+
+async def test_step_that_raises_keeps_nothing(any_concert: Coordinator) -> None:
+    """It runs again in the next attempt, or in this one if the body catches the error."""
+    tries: list[int] = []
+
+    async def flaky() -> int:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ConnectionError
+        return len(tries)
+
+    async def body() -> int:
+        try:
+            return await durable.step("flaky", flaky)
+        except ConnectionError:
+            if current_job().attempt == 1:
+                raise NOW from None
+        return await durable.step("flaky", flaky)
+
+    assert await run(any_concert, body) == 3
+
+
+async def test_steps_may_run_at_once_and_in_threads(any_concert: Coordinator) -> None:
+    """Names tell them apart, in whatever order they end; a plain task takes steps, too."""
+    ran: list[int] = []
+
+    def slow(number: int) -> int:
+        ran.append(number)
+        return number * number
+
+    def body() -> list[int]:
+        async def all_at_once() -> list[int]:
+            return await asyncio.gather(*(durable.step(f"step {number}", slow, number) for number in range(20)))
+
+        found: list[int] = anyio.from_thread.run(all_at_once)
+        if current_job().attempt == 1:
+            raise NOW
+        return found
+
+    assert await run(any_concert, body) == [number * number for number in range(20)]
+    assert sorted(ran) == list(range(20))
+
+
+async def test_last_attempt_drops_steps_that_it_did_not_ask_for(any_concert: Coordinator) -> None:
+    """It ends before it comes to them."""
+
+    async def body() -> None:
+        if current_job().attempt == 1:
+            await durable.step("one", number)
+            raise NOW
+        assert len(await kept(any_concert)) == 1
+
+    await run(any_concert, body)
+    assert await kept(any_concert) == {}
+
+
+async def test_replayed_job_goes_on_where_it_failed(any_concert: Coordinator) -> None:
+    """The dead letter keeps the steps; purging it drops them."""
+    ran: list[str] = []
+    is_fixed = False
+
+    async def first() -> str:
+        ran.append("first")
+        return "kept"
+
+    @any_concert.task(name="fails", max_attempts=1)
+    async def fails() -> str:
+        value = await durable.step("first", first)
+        if not is_fixed:
+            raise ValueError
+        return value
+
+    async with in_background(any_concert.run_worker("default")):
+        job, purged = [await fails.enqueue() for _ in range(2)]
+        for each in (job, purged):
+            with pytest.raises(JobFailed):
+                await each.result(timeout=WITHIN)
+        is_fixed = True
+        await any_concert.tasks.replay(job.id)
+        assert await job.result(timeout=WITHIN) == "kept"
+    assert ran == ["first", "first"]
+    assert [key.partition(b" ")[2].decode() for key in await kept(any_concert)] == [purged.id]
+    await any_concert.tasks.purge(purged.id)
+    assert await kept(any_concert) == {}
+
+
+async def test_cancelled_job_drops_its_steps(any_concert: Coordinator) -> None:
+    """Whether it runs or waits for another attempt."""
+
+    async def nothing() -> None:
+        pass
+
+    reached = asyncio.Event()
+
+    @any_concert.task(name="waits")
+    async def waits(after: float | None) -> None:
+        await durable.step("nothing", nothing)
+        reached.set()
+        if after is not None:
+            raise Retry(after=after)
+        await asyncio.Event().wait()
+
+    async with in_background(any_concert.run_worker("default")):
+        for after in (None, 3600):
+            reached.clear()
+            job = await waits.enqueue(after)
+            await reached.wait()
+            assert len(await kept(any_concert)) == 1
+            assert await job.cancel(timeout=WITHIN)
+            assert await kept(any_concert) == {}
+
+
+async def test_purging_all_drops_all_steps(any_concert: Coordinator) -> None:
+    """A thousand of each job."""
+    keys, client = any_concert._jobs.partitions[0], raw(any_concert)
+
+    @any_concert.task(name="fails", max_attempts=1)
+    async def fails() -> None:
+        raise ValueError
+
+    put = [await fails.enqueue() for _ in range(3)]
+    async with in_background(any_concert.run_worker("default")):
+        for job in put:
+            with pytest.raises(JobFailed):
+                await job.result(timeout=WITHIN)
+    for job in put:
+        if any_concert._jobs.of_id(job.id) is keys:
+            await client.hset(keys.stepped, job.id, 1000)
+            await client.hset(keys.steps, mapping={f"{number} {job.id}": "" for number in range(1, 1001)})
+    assert await any_concert.tasks.purge_all() == 3
+    assert await kept(any_concert) == {}
+
+
+# Recorded values.
+
+
+async def test_recorded_values_are_the_same_in_all_attempts(any_concert: Coordinator) -> None:
+    """An instant, a UUID, a number, and the idempotency key."""
+    seen: list[Any] = []
+
+    async def body() -> None:
+        values = await durable.now(), await durable.uuid(), await durable.random(), await durable.random("other")
+        seen.append((*values, durable.key("charge")))
+        if current_job().attempt < 2:
+            raise NOW
+
+    await run(any_concert, body)
+    assert seen[0] == seen[1]
+    now, uuid, number, other, key = seen[0]
+    assert isinstance(now, float)
+    assert isinstance(uuid, uuids.UUID)
+    assert uuid.version == 4
+    assert 0 <= number < 1
+    assert number != other
+    assert key.endswith(":charge")
+
+
+# Changed code.
+
+
+async def test_changed_step_sets_the_job_aside(any_concert: Coordinator) -> None:
+    """Another function, other arguments, another type; on_change="keep" takes what was kept."""
+
+    async def old(number: int) -> int:
+        return number
+
+    async def new(number: int) -> int:
+        return -number
+
+    async def text(number: int) -> str:
+        return str(number)
+
+    text.__qualname__ = old.__qualname__
+
+    async def body(change: str) -> int | str:
+        if current_job().attempt == 1:
+            await durable.step("s", old, 1)
+            raise NOW
+        match change:
+            case "function":
+                return await durable.step("s", new, 1)
+            case "arguments":
+                return await durable.step("s", old, 2)
+            case "type":
+                return await durable.step("s", text, 1)
+            case _:
+                return await durable.step("s", new, 2, on_change="keep")
+
+    task = any_concert.task(name="changes", max_attempts=9)(body)
+    async with in_background(any_concert.run_worker("default")):
+        assert await (await task.enqueue("nothing")).result(timeout=WITHIN) == 1
+        for change, says in (
+            ("function", r"'s' of job .* ran .*old\(\), and now runs .*new\(\)"),
+            ("arguments", "with others"),
+            ("type", "another type"),
+        ):
+            job = await task.enqueue(change)
+            with pytest.raises(JobFailed, match=f"StepChanged.*{says}") as failed:
+                await job.result(timeout=WITHIN)
+            assert failed.value.attempts == 2
+
+
+async def test_arguments_without_json_are_not_compared(any_concert: Coordinator) -> None:
+    """A connection is another object each time."""
+
+    async def use(connection: object, number: int) -> int:
+        return number
+
+    async def body() -> int:
+        found = await durable.step("use", use, object(), number=1)
+        if current_job().attempt == 1:
+            raise NOW
+        return found
+
+    assert await run(any_concert, body) == 1
+
+
+# Bad input.
+
+
+async def refusal(concert: Coordinator, body: Callable[[], Any], error: type[Exception], match: str) -> JobFailed:
+    """Run a body that ends with this error, and return why its job was dead-lettered."""
+    caught: list[Exception] = []
+
+    async def catch() -> None:
+        try:
+            await body()
+        except error as found:
+            caught.append(found)
+            raise
+
+    with pytest.raises(JobFailed, match=match) as failed:
+        await run(concert, catch, attempts=9)
+    assert len(caught) == 1
+    return failed.value
+
+
+async def number(value: object = 1) -> Any:
+    """Whatever it is given."""
+    return value
+
+
+async def test_name_is_used_once_in_an_attempt(any_concert: Coordinator) -> None:
+    """A loop that gives each turn the same name would get the first result each time."""
+
+    async def body() -> None:
+        await durable.step("one", number)
+        await durable.step("one", number)
+
+    why = await refusal(any_concert, body, StepRefused, "'one' of job .* used before in this attempt")
+    assert why.attempts == 1
+    assert len(await kept(any_concert)) == 1
+
+
+async def test_job_has_a_thousand_steps_at_most(any_concert: Coordinator) -> None:
+    """The next is refused before it runs, and all others are kept."""
+    ran: list[int] = []
+
+    async def body() -> None:
+        for step in range(1001):
+            await durable.step(f"{step}", partial(number, step))
+            ran.append(step)
+
+    await refusal(any_concert, body, StepRefused, "has 1000 steps already")
+    assert len(ran) == len(await kept(any_concert)) == 1000
+
+
+async def test_steps_have_16_mib_at_most(any_concert: Coordinator) -> None:
+    """Read in portions of 1 MiB by the next attempt."""
+    ran: list[int] = []
+
+    async def large(step: int) -> str:
+        ran.append(step)
+        return "x" * 1_000_000
+
+    async def body() -> None:
+        for step in range(17):
+            assert len(await durable.step(f"{step}", large, step)) == 1_000_000
+            if current_job().attempt == 1 and step == 8:
+                raise NOW
+
+    with pytest.raises(JobFailed, match=r"StepRefused.*more than 16777216 bytes"):
+        await run(any_concert, body, attempts=9)
+    assert ran == list(range(17))
+    assert len(await kept(any_concert)) == 16
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [(object(), "object"), ({1: 2}, "key"), (float("nan"), "nan"), ("x" * 2**20, "1048576"), (b"x", "bytes")],
+)
+async def test_result_that_is_not_json_sets_the_job_aside(any_concert: Coordinator, value: object, says: str) -> None:
+    """Another attempt would repeat what the step has done."""
+
+    async def body() -> None:
+        await durable.step("one", partial(number, value))
+
+    why = await refusal(any_concert, body, InvalidPayload, "the result of step 'one' of job")
+    assert says in why.reason
+    assert await kept(any_concert) == {}
+
+
+async def test_result_must_have_the_annotated_type(any_concert: Coordinator) -> None:
+    """So that later attempts can read it."""
+
+    async def lies() -> int:
+        return await number("one")  # type: ignore[no-any-return]
+
+    async def body() -> None:
+        await durable.step("one", lies)
+
+    await refusal(any_concert, body, InvalidPayload, "does not fit int")
+
+
+@pytest.mark.parametrize("name", ["", "x" * 513, "\ud800", 7])
+async def test_bad_name_is_refused(any_concert: Coordinator, name: Any) -> None:
+    """Before anything runs."""
+    ran: list[str] = []
+
+    async def body() -> None:
+        for verb in (durable.now, durable.uuid, durable.random):
+            with pytest.raises(InvalidName):
+                await verb(name)
+        with pytest.raises(InvalidName):
+            await durable.step(name, ran.append, "ran")
+        with pytest.raises(InvalidName):
+            durable.key(name)
+        await durable.step("x" * 512, number)
+
+    await run(any_concert, body)
+    assert ran == []
+
+
+async def test_steps_are_for_jobs() -> None:
+    """Elsewhere they say so, before anything runs."""
+    ran: list[int] = []
+    with pytest.raises(RuntimeError, match="no job runs here"):
+        await durable.step("one", ran.append, 1)
+    for verb in (durable.now, durable.uuid, durable.random):
+        with pytest.raises(RuntimeError, match="no job runs here"):
+            await verb()
+    with pytest.raises(RuntimeError, match="no job runs here"):
+        durable.key("one")
+    assert ran == []
+
+
+async def test_steps_are_for_jobs_that_may_run_again(any_concert: Coordinator) -> None:
+    """Not for those that are delivered at most once; nor after the job has ended; and options are checked."""
+    ran: list[int] = []
+    await any_concert.enqueue("t")
+    await any_concert.enqueue("t")
+    async with any_concert.consume("default", delivery="at_most_once") as jobs, await anext(jobs):
+        with pytest.raises(RuntimeError, match="at most once"):
+            await durable.step("one", ran.append, 1)
+    async with any_concert.consume("default") as jobs, await anext(jobs) as job:
+        with pytest.raises(ValueError, match="on_change is 'drop'"):
+            await durable.step("one", ran.append, 1, on_change="drop")  # type: ignore[call-arg, arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        await job.ack()
+        with pytest.raises(NotClaimed):
+            await durable.step("one", ran.append, 1)
+    assert ran == []
+
+
+def test_changed_and_refused_say_what_they_are_about() -> None:
+    """As attributes, which survive pickling; see `tests/unit/test_errors.py`."""
+    changed = StepChanged("1.1", "pay", "ran a()", "runs b()")
+    assert (changed.job_id, changed.step, changed.was, changed.now) == ("1.1", "pay", "ran a()", "runs b()")
+    refused = StepRefused("1.1", "pay", "because")
+    assert (refused.job_id, refused.step) == ("1.1", "pay")
+
+
+async def test_job_without_steps_asks_for_none(any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No command and no key."""
+    loaded: list[str] = []
+    pack = Command.pack
+
+    def note(command: Command) -> bytes:
+        loaded.append(command.script.name)
+        return pack(command)
+
+    monkeypatch.setattr(Command, "pack", note)
+
+    async def body() -> int:
+        return 1
+
+    assert await run(any_concert, body) == 1
+    assert "claims/ack" in loaded
+    assert not {"tasks/read_steps", "tasks/commit_step"} & set(loaded)

@@ -1,0 +1,358 @@
+"""Durable steps while workers are killed and frozen, replies lost, bodies cancelled: what was kept never runs again."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from inconcert import Coordinator, JobFailed, NotClaimed, OutcomeUnknown, Retry, current_job, durable
+from inconcert.tasks.job_state import JobState
+from tests.contract.test_tasks import in_background
+from tests.support.cancelling import MOMENTS, Moment, cancel_at
+from tests.support.eventually import eventually
+from tests.support.processes import spawn, tell
+from tests.support.proxy import Proxy
+from tests.support.raw import raw
+from tests.support.servers import RealServer
+from tests.support.short_lease import with_lease
+
+HERE = "tests.faults.test_durable_faults"
+LEASE = 1.0  # seconds of a heartbeat, here
+WITHIN = 20.0  # seconds
+STEPS = 5  # of each job that is killed
+LOG = "{log}"  # a list on the server, of what happened in all processes
+
+
+@pytest.fixture
+async def short(server: RealServer, namespace: str) -> AsyncIterator[Coordinator]:
+    """A coordinator whose workers count as dead soon."""
+    async with with_lease(Coordinator(server.url, namespace=namespace), LEASE) as opened:
+        yield opened
+
+
+# Workers that die or stand still.
+
+
+async def work(url: str, namespace: str) -> None:
+    """In a child: run jobs of some steps until it is killed, and note on the server what was done."""
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
+        log = raw(concert)
+
+        @concert.task(name="steps")
+        async def steps(number: int) -> list[int]:  # pyright: ignore[reportUnusedFunction]
+            async def one(step: int) -> int:
+                await log.rpush(LOG, f"ran {number} {step}")
+                return step
+
+            found: list[int] = []
+            for step in range(STEPS):
+                found.append(await durable.step(f"step {step}", one, step))
+                await log.rpush(LOG, f"kept {number} {step}")
+                await anyio.sleep(0.01)
+            return found
+
+        tell("works")
+        await concert.run_worker("default", concurrency=4)
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.torture)])
+async def test_kept_step_never_runs_again_though_workers_are_killed(namespace: str, rounds: int) -> None:
+    """Kill -9 at any moment: only a step that had run and was not kept runs again."""
+    with RealServer() as own:
+        for number in range(rounds):
+            await _kill_two_workers(own.url, f"{namespace}-{number}")
+
+
+async def _kill_two_workers(url: str, namespace: str) -> None:
+    """A third would be one too many for some job."""
+    count = 25
+    async with Coordinator(url, namespace=namespace) as concert:
+        client: Any = raw(concert)
+        await client.delete(LOG)
+
+        async def longer(length: int) -> bool:
+            found: int = await client.llen(LOG)
+            return found >= length
+
+        jobs = [await concert.enqueue("steps", [number]) for number in range(count)]
+        interrupted = 0
+        for _ in range(2):
+            async with spawn(f"{HERE}:work", url, namespace) as child:
+                await child.wait_for("works")
+                length = await client.llen(LOG) + random.randrange(10, 60)
+                await eventually(lambda: longer(length))  # noqa: B023 - asked at once
+                child.kill()
+                interrupted += 4
+        async with spawn(f"{HERE}:work", url, namespace) as child:
+            for job in jobs:
+                assert await job.result(timeout=WITHIN) == list(range(STEPS))
+        kept = set[str]()
+        ran = Counter[str]()
+        for entry in await client.lrange(LOG, 0, -1):
+            what, _, step = entry.decode().partition(" ")
+            if what == "kept":
+                kept.add(step)
+            else:
+                ran[step] += 1
+                assert step not in kept, f"step {step} ran after it was kept"
+        assert len(ran) == len(kept) == count * STEPS
+        assert ran.total() - len(ran) <= interrupted
+        [keys] = concert._jobs.partitions
+        assert not await client.exists(keys.steps, keys.stepped)
+
+
+async def step_and_hang(url: str, namespace: str) -> None:
+    """In a child: keep one step, and run another that takes its time."""
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
+
+        async def first() -> str:
+            return "the child's"
+
+        async def second() -> str:
+            tell("runs the second")
+            await anyio.sleep(LEASE / 2)
+            return "the child's"
+
+        @concert.task(name="two")
+        async def two() -> None:  # pyright: ignore[reportUnusedFunction]
+            await durable.step("first", first)
+            try:
+                await durable.step("second", second)
+            except BaseException as error:
+                tell("ended", error=type(error).__name__)
+                raise
+            tell("ended", error=None)
+
+        await concert.run_worker("default")
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_next_worker_goes_on_after_the_step_that_was_kept(
+    server: RealServer, short: Coordinator, namespace: str, is_killed: bool
+) -> None:
+    """Its worker is killed between two steps; or frozen, and then it keeps nothing when it goes on."""
+
+    async def second() -> str:
+        return "ours"
+
+    async def first() -> str:
+        raise AssertionError("it was kept")
+
+    first.__qualname__, second.__qualname__ = "step_and_hang.<locals>.first", "step_and_hang.<locals>.second"
+    may_end = asyncio.Event()
+
+    @short.task(name="two")
+    async def two() -> list[str]:
+        found = [await durable.step("first", first), await durable.step("second", second)]
+        await may_end.wait()
+        return found
+
+    job = await two.enqueue()
+    async with spawn(f"{HERE}:step_and_hang", server.url, namespace) as child:
+        await child.wait_for("runs the second")
+        if is_killed:
+            child.kill()
+        else:
+            child.pause()
+        async with in_background(short.run_worker("default")):
+            [keys] = short._jobs.partitions
+            client: Any = raw(short)
+
+            async def both_are_kept() -> bool:
+                return bool(await client.hget(keys.stepped, job.id) == b"2")
+
+            await eventually(both_are_kept)
+            if not is_killed:
+                child.resume()
+                assert (await child.wait_for("ended"))["error"] in {"CancelledError", "NotClaimed"}
+                assert len(await client.hgetall(keys.steps)) == 2
+            may_end.set()
+            assert await job.result(timeout=WITHIN) == ["the child's", "ours"]
+
+
+async def test_late_twin_keeps_nothing_and_its_step_raises(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Its worker counts as dead, and does not know it yet."""
+    runs = iter(("late", "of the next", "more"))
+
+    async def run() -> str:
+        return next(runs)
+
+    [keys] = concert._jobs.partitions
+    client: Any = raw(concert)
+    await concert.enqueue("t")
+    async with concert.consume("default") as stopped, elsewhere.consume("default") as jobs:
+        late = await anext(stopped)
+        await client.zadd(keys.workers, dict.fromkeys(await client.zrange(keys.workers, 0, -1), 1))
+        again = await anext(jobs)
+        assert again.id == late.id
+        async with late:
+            with pytest.raises(NotClaimed):
+                await durable.step("one", run)
+        assert not await client.exists(keys.steps, keys.stepped)
+        async with again:
+            assert await durable.step("one", run) == "of the next"
+
+
+# Replies that are lost.
+
+
+async def test_reply_lost_at_each_command_keeps_each_step_once(
+    proxy: Proxy, namespace: str, concert: Coordinator
+) -> None:
+    """Each command of the worker is sent again, and acts once."""
+    client: Any = raw(concert)
+    [keys] = concert._jobs.partitions
+    lost = 4  # of those before, others tell
+    while True:
+        ran: list[str] = []
+
+        async def note(text: str) -> str:
+            ran.append(text)  # noqa: B023 - called at once
+            return text
+
+        job = await concert.enqueue("t", queue=f"q{lost}")
+        async with Coordinator(proxy.url, namespace=namespace) as bad:
+            proxy.cut_after_replies(lost, lose_next=True)
+            async with bad.consume(f"q{lost}") as jobs:
+                async with await anext(jobs):
+                    await durable.step("one", note, "one")
+                    await durable.step("two", note, "two")
+                    await current_job().nack(delay=0)
+                async with await anext(jobs) as again:
+                    assert again.attempt == 2
+                    assert [await durable.step(name, note, name) for name in ("one", "two")] == ["one", "two"]
+                    assert await client.hget(keys.stepped, job.id) == b"2"
+        assert ran == ["one", "two"]
+        assert not await client.exists(keys.steps, keys.stepped)
+        if proxy._network.allowance is not None:  # it came to its end without a cut
+            break
+        lost += 1
+    await proxy.heal()
+    assert 7 < lost < 60
+
+
+async def test_step_whose_commit_was_not_answered_may_be_tried_again(
+    concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the same attempt, too: what that attempt went on with is what later ones get."""
+    commit, runs = JobState.commit_step, iter(range(9))
+
+    async def unanswered(state: JobState, number: int, text: bytes) -> None:
+        await commit(state, number, text)
+        if number == 1:
+            raise OutcomeUnknown
+
+    async def run() -> int:
+        return next(runs)
+
+    monkeypatch.setattr(JobState, "commit_step", unanswered)
+
+    @concert.task(name="t")
+    async def task() -> int:
+        if current_job().attempt == 1:
+            with pytest.raises(OutcomeUnknown):
+                await durable.step("one", run)
+            assert await durable.step("one", run) == 1
+            raise Retry(after=0)
+        return await durable.step("one", run)
+
+    async with in_background(concert.run_worker("default")):
+        assert await (await task.enqueue()).result(timeout=WITHIN) == 1
+
+
+# Cancellation.
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_cancelled_at_any_await_a_step_that_has_run_is_kept(
+    concert: Coordinator, moment: Moment, is_plain: bool
+) -> None:
+    """Also one in a thread, which cannot be stopped. Otherwise it runs again."""
+    client: Any = raw(concert)
+    [keys] = concert._jobs.partitions
+    ended: list[int] = []
+
+    async def run() -> int:
+        await asyncio.sleep(0)
+        ended.append(1)
+        return len(ended)
+
+    def run_plainly() -> int:
+        time.sleep(0.001)
+        ended.append(1)
+        return len(ended)
+
+    number, was_under_way = 1, True
+    await concert.enqueue("t")
+    async with concert.consume("default") as jobs:
+        while was_under_way:
+            ended.clear()
+            async with await anext(jobs) as job:
+
+                async def use() -> None:
+                    await durable.step("one", run_plainly if is_plain else run)
+
+                was_under_way = await cancel_at(number, moment, use())
+
+                async def is_kept() -> bool:
+                    return bool(await client.exists(keys.steps)) == bool(ended)
+
+                await eventually(is_kept)
+                await job.ack()
+                assert not await client.exists(keys.steps, keys.stepped)
+            await concert.enqueue("t")
+            number += 1
+    assert number > 2
+
+
+# Strangers.
+
+
+async def test_step_of_a_stranger_is_not_read(server: RealServer, namespace: str) -> None:
+    """It was not signed, or for another job or number; the job is dead-lettered, and nothing runs again."""
+    keys_of_signer = {"k": "0123456789abcdef0123456789abcdef"}
+    ran: list[str] = []
+
+    async def note(text: str) -> str:
+        ran.append(text)
+        return text
+
+    async with Coordinator(server.url, namespace=namespace, signing_keys=keys_of_signer) as signing:
+        client: Any = raw(signing)
+        [keys] = signing._jobs.partitions
+
+        @signing.task(name="t")
+        async def task(forgery: str) -> None:
+            one = await durable.step("one", note, "one")
+            two = await durable.step("two", note, "two")
+            if current_job().attempt > 1:
+                assert [one, two] == ["one", "two"]
+                return
+            first, second = (f"{number} {current_job().id}" for number in (1, 2))
+            match forgery:
+                case "unsigned":
+                    await client.hset(keys.steps, first, '["one","note","","forged"]')
+                case "swapped":
+                    await client.hset(keys.steps, first, await client.hget(keys.steps, second))
+                case "changed":
+                    text: bytes = await client.hget(keys.steps, first)
+                    await client.hset(keys.steps, first, text.replace(b'"one"]', b'"two"]'))
+                case _:
+                    pass
+            raise Retry(after=0)
+
+        async with in_background(signing.run_worker("default")):
+            await (await task.enqueue("none")).result(timeout=WITHIN)
+            for forgery in ("unsigned", "swapped", "changed"):
+                ran.clear()
+                job = await task.enqueue(forgery)
+                with pytest.raises(JobFailed, match="InvalidPayload: the step") as failed:
+                    await job.result(timeout=WITHIN)
+                assert failed.value.attempts == 2
+                assert ran == ["one", "two"]
