@@ -83,7 +83,9 @@ oldest: $(OLDEST)/.installed ## what `rights` does, and tests of connections, wi
 	$(call tests,$(OLDEST)/bin,-k "not fakeredis" $(CONNECTIONS:%=tests/faults/test_%.py))
 
 bench: $(VENV)/.bench $(PEERS:%=$(VENV)/peers/%/.installed) ## measure beside the peers; BENCH="locks" to choose
-	@for name in $(BENCH); do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	@for name in $(BENCH); do \
+	  $(BIN)/python -m benchmarks.$$name $(if $(RESULTS),--json $(RESULTS)/$$name.json) || exit 1; \
+	done
 
 clean: ## remove everything made here
 	rm -rf $(VENV) site dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,9 +12,10 @@ from typing import Protocol
 
 import redis.asyncio
 
+from benchmarks import results
 from benchmarks.contestants.textbook_chat import TextbookChat
 from benchmarks.figures import Table, ratio
-from benchmarks.server import info
+from benchmarks.server import info, version
 from inconcert import Coordinator
 
 TEXT = "Shall we meet at the harbour at noon?"
@@ -130,7 +131,7 @@ async def in_turns(
     return [tuple(statistics.median(column) for column in zip(*found, strict=True)) for found in figures]
 
 
-async def measure(*, quick: bool) -> None:
+async def measure(*, quick: bool) -> Table:
     rounds = 1 if quick else 5
     count = 1_000 if quick else 5_000
     async with Coordinator.embedded() as concert:
@@ -139,6 +140,7 @@ async def measure(*, quick: bool) -> None:
         ours = Bench(OurChat(concert), concert.redis)
         both = ours, Bench(TextbookChat(client), client)
         table = Table("inconcert", "textbook", "ratio", width=56)
+        table.versions["server"] = await version(client)
 
         for senders in 1, 25:
             (mine,), (theirs,) = await in_turns(both, rounds, Bench.sends, senders, count)
@@ -156,6 +158,7 @@ async def measure(*, quick: bool) -> None:
         for messages in 10, 100, 1_000, 10_000, 100_000:
             await grow(ours, concert, messages, table)
         await client.aclose()
+    return table
 
 
 async def grow(bench: Bench, concert: Coordinator, messages: int, table: Table) -> None:
@@ -182,11 +185,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of a run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    results.add_option(parser)
     return parser.parse_args(arguments)
 
 
 def main() -> None:
-    asyncio.run(measure(quick=parse().quick))
+    options = parse()
+    results.save(options.json, "chat", asyncio.run(measure(quick=options.quick)))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from socket import create_server
 from typing import Any
 
+from benchmarks import results
 from benchmarks.figures import Table, percentile, ratio
 from benchmarks.processes import start
-from benchmarks.server import cpu_seconds, memory, scripts_run
+from benchmarks.server import cpu_seconds, memory, scripts_run, version
 from inconcert import Coordinator
 
 BASE = "1 server"
@@ -194,7 +195,7 @@ async def measure_server(concert: Coordinator, url: str, figures: Figures, scale
         figures["server memory, bytes: process that listens"][BASE].append((await memory(concert) - before) / WAITING)
 
 
-async def measure(*, quick: bool) -> None:
+async def measure(*, quick: bool) -> Table:
     figures: Figures = defaultdict(lambda: defaultdict(list))
     async with AsyncExitStack() as stack:
         urls: dict[str, str] = {}
@@ -211,20 +212,24 @@ async def measure(*, quick: bool) -> None:
             for name, url in urls.items():
                 await measure_one(name, url, concerts[name], figures, 0.25 if quick else 1.0)
             await measure_server(concerts[BASE][1], urls[BASE], figures, 0.25 if quick else 1.0)
+        server = await version(concerts[BASE][1].redis)
         shares = {name: await scripts_run(concerts[name][1]) for name, masters in WORLDS.items() if masters}
     table = Table(*WORLDS, *(f"{name}, ratio" for name in WORLDS if name != BASE))
+    table.versions["server"] = server
     for title, of in figures.items():
         medians = {name: statistics.median(values) for name, values in of.items()}
         others = [name for name in WORLDS if name != BASE and name in medians]
         table.row(title, *medians.values(), *(ratio(medians[name], medians[BASE]) for name in others))
     for name, counts in shares.items():
         print(f"scripts run by each node of {name}:", ", ".join(f"{count / sum(counts):.0%}" for count in counts))
+    return table
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of a run, or of a process that a run starts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    results.add_option(parser)
     turns = parser.add_subparsers(dest="process", title="processes that a run starts").add_parser("take-turns")
     turns.add_argument("url")
     turns.add_argument("rounds", type=int)
@@ -236,7 +241,7 @@ def main() -> None:
     if options.process == "take-turns":
         asyncio.run(take_turns(options.url, options.rounds))
     else:
-        asyncio.run(measure(quick=options.quick))
+        results.save(options.json, "cluster", asyncio.run(measure(quick=options.quick)))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,12 @@ import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from importlib import metadata
 
+from benchmarks import results
 from benchmarks.figures import Table, ratio
 from benchmarks.processes import next_line, start
+from benchmarks.server import version
 from inconcert import Coordinator
 
 NAMES = "inconcert", "grelmicro"
@@ -96,12 +99,13 @@ async def hand_over(name: str, url: str) -> float:
     return took * 1000
 
 
-async def measure(*, quick: bool) -> None:
+async def measure(*, quick: bool) -> Table:
     rounds = 3 if quick else 10
     print(f"lease: {TTL:g} s, {rounds} rounds\n")
     table = Table(*NAMES, "ratio")
     async with Coordinator.embedded() as server:
         assert server.url
+        table.versions |= {"server": await version(server.redis), "grelmicro": metadata.version("grelmicro")}
         for title, measure_one in (("fail-over after kill -9", fail_over), ("hand-over after a clean exit", hand_over)):
             figures: dict[str, list[float]] = {name: [] for name in NAMES}
             for _ in range(rounds):
@@ -111,12 +115,14 @@ async def measure(*, quick: bool) -> None:
             medians = statistics.median(ours), statistics.median(theirs)
             table.row(f"{title}, p50 ms", *medians, ratio(*medians))
             table.row(f"{title}, max ms", max(ours), max(theirs), ratio(max(ours), max(theirs)))
+    return table
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of a run, or of a process that a run starts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    results.add_option(parser)
     stand = parser.add_subparsers(dest="process", title="processes that a run starts").add_parser("candidate")
     stand.add_argument("name", choices=NAMES)
     stand.add_argument("url")
@@ -128,7 +134,7 @@ def main() -> None:
     if options.process == "candidate":
         asyncio.run(run_candidate(options.name, options.url))
     else:
-        asyncio.run(measure(quick=options.quick))
+        results.save(options.json, "elections", asyncio.run(measure(quick=options.quick)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-__all__ = ["Table", "percentile", "ratio"]
+__all__ = ["Table", "as_text", "percentile", "ratio"]
 
 _WIDTH = 12  # of a column
 
@@ -14,16 +14,25 @@ class Table:
     Args:
         columns: The titles of the columns.
         width: Width of the rows' titles.
+
+    Attributes:
+        columns: The titles of the columns.
+        rows: What was printed so far: title -> figures.
+        versions: Of what was measured, by name; `measure` fills it.
     """
 
     def __init__(self, *columns: str, width: int = 40) -> None:
+        self.columns = columns
+        self.rows: dict[str, tuple[float, ...]] = {}
+        self.versions: dict[str, str] = {}
         self._widths = [max(_WIDTH, len(column) + 2) for column in columns]
         self._width = width
         self._print("", columns)
 
     def row(self, title: str, *figures: float) -> None:
         """Print a row; nan is for what cannot be measured."""
-        self._print(title, [_as_text(figure) for figure in figures])
+        self.rows[title] = figures
+        self._print(title, [as_text(figure) for figure in figures])
 
     def _print(self, title: str, cells: Sequence[str]) -> None:
         line = "".join(cell.rjust(width) for cell, width in zip(cells, self._widths, strict=False))
@@ -40,7 +49,8 @@ def ratio(ours: float, other: float) -> float:
     return ours / other if ours and other else math.nan
 
 
-def _as_text(figure: float) -> str:
+def as_text(figure: float) -> str:
+    """Rounded, but not to 0; a dash for nan."""
     if math.isnan(figure):
         return "-"
     if 0 < abs(figure) < 0.01:

@@ -13,10 +13,10 @@ from contextlib import AbstractAsyncContextManager
 
 import redis.asyncio
 
-from benchmarks import bare_message
+from benchmarks import bare_message, results
 from benchmarks.figures import Table, percentile, ratio
 from benchmarks.processes import start
-from benchmarks.server import commands_processed
+from benchmarks.server import commands_processed, version
 from inconcert import Coordinator
 
 NAMES = "inconcert", "redis-py"
@@ -129,7 +129,7 @@ async def take_turns(name: str, url: str, rounds: int) -> None:
     print("\n".join(log))
 
 
-async def measure(*, quick: bool) -> None:
+async def measure(*, quick: bool) -> Table:
     scale = 0.25 if quick else 1.0
     rounds = 3 if quick else 5
     table = Table(*NAMES, "ratio")
@@ -174,16 +174,19 @@ async def measure(*, quick: bool) -> None:
         for title, share in (("hand-off between processes, p50 ms", 0.5), ("hand-off between processes, p99 ms", 0.99)):
             ours, theirs = (percentile(took, share) for took in hand_offs)
             table.row(title, ours, theirs, ratio(ours, theirs))
+        table.versions["server"] = await version(client)
         floor = await bare_message.latencies(url, int(60 * scale), HOLD)
         table.row("floor: one message, p50 ms", statistics.median(floor))
         await client.aclose()
         await monitor.aclose()
+    return table
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of a run, or of a process that a run starts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    results.add_option(parser)
     turns = parser.add_subparsers(dest="process", title="processes that a run starts").add_parser("take-turns")
     turns.add_argument("name", choices=NAMES)
     turns.add_argument("url")
@@ -196,7 +199,7 @@ def main() -> None:
     if options.process == "take-turns":
         asyncio.run(take_turns(options.name, options.url, options.rounds))
     else:
-        asyncio.run(measure(quick=options.quick))
+        results.save(options.json, "locks", asyncio.run(measure(quick=options.quick)))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from prometheus_client import CollectorRegistry
 
+from benchmarks import results
 from benchmarks.figures import Table, ratio
+from benchmarks.server import version
 from inconcert import Coordinator
 from inconcert.coordinator import session_ref_of
 from inconcert.integrations.otel import instrument
@@ -80,7 +82,7 @@ async def work(concert: Coordinator, jobs: int) -> tuple[float, float]:
     return enqueued_at - began_at, time.process_time() - enqueued_at
 
 
-async def measure(*, quick: bool) -> None:
+async def measure(*, quick: bool) -> Table:
     jobs, rounds = (1_000, 3) if quick else (5_000, ROUNDS)
     took: dict[str, list[tuple[float, float]]] = defaultdict(list)
     async with Coordinator.embedded() as concert:
@@ -93,19 +95,24 @@ async def measure(*, quick: bool) -> None:
                 observers.clear()
                 watch(concert)
                 took[name].append(await work(concert, jobs))
+        server = await version(concert.redis)
     table = Table("enqueue, us", "ratio", "run, us", "ratio", width=24)
+    table.versions["server"] = server
     enqueueing, running = map(statistics.median, zip(*took[ALONE], strict=True))
     for name, rounds_of in took.items():
         enqueue, run = map(statistics.median, zip(*rounds_of, strict=True))
         table.row(name, enqueue / jobs * 1e6, ratio(enqueue, enqueueing), run / jobs * 1e6, ratio(run, running))
+    return table
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of a run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer jobs")
+    results.add_option(parser)
     return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
-    asyncio.run(measure(quick=parse().quick))
+    options = parse()
+    results.save(options.json, "observing", asyncio.run(measure(quick=options.quick)))

@@ -6,12 +6,18 @@ import redis.asyncio
 
 from inconcert import Coordinator
 
-__all__ = ["commands_processed", "cpu_seconds", "info", "memory", "scripts_run"]
+__all__ = ["commands_processed", "cpu_seconds", "info", "memory", "scripts_run", "version"]
 
 
 async def info(client: redis.asyncio.Redis, section: str) -> dict[str, Any]:
     """One section of `INFO`."""
     return await client.info(section)
+
+
+async def version(client: redis.asyncio.Redis) -> str:
+    """Its name and version."""
+    about = await info(client, "server")
+    return f"{about.get('server_name', 'redis')} {about.get('valkey_version', about['redis_version'])}"
 
 
 async def commands_processed(client: redis.asyncio.Redis) -> int:

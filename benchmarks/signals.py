@@ -10,10 +10,10 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from benchmarks import bare_message
+from benchmarks import bare_message, results
 from benchmarks.figures import Table, percentile
 from benchmarks.processes import all_numbers, start
-from benchmarks.server import commands_processed
+from benchmarks.server import commands_processed, version
 from inconcert import Coordinator
 
 PROCESSES = 4
@@ -82,7 +82,7 @@ async def wait_in_rounds(url: str, waiters: int, rounds: int) -> None:
     print("\n".join(map(str, woken_at)))
 
 
-async def measure(*, quick: bool) -> None:
+async def measure(*, quick: bool) -> Table:
     rounds = 100 if quick else 500
     async with Coordinator.embedded() as concert:
         assert concert.url
@@ -90,7 +90,9 @@ async def measure(*, quick: bool) -> None:
         notify = await wake_one(concert, concert.url, rounds)
         floor = await bare_message.latencies(concert.url, rounds, PAUSE)
         taken_in = await throughput(concert, 2_000 if quick else 10_000)
+        server = await version(concert.redis)
     table = Table("p50", "p99", "per second", width=66)
+    table.versions["server"] = server
     for title, figures in (
         (f"broadcast to {WAITERS:,} waiters in {PROCESSES} processes, the last one, ms", broadcast),
         ("notify a waiter in another process, ms", notify),
@@ -99,12 +101,14 @@ async def measure(*, quick: bool) -> None:
         table.row(title, statistics.median(figures), percentile(figures, 0.99))
     table.row(f"commands while {WAITERS:,} wait", math.nan, math.nan, commands)
     table.row("broadcasts that a subscriber takes in, 100 at a time", math.nan, math.nan, taken_in)
+    return table
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of a run, or of a process that a run starts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    results.add_option(parser)
     wait = parser.add_subparsers(dest="process", title="processes that a run starts").add_parser("wait")
     wait.add_argument("url")
     wait.add_argument("waiters", type=int)
@@ -117,7 +121,7 @@ def main() -> None:
     if options.process == "wait":
         asyncio.run(wait_in_rounds(options.url, options.waiters, options.rounds))
     else:
-        asyncio.run(measure(quick=options.quick))
+        results.save(options.json, "signals", asyncio.run(measure(quick=options.quick)))
 
 
 if __name__ == "__main__":

@@ -23,9 +23,10 @@ from pathlib import Path
 
 import redis.asyncio
 
+from benchmarks import results
 from benchmarks.figures import Table, percentile, ratio
 from benchmarks.processes import ROOT, all_numbers, next_line, start
-from benchmarks.server import info
+from benchmarks.server import info, version
 from inconcert import Coordinator
 
 PEERS = ROOT / ".venv" / "peers"
@@ -114,6 +115,15 @@ class Commands:
 
 def python_of(name: str) -> Path:
     return Path(sys.executable) if name in {OURS, FLOOR} else PEERS / name / "bin" / "python"
+
+
+async def version_of(name: str) -> str:
+    """The version of a contestant, in its own environment."""
+    package = {"docket": "pydocket", "taskiq": "taskiq-redis"}.get(name, name)
+    asked = f"from importlib.metadata import version; print(version({package!r}))"
+    child = await asyncio.create_subprocess_exec(python_of(name), "-c", asked, stdout=PIPE)
+    output, _ = await child.communicate()
+    return output.decode().strip()
 
 
 def jobs_of(name: str) -> int:
@@ -241,13 +251,15 @@ async def private_server() -> AsyncGenerator[str]:
         await server.communicate()
 
 
-async def measure(names: Sequence[str], *, quick: bool, patience: float) -> None:
+async def measure(names: Sequence[str], *, quick: bool, patience: float) -> Table:
     figures: Figures = defaultdict(lambda: defaultdict(list))
     async with AsyncExitStack() as stack:
         server = Server(await stack.enter_async_context(private_server()))
         stack.push_async_callback(server.client.aclose)
-        about = await info(server.client, "server")
-        print("server:", about.get("server_name", "redis"), about.get("valkey_version", about["redis_version"]))
+        versions = {"server": await version(server.client)} | {
+            name: await version_of(name) for name in names if name != FLOOR
+        }
+        print(", ".join(f"{name}: {of}" for name, of in versions.items()))
 
         async def each(
             title: str, measure_one: Callable[..., Awaitable[None]], *, rounds: int = 1, **options: float
@@ -264,10 +276,12 @@ async def measure(names: Sequence[str], *, quick: bool, patience: float) -> None
         await each("latency", measure_latency, count=50 if quick else 200)
         await each("idle", measure_idle, seconds=5 if quick else 20)
         await each("kill -9", measure_kill, patience=patience)
-    show(figures, names)
+    table = show(figures, names)
+    table.versions = versions
+    return table
 
 
-def show(figures: Figures, names: Sequence[str]) -> None:
+def show(figures: Figures, names: Sequence[str]) -> Table:
     """A row for each figure: the medians, and how ours compares with the best of the peers, and with the floor."""
     print()
     table = Table(*names, "to the best", "to the floor")
@@ -277,12 +291,14 @@ def show(figures: Figures, names: Sequence[str]) -> None:
         best = (max if "/s, " in title else min)(peers, default=math.nan)
         ratios = ratio(medians[OURS], best), ratio(medians[OURS], medians[FLOOR])
         table.row(title, *(medians[name] for name in names), *ratios)
+    return table
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of a run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one round, and fewer jobs")
+    results.add_option(parser)
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="contestants")
     parser.add_argument("--patience", type=float, default=30.0, help="seconds to wait for jobs after kill -9")
     return parser.parse_args(arguments)
@@ -293,7 +309,8 @@ def main() -> None:
     names = [name for name in options.only if name in {OURS, FLOOR} or (PEERS / name / ".installed").exists()]
     for name in set(options.only) - set(names):
         print(f"{name} is skipped: it is not installed; `make bench` installs the peers")
-    asyncio.run(measure(names, quick=options.quick, patience=options.patience))
+    table = asyncio.run(measure(names, quick=options.quick, patience=options.patience))
+    results.save(options.json, "tasks", table)
 
 
 if __name__ == "__main__":
