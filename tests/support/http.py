@@ -11,7 +11,7 @@ import uvicorn
 
 from tests.support.eventually import eventually
 
-__all__ = ["client_at", "events", "served"]
+__all__ = ["client_at", "events", "served", "served_at_port"]
 
 
 def client_at(socket: Path) -> httpx.AsyncClient:
@@ -23,12 +23,25 @@ def client_at(socket: Path) -> httpx.AsyncClient:
 @asynccontextmanager
 async def served(app: Any, socket: Path) -> AsyncGenerator[httpx.AsyncClient]:
     """An application on uvicorn, and a client of it."""
-    server = uvicorn.Server(uvicorn.Config(app, uds=str(socket), log_level="error"))
+    async with _serving(uvicorn.Config(app, uds=str(socket), log_level="error")), client_at(socket) as client:
+        yield client
+
+
+@asynccontextmanager
+async def served_at_port(app: Any) -> AsyncGenerator[str]:
+    """An application on uvicorn, for a browser: its URL, with a slash at its end."""
+    async with _serving(uvicorn.Config(app, port=0, log_level="error")) as server:
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}/"
+
+
+@asynccontextmanager
+async def _serving(config: uvicorn.Config) -> AsyncGenerator[uvicorn.Server]:
+    server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
     await eventually(lambda: server.started or serving.done())
     try:
-        async with client_at(socket) as client:
-            yield client
+        yield server
     finally:
         server.should_exit = True
         await serving

@@ -1,0 +1,168 @@
+"""The dashboard in a real browser: what is clicked happens, what changes is shown, and nothing hostile runs."""
+
+import shutil
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from fastapi import FastAPI
+from starlette.requests import Request
+
+from inconcert import Coordinator
+from inconcert.dashboard import Dashboard, Permission
+from inconcert.dashboard.actions import ACTIONS
+from tests.support.http import served_at_port
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed; it comes with inconcert[dev]")
+
+from tests.support.browser import Reader, Visit, reader
+
+CHROMIUM = shutil.which("chromium")
+HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)><svg onload=alert(3)>"
+LONG = "warehouse." + "x" * 240
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="chromium is not installed; on Debian: apt-get install chromium"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Reader]:
+    """One browser for all tests."""
+    with reader(str(CHROMIUM)) as opened:
+        yield opened
+
+
+def everything(request: Request, permission: Permission) -> str:
+    """Everybody may do it."""
+    del request, permission
+    return "ann"
+
+
+@pytest.fixture
+async def url(concert: Coordinator) -> AsyncIterator[str]:
+    """Where the dashboard is, mounted in a service."""
+    app = FastAPI()
+    app.mount("/ops", Dashboard(concert, allow=everything, queues=["mail"]))
+    async with served_at_port(app) as root:
+        yield f"{root}ops/"
+
+
+async def bury(concert: Coordinator, reason: str, *args: str, queue: str = "mail", task: str = "send") -> str:
+    """A dead-lettered job."""
+    job = await concert.enqueue(task, [*args], queue=queue)
+    async with concert.consume(queue) as jobs:
+        [claimed] = await jobs.try_claim(1)
+        await claimed.bury(ValueError(reason))
+    return job.id
+
+
+async def filled(concert: Coordinator, text: str) -> list[str]:
+    """The pages of a namespace in which this text is in every place where users write; a worker that runs one job."""
+    dead = await bury(concert, text, text, queue=text, task=text)
+    failed = await bury(concert, "boom")
+    done = await concert.enqueue(text, [text], queue="mail")
+    async with concert.consume("mail") as jobs:
+        [claimed] = await jobs.try_claim(1)
+        claimed.result = {text: [text]}
+        await claimed.ack()
+    await concert.enqueue(text, [text], queue=text)
+    later = await concert.enqueue(text, [text], queue=text, delay=3600)
+    return ["", "queues", "workers", "dead", *(f"jobs/{job_id}" for job_id in (dead, failed, done.id, later.id))]
+
+
+@pytest.mark.parametrize("width", [1280, 375])
+async def test_pages_load_whatever_is_in_them(
+    concert: Coordinator, browser: Reader, url: str, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """Text stays text: no script runs, nothing comes from elsewhere, no console complains, nothing is too wide."""
+    monkeypatch.setattr(socket, "gethostname", lambda: HOSTILE)
+    pages = await filled(concert, HOSTILE)
+    await bury(concert, LONG, LONG, queue=LONG, task=LONG)
+    await concert.enqueue(LONG, queue=LONG)
+
+    def look(visit: Visit) -> dict[str, int]:
+        widths: dict[str, int] = {}
+        for path in [*pages, "search?q=" + "%3Cimg%20src%3Dx%20onerror%3Dalert(4)%3E", "dead?reason=%3Cscript%3E"]:
+            visit.go(path)
+            assert visit.page.locator("main img, main script, main svg:not(.spark)").count() == 0, path
+            widths[path] = visit.page.evaluate("document.documentElement.scrollWidth")
+        return widths
+
+    async with concert.consume(HOSTILE) as jobs:
+        [claimed] = await jobs.try_claim(1)
+        await claimed.progress(0.5, HOSTILE)
+        pages.append(f"jobs/{claimed.id}")
+        async with browser.visit(url, width=width) as visit:
+            widths = await visit.do(look)
+
+    assert {path: found for path, found in widths.items() if found > width} == {}
+
+
+async def test_each_action_is_clicked(concert: Coordinator, browser: Reader, url: str) -> None:
+    """And its effect is on the server, and then on the page."""
+    dead = [await bury(concert, "boom", f"user {n}") for n in range(3)]
+    late = await concert.enqueue("send", queue="mail", delay=3600)
+    clicked: set[str] = set()
+
+    def press(path: str, button: str, *, row: str = "", due_in: str = "") -> Callable[[Visit], str]:
+        """Click it, confirm where a question is asked, and return the page that follows."""
+
+        def act(visit: Visit) -> str:
+            visit.go(path)
+            scope = visit.page.locator("tr", has_text=row) if row else visit.page.locator("main")
+            question = scope.locator("summary", has_text=f"{button}…")
+            if question.count():
+                question.click()
+            if due_in:
+                scope.get_by_label("Due in").fill(due_in)
+            with visit.page.expect_request(lambda request: request.method == "POST") as sent:
+                scope.get_by_role("button", name=button, exact=True).click()
+            visit.page.wait_for_load_state("load")
+            clicked.add(sent.value.url.rpartition("/")[2])
+            return visit.page.locator("main").inner_text()
+
+        return act
+
+    async with browser.visit(url) as visit:
+        assert "paused" in await visit.do(press("queues", "Pause", row="mail"))
+        assert (await concert.tasks.stats("mail")).queues["mail"].is_paused
+        assert "paused" not in await visit.do(press("queues", "Resume", row="mail"))
+        assert not (await concert.tasks.stats("mail")).queues["mail"].is_paused
+
+        assert "delayed" in await visit.do(press(f"jobs/{late.id}", "Reschedule", due_in="7200"))
+        assert "cancelled" in await visit.do(press(f"jobs/{late.id}", "Cancel"))
+        assert await late.status() == "cancelled"
+
+        assert dead[0] not in await visit.do(press("dead", "Replay", row=dead[0]))
+        assert await concert.tasks.job(dead[0]).status() == "queued"
+        assert dead[1] not in await visit.do(press("dead", "Purge", row=dead[1]))
+        assert [job.id for job in await concert.tasks.dead()] == [dead[2]]
+        assert "No job was dead-lettered" in await visit.do(press("dead", "Purge all"))
+        assert await concert.tasks.dead() == []
+
+    assert clicked == set(ACTIONS)
+
+
+async def test_changes_are_shown_without_a_reload(concert: Coordinator, browser: Reader, url: str) -> None:
+    """Numbers change in place; a queue that comes is told, and shown when asked for."""
+    await concert.enqueue("send", queue="mail")
+
+    def first(visit: Visit) -> None:
+        visit.go("queues")
+        visit.page.evaluate("document.title = 'not reloaded'")
+        visit.page.locator("tr", has_text="mail").get_by_text("1", exact=True).first.wait_for()
+
+    def then(visit: Visit) -> None:
+        visit.page.locator("tr", has_text="mail").get_by_text("2", exact=True).wait_for()
+        visit.page.get_by_role("status").wait_for()
+        assert visit.page.title() == "not reloaded"
+        visit.page.get_by_role("link", name="Show it").click()
+        visit.page.locator("tr", has_text="bread").wait_for()
+        assert visit.page.title() != "not reloaded"
+
+    async with browser.visit(url) as visit:
+        await visit.do(first)
+        await concert.enqueue("send", queue="mail")
+        await concert.enqueue("bake", queue="bread")
+        await visit.do(then)
