@@ -54,6 +54,7 @@ from inconcert.queues.queue import DeadItem, Queue, QueueCounts
 from inconcert.queues.worker_lease import QueueOrder
 from inconcert.quorum.lock import QuorumLease, QuorumLock
 from inconcert.rate_limiter import RateDecision, RateLimiter
+from inconcert.reports.report import HeldEntry, Inspection, ProcessReport, WaitEntry
 from inconcert.rwlock import ReadLock, RWLock, WriteLease, WriteLock
 from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signalled, Signals
@@ -99,9 +100,11 @@ __all__ = [
     "HealthReport",
     "HealthServer",
     "HealthState",
+    "HeldEntry",
     "Hit",
     "InconcertError",
     "Index",
+    "Inspection",
     "InvalidName",
     "InvalidPayload",
     "ItemNotFound",
@@ -130,6 +133,7 @@ __all__ = [
     "NotHeld",
     "OutcomeUnknown",
     "PreparedJob",
+    "ProcessReport",
     "Progress",
     "Queue",
     "QueueCounts",
@@ -160,6 +164,7 @@ __all__ = [
     "Unavailable",
     "UniqueUntil",
     "UnknownTask",
+    "WaitEntry",
     "WorkerHealth",
     "WorkerStatus",
     "WriteLease",

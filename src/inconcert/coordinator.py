@@ -36,6 +36,9 @@ from inconcert.queues.get import Getters
 from inconcert.queues.queue import ITEM_ATTEMPTS, QUEUE_TTL, Queue
 from inconcert.queues.worker_lease import QueueOrder
 from inconcert.rate_limiter import RateLimiter
+from inconcert.reports.inspect import inspect
+from inconcert.reports.report import Inspection
+from inconcert.reports.reporter import Redact, Reporter
 from inconcert.rwlock import RWLock
 from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signals
@@ -61,6 +64,8 @@ class CoordinatorOptions(TypedDict, total=False):
     chat_groups: int
     signing_keys: SigningKeys | None
     accept_unsigned: bool
+    label: str | None
+    report: bool | Redact
 
 
 class Coordinator(TaskCoordinator):
@@ -99,6 +104,9 @@ class Coordinator(TaskCoordinator):
             not signed with one of them is dead-lettered, unread. None: nothing is signed or verified.
         accept_unsigned: Whether unsigned jobs and items are accepted although there are keys: while signing is being
             introduced.
+        label: What `inspect` shows of this process, such as "web"; None for nothing.
+        report: Whether this process answers when another one asks what it holds and waits for, as `inspect` does; or
+            a function that is given a kind and a name and returns what is shown in place of the name.
 
     Raises:
         ValueError: `url` is not a valid server URL, a number is out of range, or a signing key is invalid.
@@ -117,6 +125,8 @@ class Coordinator(TaskCoordinator):
         replicas: int = 0,
         signing_keys: SigningKeys | None = None,
         accept_unsigned: bool = False,
+        label: str | None = None,
+        report: bool | Redact = True,
     ) -> None:
         self._key_ring = KeyRing(namespace, signing_keys, accept_unsigned=accept_unsigned)
         self._timeout = durations.call_timeout("a coordinator", timeout)
@@ -126,6 +136,8 @@ class Coordinator(TaskCoordinator):
         self._conditions = Conditions.checked(failover_guard, replicas, is_cluster=self._source.is_cluster)
         keys = Keyspace(namespace, self._source.database, is_sharded=self._source.is_cluster)
         super().__init__(SessionRef(keys), self._layout.partitions)
+        self._label = label
+        self._report = report
         self._client: Client | None = None
         self._state: Literal["closed", "opening", "open", "closing"] = "closed"
         self._process = 0  # the one in which it was opened last
@@ -238,6 +250,14 @@ class Coordinator(TaskCoordinator):
         except BaseException:
             await run_shielded(self._close(None))
             raise
+        if self._report is not False:
+            redact = None if self._report is True else self._report
+            reporter = Reporter(session, self._ref.keys, self._label, redact)
+            try:
+                await reporter.listen()
+            except BaseException:
+                await run_shielded(self._close(session))
+                raise
         self._ref.opened = session
         self._state = "open"
         if self._stand_in is None:  # a test calls periodic functions itself
@@ -319,6 +339,29 @@ class Coordinator(TaskCoordinator):
         """
         await self._ref.session.check()
 
+    async def inspect(self, *, timeout: Seconds = 2.0) -> Inspection:
+        """What all processes of the namespace hold and wait for, since when, and from which line of code.
+
+        Each open coordinator is asked, and answers for itself: with locks, semaphores, rwlocks and terms, and with
+        waits for these, for rate limiters, mailboxes, signals and jobs.  What is held by a process that died is not
+        seen; `Lock.holders` tells of it until its lease lapses.
+
+        Args:
+            timeout: How long to wait for answers, in seconds; those that have not come by then are silent.
+
+        Raises:
+            ValueError: `timeout` is not above 0.
+            NotConnected: The coordinator is not open.
+            Unavailable: The server could not be asked.
+            OutcomeUnknown: The server did not answer.
+
+        Cost: 1 round trip, which takes the server O(channels that it has); 1 message to each process, 1 command and 1
+            message from each. Nothing while nobody asks.
+        """
+        found = await inspect(self._ref.session, self._ref.keys, timeout=durations.call_timeout("inspect()", timeout))
+        assert found is not None  # noqa: S101 - it asks in any case
+        return found
+
     @property
     def redis(self) -> ServerClient:
         """The shared `redis.asyncio` client, for your own commands; on a cluster `redis_cluster`.
@@ -363,7 +406,13 @@ class Coordinator(TaskCoordinator):
         return self._source if self._stand_in is None else self._stand_in.source
 
     def lock(
-        self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None, metrics_name: str | None = None
+        self,
+        name: str,
+        *,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        metrics_name: str | None = None,
+        label: str | None = None,
     ) -> Lock:
         """A lock: one holder at a time among all processes, first come first served, fenced. See `Lock`.
 
@@ -377,6 +426,7 @@ class Coordinator(TaskCoordinator):
                 others; how long the body takes does not matter.
             timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
             metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
+            label: What `inspect` shows of its acquisitions, such as the number of an order; None for nothing.
 
         Raises:
             ValueError: `ttl` is not above 0, or `timeout` is below 0.
@@ -384,10 +434,15 @@ class Coordinator(TaskCoordinator):
 
         Cost: 1 round trip to acquire a free lock, 1 to release it, 0 while waiting.
         """
-        return Lock(self._ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name)
+        return Lock(self._ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name, label=label)
 
     def locks(
-        self, *names: str, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None, metrics_name: str | None = None
+        self,
+        *names: str,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        metrics_name: str | None = None,
+        label: str | None = None,
     ) -> Locks:
         """Several locks as one: all of them or none, without deadlock. See `Locks`.
 
@@ -400,13 +455,14 @@ class Coordinator(TaskCoordinator):
             timeout: Longest wait of `async with` and `acquire()` for all of them, in seconds; None waits forever, 0
                 tries once.
             metrics_name: Their name in metrics, written in the code, because each makes time series; None for none.
+            label: What `inspect` shows of its acquisitions, such as the number of an order; None for nothing.
 
         Raises:
             ValueError: There is no name, a name twice, or more than 100; `ttl` is not above 0, or `timeout` is
                 below 0.
             InvalidName: A name is empty or longer than 512 bytes.
         """
-        return Locks(self._ref, *names, ttl=ttl, timeout=timeout, metrics_name=metrics_name)
+        return Locks(self._ref, *names, ttl=ttl, timeout=timeout, metrics_name=metrics_name, label=label)
 
     def semaphore(
         self,
@@ -416,6 +472,7 @@ class Coordinator(TaskCoordinator):
         ttl: Seconds = DEFAULT_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
+        label: str | None = None,
     ) -> Semaphore:
         """A semaphore: up to `limit` holders at a time among all processes, first come first served. See `Semaphore`.
 
@@ -430,6 +487,7 @@ class Coordinator(TaskCoordinator):
                 holder is free.
             timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
             metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
+            label: What `inspect` shows of its acquisitions, such as the number of an order; None for nothing.
 
         Raises:
             ValueError: `limit` is out of range, `ttl` is not above 0, or `timeout` is below 0.
@@ -437,7 +495,7 @@ class Coordinator(TaskCoordinator):
 
         Cost: 1 round trip to acquire a free permit, 1 to release it, 0 while waiting.
         """
-        return Semaphore(self._ref, name, limit=limit, ttl=ttl, timeout=timeout, metrics_name=metrics_name)
+        return Semaphore(self._ref, name, limit=limit, ttl=ttl, timeout=timeout, metrics_name=metrics_name, label=label)
 
     def rate_limiter(self, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> RateLimiter:
         """A rate limiter: `limit` permits per `period` seconds, for all processes together. See `RateLimiter`.
@@ -458,7 +516,13 @@ class Coordinator(TaskCoordinator):
         return RateLimiter(self._ref, name, limit, period, burst=burst)
 
     def rwlock(
-        self, name: str, *, ttl: Seconds = DEFAULT_TTL, timeout: Seconds | None = None, metrics_name: str | None = None
+        self,
+        name: str,
+        *,
+        ttl: Seconds = DEFAULT_TTL,
+        timeout: Seconds | None = None,
+        metrics_name: str | None = None,
+        label: str | None = None,
     ) -> RWLock:
         """A lock that readers share and a writer holds alone, first come first served. See `RWLock`.
 
@@ -472,12 +536,13 @@ class Coordinator(TaskCoordinator):
                 others.
             timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
             metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
+            label: What `inspect` shows of its acquisitions, such as the number of an order; None for nothing.
 
         Raises:
             ValueError: `ttl` is not above 0, or `timeout` is below 0.
             InvalidName: `name` is empty or longer than 512 bytes.
         """
-        return RWLock(self._ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name)
+        return RWLock(self._ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name, label=label)
 
     def election(
         self,

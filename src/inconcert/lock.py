@@ -37,6 +37,7 @@ class Lock(Permits[Lease]):
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
         metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
+        label: What `Coordinator.inspect` shows of its acquisitions, such as the number of an order; None for nothing.
 
     Raises:
         ValueError: `ttl` is not above 0, or `timeout` is below 0.
@@ -51,5 +52,8 @@ class Lock(Permits[Lease]):
         ttl: Seconds = DEFAULT_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
+        label: str | None = None,
     ) -> None:
-        super().__init__(ref, "lock", name, limit=1, ttl=ttl, timeout=timeout, face=Lease, metrics_name=metrics_name)
+        super().__init__(
+            ref, "lock", name, limit=1, ttl=ttl, timeout=timeout, face=Lease, metrics_name=metrics_name, label=label
+        )

@@ -8,6 +8,7 @@ from itertools import chain
 import anyio
 
 from inconcert._core.acquirable import Acquirable
+from inconcert._core.caller import note
 from inconcert._core.lease import Lease
 from inconcert._core.line import ReleaseCall
 from inconcert._core.permit_state import Grant, PermitKeys, PermitState
@@ -56,6 +57,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         timeout: Longest wait of `async with` and `acquire()` for all of them, in seconds; None waits forever, 0 tries
             once.
         metrics_name: Their name in metrics, written in the code, because each makes time series; None for none.
+        label: What `Coordinator.inspect` shows of its acquisitions, such as the number of an order; None for nothing.
 
     Raises:
         ValueError: There is no name, a name twice, or more than 100; `ttl` is not above 0, or `timeout` is below 0.
@@ -69,6 +71,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         ttl: Seconds = DEFAULT_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
+        label: str | None = None,
     ) -> None:
         super().__init__("locks", ", ".join(map(str, names)), timeout, _face)
         if not 1 <= len(names) <= _MOST:
@@ -81,6 +84,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         self._ref = ref
         self._ttl = durations.ttl(ttl)
         self._metrics_name = metrics_name
+        self._label = label
 
     async def _take(self, *, waits: bool) -> "_LeaseStates | None":
         if self._is_scattered:
@@ -99,6 +103,7 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         session = self._ref.session
         asked_at = time.monotonic() if session.observers else 0.0
         await session.channel.has_room(self._first)
+        noted = note(self._label, 3)
         holders = [session.new_address() for _ in self._keys]
         attempt = _Attempt(session, dict(zip(holders, self._keys.values(), strict=True)), self._ttl)
         deadline = local_deadline(time.monotonic(), self._ttl)
@@ -113,12 +118,15 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
             attempt.leave()
         if not tokens:
             return None
-        if time.monotonic() >= deadline:  # the grant came while this process could not use it
+        now = time.monotonic()
+        if now >= deadline:  # the grant came while this process could not use it
             attempt.withdraw()
             return None
         grants = [Grant(holder, token, deadline) for holder, token in zip(holders, tokens, strict=True)]
         named = zip(self._keys, grants, strict=True)
         leases = {name: self._lease(session, name, grant) for name, grant in named}
+        for lease in leases.values():
+            lease.noted, lease.since = noted, now
         if session.safeguards is not None and not await session.safeguards.admit([*leases.values()], waits=waits):
             return None
         if asked_at:
@@ -142,9 +150,9 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         taken: dict[str, PermitState] = {}
         try:
             for name in sorted(self._keys):
-                state = await _SingleLock(self._ref, name, ttl=self._ttl, metrics_name=self._metrics_name).take(
-                    waits=waits
-                )
+                state = await _SingleLock(
+                    self._ref, name, ttl=self._ttl, metrics_name=self._metrics_name, label=self._label
+                ).take(waits=waits)
                 if state is None:
                     _LeaseStates(taken).release_nowait()
                     return None

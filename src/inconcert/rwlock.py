@@ -49,6 +49,7 @@ class RWLock:
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
         metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
+        label: What `Coordinator.inspect` shows of its acquisitions, such as the number of an order; None for nothing.
 
     Raises:
         ValueError: `ttl` is not above 0, or `timeout` is below 0.
@@ -63,10 +64,11 @@ class RWLock:
         ttl: Seconds = DEFAULT_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
+        label: str | None = None,
     ) -> None:
         self._name = name
-        self._read = ReadLock(ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name)
-        self._write = WriteLock(ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name)
+        self._read = ReadLock(ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name, label=label)
+        self._write = WriteLock(ref, name, ttl=ttl, timeout=timeout, metrics_name=metrics_name, label=label)
 
     def __repr__(self) -> str:
         return f"<RWLock {self._name!r}>"
@@ -94,6 +96,7 @@ class _Side(Permits[LeaseT_co]):
         face: Callable[[PermitState], LeaseT_co],
         mark: str,
         metrics_name: str | None,
+        label: str | None,
     ) -> None:
         super().__init__(
             ref,
@@ -105,6 +108,7 @@ class _Side(Permits[LeaseT_co]):
             face=face,
             mark=mark,
             metrics_name=metrics_name,
+            label=label,
         )
 
     async def locked(self) -> bool:
@@ -130,10 +134,25 @@ class ReadLock(_Side[Lease]):
     """
 
     def __init__(
-        self, ref: SessionRef, name: str, *, ttl: Seconds, timeout: Seconds | None, metrics_name: str | None
+        self,
+        ref: SessionRef,
+        name: str,
+        *,
+        ttl: Seconds,
+        timeout: Seconds | None,
+        metrics_name: str | None,
+        label: str | None,
     ) -> None:
         super().__init__(
-            ref, name, limit=_READERS, ttl=ttl, timeout=timeout, face=Lease, mark="", metrics_name=metrics_name
+            ref,
+            name,
+            limit=_READERS,
+            ttl=ttl,
+            timeout=timeout,
+            face=Lease,
+            mark="",
+            metrics_name=metrics_name,
+            label=label,
         )
 
 
@@ -144,10 +163,25 @@ class WriteLock(_Side["WriteLease"]):
     """
 
     def __init__(
-        self, ref: SessionRef, name: str, *, ttl: Seconds, timeout: Seconds | None, metrics_name: str | None
+        self,
+        ref: SessionRef,
+        name: str,
+        *,
+        ttl: Seconds,
+        timeout: Seconds | None,
+        metrics_name: str | None,
+        label: str | None,
     ) -> None:
         super().__init__(
-            ref, name, limit=1, ttl=ttl, timeout=timeout, face=WriteLease, mark=_ALONE, metrics_name=metrics_name
+            ref,
+            name,
+            limit=1,
+            ttl=ttl,
+            timeout=timeout,
+            face=WriteLease,
+            mark=_ALONE,
+            metrics_name=metrics_name,
+            label=label,
         )
 
 

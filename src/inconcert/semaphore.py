@@ -34,6 +34,7 @@ class Semaphore(Permits[Lease]):
         ttl: Life of a lease between renewals, in seconds.
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
         metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
+        label: What `Coordinator.inspect` shows of its acquisitions, such as the number of an order; None for nothing.
 
     Raises:
         ValueError: `limit` or `ttl` is not above 0, or `timeout` is below 0.
@@ -49,8 +50,17 @@ class Semaphore(Permits[Lease]):
         ttl: Seconds = DEFAULT_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
+        label: str | None = None,
     ) -> None:
         super().__init__(
-            ref, "semaphore", name, limit=limit, ttl=ttl, timeout=timeout, face=Lease, metrics_name=metrics_name
+            ref,
+            "semaphore",
+            name,
+            limit=limit,
+            ttl=ttl,
+            timeout=timeout,
+            face=Lease,
+            metrics_name=metrics_name,
+            label=label,
         )
         whole(f"limit of semaphore {name!r}", limit, most=_MOST)

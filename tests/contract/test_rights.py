@@ -19,13 +19,14 @@ PAGE = ROOT / "docs/how-to/deploy.md"
 # What is sent outside scripts, or by a script with its second word.
 SENT = {
     "eval", "evalsha", "script|load", "publish", "subscribe", "psubscribe", "unsubscribe", "punsubscribe", "blpop",
-    "client|setname", "client|setinfo", "select", "wait", "ping", "pubsub|numsub",
-    "asking", "cluster|slots", "ssubscribe", "sunsubscribe", "spublish", "pubsub|shardnumsub",
+    "client|setname", "client|setinfo", "select", "wait", "ping", "pubsub|channels", "pubsub|numsub",
+    "asking", "cluster|slots", "ssubscribe", "sunsubscribe", "spublish", "pubsub|shardchannels", "pubsub|shardnumsub",
 }  # fmt: skip
 
 # Words in capitals in the scripts that are no commands, or the first or second word of one.
 ARGUMENTS = {
-    "count", "gt", "keepttl", "limit", "lt", "match", "numsub", "nx", "pubsub", "px", "shardnumsub", "withscores", "xx",
+    "channels", "count", "gt", "keepttl", "limit", "lt", "match", "numsub", "nx", "pubsub", "px", "shardchannels",
+    "shardnumsub", "withscores", "xx",
 }  # fmt: skip
 
 

@@ -53,6 +53,7 @@ BOUNDED = {
     "permits/renew": "a lease that still holds counts from then",
     "quorum/take": "the lock is held by nobody on this server for one ttl",
     "rate_limits/take": "permits are taken that nobody uses, if they were refused before and are free by now",
+    "reports/ask": "processes say once more what they hold, to an address of nobody",
     "sessions/guard": "it notes what this server is now",
     "sessions/layout": "a namespace whose keys were all deleted has the layout of before",
     "signals/join": "a place of nobody: what comes for it is handed to the next",

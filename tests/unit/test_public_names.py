@@ -24,8 +24,8 @@ FACES = {
     "Consumer": "claim stop try_claim",
     "Coordinator": (
         "add_middleware barrier chat consume cron election embedded enqueue enqueue_many event every "
-        "from_client from_env index latch lock locks mailbox ping queue rate_limiter redis redis_cluster run_worker "
-        "rwlock semaphore signal signals task tasks url"
+        "from_client from_env index inspect latch lock locks mailbox ping queue rate_limiter redis redis_cluster "
+        "run_worker rwlock semaphore signal signals task tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",
     "DeadJob": "args attempts died_at id kwargs name queue reason traceback",
@@ -38,8 +38,12 @@ FACES = {
     "Gap": "missed",
     "HealthReport": "capacity is_ok oldest_job oldest_seconds reason running state",
     "HealthServer": "url",
+    "HeldEntry": (
+        "fencing_token holder is_redacted job_id kind label line mode name remaining since task task_id trace_id"
+    ),
     "Hit": "id score",
     "Index": "add clear remove search size suggest",
+    "Inspection": "processes silent",
     "Job": "cancel created id progress reschedule result status",
     "JobPage": "after jobs",
     "JobRecord": (
@@ -54,6 +58,7 @@ FACES = {
     "MailboxMessage": "attempt body claim id missed time",
     "Message": "body id sender time",
     "PreparedJob": "enqueue id",
+    "ProcessReport": "holds host id label more opened_at pid waits",
     "Progress": "fraction text",
     "Queue": "counts dead get oldest_age peek purge purge_dead put put_many replay size",
     "QueueCounts": "claimed dead delayed ready",
@@ -77,6 +82,7 @@ FACES = {
         "cancel_all dead drain job jobs pause promote_all purge purge_all queues replay replay_all resume stats workers"
     ),
     "Term": "candidate fencing_token holder is_lost kind lost name number release remaining renew",
+    "WaitEntry": ("holder is_redacted job_id kind label line mode name place since task task_id ticket trace_id"),
     "WorkerHealth": "live ready serve",
     "WorkerStatus": "capacity heard_at host id is_alive pid queues running",
     "WriteLease": "downgrade fencing_token holder is_lost kind lost name release remaining renew",

@@ -12,14 +12,18 @@ __all__ = ["Body"]
 
 
 class Body:
-    """The body that the current task is about to run."""
+    """The body that the current task is about to run.
 
-    __slots__ = ("_again", "_before", "_stops", "_task")
+    Attributes:
+        task: That task.
+    """
+
+    __slots__ = ("_again", "_before", "_stops", "task")
 
     def __init__(self) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - nothing here runs outside a task
-        self._task = task
+        self.task = task
         self._before = task.cancelling()
         self._stops = 0
         self._again: asyncio.TimerHandle | None = None
@@ -30,9 +34,9 @@ class Body:
         A body that ends what it relies on itself, by closing the coordinator, is not cancelled during that. A body
         whose task has ended continues in another, which is unknown: it is not cancelled at all.
         """
-        if asyncio.current_task() is not self._task and not self._task.done():
+        if asyncio.current_task() is not self.task and not self.task.done():
             self._stops += 1
-            self._task.cancel()
+            self.task.cancel()
             if self._again is not None:
                 self._again.cancel()
             self._again = asyncio.get_running_loop().call_later(CANCEL_AGAIN, self.stop)
@@ -47,6 +51,6 @@ class Body:
         self._again.cancel()
         others = self._before
         for _ in range(self._stops):
-            others = self._task.uncancel()
-        is_ours = asyncio.current_task() is self._task and others <= self._before
+            others = self.task.uncancel()
+        is_ours = asyncio.current_task() is self.task and others <= self._before
         return is_ours and isinstance(error, asyncio.CancelledError)

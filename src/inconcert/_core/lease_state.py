@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from contextlib import suppress
+from typing import Any
 
 import anyio
 
@@ -87,6 +88,11 @@ class LeaseState(ABC):
     def is_over(self) -> bool:
         """Whether it is released, or lost."""
         return self.is_released or self.is_lost
+
+    @property
+    def body_task(self) -> "asyncio.Task[Any] | None":
+        """The task that runs its body; None if it has no body."""
+        return None if self._body is None else self._body.task
 
     async def lost(self) -> None:
         """Wait until it is lost."""

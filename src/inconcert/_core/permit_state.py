@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+from inconcert._core.caller import Noted
 from inconcert._core.lease_state import LeaseState
 from inconcert._core.line import ReleaseCall
 from inconcert._core.session import Session
@@ -52,9 +53,16 @@ class PermitState(LeaseState):
         ttl: Life between renewals, in seconds.
         grant: The grant of the server.
         metrics_name: Its name in metrics; empty for none.
+
+    Attributes:
+        noted: From where it was acquired.
+        since: When that was, by the local monotonic clock.
     """
 
-    __slots__ = ("_acquired_at", "_place", "fencing_token", "keys", "metrics_name", "session")
+    __slots__ = ("_acquired_at", "_place", "fencing_token", "keys", "metrics_name", "noted", "session", "since")
+
+    noted: Noted
+    since: float
 
     def __init__(
         self,

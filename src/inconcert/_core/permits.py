@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from inconcert._core.acquirable import Acquirable
+from inconcert._core.caller import note
 from inconcert._core.lease import Lease
 from inconcert._core.line import ReleaseCall
 from inconcert._core.permit_state import Grant, PermitKeys, PermitState
@@ -52,6 +53,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         face: Makes a holder's lease from its state.
         mark: The end of its holders' names; a holder with 'w' excludes all others.
         metrics_name: Its name in metrics, written in the code; None for none.
+        label: What reports call its acquisitions.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         face: Callable[[PermitState], LeaseT_co],
         mark: str = "",
         metrics_name: str | None = None,
+        label: str | None = None,
     ) -> None:
         super().__init__(kind, name, timeout, face)
         self._ref = ref
@@ -74,6 +77,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         self._terms = _Terms(limit, self._ttl)
         self._mark = mark
         self._metrics_name = metrics_name or ""
+        self._label = label
 
     async def locked(self) -> bool:
         """Whether `acquire` would wait: every permit is held, or others wait already.
@@ -106,9 +110,11 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         asked_at = time.monotonic() if session.observers else 0.0
         await session.channel.has_room(self._keys.holders)
         holder = session.new_address() + self._mark
+        noted = note(self._label, 4 if waits else 3)
         ticket = JOIN if waits and session.inbox.listens(self._keys.holders) else NO_WAIT
         while True:
             attempt = _Attempt(session, self._keys, holder, self._terms, ticket)
+            attempt.noted = noted
             try:
                 attempt.ask()
                 grant: Grant | None = await attempt
@@ -124,8 +130,10 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
                 await session.inbox.listen(self._keys.holders)
                 ticket = JOIN
                 continue
-            if time.monotonic() < grant.deadline:
+            now = time.monotonic()
+            if now < grant.deadline:
                 lease = self._lease(session, grant)
+                lease.noted, lease.since = noted, now
                 if not grant.is_short or await lease.extend():
                     if session.safeguards is None or await session.safeguards.admit([lease], waits=waits):
                         return lease.acquired(asked_at) if asked_at else lease

@@ -4,6 +4,7 @@ import time
 from abc import abstractmethod
 from typing import ClassVar
 
+from inconcert._core.caller import Noted, note
 from inconcert._core.line import NO_ANSWER
 from inconcert._core.session import Session, on_unclaimed
 from inconcert._redis.call import Call
@@ -26,9 +27,23 @@ class Place(Call, InboxReceiver):
         session: The open session.
         address: Of this wait in the inbox and in the line, unique every time.
         ticket: `NO_WAIT`, `JOIN`, or the place to have back.
+
+    Attributes:
+        noted: From where it is asked for; None for the caller of `ask`.
+        since: Since when it is in line, by the local monotonic clock; 0 before.
     """
 
-    __slots__ = ("_asked_at", "_is_asking", "_may_be_in", "_must_recheck", "_session", "address", "ticket")
+    __slots__ = (
+        "_asked_at",
+        "_is_asking",
+        "_may_be_in",
+        "_must_recheck",
+        "_session",
+        "address",
+        "noted",
+        "since",
+        "ticket",
+    )
 
     kind: ClassVar[str]  # of the messages for it, see `_redis/inbox.py`
 
@@ -40,6 +55,8 @@ class Place(Call, InboxReceiver):
         self._session = session
         self.address = address
         self.ticket = ticket
+        self.noted: Noted | None = None
+        self.since = 0.0
         self._asked_at = 0.0  # when the request was sent whose reply came last
         self._is_asking = True  # a request is under way
         self._must_recheck = False  # its reply may be from before something that was missed
@@ -50,6 +67,7 @@ class Place(Call, InboxReceiver):
         """Send the request."""
         # First of all be ready to hear: the inbox may bring a grant before the channel brings the reply.
         self._session.inbox.register(self.address, self)
+        self.noted = self.noted or note()
         self._asked_at = time.monotonic()
         self._session.channel.submit(self)
 
@@ -124,6 +142,7 @@ class Place(Call, InboxReceiver):
         """Note the place in line; what is said about it comes in from now on."""
         if self.ticket <= 0 and not self.done():
             self._session.inbox.follow(self.key, self.address)
+            self.since = self.since or time.monotonic()
         self.ticket = ticket
 
     def _stand(self, ticket: int, joined: int, retry_ms: int, *grants: bytes) -> None:

@@ -105,6 +105,10 @@ class Renewal:
         """Whether anything is held."""
         return bool(self._kept)
 
+    def leases(self) -> list[Renewable]:
+        """Those that were added, and not removed or lost."""
+        return [lease for reference, *_ in self._kept.values() if (lease := reference()) is not None]
+
     def renew_all(self) -> None:
         """Renew everything now: the server may be another one, and lack what was granted last."""
         for holder, (reference, *_) in list(self._kept.items()):
@@ -117,7 +121,7 @@ class Renewal:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        held = [lease for reference, *_ in self._kept.values() if (lease := reference()) is not None]
+        held = self.leases()
         self._kept.clear()
         return held
 

@@ -11,6 +11,8 @@ A script publishes `ADDRESS KIND REST` to the inbox of the process in which the 
 | `room` | `LINE`, in which there may be room | `wake_first_putter` | `queues/put.py` |
 | `ended` | nothing: the job that it watches has ended | `notify_watchers` | `tasks/watch.py` |
 | `cancelled` | `JOB-ID`, a job that it holds | `tasks/cancel` | `tasks/worker_lease.py` |
+| `ask` | `ADDRESS ENTRIES`: who asks, and how much may be answered | `reports/ask` | `reports/reporter.py` |
+| `report` | JSON | `reports/answer` | `reports/inspect.py` |
 
 HOLDERS, WAITERS and LINE are keys.  The script asks first whether anyone listens where a place in a line depends on it,
 so it knows at once whether that process is still there.  A message is a hint: what it says is also in the server's
@@ -130,6 +132,10 @@ class Inbox:
     def unregister(self, address: str) -> None:
         """End `register`."""
         self._receivers.pop(address, None)
+
+    def receivers(self) -> list[InboxReceiver]:
+        """All that are registered."""
+        return [*self._receivers.values()]
 
     def on_unclaimed(self, kind: str, leave: Callable[[str, str], None]) -> None:
         """Call `leave(address, rest)` when a message of this kind comes for someone who waits no more."""

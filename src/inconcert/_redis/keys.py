@@ -103,6 +103,10 @@ class Keyspace:
         """Prefix of the inbox channel of every process, to which scripts on this key publish; its session follows."""
         return self._inboxes or self.channels_beside(key, "inbox")
 
+    def all_inboxes(self, key: str) -> str:
+        """Glob for the inbox channels of all processes to which scripts on this key publish."""
+        return _SPECIAL_IN_A_GLOB.sub(_escape, self.inboxes(key)) + "*"
+
     def channel(self, key: str, kind: str, name: str) -> str:
         """The channel on which listeners to the object `name`, which has this key, are notified.
 

@@ -24,8 +24,16 @@ class Server(StrEnum):
 _CONNECTIONS = ("client|setname", "ping", "select")
 _SINCE_7_2 = ("client|setinfo",)  # the driver goes on without it, but `ACL LOG` would tell of each connection
 _SCRIPTS = ("eval", "evalsha", "script|load")
-_MESSAGES = ("psubscribe", "publish", "pubsub|numsub", "punsubscribe", "subscribe", "unsubscribe")
-_CLUSTER = ("asking", "cluster|slots", "pubsub|shardnumsub", "spublish", "ssubscribe", "sunsubscribe")
+_MESSAGES = ("psubscribe", "publish", "pubsub|channels", "pubsub|numsub", "punsubscribe", "subscribe", "unsubscribe")
+_CLUSTER = (
+    "asking",
+    "cluster|slots",
+    "pubsub|shardchannels",
+    "pubsub|shardnumsub",
+    "spublish",
+    "ssubscribe",
+    "sunsubscribe",
+)
 _SENTINEL = ("client|setname", "ping", "sentinel|get-master-addr-by-name", "sentinel|master", "subscribe")
 _DATA = (
     *("blpop", "lindex", "llen", "lpop", "lpush", "lrange", "ltrim", "rpush"),

@@ -1,7 +1,7 @@
 """A job that this process has claimed and runs."""
 
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from types import TracebackType
 from typing import Self, TypeVar, cast, overload
 
@@ -12,7 +12,7 @@ from inconcert._rules.payloads import JSON
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.status import JobStatus, read_outcome
 
-__all__ = ["ClaimedJob", "current_job", "state_of"]
+__all__ = ["ClaimedJob", "current_job", "job_in", "state_of"]
 
 T = TypeVar("T")
 
@@ -53,6 +53,14 @@ def current_job() -> "ClaimedJob":
     if entered is None or entered.job is None:
         raise RuntimeError("no job runs here; call current_job() in the body of a task, or inside `async with job`")
     return entered.job
+
+
+def job_in(context: Context) -> str | None:
+    """The id of the job that runs in a context; None if none does."""
+    entered = context.get(_last_entered)
+    while entered is not None and entered.job is None:
+        entered = entered.outer
+    return None if entered is None or entered.job is None else entered.job.id
 
 
 class ClaimedJob(Claimed[JobState]):

@@ -1,5 +1,6 @@
 """Waiting for jobs to end: all waiters of this process for the same job share one registration on the server."""
 
+import time
 from collections.abc import Iterator
 
 import anyio
@@ -62,6 +63,7 @@ class Watch(InboxReceiver):
 
     Attributes:
         address: The address to which the server sends that it has ended.
+        since: Since when the first waits, by the local monotonic clock.
         count: How many there are.
         changed: Set when it is time to check the job; replaced each time.
         is_noted: Whether the server may have noted the address.
@@ -71,6 +73,7 @@ class Watch(InboxReceiver):
         self.session = session
         self.job_id = job_id
         self.address = session.new_address()
+        self.since = time.monotonic()
         self.count = 0
         self.changed = anyio.Event()
         self.is_noted = False

@@ -1,0 +1,60 @@
+"""Which task has what on its stack: found when somebody asks, so that nothing need be noted before."""
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from contextvars import Context
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from inconcert._core.caller import is_user_code
+
+__all__ = ["OnStack", "Task", "context_of", "on_stacks"]
+
+Task: TypeAlias = asyncio.Task[Any]
+T = TypeVar("T")
+
+
+class OnStack(NamedTuple):
+    """Where something was found: the task, and the line of the user's code at which that is now."""
+
+    task: Task
+    line: str | None
+
+
+def on_stacks(wanted: tuple[type[T], ...]) -> Iterator[tuple[T, OnStack]]:
+    """Objects of these types that are in a variable of a task of this event loop, with the task.
+
+    Cost: in proportion to the tasks and the depth of their stacks. The variables themselves are left as they are;
+        reading `f_locals` would keep alive what it reads.
+    """
+    for task in asyncio.all_tasks():
+        coroutine: object = task.get_coro()
+        line: str | None = None
+        while coroutine is not None:
+            line = _line(coroutine) or line
+            for found in gc.get_referents(coroutine):
+                if isinstance(found, wanted):
+                    yield found, OnStack(task, line)
+            coroutine = _awaited_by(coroutine)
+
+
+def context_of(task: Task) -> Context | None:
+    """The context in which a task runs."""
+    return next((found for found in gc.get_referents(task) if isinstance(found, Context)), None)
+
+
+def _awaited_by(coroutine: object) -> object:
+    """What a coroutine, a generator, or an asynchronous generator awaits now; None if that is something else."""
+    return (
+        getattr(coroutine, "cr_await", None)
+        or getattr(coroutine, "gi_yieldfrom", None)
+        or getattr(coroutine, "ag_await", None)
+    )
+
+
+def _line(coroutine: object) -> str | None:
+    """`file:line` at which it is; None if the code is not the user's."""
+    frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+    if frame is None or not is_user_code(frame.f_code):
+        return None
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

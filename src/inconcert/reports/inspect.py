@@ -1,0 +1,105 @@
+"""Asks all processes what they hold and what they wait for."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+import anyio
+import msgspec
+
+from inconcert._core.session import Session
+from inconcert._redis.inbox import InboxReceiver
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.scripts import load
+from inconcert.errors import InconcertError
+from inconcert.reports.report import Inspection, ProcessReport, WaitEntry
+from inconcert.reports.reporter import ReportKeys, report_keys
+
+__all__ = ["inspect"]
+
+_ASK = load("reports/ask").bind(ReportKeys)
+
+
+async def inspect(session: Session, keys: Keyspace, *, timeout: float, quiet: float = 0.0) -> Inspection | None:
+    """What all processes hold and wait for.
+
+    Args:
+        session: The open session.
+        keys: The keys of the namespace.
+        timeout: How long to wait for answers, in seconds.
+        quiet: Ask only if nobody has done so with this argument within this time, in seconds; 0 to ask in any case.
+
+    Returns:
+        None if somebody else has asked.
+    """
+    asked = report_keys(keys)
+    address = session.new_address()
+    answers = _Answers()
+    await session.inbox.listen(asked.asked)
+    session.inbox.register(address, answers)
+    session.inbox.follow(asked.asked, address)
+    try:
+        sessions = await session.run(
+            _ASK(
+                asked,
+                inboxes=keys.inboxes(asked.asked),
+                pattern=keys.all_inboxes(asked.asked),
+                address=address,
+                quiet_ms=int(quiet * 1000),
+            )
+        )
+        if sessions == 0:
+            return None
+        expected = {name.decode() for name in sessions}
+        with anyio.move_on_after(timeout):
+            await answers.came_from(expected)
+        answers.raise_if_closed()
+    finally:
+        session.inbox.unregister(address)
+    found = sorted(answers.reports.values(), key=lambda report: (report.opened_at, report.id))
+    return Inspection(tuple(_placed(found)), tuple(sorted(expected - answers.reports.keys())))
+
+
+class _Answers(InboxReceiver):
+    """What has come so far."""
+
+    def __init__(self) -> None:
+        self.reports: dict[str, ProcessReport] = {}
+        self._changed = anyio.Event()
+
+    async def came_from(self, sessions: set[str]) -> None:
+        """Return when all of these have answered, or the coordinator closes."""
+        while self._closed_by is None and not sessions <= self.reports.keys():
+            await self._changed.wait()
+
+    def on_message(self, rest: str) -> None:
+        report = msgspec.json.decode(rest, type=ProcessReport)
+        self.reports[report.id] = report
+        self._wake()
+
+    def closed(self, error: InconcertError) -> None:
+        super().closed(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+
+def _placed(reports: Iterable[ProcessReport]) -> Iterable[ProcessReport]:
+    """The same, with the places in line of those that wait."""
+    reports = list(reports)
+    tickets: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for report in reports:
+        for wait in report.waits:
+            if wait.ticket is not None and not wait.is_redacted:
+                tickets[wait.kind, wait.name].append(wait.ticket)
+    places = {key: {ticket: at for at, ticket in enumerate(sorted(line), 1)} for key, line in tickets.items()}
+
+    def placed(wait: WaitEntry) -> WaitEntry:
+        if wait.ticket is None or wait.is_redacted:
+            return wait
+        return replace(wait, place=places[wait.kind, wait.name][wait.ticket])
+
+    for report in reports:
+        yield replace(report, waits=tuple(map(placed, report.waits)))

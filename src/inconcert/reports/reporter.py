@@ -1,0 +1,218 @@
+"""Answers for one process what it holds and what it waits for. Nothing is done before it is asked."""
+
+import logging
+import os
+import re
+import socket
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from typing import Literal, NamedTuple, TypeAlias, TypedDict
+
+import msgspec
+
+from inconcert._core.caller import Noted, line_of
+from inconcert._core.lease import HeldLease
+from inconcert._core.permit_state import PermitState
+from inconcert._core.place import Place
+from inconcert._core.session import Session
+from inconcert._core.stacks import OnStack, Task, context_of, on_stacks
+from inconcert._redis.call import Call
+from inconcert._redis.inbox import InboxReceiver
+from inconcert._redis.keys import Keyspace, subject
+from inconcert._redis.scripts import load
+from inconcert.reports.report import HeldEntry, ProcessReport, WaitEntry
+from inconcert.tasks.claimed_job import job_in
+from inconcert.tasks.watch import Watch
+
+__all__ = ["Redact", "ReportKeys", "Reporter", "report_keys"]
+
+_log = logging.getLogger("inconcert.reports")
+
+Redact: TypeAlias = Callable[[str, str], str]
+
+_ADDRESS = re.compile(r"([0-9a-f]{16})\.[0-9a-f]+")
+
+
+class ReportKeys(NamedTuple):
+    """The keys of the reports of a namespace."""
+
+    asked: str
+
+
+_ANSWER = load("reports/answer").bind(ReportKeys)
+
+
+def report_keys(keys: Keyspace) -> ReportKeys:
+    """The keys of the reports of this namespace."""
+    return ReportKeys(*keys.shared("namespace", *ReportKeys._fields))
+
+
+class Reporter(InboxReceiver):
+    """One process's answers, while its coordinator is open.
+
+    Args:
+        session: The open session.
+        keys: The keys of the namespace.
+        label: The coordinator's.
+        redact: Gives what is shown of a kind and a name in place of the name; None shows names.
+    """
+
+    def __init__(self, session: Session, keys: Keyspace, label: str | None, redact: Redact | None) -> None:
+        self._session = session
+        self._keys = report_keys(keys)
+        self._label = label
+        self._redact = redact
+        self._opened_at = time.time()
+        self._zero = self._opened_at - time.monotonic()  # of the monotonic clock, in seconds since 1970
+        session.inbox.register("reports", self)
+
+    async def listen(self) -> None:
+        """Return when questions come in, or when that takes too long: on a cluster it takes a subscription."""
+        await self._session.inbox.listen(self._keys.asked)
+
+    def on_message(self, rest: str) -> None:
+        """A process asks: `ADDRESS ENTRIES`."""
+        address, _, entries = rest.partition(" ")
+        asker = _ADDRESS.fullmatch(address)
+        if asker is None:
+            raise ValueError(f"{address!r} is not an address")
+        answer = _ANSWER(
+            self._keys,
+            inbox=self._session.inboxes(self._keys.asked) + asker[1],
+            address=address,
+            report=msgspec.json.encode(self.report(min(1000, int(entries)))),
+        )
+        self._session.channel.submit(Call(answer))
+
+    def report(self, entries: int) -> ProcessReport:
+        """What this process holds and waits for.
+
+        Args:
+            entries: How many of each at most; the oldest, which others may wait for.
+        """
+        found = _found()
+        leases = self._session.renewal.leases()
+        holds = [self._held(lease, found) for lease in leases if isinstance(lease, PermitState) and not lease.is_over]
+        waits: list[WaitEntry] = []
+        for receiver in self._session.inbox.receivers():
+            if isinstance(receiver, Place) and receiver.noted and receiver.ticket > 0 and not receiver.done():
+                waits.append(self._in_line(receiver, receiver.noted, found))
+            elif isinstance(receiver, Watch):
+                waits += (self._watching(receiver, stack) for stack in found[receiver.address])
+        holds.sort(key=lambda entry: entry.since)
+        waits.sort(key=lambda entry: entry.since)
+        return ProcessReport(
+            id=self._session.id,
+            label=self._label,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            opened_at=self._opened_at,
+            holds=tuple(holds[:entries]),
+            waits=tuple(waits[:entries]),
+            more=max(0, len(holds) - entries) + max(0, len(waits) - entries),
+        )
+
+    # Below.
+
+    def _held(self, lease: PermitState, found: "_Found") -> HeldEntry:
+        name = self._shown(lease.kind, lease.name)
+        stack = next(iter(found[lease.holder]), None)
+        task = lease.body_task or (stack and stack.task)
+        return HeldEntry(
+            kind=lease.kind,
+            name=name,
+            is_redacted=name != lease.name,
+            mode=_mode(lease.kind, lease.holder),
+            holder=lease.holder,
+            fencing_token=lease.fencing_token,
+            remaining=lease.remaining,
+            label=lease.noted[0],
+            line=line_of(lease.noted),
+            **self._origin(task, lease.since),
+        )
+
+    def _in_line(self, place: Place, noted: Noted, found: "_Found") -> WaitEntry:
+        kind, name = subject([place.key])
+        shown = self._shown(kind, name or "")
+        stack = next(iter(found[place.address]), None)
+        return WaitEntry(
+            kind=kind,
+            name=shown,
+            is_redacted=shown != (name or ""),
+            mode=_mode(kind, place.address),
+            holder=place.address,
+            ticket=place.ticket,
+            label=noted[0],
+            line=line_of(noted),
+            **self._origin(stack and stack.task, place.since),
+        )
+
+    def _watching(self, watch: Watch, stack: OnStack) -> WaitEntry:
+        return WaitEntry(
+            kind="job",
+            name=watch.job_id,
+            holder=watch.address,
+            line=stack.line,
+            **self._origin(stack.task, watch.since),
+        )
+
+    def _origin(self, task: Task | None, since: float) -> "_Origin":
+        context = None if task is None else context_of(task)
+        return {
+            "since": self._zero + since,
+            "task": None if task is None else task.get_name(),
+            "task_id": None if task is None else id(task),
+            "job_id": None if context is None else job_in(context),
+            "trace_id": None if context is None else _trace_in(context),
+        }
+
+    def _shown(self, kind: str, name: str) -> str:
+        if self._redact is None:
+            return name
+        try:
+            return str(self._redact(kind, name))
+        except Exception:  # noqa: BLE001 - of the user's function; what may be secret is not shown
+            _log.warning("a name was left out of a report, because report= of the coordinator failed", exc_info=True)
+            return "?"
+
+
+def _mode(kind: str, holder: str) -> Literal["read", "write"] | None:
+    if kind != "rwlock":
+        return None
+    return "write" if holder.endswith("w") else "read"
+
+
+_WANTED: tuple[type[Place | Watch | HeldLease[PermitState]], ...] = (Place, Watch, HeldLease)
+_Found: TypeAlias = Mapping[str, list[OnStack]]
+
+
+def _found() -> _Found:
+    """On which stacks each lease, place and watch is, by its holder or address."""
+    found: defaultdict[str, list[OnStack]] = defaultdict(list)
+    for thing, stack in on_stacks(_WANTED):
+        stacks = found[thing.holder if isinstance(thing, HeldLease) else thing.address]
+        if not stacks or stacks[-1].task is not stack.task:  # several frames of a task may refer to it
+            stacks.append(stack)
+    return found
+
+
+class _Origin(TypedDict):
+    """Who asked for something."""
+
+    since: float
+    task: str | None
+    task_id: int | None
+    job_id: str | None
+    trace_id: str | None
+
+
+def _trace_in(context: Context) -> str | None:
+    """The trace of a context; None if OpenTelemetry is not in use."""
+    telemetry = sys.modules.get("opentelemetry.trace")
+    if telemetry is None:
+        return None
+    span = context.copy().run(telemetry.get_current_span).get_span_context()
+    return telemetry.format_trace_id(span.trace_id) if span.is_valid else None
