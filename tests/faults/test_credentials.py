@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.sentinel
 import redis.credentials
+from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -18,7 +20,9 @@ from inconcert import Coordinator, Unavailable
 from inconcert._redis.rights import least_rights
 from inconcert._redis.scripts import Command, Script
 from tests.support.blocking import blocking_channel
+from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
+from tests.support.sentinels import SentinelSet
 from tests.support.servers import RealServer
 
 # From redis-py 5.3 on; before, nobody tells of new tokens.
@@ -57,10 +61,19 @@ class Provider(Streaming):  # type: ignore[misc] # it is one of two
         self._callback = callback
 
     def on_error(self, callback: Callable[[Exception], Any]) -> None:
-        pass
+        self._on_error = callback
 
     def is_streaming(self) -> bool:
         return True
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it tells the coordinator, and not only the driver."""
+        return getattr(self._callback, "__module__", "").startswith("inconcert.")
+
+    async def fail(self, error: Exception) -> None:
+        """Have no new credentials, and tell the client."""
+        await self._on_error(error)
 
     async def emit(self, user: str, password: str) -> None:
         """Have new credentials, and tell the client."""
@@ -203,6 +216,73 @@ async def test_provider_may_tell_from_a_thread_of_its_own(guarded: RealServer) -
         await asyncio.to_thread(thread.join)
         await concert.queue("q").put(1)
         await eventually(lambda: users(guarded) == ["new"] * 4)
+
+
+def give_users(*servers: RealServer) -> None:
+    """The users `old` and `new`, as `guarded` has them, on each of these."""
+    for server in servers:
+        for user in "old", "new":
+            server.command("ACL", "SETUSER", user, "on", f">{user}", "~*", "&*", "+@all")
+
+
+def users_on(*servers: RealServer) -> set[str]:
+    """As whom any connection of the client is logged in."""
+    return {user for server in servers for user in users(server)}
+
+
+@streams
+async def test_connections_to_a_master_that_sentinels_name_log_in_again(caplog: pytest.LogCaptureFixture) -> None:
+    """The driver tells none of them. That there is no token is logged, without what the provider says."""
+    provider = Provider("old", "old")
+    with SentinelSet() as sentinels:
+        give_users(*sentinels.servers)
+        addresses = [("127.0.0.1", one.port) for one in sentinels.sentinels]
+        make: Any = redis.asyncio.sentinel.Sentinel
+        named = make(addresses)
+        client = named.master_for("shop", credential_provider=provider, protocol=3, client_name="ours")
+        async with client, Coordinator.from_client(client, namespace="shop") as concert:
+            await works(concert)
+            before = ours(sentinels.master).keys()
+            await provider.emit("new", "new")
+            await eventually(lambda: users_on(sentinels.master) == {"new"})
+            assert before <= ours(sentinels.master).keys()
+            sentinels.master.command("ACL", "DELUSER", "old")
+            await works(concert)
+            assert before <= ours(sentinels.master).keys()
+            await provider.fail(LookupError("a secret"))
+            assert "no new token: LookupError" in caplog.text
+            assert "secret" not in caplog.text
+        for sentinel in named.sentinels:
+            await sentinel.aclose()
+
+
+@streams
+async def test_connections_to_the_nodes_of_a_cluster_log_in_again(cluster: RealCluster, namespace: str) -> None:
+    """Those of the client, too, however it and the coordinator took turns to listen to the provider."""
+    provider = Provider("old", "old")
+    give_users(*cluster.nodes)
+    make: Any = redis.asyncio.RedisCluster
+    nodes = [ClusterNode("127.0.0.1", node.port) for node in cluster.nodes]
+    client = make(startup_nodes=nodes, credential_provider=provider, protocol=3, client_name="ours")
+    try:
+        async with client, Coordinator.from_client(client, namespace=namespace) as concert:
+            leases = [await concert.lock(f"item:{number}").acquire() for number in range(9)]  # on each node
+            assert await client.get(f"{namespace}:a") is None
+            before = {number for node in cluster.masters for number in ours(node)}
+            await eventually(lambda: provider.is_ours, timeout=20)
+            await provider.emit("new", "new")
+            await eventually(lambda: users_on(*cluster.masters) == {"new"})
+            for node in cluster.nodes:
+                node.command("ACL", "DELUSER", "old")
+            await works(concert)
+            assert await client.get(f"{namespace}:a") is None
+            assert before <= {number for node in cluster.masters for number in ours(node)}
+            for lease in leases:
+                await lease.release()
+    finally:
+        for node in cluster.nodes:
+            for user in "old", "new":
+                node.command("ACL", "DELUSER", user)
 
 
 @streams

@@ -195,6 +195,7 @@ class Cluster:
             except InconcertError as error:
                 errors.append(error)
                 continue
+            self._pools.listen_for_tokens()
             new = SlotMap.read(reply, partial(self._pools.reachable, asked=node.host))
             has_changed = new.changed_since(self.map)
             self.map = new

@@ -19,9 +19,10 @@ from inconcert._redis.clients import Client, ClusterClient
 from inconcert._redis.greeting import Greeting
 from inconcert._redis.inbox import Inbox, Messages
 from inconcert._redis.keys import Keyspace
-from inconcert._redis.master_watch import MasterWatch
+from inconcert._redis.master_watch import MasterWatch, sentinel_pools
 from inconcert._redis.node_pools import NodePools
 from inconcert._redis.pubsub import PubSub
+from inconcert._redis.tokens import listen_for_tokens
 from inconcert._redis.transport import Commands
 from inconcert._redis.wire import Pool
 from inconcert._rules.urls import Node
@@ -145,12 +146,20 @@ class _ServerWiring:
             await self.safeguards.check()
         if self._watch is not None:
             self._watch.start()
+            self._listen_for_tokens()
 
     async def close(self) -> None:
         if self._watch is not None:
             await self._watch.close()
         if self.safeguards is not None:
             await self.safeguards.close()
+
+    def _listen_for_tokens(self) -> None:
+        """Have the credential provider tell the connections to the master, and those to Sentinels that share it."""
+        provider = self._pool.connection_kwargs.get("credential_provider")
+        pools = [self._pool, *sentinel_pools(self._pool)]
+        shared = [pool for pool in pools if pool.connection_kwargs.get("credential_provider") is provider]
+        listen_for_tokens(provider, lambda: [pool.re_auth_callback for pool in shared])
 
     def new_blocking_server(self, *, timeout: float) -> BlockingServer | None:
         twin = twin_of(self._pool, timeout=timeout)

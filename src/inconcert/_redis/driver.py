@@ -9,7 +9,14 @@ import redis
 import redis.asyncio
 import redis.asyncio.connection
 
-__all__ = ["forget_credentials", "get_connection", "has_input", "on_new_credentials", "without_maintenance"]
+__all__ = [
+    "forget_credentials",
+    "get_connection",
+    "has_input",
+    "log_in_again",
+    "on_new_credentials",
+    "without_maintenance",
+]
 
 Connection = redis.asyncio.connection.AbstractConnection
 
@@ -49,6 +56,12 @@ def on_new_credentials(connection: Connection, callback: Callable[[tuple[str, ..
             loop.call_soon_threadsafe(callback, arguments)  # a provider may have a thread of its own
 
     vars(connection)["set_re_auth_token"] = note
+
+
+def log_in_again(pool: redis.asyncio.ConnectionPool, token: Any) -> None:  # noqa: ANN401 - as above
+    """Have the connections that are taken from a pool log in with a new token, and leave the idle ones alone."""
+    for connection in [*vars(pool)["_in_use_connections"]]:
+        connection.set_re_auth_token(token)
 
 
 def forget_credentials(connection: Connection) -> None:

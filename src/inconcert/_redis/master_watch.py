@@ -20,7 +20,7 @@ from inconcert._rules.backoff import backoff
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError
 
-__all__ = ["MasterWatch"]
+__all__ = ["MasterWatch", "sentinel_pools"]
 
 _log = logging.getLogger("inconcert.redis")
 
@@ -42,7 +42,7 @@ class MasterWatch:
     def __init__(self, pool: redis.asyncio.sentinel.SentinelConnectionPool, moved: Callable[[Node], None]) -> None:
         self._pool = cast("Any", pool)
         self._moved = moved
-        sentinels = cast("Pool", _AnySentinel(_pools(pool)))
+        sentinels = cast("Pool", _AnySentinel(sentinel_pools(pool)))
         self._events = PubSub(sentinels, timeout=_TIMEOUT, ping_every=_PING_EVERY, purpose="Sentinel")
         self._listening: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -50,7 +50,7 @@ class MasterWatch:
     @classmethod
     def of(cls, pool: Pool, moved: Callable[[Node], None]) -> Self | None:
         """The watch over the master that a pool leads to; None if it does not ask Sentinels for it."""
-        if isinstance(pool, redis.asyncio.sentinel.SentinelConnectionPool) and _pools(pool):
+        if isinstance(pool, redis.asyncio.sentinel.SentinelConnectionPool) and sentinel_pools(pool):
             return cls(pool, moved)
         return None
 
@@ -122,9 +122,10 @@ class MasterWatch:
         return (host, port)
 
 
-def _pools(pool: redis.asyncio.sentinel.SentinelConnectionPool) -> list[Pool]:
-    """Those of the Sentinels that a pool asks."""
-    return [client.connection_pool for client in getattr(cast("Any", pool).sentinel_manager, "sentinels", [])]
+def sentinel_pools(pool: Pool) -> list[Pool]:
+    """Those of the Sentinels that a pool asks; none if it asks none."""
+    manager = getattr(pool, "sentinel_manager", None)
+    return [client.connection_pool for client in getattr(manager, "sentinels", [])]
 
 
 class _AnySentinel:

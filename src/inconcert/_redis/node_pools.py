@@ -8,6 +8,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from inconcert._redis.clients import ClusterClient
+from inconcert._redis.driver import log_in_again
+from inconcert._redis.tokens import Listener, listen_for_tokens
 from inconcert._redis.wire import Pool
 
 __all__ = ["NodePools"]
@@ -34,6 +36,22 @@ class NodePools:
         self._options: dict[str, Any] = {**nodes[0].connection_kwargs, "retry": Retry(NoBackoff(), 0)}
         self._remap: Callable[[Address], Address] | None = manager.address_remap
         self._pools: dict[Address, Pool] = {}
+        self._manager = manager
+
+    def listen_for_tokens(self) -> None:
+        """Have the client's credential provider tell all these connections of new tokens, and the client's own.
+
+        The client does so for its own whenever it looks for its nodes, so this is to be repeated now and then.
+        """
+        listen_for_tokens(self._options.get("credential_provider"), self._listeners)
+
+    def _listeners(self) -> list[Listener]:
+        nodes = [*self._manager.nodes_cache.values(), *self._manager.startup_nodes.values()]  # some are in both
+        return [self._log_in_again, *(node.re_auth_callback for node in {id(node): node for node in nodes}.values())]
+
+    async def _log_in_again(self, token: Any) -> None:  # noqa: ANN401 - a type that older versions do not have
+        for pool in self._pools.values():
+            log_in_again(pool, token)
 
     async def close(self) -> None:
         """Close the connections that are left."""
