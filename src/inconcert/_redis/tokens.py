@@ -18,11 +18,11 @@ Listener = Callable[[Any], Awaitable[None]]
 
 
 def listen_for_tokens(provider: object, listeners: Callable[[], Iterable[Listener]]) -> None:
-    """Have a provider pass on each new token to these, in place of whoever it has told until now.
+    """Have a provider pass on each new token to these, and to no other listener.
 
     Args:
         provider: Does nothing if it is not one that tells.
-        listeners: Who is told, asked for with each token; also whoever the driver would tell.
+        listeners: Who is told, asked for with each token; those that the driver would tell must be among them.
     """
 
     async def tell(token: Any) -> None:  # noqa: ANN401 - a type that older versions do not have
