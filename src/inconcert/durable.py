@@ -25,13 +25,15 @@ import anyio.to_thread
 import msgspec
 
 from inconcert._core.shield import run_shielded
+from inconcert._rules import durations
 from inconcert._rules.conversion import Converter, json_form
+from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
 from inconcert.tasks.arguments import annotations
 from inconcert.tasks.claimed_job import current_job, state_of
 from inconcert.tasks.steps import StepCall, Steps
 
-__all__ = ["key", "now", "random", "step", "uuid"]
+__all__ = ["key", "now", "random", "sleep", "step", "uuid"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,6 +107,30 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
     if known.is_async:
         return await steps.take(name, call, cast("Callable[[], Awaitable[object]]", run), may_change=may_change)
     return await _in_thread(partial(steps.take, name, call, partial(_call, run), may_change=may_change))
+
+
+async def sleep(name: str, seconds: Seconds, *, in_memory_below: Seconds = 60.0) -> None:
+    """Sleep for this long, counted from the first call in the job; later attempts sleep for the rest.
+
+    For a long sleep the job leaves its place in the worker: the body is left by an exception, which is not an
+    `Exception`, so that its `finally` and `async with` run; the job is delayed, and then the body runs again from its
+    start, with the results of its steps. That does not count as an attempt. A lock that is held around a sleep is
+    released, and acquired again when the job comes back.
+
+    Args:
+        name: Which sleep, as the name of a step.
+        seconds: How long, by the server's clock. What was kept counts, whatever is given later.
+        in_memory_below: A rest that is shorter is waited for in the body; 0 for always leaving.
+
+    Raises:
+        ValueError: A time is negative, not a number, or longer than 10 years.
+        RuntimeError: As `step`, and so are the others.
+
+    Cost: As `step`; 2 round trips more when the job leaves: 1 to leave, and 1 to read what was kept. 0 while it sleeps.
+    """
+    duration = durations.in_seconds("seconds", seconds)
+    least = durations.in_seconds("in_memory_below", in_memory_below)
+    await _steps().sleep(name, duration, in_memory_below=least)
 
 
 def key(name: str) -> str:

@@ -1,10 +1,11 @@
 """Durable steps: each runs once for its job, and later attempts get what was kept."""
 
 import asyncio
+import json
 import uuid as uuids
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,9 @@ from inconcert import (
     Coordinator,
     InvalidName,
     InvalidPayload,
+    Job,
     JobFailed,
+    JobStatus,
     NotClaimed,
     Retry,
     StepChanged,
@@ -24,7 +27,9 @@ from inconcert import (
     durable,
 )
 from inconcert._redis.scripts import Command
-from tests.contract.test_tasks import in_background
+from tests.contract.test_jobs import status
+from tests.contract.test_tasks import in_background, make_due
+from tests.support.eventually import eventually
 from tests.support.raw import raw
 
 NOW = Retry(after=0)  # another attempt, at once
@@ -469,3 +474,161 @@ async def test_job_without_steps_asks_for_none(any_concert: Coordinator, monkeyp
     assert await run(any_concert, body) == 1
     assert "claims/ack" in loaded
     assert not {"tasks/read_steps", "tasks/commit_step"} & set(loaded)
+
+
+# Sleeping.
+
+
+async def test_long_sleep_leaves_its_place(any_concert: Coordinator) -> None:
+    """The job is delayed, and comes back as the same attempt; its `finally` blocks run, and its steps do not."""
+    ran: list[str] = []
+    left: list[int] = []
+
+    async def note(text: str) -> None:
+        ran.append(text)
+
+    @any_concert.task(name="sleeps", max_attempts=1)
+    async def sleeps() -> int:
+        try:
+            await durable.step("before", note, "before")
+            await durable.sleep("a week", timedelta(days=7))
+            await durable.step("after", note, "after")
+            await durable.sleep("another", 3600, in_memory_below=4000)
+        except Exception:
+            ran.append("caught")
+            raise
+        finally:
+            left.append(current_job().attempt)
+        return current_job().attempt
+
+    [keys] = any_concert._jobs.partitions if len(any_concert._jobs.partitions) == 1 else [None]
+    async with in_background(any_concert.run_worker("default", concurrency=1)):
+        job = await sleeps.enqueue()
+        await status(any_concert, job, JobStatus.DELAYED)
+        client: Any = raw(any_concert)
+        if keys is not None:
+            [(_, due_ms)] = await client.zrange(keys.queue("default").delayed, 0, -1, withscores=True)
+            now_s, now_us = await client.time()
+            assert 604_790 < due_ms / 1000 - now_s - now_us / 1e6 <= 604_801
+        await make_due(any_concert, "default")  # too early: it goes on sleeping
+        await eventually(lambda: len(left) == 2)
+        await status(any_concert, job, JobStatus.DELAYED)
+        assert ran == ["before"]
+        await wake(any_concert, job, "a week")
+        await make_due(any_concert, "default")
+        await eventually(lambda: ran == ["before", "after"])
+        await status(any_concert, job, JobStatus.RUNNING)  # the second one is short enough to wait for here
+        await wake(any_concert, job, "another")
+        assert await job.cancel(timeout=WITHIN)
+    assert left == [1, 1, 1]
+
+
+async def wake(concert: Coordinator, job: Job[Any], name: str) -> None:
+    """Let a sleep of a job have ended."""
+    client: Any = raw(concert)
+    keys = concert._jobs.of_id(job.id)
+    for field, text in (await client.hgetall(keys.steps)).items():
+        step = json.loads(text)
+        if step[0] == name:
+            step[3] = 1.0
+            await client.hset(keys.steps, field, json.dumps(step))
+
+
+async def test_short_sleep_is_waited_for(any_concert: Coordinator) -> None:
+    """Later attempts wait for the rest of it."""
+    loop = asyncio.get_running_loop()
+    slept: list[float] = []
+
+    async def body() -> None:
+        began_at = loop.time()
+        await durable.sleep("short", 0.3)
+        slept.append(loop.time() - began_at)
+        if current_job().attempt == 1:
+            raise NOW
+
+    await run(any_concert, body)
+    assert slept[0] >= 0.29
+    assert slept[1] < 0.2
+
+
+async def test_sleeping_in_a_task_group_or_a_thread_leaves_too(any_concert: Coordinator) -> None:
+    """The job comes back once the sleep has ended, here after a moment."""
+
+    async def in_group() -> str:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(durable.sleep("one", 0.05, in_memory_below=0))
+            group.create_task(durable.sleep("two", 0.1, in_memory_below=0))
+        return "woke"
+
+    def in_thread() -> str:
+        anyio.from_thread.run(partial(durable.sleep, "one", 0.05, in_memory_below=0))
+        return "woke"
+
+    assert await run(any_concert, in_group, attempts=1) == "woke"
+    assert await run(any_concert, in_thread, attempts=1) == "woke"
+
+
+async def test_error_beside_a_sleep_is_a_failure(any_concert: Coordinator) -> None:
+    """Also in a group that has both."""
+
+    async def body() -> None:
+        async def fail() -> None:
+            raise ValueError("no")
+
+        try:
+            await durable.sleep("long", 3600)
+        finally:
+            await fail()
+
+    with pytest.raises(JobFailed, match="ValueError: no"):
+        await run(any_concert, body, attempts=1)
+
+
+async def test_sleeping_job_may_be_cancelled(any_concert: Coordinator) -> None:
+    """Its steps go with it."""
+
+    @any_concert.task(name="sleeps")
+    async def sleeps() -> None:
+        await durable.sleep("long", 3600)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await sleeps.enqueue()
+        await status(any_concert, job, JobStatus.DELAYED)
+        assert await job.cancel(timeout=WITHIN)
+        assert await job.status() is JobStatus.CANCELLED
+    assert await kept(any_concert) == {}
+
+
+async def test_sleep_beyond_the_expiry_sets_the_job_aside(any_concert: Coordinator) -> None:
+    """As a retry after it does; a replay goes on after the sleep."""
+
+    @any_concert.task(name="sleeps", expires=0.2)
+    async def sleeps() -> str:
+        await durable.sleep("long", 0.4, in_memory_below=0)
+        return "woke"
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await sleeps.enqueue()
+        with pytest.raises(JobFailed, match="JobExpired"):
+            await job.result(timeout=WITHIN)
+        assert len(await kept(any_concert)) == 1
+        await any_concert.tasks.replay(job.id)
+        assert await job.result(timeout=WITHIN) == "woke"
+
+
+async def test_bad_sleep_is_refused(any_concert: Coordinator) -> None:
+    """Before anything is kept; and where no job runs."""
+
+    async def body() -> None:
+        for bad in (-1, float("nan"), 1e12, "1", None):
+            with pytest.raises(ValueError, match="seconds"):
+                await durable.sleep("s", bad)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            with pytest.raises(ValueError, match="in_memory_below"):
+                await durable.sleep("s", 1, in_memory_below=bad)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        with pytest.raises(InvalidName):
+            await durable.sleep("", 1)
+        assert await kept(any_concert) == {}
+
+    await run(any_concert, body)
+    with pytest.raises(RuntimeError, match="no job runs here"):
+        await durable.sleep("s", 1)

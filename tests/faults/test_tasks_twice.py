@@ -213,7 +213,6 @@ SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
     "tasks/outcomes": ({"ids": ["held"]}, [b""], [b""]),
     "tasks/pause": ({"name": "q", "is_paused": 1, "request": "one"}, 1, 1),
     "tasks/progress": ({"id": "held", "place": 2001, "how_far": "[0.5]", "number": 1}, 1, 1),
-    "tasks/read_steps": ({"id": "held", "after": 0}, [0], [0]),
     "tasks/report_served": ({"silent_ms": 1000, "count": 1, "names": ["q", "other"]}, [b"other"], [b"other"]),
     "tasks/unwatch": ({"id": "held", "address": "session.2"}, 0, 0),
     "tasks/workers": ({"cursor": "0"}, [b"0", WORKER.encode()], [b"0", WORKER.encode()]),
@@ -228,6 +227,18 @@ async def test_second_run_changes_nothing(scene: Scene, name: str) -> None:
     before = await scene.ledger()
     assert await scene.run(name, **named) == second
     assert await scene.ledger() == before
+
+
+@pytest.mark.twice("tasks/read_steps")
+async def test_second_look_at_the_steps_finds_the_same(scene: Scene) -> None:
+    """Those after a number."""
+    await scene.run("tasks/commit_step", id="held", place=2001, number=1, step="one")
+    await scene.run("tasks/commit_step", id="held", place=2001, number=3, step="three")
+    for _ in range(2):
+        has_more, now_ms, *found = await scene.run("tasks/read_steps", id="held", after=0)
+        assert (has_more, found) == (0, [1, b"one", 3, b"three"])
+        assert now_ms > 1_700_000_000_000
+    assert (await scene.run("tasks/read_steps", id="held", after=1))[2:] == [3, b"three"]
 
 
 @pytest.mark.twice("tasks/enqueue")
@@ -304,7 +315,7 @@ async def test_cancel_of_what_does_not_run_changes_nothing(scene: Scene, job: st
 
 @pytest.mark.twice("claims/nack")
 @pytest.mark.parametrize("is_cancelled", [False, True])
-@pytest.mark.parametrize("verdict", ["retry", "back", "crash", "dead"])
+@pytest.mark.parametrize("verdict", ["retry", "back", "asleep", "crash", "dead"])
 async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancelled: bool) -> None:
     """Whatever was to become of the job."""
     if is_cancelled:

@@ -1,12 +1,13 @@
 """What `inconcert.testing` says of jobs and leases, and does with them: on a real server and on fakeredis."""
 
 import asyncio
+from datetime import timedelta
 from typing import Literal
 
 import anyio
 import pytest
 
-from inconcert import Coordinator, JobFailed, JobStatus, LeaseLost, NotConnected, NotHeld, Retry, UnknownTask
+from inconcert import Coordinator, JobFailed, JobStatus, LeaseLost, NotConnected, NotHeld, Retry, UnknownTask, durable
 from inconcert.testing import assert_enqueued, assert_nothing_held, drain, lapse, refute_enqueued
 from tests.support.eventually import eventually
 from tests.support.servers import RealServer
@@ -284,3 +285,19 @@ async def test_lease_that_is_over_does_not_lapse(any_concert: Coordinator) -> No
     await lapse(lease)
     with pytest.raises(LeaseLost):
         await lapse(lease)
+
+
+async def test_drain_ends_sleeps(any_concert: Coordinator) -> None:
+    """With `delayed=True`; otherwise the job goes on sleeping."""
+
+    @any_concert.task(name="sleeps")
+    async def sleeps() -> str:
+        await durable.sleep("a week", timedelta(days=7))
+        await durable.sleep("a moment", 50)
+        return "woke"
+
+    job = await sleeps.enqueue()
+    await drain(any_concert)
+    assert await job.status() is JobStatus.DELAYED
+    await drain(any_concert, delayed=True)
+    assert await job.result(timeout=0) == "woke"

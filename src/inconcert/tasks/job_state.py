@@ -13,7 +13,7 @@ from inconcert.errors import InvalidPayload, NotClaimed
 from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.retry import RetryPolicy
-from inconcert.tasks.steps import Steps
+from inconcert.tasks.steps import Steps, sleeps_for
 from inconcert.tasks.store import CANCELLED_TTL
 
 __all__ = ["JobClaimer", "JobState"]
@@ -37,8 +37,8 @@ class JobClaimer(Claimer, Protocol):
         """The outcomes of the jobs with these ids, which a job runs after; empty for an unknown one."""
         ...
 
-    async def read_steps(self, job_id: str) -> list[tuple[int, bytes]]:
-        """The steps of a job that were kept, with their numbers, in order."""
+    async def read_steps(self, job_id: str) -> tuple[int, list[tuple[int, bytes]]]:
+        """The server's time, in ms; and the steps of a job that were kept, with their numbers, in order."""
         ...
 
     async def commit_step(self, job: "JobState", number: int, text: bytes) -> bool:
@@ -65,6 +65,7 @@ class JobState(ClaimState):
     """
 
     __slots__ = (
+        "_asleep_for",
         "_hopeless",
         "_outcomes",
         "_steps",
@@ -108,6 +109,7 @@ class JobState(ClaimState):
         self.is_cancelled = False
         self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
         self._steps: Steps | None = None  # until one is asked for
+        self._asleep_for: float | None = None  # seconds, once its body has left its place to sleep
         self._hopeless: Exception | None = None  # an error with which each attempt would end
 
     def __str__(self) -> str:
@@ -123,10 +125,18 @@ class JobState(ClaimState):
             for observer in self.observers:
                 observer.job_started(self)
 
+    async def exit(self, error: BaseException | None) -> bool:
+        """End the body, which raised this error; see `ClaimState.exit`."""
+        self._asleep_for = sleeps_for(error)
+        if self._asleep_for is None:
+            return await super().exit(error)
+        await super().exit(None)
+        return True
+
     def left(self, error: BaseException | None) -> None:
         """Tell observers that its body, which raised this error, was left."""
         for observer in self.observers:
-            observer.job_left(self, error)
+            observer.job_left(self, error if self._asleep_for is None else None)
 
     @property
     def task(self) -> str:
@@ -191,8 +201,8 @@ class JobState(ClaimState):
             self._steps = Steps(self)
         return self._steps
 
-    async def read_steps(self) -> list[tuple[int, bytes]]:
-        """The steps that were kept, with their numbers, in order."""
+    async def read_steps(self) -> tuple[int, list[tuple[int, bytes]]]:
+        """The server's time, in ms; and the steps that were kept, with their numbers, in order."""
         if self.is_over:
             raise NotClaimed("job", self.id)
         return await self._claimer.read_steps(self.id)
@@ -240,6 +250,8 @@ class JobState(ClaimState):
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
         if self.is_cancelled and error is not None and (was_stopped or isinstance(error, Exception)):
             return self.end_cancelled()
+        if self._asleep_for is not None:
+            return self.end_cancelled() if self.is_cancelled else self._end("asleep", delay=self._asleep_for)
         return super()._end_of_body(error, was_stopped=was_stopped)
 
     async def _settle(self) -> bool:

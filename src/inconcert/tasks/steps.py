@@ -4,6 +4,7 @@
 kept of it is one JSON text, signed as the job is.
 """
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeVar, cast
 
@@ -15,7 +16,7 @@ from inconcert._rules.names import check_name
 from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload, StepChanged, StepRefused
 
-__all__ = ["STEP", "StepCall", "StepStore", "Steps"]
+__all__ = ["STEP", "Asleep", "StepCall", "StepStore", "Steps", "sleeps_for"]
 
 STEP = "step"  # the kind as which a step is signed
 
@@ -34,8 +35,8 @@ class StepStore(Protocol):
         """The id of the job."""
         ...
 
-    async def read_steps(self) -> list[tuple[int, bytes]]:
-        """Those that were kept, with their numbers, in order."""
+    async def read_steps(self) -> tuple[int, list[tuple[int, bytes]]]:
+        """The server's time, in ms; and those that were kept, with their numbers, in order."""
         ...
 
     async def commit_step(self, number: int, text: bytes) -> None:
@@ -71,22 +72,53 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 _decode = msgspec.json.Decoder(_Kept).decode
 
 
+_SLEEP = StepCall("durable.sleep", "", Converter("the end of durable.sleep()", float))
+
+
+class Asleep(BaseException):
+    """Raised in the body of a job that leaves its place in the worker, to come back later.
+
+    Attributes:
+        delay: In how many seconds.
+    """
+
+    def __init__(self, delay: float) -> None:
+        super().__init__(f"the job sleeps, and comes back in {delay:g} s; let this exception pass")
+        self.delay = delay
+
+
+def sleeps_for(error: BaseException | None) -> float | None:
+    """For how many seconds a body sleeps that raised this; None if it raised something else."""
+    if isinstance(error, Asleep):
+        return error.delay
+    if isinstance(error, BaseExceptionGroup):  # of a task group
+        inner = [sleeps_for(each) for each in cast("BaseExceptionGroup[BaseException]", error).exceptions]
+        delays = [delay for delay in inner if delay is not None]
+        return min(delays) if len(delays) == len(inner) else None
+    return None
+
+
 class Steps:
     """The steps of one attempt of a job.
 
     Args:
         store: Where they are kept.
+
+    Attributes:
+        is_awake: Whether sleeps end at once, as tests want it.
     """
 
-    __slots__ = ("_bytes", "_kept", "_last", "_reading", "_store", "_taken")
+    __slots__ = ("_ahead", "_bytes", "_kept", "_last", "_reading", "_store", "_taken", "is_awake")
 
     def __init__(self, store: StepStore) -> None:
+        self.is_awake = False
         self._store = store
         self._reading = anyio.Lock()
         self._kept: dict[str, _Kept] | None = None  # until they are read
         self._taken: set[str] = set()  # names that this attempt has used
         self._last = 0
         self._bytes = 0
+        self._ahead = 0.0  # of the server's clock before the monotonic one, in seconds
 
     @property
     def bulk(self) -> int:
@@ -128,6 +160,23 @@ class Steps:
             self._taken.discard(name)  # a body that catches this may try again
             raise
 
+    async def sleep(self, name: str, seconds: float, *, in_memory_below: float) -> None:
+        """Return this long after it was first called in the job: wait here for a short rest, and leave for a long one.
+
+        Raises:
+            Asleep: The job is to come back later.
+        """
+
+        async def wakes_at() -> float:
+            return time.monotonic() + self._ahead + seconds
+
+        rest = await self.take(name, _SLEEP, wakes_at) - self._ahead - time.monotonic()
+        if self.is_awake:
+            return
+        if rest > 0 and rest >= in_memory_below:
+            raise Asleep(rest)
+        await anyio.sleep(max(0.0, rest))
+
     # Below.
 
     async def _read(self) -> dict[str, _Kept]:
@@ -135,7 +184,8 @@ class Steps:
             if self._kept is None:
                 kept: dict[str, _Kept] = {}
                 try:
-                    found = await self._store.read_steps()
+                    now_ms, found = await self._store.read_steps()
+                    self._ahead = now_ms / 1000 - time.monotonic()
                     for number, text in found:
                         step = _read(self._store.id, text)
                         kept[step.name] = step  # a later one of the same name: the first was sent, and not answered

@@ -93,16 +93,16 @@ class JobWorkerLease(WorkerLease[JobState]):
                 count += len(portion)
         return [found[id_] for id_ in ids]
 
-    async def read_steps(self, job_id: str) -> list[tuple[int, bytes]]:
-        """The steps of a job that were kept, with their numbers, in order."""
+    async def read_steps(self, job_id: str) -> tuple[int, list[tuple[int, bytes]]]:
+        """The server's time, in ms; and the steps of a job that were kept, with their numbers, in order."""
         found: list[tuple[int, bytes]] = []
-        has_more = 1
+        has_more, now_ms = 1, 0
         while has_more:  # in portions of 1 MiB
             after = found[-1][0] if found else 0
-            has_more, *flat = await self._session.run(READ_STEPS(self._keys, id=job_id, after=after))
+            has_more, now_ms, *flat = await self._session.run(READ_STEPS(self._keys, id=job_id, after=after))
             for number, text in zip(flat[::2], flat[1::2], strict=True):
                 found.append((number, self._session.key_ring.verify(STEP, f"{number} {job_id}", text)))
-        return found
+        return now_ms, found
 
     async def commit_step(self, job: JobState, number: int, text: bytes) -> bool:
         """Keep a step of a job under this number; returns whether it was still held."""

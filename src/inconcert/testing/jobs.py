@@ -14,7 +14,7 @@ from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InvalidPayload, JobFailed
-from inconcert.tasks.claimed_job import ClaimedJob
+from inconcert.tasks.claimed_job import ClaimedJob, state_of
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope
 from inconcert.tasks.job import Job
@@ -44,7 +44,8 @@ async def drain(concert: Coordinator, *, delayed: bool = False, may_fail: bool =
 
     Args:
         concert: Which coordinator; open.
-        delayed: Whether jobs that are delayed, and the next attempts of those that failed, run at once, too.
+        delayed: Whether jobs that are delayed, and the next attempts of those that failed, run at once, too. Then
+            `durable.sleep()` ends at once.
         may_fail: Whether failures count as they do in a worker, and nothing more. Otherwise the error of the first one
             is raised when nothing is left to run, unless the job raised it to ask for another attempt (`Retry`).
 
@@ -58,7 +59,7 @@ async def drain(concert: Coordinator, *, delayed: bool = False, may_fail: bool =
     """
     __tracebackhide__ = True
     before = {letter.id for letter in await concert.tasks.dead(limit=_MOST_DEAD)}
-    drain = _Drain(concert)
+    drain = _Drain(concert, delayed=delayed)
     seen: object = None
     while (jobs := await _enqueued(concert)) and seen != (drain.attempts, jobs):
         seen = drain.attempts, jobs
@@ -141,8 +142,9 @@ class _Drain:
         failures: What jobs have raised, by their ids: of each the first.
     """
 
-    def __init__(self, concert: Coordinator) -> None:
+    def __init__(self, concert: Coordinator, *, delayed: bool) -> None:
         self._concert = concert
+        self._delayed = delayed
         self._stop = asyncio.Event()
         self.attempts = 0
         self.failures: dict[str, Exception] = {}
@@ -170,6 +172,7 @@ class _Drain:
 
     @asynccontextmanager
     async def _watch(self, job: ClaimedJob) -> AsyncGenerator[None]:
+        state_of(job).steps.is_awake = self._delayed
         self.attempts += 1
         if self.attempts >= _MOST_ATTEMPTS:
             self._stop.set()

@@ -21,8 +21,8 @@
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed
 -- ARGV[3]  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
---          no attempt | 'crash' its worker ends with it: it comes at once | 'dead' it gave up
--- ARGV[4]  delay_ms  integer >= 0, before a retry
+--          no attempt | 'asleep' likewise: it comes later | 'crash' its worker ends with it: it comes at once | 'dead' it gave up
+-- ARGV[4]  delay_ms  integer >= 0, before a retry, or while it sleeps
 -- ARGV[5]  reason    JSON, of the dead
 -- ARGV[6]  name      of the queue
 -- ARGV[7]  inboxes   what the channel of each session's inbox begins with
@@ -63,7 +63,7 @@ fall_idle(workers, idle, claimed, worker)
 local is_cancelled = string.sub(redis.call('HGET', states, id) or '', 1, 10) == 'cancelling'
 if verdict == 'crash' then
   redis.call('HINCRBY', crashes, id, 1)
-elseif verdict ~= 'back' then
+elseif verdict ~= 'back' and verdict ~= 'asleep' then
   redis.call('HINCRBY', failures, id, 1)
 end
 if verdict == 'dead' then
@@ -74,7 +74,7 @@ if verdict == 'dead' then
   if note_end(parents, children, outcomes, news, id, 'failed ' .. reason) then
     return 2
   end
-elseif verdict == 'retry' and not is_cancelled then
+elseif (verdict == 'retry' or verdict == 'asleep') and not is_cancelled then
   delay_job(delayed, bell, states, id, now_ms + delay_ms, name)
 else
   requeue(queue, bell, states, watchers, inboxes, id)
