@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import re
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
@@ -13,6 +12,7 @@ import pytest
 from fakeredis.aioredis import FakeRedis
 
 from inconcert import Coordinator
+from inconcert._redis.keys import is_permanent
 from inconcert._redis.scripts import Command
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
@@ -23,16 +23,6 @@ from tests.support.twice import commands, names, not_repeated
 from tests.support.world import Kind, World, world
 
 pytest_plugins = ("pytester",)
-
-# What users store has no TTL: it is there until it is consumed, trimmed or deleted.
-PERMANENT = re.compile(
-    r":tasks:\d+}:|:queue:.*}:(bodies|queue|delayed|states|workers|claimed:.*|failures|crashes|dead|reasons)$"
-    r"|:chats:\d}:(heads|user:.*:chats|chat:.*:(members|state|messages))$"
-    r"|:mailbox:.*}:(messages|unread|claims|claimed|dropped)$"
-    r"|:index:.*}:(documents|words|postings|ranks|scores|sorted)$"
-    r"|:namespace}:layout$",
-    re.DOTALL,
-)
 
 
 @pytest.fixture(scope="session")
@@ -222,7 +212,7 @@ async def nothing_is_left(server: RealServer | RealCluster, namespace: str) -> N
         async with new_client(node.admin_url) as client:
             async for key in client.scan_iter(match=f"*{namespace}:*", count=1000):
                 name = key.decode()
-                if not PERMANENT.search(name):
+                if not is_permanent(name):
                     assert await client.pttl(key) != -1, f"{name} would stay for ever"
 
             async def no_inbox() -> bool:

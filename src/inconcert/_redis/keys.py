@@ -20,11 +20,21 @@ from typing import NamedTuple, TypeVar
 from inconcert._redis.slots import slot_of, tag_of
 from inconcert._rules.names import check_name, check_namespace
 
-__all__ = ["Keyspace", "Subject", "bell_beside", "channel_subject", "subject"]
+__all__ = ["Keyspace", "Subject", "bell_beside", "channel_subject", "is_permanent", "subject"]
 
 KeysT = TypeVar("KeysT", bound=NamedTuple)
 
 _SPECIAL_IN_A_GLOB = re.compile(r"[*?\[\\]")
+
+# What users store has no TTL: it is there until it is consumed, trimmed or deleted.
+_PERMANENT = re.compile(
+    r":tasks:\d+}:|:queue:.*}:(bodies|queue|delayed|states|workers|claimed:.*|failures|crashes|dead|reasons)$"
+    r"|:chats:\d}:(heads|user:.*:chats|chat:.*:(members|state|messages))$"
+    r"|:mailbox:.*}:(messages|unread|claims|claimed|dropped)$"
+    r"|:index:.*}:(documents|words|postings|ranks|scores|sorted)$"
+    r"|:namespace}:layout$",
+    re.DOTALL,
+)
 
 # What keys and channels are about.  Those of a group come first: what follows the group's tag may have braces, too.
 _KEYS = [
@@ -159,6 +169,11 @@ _SERVER = Subject("server", None)  # of what is not about a key
 def bell_beside(key: str, session: str) -> str:
     """The bell of a session in the slot of another bell."""
     return f"{key[: key.index('}') + 1]}:session:{session}"
+
+
+def is_permanent(key: str) -> bool:
+    """Whether a key may have no TTL."""
+    return _PERMANENT.search(key) is not None
 
 
 def subject(keys: Iterable[str]) -> Subject:

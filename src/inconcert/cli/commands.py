@@ -10,6 +10,7 @@ from inconcert.cli.cancel import cancel
 from inconcert.cli.dashboard import dashboard
 from inconcert.cli.dead import app as dead
 from inconcert.cli.demo import demo
+from inconcert.cli.doctor import doctor
 from inconcert.cli.drain import drain
 from inconcert.cli.health import health
 from inconcert.cli.jobs import jobs
@@ -21,7 +22,7 @@ from inconcert.cli.workers import workers
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (demo, worker, health, queues, jobs, cancel, promote, drain, workers, dashboard, acl):
+for command in (demo, worker, health, queues, jobs, cancel, promote, drain, workers, doctor, dashboard, acl):
     app.command()(command)
 app.add_typer(dead, name="dead")
 
