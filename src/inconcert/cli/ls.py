@@ -1,0 +1,103 @@
+"""`inconcert ls`: what is held and waited for, by whom, and from which line of code."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from inconcert.cli.ends import refuse
+from inconcert.cli.server import Json, Namespace, Url, ask
+from inconcert.cli.tables import ago, print_json, print_table
+from inconcert.coordinator import Coordinator
+from inconcert.reports.report import HeldEntry, Inspection, ProcessReport, WaitEntry
+
+__all__ = ["ls"]
+
+
+def ls(
+    things: Annotated[
+        list[str] | None, typer.Argument(metavar="[KIND:NAME]...", help="Only these, such as lock:item:42.")
+    ] = None,
+    *,
+    url: Url = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> None:
+    """What all processes hold and wait for, as they answer it themselves."""
+    for thing in things or ():
+        if ":" not in thing:
+            refuse(f"{thing!r} is not KIND:NAME; write such as lock:{thing}")
+
+    async def question(concert: Coordinator) -> Inspection:
+        return await concert.inspect()
+
+    seen = ask(url, namespace, question)
+    if things:
+        seen = _only(seen, things)
+    if as_json:
+        print_json(seen)
+        return
+    rows = sorted(_entries(seen), key=lambda row: _order(row[1]))
+    print_table(
+        ("kind", "name", "state", "since", "process", "label", "task", "job", "line"),
+        (
+            (
+                entry.kind,
+                entry.name,
+                _standing(entry),
+                ago(entry.since),
+                _of(process),
+                entry.label,
+                entry.task,
+                entry.job_id,
+                entry.line,
+            )
+            for process, entry in rows
+        ),
+        empty="nothing is held or waited for",
+    )
+    more = sum(process.more for process in seen.processes)
+    if more:
+        typer.echo(f"{more:,} more were left out")
+    if seen.silent:
+        typer.echo(f"{len(seen.silent):,} processes did not answer: {', '.join(seen.silent)}")
+
+
+def _only(seen: Inspection, things: Collection[str]) -> Inspection:
+    """The same, without what is not about these."""
+
+    def about(process: ProcessReport) -> ProcessReport:
+        return replace(
+            process,
+            holds=tuple(entry for entry in process.holds if f"{entry.kind}:{entry.name}" in things),
+            waits=tuple(entry for entry in process.waits if f"{entry.kind}:{entry.name}" in things),
+        )
+
+    return Inspection(tuple(map(about, seen.processes)), seen.silent)
+
+
+def _entries(seen: Inspection) -> Iterator[tuple[ProcessReport, HeldEntry | WaitEntry]]:
+    for process in seen.processes:
+        entries: tuple[HeldEntry | WaitEntry, ...] = (*process.holds, *process.waits)
+        for entry in entries:
+            yield process, entry
+
+
+def _order(entry: HeldEntry | WaitEntry) -> tuple[str, str, int, float]:
+    """By name; of each its holders, then its waiters as they stand in line."""
+    place = 0 if isinstance(entry, HeldEntry) else entry.place or 1
+    return entry.kind, entry.name, place, entry.since
+
+
+def _standing(entry: HeldEntry | WaitEntry) -> str:
+    if isinstance(entry, HeldEntry):
+        standing = "held"
+    else:
+        standing = "waited for" if entry.place is None else f"place {entry.place} in line"
+    return standing if entry.mode is None else f"{standing}, {entry.mode}"
+
+
+def _of(process: ProcessReport) -> str:
+    where = f"{process.host}:{process.pid}"
+    return where if process.label is None else f"{process.label}, {where}"
