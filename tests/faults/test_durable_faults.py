@@ -60,7 +60,7 @@ async def work(url: str, namespace: str) -> None:
         await concert.run_worker("default", concurrency=4)
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(8, marks=pytest.mark.torture)])
 async def test_kept_step_never_runs_again_though_workers_are_killed(namespace: str, rounds: int) -> None:
     """Kill -9 at any moment: only a step that had run and was not kept runs again."""
     with RealServer() as own:
