@@ -61,7 +61,7 @@ def ls(
     if more:
         typer.echo(f"{more:,} more were left out")
     if seen.silent:
-        typer.echo(f"{len(seen.silent):,} processes did not answer: {', '.join(seen.silent)}")
+        typer.echo(f"did not answer: {', '.join(seen.silent)}")
 
 
 def _only(seen: Inspection, things: Collection[str]) -> Inspection:
