@@ -18,8 +18,9 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from inconcert import Coordinator, InvalidName
-from inconcert.dashboard import Dashboard, Permission, charts, formats, read_only
+from inconcert.dashboard import Dashboard, Permission, charts, formats, read_only, streams
 from inconcert.dashboard.actions import ACTIONS
+from inconcert.dashboard.live import reference
 from inconcert.dashboard.redaction import Part
 from tests.support.eventually import eventually
 from tests.support.http import events, served
@@ -28,7 +29,7 @@ from tests.support.processes import Leashed
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 OURS = {"sec-fetch-site": "same-origin"}
-PAGES = ("", "queues", "workers", "dead", "search?q=mail", "jobs/0123456789abcdef.1.0", "live")
+PAGES = ("", "queues", "jobs", "workers", "dead", "search?q=mail", "jobs/0123456789abcdef.1.0", "live")
 
 
 class Host:
@@ -142,21 +143,80 @@ async def test_search_leads_to_a_job_or_to_queues(concert: Coordinator, client: 
     queues = (await client.get("/search", params={"q": "MAI"})).text
 
     assert (found.status_code, found.headers["location"]) == (303, f"/ops/jobs/{job.id}")
-    assert '<th scope="row">mail' in queues
-    assert '<th scope="row">default' not in queues
+    assert ">mail</a>" in queues
+    assert ">default</a>" not in queues
 
 
 async def test_stream_tells_what_changes(concert: Coordinator, client: httpx.AsyncClient) -> None:
     """First everything, then what differs; the charts with it."""
-    async with client.stream("GET", "/live") as response, aclosing(events(response)) as stream:
+    row = reference("q", "mail")
+    async with client.stream("GET", f"/live?rows={row}") as response, aclosing(events(response)) as stream:
         first = json.loads((await anext(stream))["data"])
         await concert.enqueue("send", queue="mail")
         second = json.loads((await anext(stream))["data"])
 
     assert response.headers["content-type"].startswith("text/event-stream")
     assert (first["ready"], second["ready"]) == ("0", "1")
+    assert (first[f"{row}.ready"], second[f"{row}.ready"]) == ("0", "1")
     assert "finished" not in second
+    assert {key.partition(".")[0] for key in first if key[0] == "q"} == {row}
     assert second["chart.backlog"].count(",") == 2
+
+
+async def test_viewers_have_so_many_streams(
+    host: Host, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One more is told when to come back, and comes in when another goes."""
+    monkeypatch.setattr(streams, "_MOST", 1)
+    async with client.stream("GET", "/live") as first, aclosing(events(first)) as stream:
+        await anext(stream)
+        refused = await client.get("/live")
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "20")
+    assert "viewers" in refused.text
+    await eventually(lambda: host.dashboard._streams.open == 0)
+    async with client.stream("GET", "/live") as second:
+        assert second.status_code == 200
+
+
+async def test_many_queues_are_shown_a_page_at_a_time(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """First those that nobody serves; the others by how long their jobs wait, and then the paused ones."""
+    names = [f"queue-{n:03}" for n in range(120)]
+    await asyncio.gather(*(concert.enqueue("send", queue=name) for name in names))
+    async with concert.consume(*names[1:], "mail", HOSTILE, "default"):
+        await concert.tasks.pause("mail")
+        pages = [await client.get("/queues", params={"page": number}) for number in ("1", "3", "99", "x")]
+        found = await client.get("/queues", params={"q": "E-01"})
+
+    rows = [re.findall(r"jobs\?queue=\w+\">([^<]*)<", page.text) for page in pages]
+    assert rows[0][0] == "queue-000"
+    assert [len(some) for some in rows] == [50, 23, 23, 50]
+    assert rows[1][-3] == "mail"
+    assert rows[0] == rows[3]
+    assert max(len(page.content) for page in pages) < 100 * 1024
+    assert sorted(re.findall(r"jobs\?queue=\w+\">([^<]*)<", found.text)) == [f"queue-01{n}" for n in range(10)]
+
+
+async def test_jobs_are_searched(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """By state, queue and task, and a page at a time."""
+    await concert.enqueue("bake", ["bread"], queue="bread", delay=3600)
+    dead = await bury(concert)
+    for n in range(51):
+        await concert.enqueue("send", [n], queue="mail")
+    key = reference_in((await client.get("/queues")).text, "mail")
+
+    def ids(page: httpx.Response) -> set[str]:
+        return set(re.findall(r"<code>([^<]*)</code>", page.text))
+
+    assert "bread" in (await client.get("/jobs", params={"state": "delayed", "task": "bake", "queue": ""})).text
+    assert ids(await client.get("/jobs?state=failed")) == {dead}
+    first = await client.get("/jobs", params={"state": "queued", "queue": key})
+    after = re.search(r'rel="next" href="([^"]*)"', first.text)
+    assert after is not None
+    second = await client.get(after[1].replace("&amp;", "&").removeprefix("/ops"))
+    assert (len(ids(first)), len(ids(second)), ids(first) & ids(second)) == (50, 1, set())
+    assert "No job." in (await client.get("/jobs?task=nobody")).text
+    wrong = [await client.get("/jobs", params=asked) for asked in ({"state": "lost"}, {"after": "x"}, {"queue": "x"})]
+    assert [page.status_code for page in wrong] == [400, 400, 404]
 
 
 async def test_viewers_share_what_is_asked(
@@ -285,10 +345,10 @@ async def test_read_only_lets_nobody_change_anything(concert: Coordinator, tmp_p
     """And shows no button."""
     dead = await bury(concert)
     async with served(Dashboard(concert, allow=read_only), tmp_path / "s") as client:
-        pages = [(await client.get(f"/{page}")).text for page in ("queues", "dead", f"jobs/{dead}")]
+        pages = [(await client.get(f"/{page}")).text for page in ("queues", "dead", "jobs", f"jobs/{dead}")]
         refused = [await client.post(f"/actions/{name}", data={"job": dead}, headers=OURS) for name in ACTIONS]
 
-    assert all("<button" not in page for page in pages)
+    assert all("actions/" not in page for page in pages)
     assert {answer.status_code for answer in refused} == {403}
 
 
@@ -328,6 +388,48 @@ async def test_dead_job_is_replayed_or_purged(
     ]
 
 
+async def test_many_jobs_are_changed_at_once(
+    concert: Coordinator, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of a queue, a task, a state or a reason, and no others; the log says which, and how many."""
+    caplog.set_level(logging.INFO, "inconcert.dashboard")
+    jobs = [await concert.enqueue(task, queue="mail", delay=3600) for task in ("send", "send", "bake")]
+    other = await concert.enqueue("send", queue="bread")
+    boom, bang = await bury(concert, "boom", "1"), await bury(concert, "bang")
+    key = reference_in((await client.get("/queues")).text, "mail")
+
+    reasons = [job.reason for job in await concert.tasks.dead()]
+
+    def reason_of(text: str) -> str:
+        [reason] = [reason for reason in reasons if text in reason]
+        return reference("r", reason)
+
+    async def do(action: str, **form: str) -> str:
+        done = await client.post(f"/actions/{action}", data=form, headers=OURS)
+        assert done.status_code == 303, done.text
+        return done.headers["location"]
+
+    page = await do("promote-all", queue=key, task="send", state="delayed")
+    assert page == f"/ops/jobs?state=delayed&queue={key}&task=send"
+    assert [await job.status() for job in jobs] == ["queued", "queued", "delayed"]
+    await do("cancel-all", queue=key, task="send", state="queued")
+    assert [await job.status() for job in jobs] == ["cancelled", "cancelled", "delayed"]
+    await do("replay-all", reason=reason_of("boom"))
+    assert [job.id for job in await concert.tasks.dead()] == [bang]
+    await do("drain", queue=key)
+    assert await concert.tasks.job(boom).status() == "cancelled"
+    await do("purge-all", reason=reason_of("bang"))
+    assert await concert.tasks.dead() == []
+    assert await other.status() == "queued"
+    assert [record.getMessage() for record in caplog.records if record.name == "inconcert.dashboard"] == [
+        "promote-all: 2 delayed jobs, queue 'mail', task 'send', by 'ann'",
+        "cancel-all: 2 jobs, state 'queued', queue 'mail', task 'send', by 'ann'",
+        f"replay-all: 1 dead jobs, reason {reasons[1]!r}, by 'ann'",
+        "drain: queue 'mail', 2 jobs, by 'ann'",
+        f"purge-all: 1 dead jobs, reason {reasons[0]!r}, by 'ann'",
+    ]
+
+
 async def test_job_is_rescheduled_or_cancelled(concert: Coordinator, client: httpx.AsyncClient) -> None:
     """One that is due later; one that ran already is too late."""
     job = await concert.enqueue("send", queue="mail", delay=3600)
@@ -349,6 +451,9 @@ async def test_job_is_rescheduled_or_cancelled(concert: Coordinator, client: htt
         ("purge", {"job": "../../etc"}, 404),
         ("replay", {"job": "0123456789abcdef.1.0"}, 404),
         ("replay", {"job": "x" * 5000}, 413),
+        ("cancel-all", {"state": "failed"}, 400),
+        ("cancel-all", {"queue": "nobody's"}, 404),
+        ("replay-all", {"reason": "nobody's"}, 404),
         ("nothing", {}, 404),
     ],
 )
@@ -383,10 +488,12 @@ async def test_names_and_payloads_are_escaped(concert: Coordinator, client: http
     async with concert.consume(HOSTILE) as jobs:
         await jobs.try_claim(1)
         pages.append((await client.get("/workers")).text)
-    paths = ("", "queues", "dead", f"jobs/{dead}", f"jobs/{done.id}")
+    paths = ("", "queues", "jobs", "dead", f"jobs/{dead}", f"jobs/{done.id}")
     pages += [(await client.get(f"/{path}")).text for path in paths]
     pages.append((await client.get("/search", params={"q": HOSTILE})).text)
     pages.append((await client.get("/dead", params={"reason": HOSTILE})).text)
+    pages.append((await client.get("/jobs", params={"task": HOSTILE})).text)
+    pages.append((await client.get("/jobs", params={"state": HOSTILE})).text)
     pages.append((await client.get(f"/jobs/{HOSTILE}")).text)
 
     for page in pages:
@@ -405,7 +512,9 @@ async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: ht
     async with concert.consume("topsecret") as jobs:
         [claimed] = await jobs.try_claim(1)
         await claimed.progress(0.5, "topsecret")
-        pages = [(await client.get(f"/{page}")).text for page in ("", "queues", "workers", f"jobs/{claimed.id}")]
+        pages = [
+            (await client.get(f"/{page}")).text for page in ("", "queues", "jobs", "workers", f"jobs/{claimed.id}")
+        ]
         claimed.result = "topsecret"
         await claimed.ack()
     pages += [(await client.get(f"/{page}")).text for page in ("dead", f"jobs/{dead}", f"jobs/{claimed.id}")]

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from inconcert import Coordinator
 from inconcert.dashboard import Dashboard, Permission
 from inconcert.dashboard.actions import ACTIONS
+from tests.support.eventually import eventually
 from tests.support.http import served_at_port
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed; it comes with inconcert[dev]")
@@ -40,10 +41,16 @@ def everything(request: Request, permission: Permission) -> str:
 
 
 @pytest.fixture
-async def url(concert: Coordinator) -> AsyncIterator[str]:
+def dashboard(concert: Coordinator) -> Dashboard:
+    """What is looked at."""
+    return Dashboard(concert, allow=everything, queues=["mail"])
+
+
+@pytest.fixture
+async def url(dashboard: Dashboard) -> AsyncIterator[str]:
     """Where the dashboard is, mounted in a service."""
     app = FastAPI()
-    app.mount("/ops", Dashboard(concert, allow=everything, queues=["mail"]))
+    app.mount("/ops", dashboard)
     async with served_at_port(app) as root:
         yield f"{root}ops/"
 
@@ -68,7 +75,14 @@ async def filled(concert: Coordinator, text: str) -> list[str]:
         await claimed.ack()
     await concert.enqueue(text, [text], queue=text)
     later = await concert.enqueue(text, [text], queue=text, delay=3600)
-    return ["", "queues", "workers", "dead", *(f"jobs/{job_id}" for job_id in (dead, failed, done.id, later.id))]
+    return [
+        "",
+        "queues",
+        "jobs",
+        "workers",
+        "dead",
+        *(f"jobs/{job_id}" for job_id in (dead, failed, done.id, later.id)),
+    ]
 
 
 @pytest.mark.parametrize("width", [1280, 375])
@@ -102,6 +116,7 @@ async def test_pages_load_whatever_is_in_them(
 async def test_each_action_is_clicked(concert: Coordinator, browser: Reader, url: str) -> None:
     """And its effect is on the server, and then on the page."""
     dead = [await bury(concert, "boom", f"user {n}") for n in range(3)]
+    many = [await concert.enqueue("bake", queue="bread", delay=3600) for _ in range(3)]
     late = await concert.enqueue("send", queue="mail", delay=3600)
     clicked: set[str] = set()
 
@@ -138,8 +153,18 @@ async def test_each_action_is_clicked(concert: Coordinator, browser: Reader, url
         assert await concert.tasks.job(dead[0]).status() == "queued"
         assert dead[1] not in await visit.do(press("dead", "Purge", row=dead[1]))
         assert [job.id for job in await concert.tasks.dead()] == [dead[2]]
+        assert "No job was dead-lettered" in await visit.do(press("dead", "Replay all"))
+        assert await concert.tasks.job(dead[2]).status() == "queued"
+        await bury(concert, "bang", queue="oven")
         assert "No job was dead-lettered" in await visit.do(press("dead", "Purge all"))
         assert await concert.tasks.dead() == []
+
+        assert "No job." in await visit.do(press("jobs?state=delayed&task=bake", "Run all now"))
+        assert [await job.status() for job in many] == ["queued"] * 3
+        await visit.do(press("jobs?task=bake", "Cancel all"))
+        assert [await job.status() for job in many] == ["cancelled"] * 3
+        await visit.do(press("queues", "Drain", row="mail"))
+        assert (await concert.tasks.stats("mail")).queues["mail"].ready == 0
 
     assert clicked == set(ACTIONS)
 
@@ -166,3 +191,28 @@ async def test_changes_are_shown_without_a_reload(concert: Coordinator, browser:
         await concert.enqueue("send", queue="mail")
         await concert.enqueue("bake", queue="bread")
         await visit.do(then)
+
+
+async def test_hidden_page_lets_its_stream_go(
+    concert: Coordinator, browser: Reader, dashboard: Dashboard, url: str
+) -> None:
+    """So that nothing is asked of the server; it comes back with the reader."""
+
+    def hide(is_hidden: str) -> Callable[[Visit], None]:
+        def act(visit: Visit) -> None:
+            visit.page.evaluate(
+                f"Object.defineProperty(document, 'hidden', {{value: {is_hidden}, configurable: true}});"
+                "document.dispatchEvent(new Event('visibilitychange'))"
+            )
+
+        return act
+
+    async with browser.visit(url) as visit:
+        await visit.do(lambda visit: visit.go())
+        await eventually(lambda: dashboard._streams.open == 1)
+        await visit.do(hide("true"))
+        await eventually(lambda: dashboard._streams.open == 0)
+        await concert.enqueue("send", queue="mail")
+        await visit.do(hide("false"))
+        await visit.do(lambda visit: visit.page.locator("[data-live=ready]", has_text="1").wait_for())
+    await eventually(lambda: dashboard._streams.open == 0)

@@ -1,7 +1,9 @@
 """What a dashboard changes: one permission each."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import TypeAlias
+from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 
@@ -9,9 +11,12 @@ from inconcert.coordinator import Coordinator
 from inconcert.dashboard.live import reference
 from inconcert.dashboard.permissions import Permission
 from inconcert.dashboard.poll import Poll
+from inconcert.dashboard.rows import AT_ONCE
 from inconcert.errors import InvalidName
 
-__all__ = ["ACTIONS", "Act"]
+__all__ = ["ACTIONS", "Act", "find_queue", "refused_as_bad"]
+
+_MANY = 1_000  # jobs that one click changes; purging and draining go to the end
 
 Form: TypeAlias = Mapping[str, str]
 Act: TypeAlias = Callable[[Coordinator, Poll, Form], Awaitable[tuple[str, str]]]
@@ -28,6 +33,11 @@ async def _resume(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, st
     queue = await _queue(poll, form)
     await concert.tasks.resume(queue)
     return f"queue {queue!r}", "queues"
+
+
+async def _drain(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
+    queue = await _queue(poll, form)
+    return f"queue {queue!r}, {await concert.tasks.drain(queue)} jobs", "queues"
 
 
 async def _cancel(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
@@ -49,6 +59,26 @@ async def _reschedule(concert: Coordinator, poll: Poll, form: Form) -> tuple[str
     return f"job {job.id}", f"jobs/{job.id}"
 
 
+async def _cancel_all(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
+    queue, task = await _filter(poll, form)
+    with refused_as_bad():
+        number = await concert.tasks.cancel_all(state=form.get("state"), queue=queue, task=task, limit=_MANY)
+    return f"{number} jobs{_told(form.get('state'), queue, task)}", _jobs_page(form)
+
+
+async def _promote_all(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
+    queue, task = await _filter(poll, form)
+    number = await concert.tasks.promote_all(queue=queue, task=task, limit=_MANY)
+    return f"{number} delayed jobs{_told(None, queue, task)}", _jobs_page(form)
+
+
+async def _replay_all(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
+    queue, task = await _filter(poll, form)
+    reason = await _reason(concert, form)
+    number = await concert.tasks.replay_all(queue=queue, task=task, reason=reason, limit=_MANY)
+    return f"{number} dead jobs{_told(None, queue, task, reason)}", "dead"
+
+
 async def _replay(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
     del poll
     await concert.tasks.replay(_job_id(form))
@@ -62,27 +92,75 @@ async def _purge(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str
 
 
 async def _purge_all(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    del poll, form
-    return f"{await concert.tasks.purge_all()} dead jobs", "dead"
+    queue, task = await _filter(poll, form)
+    reason = await _reason(concert, form)
+    number = await concert.tasks.purge_all(queue=queue, task=task, reason=reason)
+    return f"{number} dead jobs{_told(None, queue, task, reason)}", "dead"
 
 
 ACTIONS: Mapping[Permission, Act] = {
     Permission.PAUSE: _pause,
     Permission.RESUME: _resume,
+    Permission.DRAIN: _drain,
     Permission.CANCEL: _cancel,
+    Permission.CANCEL_ALL: _cancel_all,
     Permission.RESCHEDULE: _reschedule,
+    Permission.PROMOTE_ALL: _promote_all,
     Permission.REPLAY: _replay,
+    Permission.REPLAY_ALL: _replay_all,
     Permission.PURGE: _purge,
     Permission.PURGE_ALL: _purge_all,
 }
 
 
-async def _queue(poll: Poll, form: Form) -> str:
-    """The name of the queue that the form refers to."""
+async def find_queue(poll: Poll, key: str | None) -> str:
+    """The name of the queue that this refers to.
+
+    Raises:
+        HTTPException: 404: there is none.
+    """
     for name in (await poll.latest()).stats.queues:
-        if reference("q", name) == form.get("queue"):
+        if reference("q", name) == key:
             return name
     raise HTTPException(404, "There is no such queue any more.")
+
+
+@contextmanager
+def refused_as_bad() -> Generator[None]:
+    """What cannot be listed is the fault of the request."""
+    try:
+        yield
+    except ValueError as error:
+        raise HTTPException(400, str(error)) from None
+
+
+async def _queue(poll: Poll, form: Form) -> str:
+    return await find_queue(poll, form.get("queue"))
+
+
+async def _filter(poll: Poll, form: Form) -> tuple[str | None, str | None]:
+    """The queue and the task that the form names, if any."""
+    return await _queue(poll, form) if "queue" in form else None, form.get("task")
+
+
+async def _reason(concert: Coordinator, form: Form) -> str | None:
+    """The reason that the form refers to, if any; it is that of one of the latest."""
+    if "reason" not in form:
+        return None
+    for job in await concert.tasks.dead(limit=AT_ONCE):
+        if reference("r", job.reason) == form["reason"]:
+            return job.reason
+    raise HTTPException(404, "None of the latest dead letters has this reason any more.")
+
+
+def _told(state: str | None, queue: str | None, task: str | None, reason: str | None = None) -> str:
+    """Which ones, for the log."""
+    parts = (("state", state), ("queue", queue), ("task", task), ("reason", reason))
+    return "".join(f", {name} {value!r}" for name, value in parts if value is not None)
+
+
+def _jobs_page(form: Form) -> str:
+    return "jobs?" + urlencode({name: form[name] for name in ("state", "queue", "task") if name in form})
 
 
 def _job_id(form: Form) -> str:

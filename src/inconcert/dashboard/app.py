@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import resources
@@ -12,20 +12,22 @@ from importlib import resources
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from inconcert._rules.names import check_name
 from inconcert.coordinator import Coordinator
-from inconcert.dashboard.actions import ACTIONS, Act
-from inconcert.dashboard.job_view import dead_jobs, job_view
-from inconcert.dashboard.live import texts
+from inconcert.dashboard.actions import ACTIONS, Act, find_queue, refused_as_bad
+from inconcert.dashboard.job_view import dead_jobs, job_rows, job_view
+from inconcert.dashboard.live import reference, texts
 from inconcert.dashboard.pages import Pages
 from inconcert.dashboard.permissions import Allow, Permission
 from inconcert.dashboard.poll import Poll
 from inconcert.dashboard.redaction import Redact, show_all
 from inconcert.dashboard.requests import HEADERS, check_origin, read_form
+from inconcert.dashboard.rows import queue_rows, worker_rows
+from inconcert.dashboard.streams import Streams
 from inconcert.errors import InconcertError, InvalidName, JobNotFound
 from inconcert.integrations._sse import HEADERS as STREAM_HEADERS
 from inconcert.integrations._sse import encode_event
@@ -72,10 +74,12 @@ class Dashboard:
         self._redact = redact
         self._poll = Poll(concert, [check_name("queue", queue) for queue in queues])
         self._pages = Pages(title, redact)
+        self._streams = Streams()
         self._app = Starlette(
             routes=[
                 Route("/", self._overview),
                 Route("/queues", self._queues),
+                Route("/jobs", self._jobs),
                 Route("/workers", self._workers),
                 Route("/dead", self._dead),
                 Route("/search", self._search),
@@ -102,16 +106,29 @@ class Dashboard:
 
     async def _queues(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
-        return await self._page(request, "queues.html", sought=request.query_params.get("q", ""))
+        return await self._queue_page(request)
+
+    async def _jobs(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        asked = {name: value for name, value in request.query_params.items() if value}
+        queue = await find_queue(self._poll, asked["queue"]) if "queue" in asked else None
+        state, task, after = asked.get("state"), asked.get("task"), asked.get("after")
+        with refused_as_bad():
+            jobs, after = await job_rows(self._concert, self._redact, state=state, queue=queue, task=task, after=after)
+        fields = {name: asked[name] for name in ("state", "queue", "task") if name in asked}
+        return await self._page(request, "jobs.html", jobs=jobs, after=after, queue=queue, fields=fields)
 
     async def _workers(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
-        return await self._page(request, "workers.html")
+        found = worker_rows(await self._poll.latest(), _page_number(request))
+        rows = {reference("w", worker.id) for worker in found.shown}
+        return await self._page(request, "workers.html", rows=rows, found=found)
 
     async def _dead(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
         reason = request.query_params.get("reason")
-        return await self._page(request, "dead.html", **await dead_jobs(self._concert, self._redact, reason))
+        letters = await dead_jobs(self._concert, self._redact, reason)
+        return await self._page(request, "dead.html", letters=letters)
 
     async def _job(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
@@ -126,11 +143,12 @@ class Dashboard:
             job = self._concert.tasks.job(sought)
             if await job.status() is not JobStatus.UNKNOWN:
                 return self._see(request, f"jobs/{job.id}")
-        return await self._page(request, "queues.html", sought=sought)
+        return await self._queue_page(request)
 
     async def _live(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
-        return StreamingResponse(self._changes(), headers=HEADERS | dict(STREAM_HEADERS))
+        rows = set(request.query_params.get("rows", "").split(","))
+        return self._streams.answer(self._changes(rows), HEADERS | dict(STREAM_HEADERS))
 
     async def _asset(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -139,8 +157,8 @@ class Dashboard:
         content = (resources.files("inconcert.dashboard") / "static" / name).read_bytes()
         return Response(content, headers=HEADERS | {"cache-control": "no-cache"}, media_type=_ASSETS[name])
 
-    async def _changes(self) -> AsyncGenerator[bytes]:
-        """All texts, and then those that have changed, as long as somebody reads them."""
+    async def _changes(self, rows: Collection[str]) -> AsyncGenerator[bytes]:
+        """All texts of a page with these rows, and then those that have changed, as long as somebody reads them."""
         yield _COME_BACK
         known: dict[str, str] = {}
         until = time.monotonic() + _STREAM
@@ -150,7 +168,7 @@ class Dashboard:
             except InconcertError as error:
                 _log.info("the stream of a viewer ends, and its browser comes back: %s", error)
                 return
-            current = dict(texts(seen))
+            current = dict(texts(seen, rows))
             yield encode_event({key: text for key, text in current.items() if known.get(key) != text})
             known = current
             await asyncio.sleep(max(seen.fresh_until - time.monotonic(), 0.0))
@@ -168,6 +186,15 @@ class Dashboard:
 
     # Below.
 
+    async def _queue_page(self, request: Request) -> Response:
+        """Queues that have what was searched for in their name, as it is shown."""
+        sought = request.query_params.get("q", "").strip()
+        seen = await self._poll.latest()
+        names = [name for name in seen.stats.queues if sought.lower() in self._redact("queue", name).lower()]
+        found = queue_rows(seen, names, _page_number(request))
+        rows = {reference("q", name) for name, _ in found.shown}
+        return await self._page(request, "queues.html", rows=rows, found=found, sought=sought)
+
     async def _check(self, request: Request, permission: Permission) -> str:
         """The name of the user, who may do this.
 
@@ -180,10 +207,10 @@ class Dashboard:
             raise HTTPException(403, f"You are not allowed to do this: {permission}.")
         return user
 
-    async def _page(self, request: Request, template: str, **values: object) -> Response:
+    async def _page(self, request: Request, template: str, *, rows: Collection[str] = (), **values: object) -> Response:
         allowed = {permission for permission in ACTIONS if await self._may(request, permission)}
         seen = await self._poll.latest()
-        return self._html(self._pages.render(template, request, seen=seen, allowed=allowed, **values))
+        return self._html(self._pages.render(template, request, seen=seen, rows=rows, allowed=allowed, **values))
 
     async def _may(self, request: Request, permission: Permission) -> bool:
         try:
@@ -194,7 +221,9 @@ class Dashboard:
     async def _refused(self, request: Request, error: Exception) -> Response:
         if not isinstance(error, HTTPException):
             raise error
-        return self._html(self._pages.render_error(request, error.status_code, error.detail), error.status_code)
+        page = self._html(self._pages.render_error(request, error.status_code, error.detail), error.status_code)
+        page.headers.update(error.headers or {})
+        return page
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         """What the server refused, or did not answer."""
@@ -206,3 +235,8 @@ class Dashboard:
 
     def _see(self, request: Request, page: str) -> Response:
         return RedirectResponse(f"{request.scope.get('root_path', '')}/{page}", 303, HEADERS)
+
+
+def _page_number(request: Request) -> int:
+    number = request.query_params.get("page", "1")
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else 1

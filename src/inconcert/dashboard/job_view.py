@@ -1,19 +1,19 @@
-"""What the pages show of single jobs."""
+"""What the pages show of jobs."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inconcert.coordinator import Coordinator
 from inconcert.dashboard.formats import as_json, shortened
+from inconcert.dashboard.live import reference
 from inconcert.dashboard.redaction import Redact
+from inconcert.dashboard.rows import AT_ONCE
 from inconcert.errors import JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.admin import DeadJob
 from inconcert.tasks.status import JobStatus
 
-__all__ = ["DeadView", "JobView", "dead_jobs", "job_view"]
+__all__ = ["DeadView", "JobRow", "JobView", "dead_jobs", "job_rows", "job_view"]
 
-_AT_ONCE = 50  # on a page
 _LONGEST = 400  # characters of a value in a list
 
 
@@ -26,8 +26,22 @@ class DeadView:
     queue: str
     arguments: str
     reason: str
+    reason_key: str
     attempts: int
     died_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job in a list, redacted."""
+
+    id: str
+    task: str
+    queue: str
+    status: JobStatus
+    arguments: str
+    attempts: int
+    enqueued_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +75,34 @@ async def dead_jobs(concert: Coordinator, redact: Redact, reason: str | None) ->
     Args:
         concert: The coordinator.
         redact: What to show instead of a text.
-        reason: Only those with this reason, as it is shown; None for all.
+        reason: Only those with the reason that this refers to; None for all.
     """
-    found = [_dead_view(redact, job) for job in await concert.tasks.dead(limit=_AT_ONCE)]
-    reasons: Sequence[tuple[str, int]] = Counter(job.reason for job in found).most_common()
-    shown = [job for job in found if reason in (None, job.reason)]
+    found = [_dead_view(redact, job) for job in await concert.tasks.dead(limit=AT_ONCE)]
+    numbers = Counter(job.reason_key for job in found)
+    texts = {job.reason_key: job.reason for job in found}
+    reasons = [(key, texts[key], number) for key, number in numbers.most_common()]
+    shown = [job for job in found if reason in (None, job.reason_key)]
     return {"jobs": shown, "reasons": reasons, "reason": reason, "looked_at": len(found)}
+
+
+async def job_rows(
+    concert: Coordinator, redact: Redact, *, state: str | None, queue: str | None, task: str | None, after: str | None
+) -> tuple[list[JobRow], str | None]:
+    """A page of jobs, and where the next one begins; see `Tasks.jobs`."""
+    page = await concert.tasks.jobs(state=state, queue=queue, task=task, limit=AT_ONCE, after=after)
+    rows = [
+        JobRow(
+            id=job.id,
+            task=redact("task", job.task),
+            queue=redact("queue", job.queue),
+            status=job.status,
+            arguments=shortened(redact("arguments", as_json({"args": job.args, "kwargs": job.kwargs})), _LONGEST),
+            attempts=job.attempts,
+            enqueued_at=job.enqueued_at,
+        )
+        for job in page.jobs
+    ]
+    return rows, page.after
 
 
 async def job_view(concert: Coordinator, redact: Redact, job_id: str) -> JobView:
@@ -104,7 +140,7 @@ async def job_view(concert: Coordinator, redact: Redact, job_id: str) -> JobView
 
 async def _arguments(concert: Coordinator, redact: Redact, job_id: str) -> str | None:
     """Those of a dead-lettered job that is among the latest."""
-    for dead in await concert.tasks.dead(limit=_AT_ONCE):
+    for dead in await concert.tasks.dead(limit=AT_ONCE):
         if dead.id == job_id:
             return redact("arguments", as_json({"args": dead.args, "kwargs": dead.kwargs}))
     return None
@@ -117,6 +153,7 @@ def _dead_view(redact: Redact, job: DeadJob) -> DeadView:
         queue=redact("queue", job.queue),
         arguments=shortened(redact("arguments", as_json({"args": job.args, "kwargs": job.kwargs})), _LONGEST),
         reason=shortened(redact("error", job.reason), _LONGEST),
+        reason_key=reference("r", job.reason),
         attempts=job.attempts,
         died_at=job.died_at,
     )

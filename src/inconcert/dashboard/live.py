@@ -1,10 +1,11 @@
-"""The texts of a page that change while it is looked at; a browser is sent those that did.
+"""The texts of a page that change while it is looked at; a browser is sent those that it shows, and that did.
 
-A key begins with what the text is of: `q` and `w` for one queue or worker, whose names it does not show.
+A key begins with the row that the text is in, if any: one queue or worker, whose name it does not show.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 
 from inconcert.dashboard import charts
 from inconcert.dashboard.formats import DASH, ago, count, duration, rate, size
@@ -13,13 +14,17 @@ from inconcert.dashboard.poll import Seen
 __all__ = ["reference", "texts"]
 
 
+@lru_cache(maxsize=4096)
 def reference(kind: str, name: str) -> str:
-    """Stands for a queue or a worker in a page, where its name may be secret."""
+    """Stands for a queue, a worker or a reason in a page, where its text may be secret."""
     return kind + hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
-def texts(seen: Seen) -> Mapping[str, str]:
-    """All texts of all pages by their keys; the shape changes when queues or workers come or go."""
+def texts(seen: Seen, rows: Collection[str]) -> Mapping[str, str]:
+    """What changes, by its key; of queues and workers only in these rows.
+
+    The `shape` changes when queues or workers come or go.
+    """
     queues = seen.stats.queues
     ages = [queue.oldest_age for queue in queues.values() if queue.oldest_age is not None]
     found = {
@@ -40,6 +45,8 @@ def texts(seen: Seen) -> Mapping[str, str]:
         found |= {"memory": size(seen.server.used), "clients": count(seen.server.clients)}
     for name, queue in queues.items():
         key = reference("q", name)
+        if key not in rows:
+            continue
         found |= {
             f"{key}.ready": count(queue.ready),
             f"{key}.delayed": count(queue.delayed),
@@ -51,6 +58,8 @@ def texts(seen: Seen) -> Mapping[str, str]:
         }
     for worker in seen.workers:
         key = reference("w", worker.id)
+        if key not in rows:
+            continue
         found |= {
             f"{key}.running": count(len(worker.running)),
             f"{key}.heard": ago(worker.heard_at),

@@ -1,5 +1,7 @@
 """The pages, made from templates in which every text is escaped."""
 
+from collections.abc import Collection
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 
@@ -39,17 +41,21 @@ class Pages:
             ago=formats.ago, count=formats.count, duration=formats.duration, size=formats.size, when=formats.when
         )
 
-    def render(self, template: str, request: Request, *, seen: Seen, **values: object) -> str:
+    def render(
+        self, template: str, request: Request, *, seen: Seen, rows: Collection[str] = (), **values: object
+    ) -> str:
         """A page.
 
         Args:
             template: Its file.
             request: What asked for it.
             seen: The state of the namespace.
+            rows: What stands for the queues and workers that it shows.
             values: What else it shows.
         """
         template_ = self._templates.get_template(template)
-        return template_.render(self._known | values, root=_root(request), page=template, seen=seen, texts=texts(seen))
+        known = self._known | values
+        return template_.render(known, root=_root(request), page=template, seen=seen, texts=texts(seen, rows))
 
     def render_error(self, request: Request, status: int, detail: str) -> str:
         """The page that says why there is none; it asks nothing of the server."""

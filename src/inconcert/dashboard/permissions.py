@@ -16,19 +16,27 @@ class Permission(StrEnum):
         VIEW: See any page: names, arguments, results, tracebacks.
         PAUSE: Pause claims from a queue.
         RESUME: Resume them.
+        DRAIN: Cancel all jobs of a queue that do not run yet.
         CANCEL: Cancel a job.
+        CANCEL_ALL: Cancel many jobs at once, by state, queue and task.
         RESCHEDULE: Change when a job is due.
+        PROMOTE_ALL: Let many delayed jobs run now, by queue and task.
         REPLAY: Enqueue a dead-lettered job again.
+        REPLAY_ALL: Enqueue many dead-lettered jobs again, by queue, task and reason.
         PURGE: Drop a dead-lettered job.
-        PURGE_ALL: Drop all dead-lettered jobs.
+        PURGE_ALL: Drop all dead-lettered jobs, or those of a queue, a task or a reason.
     """
 
     VIEW = "view"
     PAUSE = "pause"
     RESUME = "resume"
+    DRAIN = "drain"
     CANCEL = "cancel"
+    CANCEL_ALL = "cancel-all"
     RESCHEDULE = "reschedule"
+    PROMOTE_ALL = "promote-all"
     REPLAY = "replay"
+    REPLAY_ALL = "replay-all"
     PURGE = "purge"
     PURGE_ALL = "purge-all"
 

@@ -18,14 +18,24 @@
     if (texts.shape !== undefined) stale.hidden = texts.shape === shape;
   };
 
+  const keys = [...document.querySelectorAll("[data-live]")].map((element) => element.dataset.live);
+  const rows = new Set(keys.filter((key) => key.includes(".")).map((key) => key.split(".")[0]));
+
+  const end = () => {
+    source?.close();
+    source = null;
+  };
+
   const follow = () => {
-    if (document.hidden) {
-      source?.close();
-      source = null;
-    } else if (source === null) {
-      source = new EventSource(liveFrom);
-      source.addEventListener("message", show);
-    }
+    if (document.hidden) end();
+    if (document.hidden || source !== null) return;
+    source = new EventSource(`${liveFrom}?rows=${[...rows].join()}`);
+    source.addEventListener("message", show);
+    source.addEventListener("error", () => {
+      if (source?.readyState !== EventSource.CLOSED) return; // it comes back by itself
+      end(); // refused, such as when too many look
+      setTimeout(follow, 20000);
+    });
   };
 
   document.addEventListener("visibilitychange", follow);

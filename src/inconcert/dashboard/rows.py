@@ -1,0 +1,54 @@
+"""The rows of a page, of which there may be many more: which come first, and which are on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from inconcert.dashboard.poll import Seen
+from inconcert.tasks.admin import QueueStats
+from inconcert.tasks.workers import WorkerStatus
+
+__all__ = ["AT_ONCE", "Rows", "queue_rows", "worker_rows"]
+
+AT_ONCE = 50  # on a page
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[T]):
+    """A page of a list.
+
+    Attributes:
+        shown: What is on it.
+        total: How many there are on all pages.
+        number: The number of the page, from 1.
+        pages: How many pages there are.
+    """
+
+    shown: Sequence[T]
+    total: int
+    number: int
+    pages: int
+
+
+def queue_rows(seen: Seen, names: Sequence[str], number: int) -> Rows[tuple[str, QueueStats]]:
+    """Some of these queues: first what nobody serves, then by how long their jobs wait, then what is paused."""
+    unserved = set(seen.stats.unserved)
+
+    def urgency(row: tuple[str, QueueStats]) -> tuple[bool, float, bool, str]:
+        name, queue = row
+        return name not in unserved, -(queue.oldest_age or 0.0), not queue.is_paused, name
+
+    return _page(sorted(((name, seen.stats.queues[name]) for name in names), key=urgency), number)
+
+
+def worker_rows(seen: Seen, number: int) -> Rows[WorkerStatus]:
+    """Some of the workers, the dead ones first."""
+    return _page(sorted(seen.workers, key=lambda worker: worker.is_alive), number)
+
+
+def _page(rows: Sequence[T], number: int) -> Rows[T]:
+    pages = max(-(-len(rows) // AT_ONCE), 1)
+    number = min(max(number, 1), pages)
+    return Rows(rows[(number - 1) * AT_ONCE : number * AT_ONCE], len(rows), number, pages)
