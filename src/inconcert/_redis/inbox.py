@@ -138,7 +138,7 @@ class Inbox:
         return [*self._receivers.values()]
 
     def on_unclaimed(self, kind: str, leave: Callable[[str, str], None]) -> None:
-        """Call `leave(address, rest)` when a message of this kind comes for someone who waits no more."""
+        """Call `leave(address, rest)` when a message of this kind comes for an address that is not registered."""
         self._unclaimed[kind] = leave
 
     def dispatch(self, message: str) -> None:

@@ -20,7 +20,6 @@ from inconcert._core.place import Place
 from inconcert._core.session import Session
 from inconcert._core.stacks import OnStack, Task, context_of, on_stacks
 from inconcert._redis.call import Call
-from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace, subject
 from inconcert._redis.scripts import load
 from inconcert.reports.report import HeldEntry, ProcessReport, WaitEntry
@@ -50,7 +49,7 @@ def report_keys(keys: Keyspace) -> ReportKeys:
     return ReportKeys(*keys.shared("namespace", *ReportKeys._fields))
 
 
-class Reporter(InboxReceiver):
+class Reporter:
     """One process's answers, while its coordinator is open.
 
     Args:
@@ -67,25 +66,11 @@ class Reporter(InboxReceiver):
         self._redact = redact
         self._opened_at = time.time()
         self._zero = self._opened_at - time.monotonic()  # of the monotonic clock, in seconds since 1970
-        session.inbox.register("reports", self)
+        session.inbox.on_unclaimed("ask", self._asked)
 
     async def listen(self) -> None:
         """Return when questions come in, or when that takes too long: on a cluster it takes a subscription."""
         await self._session.inbox.listen(self._keys.asked)
-
-    def on_message(self, rest: str) -> None:
-        """A process asks: `ADDRESS ENTRIES`."""
-        address, _, entries = rest.partition(" ")
-        asker = _ADDRESS.fullmatch(address)
-        if asker is None:
-            raise ValueError(f"{address!r} is not an address")
-        answer = _ANSWER(
-            self._keys,
-            inbox=self._session.inboxes(self._keys.asked) + asker[1],
-            address=address,
-            report=msgspec.json.encode(self.report(min(1000, int(entries)))),
-        )
-        self._session.channel.submit(Call(answer))
 
     def report(self, entries: int) -> ProcessReport:
         """What this process holds and waits for.
@@ -116,6 +101,21 @@ class Reporter(InboxReceiver):
         )
 
     # Below.
+
+    def _asked(self, to: str, rest: str) -> None:
+        """A process asks all others: `reports ask ADDRESS ENTRIES`."""
+        del to  # `reports`
+        address, _, entries = rest.partition(" ")
+        asker = _ADDRESS.fullmatch(address)
+        if asker is None:
+            raise ValueError(f"{address!r} is not an address")
+        answer = _ANSWER(
+            self._keys,
+            inbox=self._session.inboxes(self._keys.asked) + asker[1],
+            address=address,
+            report=msgspec.json.encode(self.report(min(1000, int(entries)))),
+        )
+        self._session.channel.submit(Call(answer))
 
     def _held(self, lease: PermitState, found: "_Found") -> HeldEntry:
         name = self._shown(lease.kind, lease.name)
