@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import httpx
@@ -29,7 +29,7 @@ from tests.support.processes import Leashed
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 OURS = {"sec-fetch-site": "same-origin"}
-PAGES = ("", "queues", "jobs", "workers", "dead", "search?q=mail", "jobs/0123456789abcdef.1.0", "live")
+PAGES = ("", "queues", "jobs", "locks", "workers", "dead", "search?q=mail", "jobs/0123456789abcdef.1.0", "live")
 
 
 class Host:
@@ -194,6 +194,44 @@ async def test_many_queues_are_shown_a_page_at_a_time(concert: Coordinator, clie
     assert rows[0] == rows[3]
     assert max(len(page.content) for page in pages) < 100 * 1024
     assert sorted(re.findall(r"jobs\?queue=\w+\">([^<]*)<", found.text)) == [f"queue-01{n}" for n in range(10)]
+
+
+async def is_waited_for(concert: Coordinator) -> bool:
+    """Whether a process says that it waits."""
+    return any(process.waits for process in (await concert.inspect()).processes)
+
+
+async def test_locks_are_shown_with_who_waits(
+    concert: Coordinator, elsewhere: Coordinator, client: httpx.AsyncClient
+) -> None:
+    """From which line, under which label; what is waited for comes first, and names are searched."""
+    async with concert.lock("stock:1", label="order 7") as lease, concert.semaphore("ovens", limit=2):
+        waiting = asyncio.ensure_future(elsewhere.lock("stock:1", label="order 8").acquire())
+        await eventually(lambda: is_waited_for(concert))
+        page = (await client.get("/locks")).text
+        found = (await client.get("/locks?q=OVEN")).text
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+    assert page.index("stock:1") < page.index("ovens")
+    assert "order 7" in page
+    assert "order 8" in page
+    assert "<b>1.</b>" in page
+    assert f"token {lease.fencing_token}" in page
+    assert "test_dashboard.py:" in page
+    assert "What 2 processes said" in page
+    assert "stock:1" not in found
+
+
+async def test_many_locks_are_shown_a_page_at_a_time(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """And the page stays small."""
+    async with AsyncExitStack() as held:
+        for n in range(120):
+            await held.enter_async_context(concert.lock(f"stock:{n:03}"))
+        pages = [await client.get("/locks", params={"page": number}) for number in (1, 3)]
+
+    assert [len(re.findall(r"stock:\d+ <span", page.text)) for page in pages] == [50, 20]
+    assert max(len(page.content) for page in pages) < 100 * 1024
 
 
 async def test_jobs_are_searched(concert: Coordinator, client: httpx.AsyncClient) -> None:
@@ -488,7 +526,9 @@ async def test_names_and_payloads_are_escaped(concert: Coordinator, client: http
     async with concert.consume(HOSTILE) as jobs:
         await jobs.try_claim(1)
         pages.append((await client.get("/workers")).text)
-    paths = ("", "queues", "jobs", "dead", f"jobs/{dead}", f"jobs/{done.id}")
+    async with concert.lock(HOSTILE, label=HOSTILE):
+        pages.append((await client.get("/locks")).text)
+    paths = ("", "queues", "jobs", "locks", "dead", f"jobs/{dead}", f"jobs/{done.id}")
     pages += [(await client.get(f"/{path}")).text for path in paths]
     pages.append((await client.get("/search", params={"q": HOSTILE})).text)
     pages.append((await client.get("/dead", params={"reason": HOSTILE})).text)
@@ -506,7 +546,19 @@ async def test_names_and_payloads_are_escaped(concert: Coordinator, client: http
 
 async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:
     """Neither in its text nor in its forms, links and stream."""
-    host.secret = {"queue", "task", "host", "arguments", "result", "progress", "error", "traceback"}
+    host.secret = {
+        "queue",
+        "task",
+        "host",
+        "lock",
+        "label",
+        "line",
+        "arguments",
+        "result",
+        "progress",
+        "error",
+        "traceback",
+    }
     dead = await bury(concert, "topsecret reason", "topsecret argument")
     await concert.enqueue("topsecret.task", queue="topsecret")
     async with concert.consume("topsecret") as jobs:
@@ -518,6 +570,8 @@ async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: ht
         claimed.result = "topsecret"
         await claimed.ack()
     pages += [(await client.get(f"/{page}")).text for page in ("dead", f"jobs/{dead}", f"jobs/{claimed.id}")]
+    async with concert.lock("topsecret", label="topsecret"):
+        pages.append((await client.get("/locks")).text)
     async with client.stream("GET", "/live") as response, aclosing(events(response)) as stream:
         pages.append((await anext(stream))["data"])
 

@@ -79,6 +79,7 @@ async def filled(concert: Coordinator, text: str) -> list[str]:
         "",
         "queues",
         "jobs",
+        "locks",
         "workers",
         "dead",
         *(f"jobs/{job_id}" for job_id in (dead, failed, done.id, later.id)),
@@ -107,7 +108,11 @@ async def test_pages_load_whatever_is_in_them(
         [claimed] = await jobs.try_claim(1)
         await claimed.progress(0.5, HOSTILE)
         pages.append(f"jobs/{claimed.id}")
-        async with browser.visit(url, width=width) as visit:
+        async with (
+            concert.lock(HOSTILE, label=HOSTILE),
+            concert.lock(LONG, label=LONG),
+            browser.visit(url, width=width) as visit,
+        ):
             widths = await visit.do(look)
 
     assert {path: found for path, found in widths.items() if found > width} == {}

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from inconcert._rules.names import check_name
 from inconcert.coordinator import Coordinator
 from inconcert.dashboard.actions import ACTIONS, Act, find_queue, refused_as_bad
+from inconcert.dashboard.held_view import held_rows
 from inconcert.dashboard.job_view import dead_jobs, job_rows, job_view
 from inconcert.dashboard.live import reference, texts
 from inconcert.dashboard.pages import Pages
@@ -82,6 +83,7 @@ class Dashboard:
                 Route("/jobs", self._jobs),
                 Route("/workers", self._workers),
                 Route("/dead", self._dead),
+                Route("/locks", self._locks),
                 Route("/search", self._search),
                 Route("/jobs/{job_id}", self._job),
                 Route("/live", self._live),
@@ -129,6 +131,13 @@ class Dashboard:
         reason = request.query_params.get("reason")
         letters = await dead_jobs(self._concert, self._redact, reason)
         return await self._page(request, "dead.html", letters=letters)
+
+    async def _locks(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        sought = request.query_params.get("q", "").strip()
+        inspection = await self._poll.inspection()
+        found = held_rows(inspection, self._redact, sought, _page_number(request))
+        return await self._page(request, "locks.html", found=found, inspection=inspection, sought=sought)
 
     async def _job(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)

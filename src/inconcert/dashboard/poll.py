@@ -10,6 +10,7 @@ from itertools import pairwise
 from inconcert._redis.clients import ServerClient
 from inconcert._redis.server_facts import ServerFacts, server_facts
 from inconcert.coordinator import Coordinator
+from inconcert.reports.report import Inspection
 from inconcert.tasks.admin import TaskStats
 from inconcert.tasks.options import DEFAULT_QUEUE
 from inconcert.tasks.workers import WorkerStatus
@@ -19,6 +20,7 @@ __all__ = ["Point", "Poll", "Seen"]
 _INTERVAL = 2.0  # seconds
 _SHARE = 20  # asking takes at most one part in so many of the time
 _POINTS = 90  # of a chart: three minutes
+_PATIENCE = 1.0  # seconds until a process that does not answer counts as silent
 _GAP = 10.0  # seconds without a look, after which a chart begins anew
 
 
@@ -79,6 +81,8 @@ class Poll:
         self._asking = asyncio.Lock()
         self._history: deque[Point] = deque(maxlen=_POINTS)
         self._seen: Seen | None = None
+        self._inspecting = asyncio.Lock()
+        self._inspection: tuple[float, Inspection] | None = None  # until when it is fresh
 
     async def latest(self) -> Seen:
         """What was seen less than 2 s ago, or is seen now.
@@ -89,6 +93,17 @@ class Poll:
             if self._seen is None or time.monotonic() >= self._seen.fresh_until:
                 self._seen = await self._look()
             return self._seen
+
+    async def inspection(self) -> Inspection:
+        """What processes hold and wait for, asked for less than 2 s ago.
+
+        Cost: as for `Coordinator.inspect`; processes that do not answer are waited for 1 s.
+        """
+        async with self._inspecting:
+            if self._inspection is None or time.monotonic() >= self._inspection[0]:
+                found = await self._concert.inspect(timeout=_PATIENCE)
+                self._inspection = time.monotonic() + _INTERVAL, found
+            return self._inspection[1]
 
     def forget(self) -> None:
         """Ask again at the next look: something was changed."""

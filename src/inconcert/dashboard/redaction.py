@@ -5,8 +5,10 @@ from typing import Literal, TypeAlias
 
 __all__ = ["Part", "Redact", "show_all"]
 
-Part: TypeAlias = Literal["queue", "task", "host", "arguments", "result", "progress", "error", "traceback"]
-"""What a text is, for `Redact`."""
+Part: TypeAlias = Literal[
+    "queue", "task", "host", "lock", "label", "line", "arguments", "result", "progress", "error", "traceback"
+]
+"""What a text is, for `Redact`; a `lock` is the name of whatever is held or waited for."""
 
 Redact: TypeAlias = Callable[[Part, str], str]
 """Gives the text to show instead of another: `arguments` and `result` are JSON."""

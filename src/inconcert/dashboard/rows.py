@@ -8,7 +8,7 @@ from inconcert.dashboard.poll import Seen
 from inconcert.tasks.admin import QueueStats
 from inconcert.tasks.workers import WorkerStatus
 
-__all__ = ["AT_ONCE", "Rows", "queue_rows", "worker_rows"]
+__all__ = ["AT_ONCE", "Rows", "page_of", "queue_rows", "worker_rows"]
 
 AT_ONCE = 50  # on a page
 
@@ -40,15 +40,16 @@ def queue_rows(seen: Seen, names: Sequence[str], number: int) -> Rows[tuple[str,
         name, queue = row
         return name not in unserved, -(queue.oldest_age or 0.0), not queue.is_paused, name
 
-    return _page(sorted(((name, seen.stats.queues[name]) for name in names), key=urgency), number)
+    return page_of(sorted(((name, seen.stats.queues[name]) for name in names), key=urgency), number)
 
 
 def worker_rows(seen: Seen, number: int) -> Rows[WorkerStatus]:
     """Some of the workers, the dead ones first."""
-    return _page(sorted(seen.workers, key=lambda worker: worker.is_alive), number)
+    return page_of(sorted(seen.workers, key=lambda worker: worker.is_alive), number)
 
 
-def _page(rows: Sequence[T], number: int) -> Rows[T]:
+def page_of(rows: Sequence[T], number: int) -> Rows[T]:
+    """The page of this number, or the nearest that there is."""
     pages = max(-(-len(rows) // AT_ONCE), 1)
     number = min(max(number, 1), pages)
     return Rows(rows[(number - 1) * AT_ONCE : number * AT_ONCE], len(rows), number, pages)

@@ -1,0 +1,77 @@
+"""What the page of locks shows: what is held, by whom and from where, and who waits for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from inconcert.dashboard.redaction import Redact
+from inconcert.dashboard.rows import Rows, page_of
+from inconcert.reports.report import HeldEntry, Inspection, ProcessReport, WaitEntry
+
+__all__ = ["EntryView", "HeldView", "held_rows"]
+
+_MOST_ENTRIES = 20  # of one lock
+
+
+@dataclass(frozen=True, slots=True)
+class EntryView:
+    """One that holds or waits, redacted."""
+
+    host: str
+    pid: int
+    label: str
+    line: str
+    since: float
+    mode: str | None
+    job_id: str | None
+    fencing_token: int | None = None
+    remaining: float | None = None
+    place: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldView:
+    """Something that is held or waited for; `holders` and `waiters` have the first of them."""
+
+    kind: str
+    name: str
+    holders: list[EntryView] = field(default_factory=list)
+    waiters: list[EntryView] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=lambda: {"held": 0, "waited": 0})
+
+
+def held_rows(inspection: Inspection, redact: Redact, sought: str, number: int) -> Rows[HeldView]:
+    """Those that have this in their name, as it is shown; first those that most wait for, though somebody has them."""
+    found: dict[tuple[str, str], HeldView] = {}
+    for process in inspection.processes:
+        entries: Sequence[HeldEntry | WaitEntry] = (*process.holds, *process.waits)
+        for entry in entries:
+            view = found.setdefault((entry.kind, entry.name), HeldView(entry.kind, redact("lock", entry.name)))
+            is_held = isinstance(entry, HeldEntry)
+            view.counts["held" if is_held else "waited"] += 1
+            some = view.holders if is_held else view.waiters
+            if len(some) < _MOST_ENTRIES:
+                some.append(_entry(redact, process, entry))
+    for view in found.values():
+        view.waiters.sort(key=lambda waiter: waiter.place or 0)
+
+    def urgency(view: HeldView) -> tuple[bool, int, str, str]:
+        return not view.holders, -view.counts["waited"], view.kind, view.name
+
+    views = [view for view in found.values() if sought.lower() in view.name.lower()]
+    return page_of(sorted(views, key=urgency), number)
+
+
+def _entry(redact: Redact, process: ProcessReport, entry: HeldEntry | WaitEntry) -> EntryView:
+    label = entry.label or process.label
+    return EntryView(
+        host=redact("host", process.host),
+        pid=process.pid,
+        label=redact("label", label) if label else "",
+        line=redact("line", entry.line) if entry.line else "",
+        since=entry.since,
+        mode=entry.mode,
+        job_id=entry.job_id,
+        fencing_token=entry.fencing_token if isinstance(entry, HeldEntry) else None,
+        remaining=entry.remaining if isinstance(entry, HeldEntry) else None,
+        place=entry.place if isinstance(entry, WaitEntry) else None,
+    )
