@@ -1,6 +1,7 @@
 """The dashboard over real HTTP: its pages, who may use them, and what a hostile name or page can do."""
 
 import asyncio
+import html
 import json
 import logging
 import os
@@ -325,7 +326,7 @@ async def test_change_without_permission_is_refused(
     dead = await bury(concert)
     page = (await client.get("/queues")).text
     host.may.discard(permission)
-    form = {"queue": reference_in(page, "mail"), "job": dead, "delay": "0"}
+    form = {"queue": reference_in(page, "mail"), "job": dead, "delay": "0", "args": "[]", "kwargs": "{}"}
 
     refused = await client.post(f"/actions/{permission}", data=form, headers=OURS)
 
@@ -466,6 +467,63 @@ async def test_many_jobs_are_changed_at_once(
         "drain: queue 'mail', 2 jobs, by 'ann'",
         f"purge-all: 1 dead jobs, reason {reasons[0]!r}, by 'ann'",
     ]
+
+
+async def test_dead_job_is_edited_and_replayed(
+    concert: Coordinator, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With other arguments, which the log does not tell."""
+    caplog.set_level(logging.INFO, "inconcert.dashboard")
+    dead = await bury(concert, "boom", "bob")
+    assert "Replay with these" in (await client.get(f"/jobs/{dead}")).text
+    form = {"job": dead, "args": '["ann", 2]', "kwargs": '{"fast": true}'}
+
+    done = await client.post("/actions/edit", data=form, headers=OURS)
+
+    assert (done.status_code, done.headers["location"]) == (303, f"/ops/jobs/{dead}")
+    [job] = (await concert.tasks.jobs(state="queued")).jobs
+    assert (job.id, job.args, job.kwargs) == (dead, ["ann", 2], {"fast": True})
+    assert f"edit: job {dead}, with other arguments, by 'ann'" in caplog.text
+    gone = await client.post("/actions/edit", data=form, headers=OURS)
+    assert gone.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "message"),
+    [
+        ("args", '["ann"', "not a JSON value"),
+        ("args", '{"to": "ann"}', "not a list"),
+        ("args", "", "not a JSON value"),
+        ("kwargs", "[1]", "not an object"),
+        ("kwargs", "</textarea><script>alert(1)</script>", "not a JSON value"),
+        ("args", "[" * 2000, "nested too deeply"),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_told_beside_their_field(
+    concert: Coordinator, client: httpx.AsyncClient, field: str, text: str, message: str
+) -> None:
+    """And what was written is still there."""
+    dead = await bury(concert, "boom", "bob")
+    form = {"job": dead, "args": '["what was written"]', "kwargs": '{"also": "written"}'} | {field: text}
+
+    refused = await client.post("/actions/edit", data=form, headers=OURS)
+
+    assert refused.status_code == 422
+    assert re.search(rf'name="{field}"[^>]*aria-invalid="true"', refused.text)
+    assert message in refused.text
+    assert "<script>alert" not in refused.text
+    for name in {"args", "kwargs"} - {field}:
+        assert html.escape(form[name]).replace("&quot;", "&#34;") in refused.text
+    assert [job.id for job in await concert.tasks.dead()] == [dead]
+
+
+async def test_hidden_arguments_cannot_be_edited(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:
+    """What stands in their place would be what the job runs with; nor can those that are too long."""
+    dead = await bury(concert, "boom", "bob")
+    long = await bury(concert, "boom", "x" * 70_000)
+    assert "Replay with these" not in (await client.get(f"/jobs/{long}")).text
+    host.secret = {"arguments"}
+    assert "Replay with these" not in (await client.get(f"/jobs/{dead}")).text
 
 
 async def test_job_is_rescheduled_or_cancelled(concert: Coordinator, client: httpx.AsyncClient) -> None:

@@ -125,7 +125,7 @@ async def test_each_action_is_clicked(concert: Coordinator, browser: Reader, url
     late = await concert.enqueue("send", queue="mail", delay=3600)
     clicked: set[str] = set()
 
-    def press(path: str, button: str, *, row: str = "", due_in: str = "") -> Callable[[Visit], str]:
+    def press(path: str, button: str, *, row: str = "", due_in: str = "", args: str = "") -> Callable[[Visit], str]:
         """Click it, confirm where a question is asked, and return the page that follows."""
 
         def act(visit: Visit) -> str:
@@ -134,6 +134,9 @@ async def test_each_action_is_clicked(concert: Coordinator, browser: Reader, url
             question = scope.locator("summary", has_text=f"{button}…")
             if question.count():
                 question.click()
+            if args:
+                scope.get_by_text("Edit and replay").click()
+                scope.get_by_label("Positional").fill(args)
             if due_in:
                 scope.get_by_label("Due in").fill(due_in)
             with visit.page.expect_request(lambda request: request.method == "POST") as sent:
@@ -160,7 +163,11 @@ async def test_each_action_is_clicked(concert: Coordinator, browser: Reader, url
         assert [job.id for job in await concert.tasks.dead()] == [dead[2]]
         assert "No job was dead-lettered" in await visit.do(press("dead", "Replay all"))
         assert await concert.tasks.job(dead[2]).status() == "queued"
-        await bury(concert, "bang", queue="oven")
+        edited = await bury(concert, "boom", "bob", queue="oven")
+        assert "not a list" in await visit.do(press(f"jobs/{edited}", "Replay with these", args="12"))
+        assert "queued" in await visit.do(press(f"jobs/{edited}", "Replay with these", args="[12]"))
+        assert [job.args for job in (await concert.tasks.jobs(queue="oven")).jobs] == [[12]]
+        await bury(concert, "bang", queue="bowl")
         assert "No job was dead-lettered" in await visit.do(press("dead", "Purge all"))
         assert await concert.tasks.dead() == []
 

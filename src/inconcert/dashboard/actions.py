@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 
+from inconcert._rules.payloads import JSON, decode
 from inconcert.coordinator import Coordinator
 from inconcert.dashboard.live import reference
 from inconcert.dashboard.permissions import Permission
@@ -14,7 +15,7 @@ from inconcert.dashboard.poll import Poll
 from inconcert.dashboard.rows import AT_ONCE
 from inconcert.errors import InvalidName
 
-__all__ = ["ACTIONS", "Act", "find_queue", "refused_as_bad"]
+__all__ = ["ACTIONS", "Act", "WrongField", "find_queue", "refused_as_bad"]
 
 _MANY = 1_000  # jobs that one click changes; purging and draining go to the end
 
@@ -85,6 +86,18 @@ async def _replay(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, st
     return f"job {_job_id(form)}", "dead"
 
 
+async def _edit(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
+    del poll
+    job_id = _job_id(form)
+    args, kwargs = _value(form, "args"), _value(form, "kwargs")
+    if not isinstance(args, list):
+        raise WrongField("args", 'This is not a list, such as [42, "ann"].')
+    if not isinstance(kwargs, dict):
+        raise WrongField("kwargs", 'This is not an object, such as {"to": "ann"}.')
+    await concert.tasks.replay(job_id, args=args, kwargs=kwargs)
+    return f"job {job_id}, with other arguments", f"jobs/{job_id}"
+
+
 async def _purge(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
     del poll
     await concert.tasks.purge(_job_id(form))
@@ -107,6 +120,7 @@ ACTIONS: Mapping[Permission, Act] = {
     Permission.RESCHEDULE: _reschedule,
     Permission.PROMOTE_ALL: _promote_all,
     Permission.REPLAY: _replay,
+    Permission.EDIT: _edit,
     Permission.REPLAY_ALL: _replay_all,
     Permission.PURGE: _purge,
     Permission.PURGE_ALL: _purge_all,
@@ -132,6 +146,25 @@ def refused_as_bad() -> Generator[None]:
         yield
     except ValueError as error:
         raise HTTPException(400, str(error)) from None
+
+
+class WrongField(Exception):
+    """What was written into a field does not fit.
+
+    Attributes:
+        field: Which one.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def _value(form: Form, field: str) -> JSON:
+    try:
+        return decode(form.get(field, ""))
+    except ValueError as error:
+        raise WrongField(field, f"{error}"[:1].upper() + f"{error}."[1:]) from None
 
 
 async def _queue(poll: Poll, form: Form) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import resources
@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from inconcert._rules.names import check_name
 from inconcert.coordinator import Coordinator
-from inconcert.dashboard.actions import ACTIONS, Act, find_queue, refused_as_bad
+from inconcert.dashboard.actions import ACTIONS, Act, WrongField, find_queue, refused_as_bad
 from inconcert.dashboard.held_view import held_rows
 from inconcert.dashboard.job_view import dead_jobs, job_rows, job_view
 from inconcert.dashboard.live import reference, texts
@@ -29,7 +29,7 @@ from inconcert.dashboard.redaction import Redact, show_all
 from inconcert.dashboard.requests import HEADERS, check_origin, read_form
 from inconcert.dashboard.rows import queue_rows, worker_rows
 from inconcert.dashboard.streams import Streams
-from inconcert.errors import InconcertError, InvalidName, JobNotFound
+from inconcert.errors import InconcertError, InvalidName, InvalidPayload, JobNotFound
 from inconcert.integrations._sse import HEADERS as STREAM_HEADERS
 from inconcert.integrations._sse import encode_event
 from inconcert.tasks.status import JobStatus
@@ -140,9 +140,7 @@ class Dashboard:
         return await self._page(request, "locks.html", found=found, inspection=inspection, sought=sought)
 
     async def _job(self, request: Request) -> Response:
-        await self._check(request, Permission.VIEW)
-        job = await job_view(self._concert, self._redact, request.path_params["job_id"])
-        return await self._page(request, "job.html", job=job)
+        return await self._job_page(request, request.path_params["job_id"])
 
     async def _search(self, request: Request) -> Response:
         """To the job of this id, or to the queues that have this in their name."""
@@ -187,13 +185,26 @@ class Dashboard:
     async def _act(self, permission: Permission, act: Act, request: Request) -> Response:
         check_origin(request)
         user = await self._check(request, permission)
-        form = await read_form(request)
-        subject, page = await act(self._concert, self._poll, form)
+        form = await read_form(request, has_arguments=permission is Permission.EDIT)
+        try:
+            subject, page = await act(self._concert, self._poll, form)
+        except WrongField as error:
+            answer = await self._job_page(request, form["job"], form=form, wrong=error)
+            answer.status_code = 422
+            return answer
         _log.info("%s: %s, by %r", permission, subject, user, extra={"action": str(permission), "user": user})
         self._poll.forget()
         return self._see(request, page)
 
     # Below.
+
+    async def _job_page(
+        self, request: Request, job_id: str, *, form: Mapping[str, str] | None = None, wrong: WrongField | None = None
+    ) -> Response:
+        """A job; with what was written into its form, and what is wrong there, nothing written is lost."""
+        await self._check(request, Permission.VIEW)
+        job = await job_view(self._concert, self._redact, job_id)
+        return await self._page(request, "job.html", job=job, form=form or {}, wrong=wrong)
 
     async def _queue_page(self, request: Request) -> Response:
         """Queues that have what was searched for in their name, as it is shown."""
@@ -236,7 +247,11 @@ class Dashboard:
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         """What the server refused, or did not answer."""
-        status = 404 if isinstance(error, InvalidName | JobNotFound) else 503
+        status = 503
+        if isinstance(error, InvalidName | JobNotFound):
+            status = 404
+        elif isinstance(error, InvalidPayload):
+            status = 422
         return self._html(self._pages.render_error(request, status, str(error)), status)
 
     def _html(self, text: str, status: int = 200) -> Response:

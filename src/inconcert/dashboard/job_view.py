@@ -7,6 +7,7 @@ from inconcert.coordinator import Coordinator
 from inconcert.dashboard.formats import as_json, shortened
 from inconcert.dashboard.live import reference
 from inconcert.dashboard.redaction import Redact
+from inconcert.dashboard.requests import LARGEST_EDITED
 from inconcert.dashboard.rows import AT_ONCE
 from inconcert.errors import JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.admin import DeadJob
@@ -46,7 +47,12 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job, redacted; what is not known of it is None."""
+    """A job, redacted; what is not known of it is None.
+
+    Attributes:
+        args: Its positional arguments as JSON, if they are shown as they are, and short enough to be edited.
+        kwargs: Its named arguments, likewise.
+    """
 
     id: str
     status: JobStatus
@@ -57,6 +63,8 @@ class JobView:
     traceback: str | None = None
     attempts: int | None = None
     arguments: str | None = None
+    args: str | None = None
+    kwargs: str | None = None
 
     @property
     def can_be_cancelled(self) -> bool:
@@ -119,13 +127,16 @@ async def job_view(concert: Coordinator, redact: Redact, job_id: str) -> JobView
         if status is JobStatus.FAILED:
             await job.result(timeout=0)
     except JobFailed as error:
+        shown, args, kwargs = await _arguments(concert, redact, job.id)
         return JobView(
             job.id,
             status,
             error=redact("error", shortened(error.reason)),
             traceback=redact("traceback", shortened(error.traceback)),
             attempts=error.attempts,
-            arguments=await _arguments(concert, redact, job.id),
+            arguments=shown,
+            args=args,
+            kwargs=kwargs,
         )
     except (JobCancelled, JobNotFound, TimeoutError):  # it went on meanwhile
         return JobView(job.id, await job.status())
@@ -138,12 +149,16 @@ async def job_view(concert: Coordinator, redact: Redact, job_id: str) -> JobView
     )
 
 
-async def _arguments(concert: Coordinator, redact: Redact, job_id: str) -> str | None:
-    """Those of a dead-lettered job that is among the latest."""
+async def _arguments(concert: Coordinator, redact: Redact, job_id: str) -> tuple[str | None, ...]:
+    """Those of a dead-lettered job that is among the latest: as they are shown, and to be edited."""
     for dead in await concert.tasks.dead(limit=AT_ONCE):
         if dead.id == job_id:
-            return redact("arguments", as_json({"args": dead.args, "kwargs": dead.kwargs}))
-    return None
+            text = as_json({"args": dead.args, "kwargs": dead.kwargs})
+            shown = redact("arguments", text)
+            args, kwargs = as_json(dead.args, longest=LARGEST_EDITED), as_json(dead.kwargs, longest=LARGEST_EDITED)
+            can_be_edited = shown == text and len((args + kwargs).encode()) <= LARGEST_EDITED
+            return (shown, args, kwargs) if can_be_edited else (shown, None, None)
+    return None, None, None
 
 
 def _dead_view(redact: Redact, job: DeadJob) -> DeadView:

@@ -22,6 +22,7 @@ class Permission(StrEnum):
         RESCHEDULE: Change when a job is due.
         PROMOTE_ALL: Let many delayed jobs run now, by queue and task.
         REPLAY: Enqueue a dead-lettered job again.
+        EDIT: Enqueue a dead-lettered job again with other arguments.
         REPLAY_ALL: Enqueue many dead-lettered jobs again, by queue, task and reason.
         PURGE: Drop a dead-lettered job.
         PURGE_ALL: Drop all dead-lettered jobs, or those of a queue, a task or a reason.
@@ -36,6 +37,7 @@ class Permission(StrEnum):
     RESCHEDULE = "reschedule"
     PROMOTE_ALL = "promote-all"
     REPLAY = "replay"
+    EDIT = "edit"
     REPLAY_ALL = "replay-all"
     PURGE = "purge"
     PURGE_ALL = "purge-all"

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-__all__ = ["HEADERS", "check_origin", "read_form"]
+__all__ = ["HEADERS", "LARGEST_EDITED", "check_origin", "read_form"]
 
 HEADERS = {
     "content-security-policy": (
@@ -23,6 +23,7 @@ HEADERS = {
     "x-frame-options": "DENY",
 }
 _LARGEST_FORM = 4096  # bytes: a name has 512, and each may be written as three
+LARGEST_EDITED = 64 * 1024  # bytes of arguments, and in a form three times as many
 
 
 def check_origin(request: Request) -> None:
@@ -42,16 +43,17 @@ def check_origin(request: Request) -> None:
         raise HTTPException(403, "This request does not come from the dashboard.")
 
 
-async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a small form, each once.
+async def read_form(request: Request, *, has_arguments: bool = False) -> dict[str, str]:
+    """The fields of a small form, each once; one with arguments of a job may be larger.
 
     Raises:
         HTTPException: 413: it is too large. 400: it is not text.
     """
+    largest = _LARGEST_FORM + 3 * LARGEST_EDITED * has_arguments
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > _LARGEST_FORM:
+        if len(body) > largest:
             raise HTTPException(413, "This form is too large.")
     try:
         fields = parse_qs(body.decode("ascii"), errors="strict", max_num_fields=8)
