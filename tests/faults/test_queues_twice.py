@@ -164,6 +164,22 @@ async def test_second_ring_leaves_one_token(scene: Scene) -> None:
     assert 0 < await scene.client.pttl(scene.keys.only.bell) <= 60_000
 
 
+@pytest.mark.twice("bells/sleep", "bells/leave")
+async def test_second_sleeper_has_one_place(scene: Scene) -> None:
+    """For a minute; what rang before, or for one that leaves, is a token while nobody listens."""
+    bell = scene.keys.only.bell
+    await scene.client.delete(bell)
+    for _ in range(2):
+        assert await scene.run("bells/sleep", sleeper="inbox a.1") == 1
+        assert await scene.client.lrange(bell, 0, -1) == [b"inbox a.1"]
+    assert 0 < await scene.client.pttl(bell) <= 60_000
+    for left in [], [b"1"], [b"1"]:
+        assert await scene.run("bells/leave", sleeper="inbox a.1") == 1
+        assert await scene.client.lrange(bell, 0, -1) == left
+    assert await scene.run("bells/sleep", sleeper="inbox a.1") == 1
+    assert await scene.client.lrange(bell, 0, -1) == [b"1"]
+
+
 async def _someone_else(scene: Scene) -> str:
     """Another session that listens, as a process that stands still does."""
     pubsub = scene.client.pubsub()

@@ -1,144 +1,164 @@
-"""Where the idle consumers of a process sleep on a cluster: one connection for each slot that has bells of theirs.
+"""Where the idle consumers of a process sleep on a cluster: in line on each of their bells, to be told by the inbox.
 
-`BLPOP` takes keys of one slot only.  When the slot moves, the sleepers wake, check again, and sleep at its new master.
+`BLPOP` takes keys of one slot only, so it would need a connection for each.  Instead, a process writes itself down on
+the bell, and the script that rings it tells the first in line, in the slot of both.  A place may outlast the sleep:
+what rings then is passed on.
 """
 
 import asyncio
+from contextlib import suppress
+from itertools import count
 
-from inconcert._cluster.cluster import Cluster
-from inconcert._cluster.router import Router
-from inconcert._cluster.slot_map import Node
-from inconcert._redis.bells import Bells, Sleeper
-from inconcert._redis.keys import bell_beside
-from inconcert._redis.slots import slot_of
+from inconcert._cluster.inbox import ShardedInbox
+from inconcert._redis.bells import RING, Sleeper
+from inconcert._redis.call import Call
+from inconcert._redis.inbox import InboxReceiver
+from inconcert._redis.scripts import Command, load
+from inconcert._redis.transport import Commands
+from inconcert.errors import NotConnected
 
 __all__ = ["ShardedBells"]
 
-_SOON = 0.1  # seconds after which a slot without a master is looked at again
+_SLEEP = load("bells/sleep").bind()
+_LEAVE = load("bells/leave").bind()
+_AGAIN = 5.0  # seconds after which a sleeper joins the line again: the server may have lost its place
 
 
 class ShardedBells:
     """The bells that the consumers of a session listen for.
 
     Args:
-        cluster: Which master has which slots.
-        router: Returns tokens that no sleeper here waits for.
+        router: Joins the lines.
+        inbox: Where the first in line is told.
         session: Its id.
-        timeout: How long a node may take to answer beyond the sleep itself, in seconds.
+
+    Attributes:
+        waits_since: None: no connection of its own waits for an answer.
     """
 
-    def __init__(self, cluster: Cluster, router: Router, session: str, *, timeout: float) -> None:
-        self._cluster = cluster
+    waits_since: float | None = None
+
+    def __init__(self, router: Commands, inbox: ShardedInbox, session: str) -> None:
         self._router = router
-        self._session = session
-        self._timeout = timeout
-        self._bells: dict[int, tuple[Node, Bells]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-        cluster.on_change(self._map_changed)
+        self._inbox = inbox
+        self._addresses = (f"{session}.bell{number}" for number in count())
+        self._bells: dict[str, _Bell] = {}
+        self._is_closed = False
+        inbox.on_unclaimed("bell", self._unclaimed)
 
     async def close(self) -> None:
-        """Release the connections; the router must still be open."""
-        await asyncio.gather(*(bells.close() for _, bells in self._bells.values()), *self._closing)
+        """Leave the lines; the router must still be open."""
+        self._is_closed = True
+        for bell in self._bells.values():
+            bell.leave()
 
-    def sleeper(self, keys: tuple[str, ...]) -> "ShardedSleeper":
+    def sleeper(self, keys: tuple[str, ...]) -> Sleeper:
         """A sleeper that wakes when one of these bells rings."""
-        return ShardedSleeper(self, keys)
+        return Sleeper(self, keys)
 
-    @property
-    def waits_since(self) -> float | None:
-        """Since when a connection has not answered, by the monotonic clock; None if none needs to. From any thread."""
-        waits = [bells.waits_since for _, bells in list(self._bells.values())]
-        return min((since for since in waits if since is not None), default=None)
+    def add(self, sleeper: Sleeper) -> None:
+        """Add a sleeper; it joins the lines that this process is not in."""
+        for key in sleeper.keys:
+            if key not in self._bells:
+                self._bells[key] = _Bell(self, self._inbox, key, next(self._addresses))
+            if not self._is_closed:
+                self._bells[key].add(sleeper)
+
+    def remove(self, sleeper: Sleeper) -> None:
+        """Remove a sleeper that has woken."""
+        for key in sleeper.keys:
+            self._bells[key].remove(sleeper)
 
     def pass_on(self, key: str) -> None:
-        """Wake a sleeper for this bell, or return its token for a sleeper in another process."""
-        bells = self.at(key)
-        if bells is not None:
-            bells.pass_on(key)
+        """Wake a sleeper for this bell, here or in another process."""
+        if key in self._bells:
+            self._bells[key].pass_on()
+        else:
+            self.send(RING(bell=key))
 
-    @property
-    def has_sleepers(self) -> bool:
-        """Whether anyone sleeps."""
-        return any(bells.has_sleepers for _, bells in self._bells.values())
+    # For the bells.
 
-    def at(self, key: str) -> Bells | None:
-        """The bells in the slot of this key; None while it has no master."""
-        node = self._cluster.owner_of(key)
-        if node is None:
-            return None
-        found = self._bells.get(slot_of(key))
-        if found is None:
-            pool = self._cluster.pool(node)
-            bells = Bells(pool, self._router, bell_beside(key, self._session), timeout=self._timeout)
-            found = self._bells[slot_of(key)] = node, bells
-        return found[1]
+    def send(self, command: Command) -> None:
+        """Run this command, whose reply says nothing."""
+        with suppress(NotConnected):  # closing; others look again on their own timers
+            self._router.submit(Call(command, must_run=True))
 
-    def _map_changed(self) -> None:
-        for slot, (node, bells) in list(self._bells.items()):
-            if self._cluster.map.owner(slot) != node and not self._router.is_closed:
-                del self._bells[slot]
-                closing = asyncio.ensure_future(bells.close())
-                self._closing.add(closing)
-                closing.add_done_callback(self._closing.discard)
+    def _unclaimed(self, address: str, key: str) -> None:
+        del address
+        if key in self._bells:  # otherwise a stranger has published it
+            self._bells[key].on_message(key)
 
 
-class ShardedSleeper:
-    """One consumer's sleep, on bells in any slots.
+class _Bell(InboxReceiver):
+    """One bell, and who sleeps on it here.
 
     Args:
-        bells: The connections to sleep on.
-        keys: The bells that wake it.
+        bells: All of them.
+        inbox: Where this process is told that it rang.
+        key: Its key.
+        address: Where it is told; of no other bell.
     """
 
-    def __init__(self, bells: ShardedBells, keys: tuple[str, ...]) -> None:
+    def __init__(self, bells: ShardedBells, inbox: ShardedInbox, key: str, address: str) -> None:
         self._bells = bells
-        self._slots: dict[int, tuple[str, ...]] = {}
-        for key in keys:
-            self._slots[slot_of(key)] = (*self._slots.get(slot_of(key), ()), key)
-        self._asleep: list[Sleeper] = []
-        self._is_due = False  # interrupted while awake
+        self._inbox = inbox
+        self._key = key
+        self._address = address
+        self._place = f"{inbox.channel_of(key)} {address}"
+        self._sleepers: dict[Sleeper, None] = {}  # the first has slept longest
+        self._is_in_line = False
+        self._again_at = 0.0  # by the loop's clock
 
-    async def rung(self, seconds: float) -> str:
-        """Sleep until a bell rings, at most this long; may return early. Cancelling it loses no token.
+    def add(self, sleeper: Sleeper) -> None:
+        """Let someone sleep."""
+        self._sleepers[sleeper] = None
+        self._inbox.register(self._address, self)
+        self._inbox.follow(self._key, self._address)
+        self._join()
 
-        Returns:
-            The bell that rang, or an empty string. No other sleeper receives this ring: a caller that does not check
-            now must pass it on.
-        """
-        if self._is_due:
-            self._is_due = False
-            return ""
-        found = [(self._bells.at(keys[0]), keys) for keys in self._slots.values()]
-        self._asleep = [bells.sleeper(keys) for bells, keys in found if bells is not None]
-        if len(self._asleep) < len(found):
-            seconds = min(seconds, _SOON)
-        try:
-            if len(self._asleep) == 1:
-                return await self._asleep[0].rung(seconds)
-            return await self._first_rung(seconds)
-        finally:
-            self._asleep = []
+    def remove(self, sleeper: Sleeper) -> None:
+        """Forget one that has woken. The place stays: most will soon sleep again."""
+        self._sleepers.pop(sleeper, None)
+        if not self._sleepers:
+            self._inbox.unregister(self._address)
 
-    def interrupt(self) -> None:
-        """Make the current sleep return now, or the next one if none is under way."""
-        self._is_due = not self._asleep
-        for sleeper in self._asleep:
+    def pass_on(self) -> None:
+        """Wake the first here, or in another process."""
+        if not self._sleepers:
+            self._bells.send(RING(bell=self._key))
+            return
+        sleeper = next(iter(self._sleepers))
+        self._bells.remove(sleeper)
+        sleeper.wake(self._key)
+        if self._sleepers:
+            self._join()
+
+    def leave(self) -> None:
+        """Give the place up."""
+        if self._is_in_line:
+            self._is_in_line = False
+            self._bells.send(_LEAVE(bell=self._key, sleeper=self._place))
+
+    # Called by the inbox.
+
+    def on_message(self, rest: str) -> None:
+        """It rang for us, which took the place."""
+        del rest  # the key
+        self._is_in_line = False
+        self.pass_on()
+
+    def recheck(self) -> None:
+        """The process can be told from now on, or may have missed it."""
+        self._is_in_line = False
+        for sleeper in list(self._sleepers):
             sleeper.interrupt()
 
-    async def _first_rung(self, seconds: float) -> str:
-        """Sleep in all slots at once; what rings in others than the first, or once this is cancelled, is passed on."""
-        sleeps = [asyncio.ensure_future(sleeper.rung(seconds)) for sleeper in self._asleep]
-        first: asyncio.Future[str] | None = None
-        try:
-            await asyncio.wait(sleeps, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            first = next((sleep for sleep in sleeps if sleep.done() and sleep.result()), None)
-        finally:
-            for sleep in sleeps:
-                sleep.cancel()
-                if sleep is not first:
-                    sleep.add_done_callback(self._pass_on)
-        return first.result() if first is not None else ""
+    # Below.
 
-    def _pass_on(self, sleep: asyncio.Future[str]) -> None:
-        if not sleep.cancelled() and sleep.result():
-            self._bells.pass_on(sleep.result())
+    def _join(self) -> None:
+        """Get in line; not before this process listens, since `recheck` comes then."""
+        now = asyncio.get_running_loop().time()
+        if self._inbox.listens(self._key) and (not self._is_in_line or now >= self._again_at):
+            self._is_in_line = True
+            self._again_at = now + _AGAIN
+            self._bells.send(_SLEEP(bell=self._key, sleeper=self._place))

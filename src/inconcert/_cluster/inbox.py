@@ -23,15 +23,18 @@ class ShardedInbox(Inbox):
 
     Args:
         pubsub: The connections, used for nothing else.
-        channel_of: Where a process listens to scripts on a key.
+        channel_of: Where this process listens to scripts on a key.
         timeout: How long to wait for a subscription, in seconds.
+
+    Attributes:
+        channel_of: As given.
     """
 
     def __init__(self, pubsub: ShardedPubSub, channel_of: Callable[[str], str], *, timeout: float) -> None:
         super().__init__(pubsub, "")
         self._timeout = timeout
         self._sharded = pubsub
-        self._channel_of = channel_of
+        self.channel_of = channel_of
         self._slots: dict[int, _Slot] = {}
         self._slot_of: dict[str, _Slot] = {}  # by address
 
@@ -83,7 +86,7 @@ class ShardedInbox(Inbox):
         slot = self._slots.get(number)
         if slot is None:
             slot = self._slots[number] = _Slot(self)
-            self._sharded.follow(self._channel_of(key), slot)
+            self._sharded.follow(self.channel_of(key), slot)
         return slot
 
 

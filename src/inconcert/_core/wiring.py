@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from inconcert._cluster.bells import ShardedBells, ShardedSleeper
+from inconcert._cluster.bells import ShardedBells
 from inconcert._cluster.cluster import Cluster
 from inconcert._cluster.inbox import ShardedInbox
 from inconcert._cluster.pubsub import ShardedPubSub
@@ -33,7 +33,7 @@ __all__ = ["Sleeps", "Wiring", "wiring_of"]
 class Sleeps(Protocol):
     """Where idle consumers sleep."""
 
-    def sleeper(self, keys: tuple[str, ...]) -> Sleeper | ShardedSleeper:
+    def sleeper(self, keys: tuple[str, ...]) -> Sleeper:
         """A sleeper that wakes when one of these bells rings, the most urgent first."""
         ...
 
@@ -206,10 +206,9 @@ class _ClusterWiring:
         self.inbox: Inbox = inbox
         broadcasts = ShardedPubSub(cluster, timeout=timeout / 2, purpose="broadcasts")
         self.broadcasts: Messages = broadcasts
-        bells = ShardedBells(cluster, router, session, timeout=timeout / 2)
-        self.bells: Sleeps = bells
+        self.bells: Sleeps = ShardedBells(router, inbox, session)
         cluster.look_while(lambda: holds() or inbox.has_waiters)
-        cluster.look_while(lambda: broadcasts.has_listeners or bells.has_sleepers)
+        cluster.look_while(lambda: broadcasts.has_listeners)
 
     async def open(self) -> None:
         await self._cluster.open()

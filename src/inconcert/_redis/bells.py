@@ -10,6 +10,7 @@ import logging
 import time
 from collections import deque
 from contextlib import suppress
+from typing import Protocol
 
 from inconcert._redis.call import Call
 from inconcert._redis.commands import pack
@@ -21,16 +22,11 @@ from inconcert._redis.wire import Pool, Wire
 from inconcert._rules.urls import Node
 from inconcert.errors import NotConnected
 
-__all__ = ["Bells", "Sleeper"]
+__all__ = ["RING", "Bells", "Sleeper"]
 
 _log = logging.getLogger("inconcert.redis")
 
-_RING = load("bells/ring").bind()
-_FOR_A_MOMENT = {
-    "CLUSTERDOWN",
-    "TRYAGAIN",
-}  # while a master is replaced, or a slot moves: the same node may soon answer
-_SOON = 0.1  # seconds until it is asked again then
+RING = load("bells/ring").bind()
 _BLOCK = 5.0  # seconds of one BLPOP, after which it is sent again if there are sleepers
 
 
@@ -109,11 +105,6 @@ class Bells:
         """Remove a sleeper that has woken."""
         self._sleepers.pop(sleeper, None)
 
-    @property
-    def has_sleepers(self) -> bool:
-        """Whether anyone sleeps."""
-        return bool(self._sleepers)
-
     def pass_on(self, key: str) -> None:
         """Wake a sleeper for this bell, or return its token for a sleeper in another process."""
         sleeper = next((one for one in self._sleepers if key in one.keys), None)
@@ -138,10 +129,6 @@ class Bells:
         if not self._unanswered.popleft():
             if isinstance(reply, ErrorReply) and reply.code == "WRONGPASS" and self._link is not None:
                 self._link.login_refused(reply)
-            return
-        if isinstance(reply, ErrorReply) and reply.code in _FOR_A_MOMENT:
-            self._end_block()
-            self._loop.call_later(_SOON, self._block_again)
             return
         if isinstance(reply, ErrorReply):  # the link reconnects after a pause, which grows while connections are brief
             _log.warning("bells: the server refused to wait: %s", reply)
@@ -179,10 +166,6 @@ class Bells:
         self._unanswered.append(True)
         self._patience = self._loop.call_later(_BLOCK + self._timeout, self._give_up)
 
-    def _block_again(self) -> None:
-        if self._sleepers and not self._covered:
-            self._block()
-
     def _end_block(self) -> None:
         self._covered = frozenset()
         self._is_ending = False
@@ -203,18 +186,31 @@ class Bells:
 
     def _ring(self, key: str) -> None:
         with suppress(NotConnected):  # closing; others re-check on their own timers
-            self._channel.submit(Call(_RING(bell=key), must_run=True))
+            self._channel.submit(Call(RING(bell=key), must_run=True))
+
+
+class _Sleepers(Protocol):
+    """Where sleepers sleep."""
+
+    def add(self, sleeper: "Sleeper") -> None:
+        """Wake it, from now on, when one of its bells rings."""
+
+    def remove(self, sleeper: "Sleeper") -> None:
+        """End `add`."""
+
+    def pass_on(self, key: str) -> None:
+        """Wake another for this bell."""
 
 
 class Sleeper:
     """One consumer's sleep.
 
     Args:
-        bells: The connection to sleep on.
+        bells: Where it sleeps.
         keys: The bells that wake it.
     """
 
-    def __init__(self, bells: Bells, keys: tuple[str, ...]) -> None:
+    def __init__(self, bells: _Sleepers, keys: tuple[str, ...]) -> None:
         self.keys = keys
         self._bells = bells
         self._is_due = False  # interrupted while awake

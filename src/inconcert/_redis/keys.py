@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from inconcert._redis.slots import slot_of, tag_of
 from inconcert._rules.names import check_name, check_namespace
 
-__all__ = ["Keyspace", "Subject", "bell_beside", "channel_subject", "is_permanent", "subject"]
+__all__ = ["Keyspace", "Subject", "channel_subject", "is_permanent", "subject"]
 
 KeysT = TypeVar("KeysT", bound=NamedTuple)
 
@@ -164,11 +164,6 @@ class Subject(NamedTuple):
 
 
 _SERVER = Subject("server", None)  # of what is not about a key
-
-
-def bell_beside(key: str, session: str) -> str:
-    """The bell of a session in the slot of another bell."""
-    return f"{key[: key.index('}') + 1]}:session:{session}"
 
 
 def is_permanent(key: str) -> bool:

@@ -14,7 +14,9 @@ _ErrorT = TypeVar("_ErrorT", Unavailable, OutcomeUnknown, WrongState)
 _VERBS = {
     "barriers/arrive": "wait",
     "barriers/count": "n_waiting",
+    "bells/leave": "claim",
     "bells/ring": "claim",
+    "bells/sleep": "claim",
     "chat/list": "listen",
     "chat/news": "listen",
     "elections/record": "acquire",

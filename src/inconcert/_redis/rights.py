@@ -36,7 +36,7 @@ _CLUSTER = (
 )
 _SENTINEL = ("client|setname", "ping", "sentinel|get-master-addr-by-name", "sentinel|master", "subscribe")
 _DATA = (
-    *("blpop", "lindex", "llen", "lpop", "lpush", "lrange", "ltrim", "rpush"),
+    *("blpop", "lindex", "llen", "lpop", "lpush", "lrange", "lrem", "ltrim", "rpush"),
     *("del", "exists", "persist", "pexpire", "pttl", "rename", "unlink"),
     *("get", "getrange", "incrby", "set"),
     *("hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hscan", "hset", "hsetnx"),

@@ -1,9 +1,9 @@
--- bells/ring: put a token on a bell: to return it, or to end the caller's own sleep.
+-- bells/ring: wake a sleeper: to pass on what rang for a consumer that has gone, or to end the caller's own sleep.
 --
--- KEYS[1]  bell  list  at most one token, for a minute
+-- KEYS[1]  bell  list  at most one token, or who sleeps: see bells/sleep
 -- RETURNS  1
--- TWICE    1; there is one token, or one more if the first was taken meanwhile
--- COST     O(1)
+-- TWICE    1; there is one token, or one more sleeper wakes
+-- COST     O(1), and once for each sleeper that is gone
 -- @include ring
 ring(KEYS[1])
 return 1
