@@ -275,4 +275,5 @@ async def test_task_that_enters_jobs_which_others_leave_remembers_none(any_conce
     async with any_concert.consume("default") as jobs:
         await work(jobs)
         gc.collect()
-        assert not [one for one in gc.get_objects() if type(one) is ClaimedJob]
+        own = f"{any_concert._ref.session.id}."  # other tests may have left some, in tracebacks that are kept
+        assert not [one for one in gc.get_objects() if type(one) is ClaimedJob and one.id.startswith(own)]
