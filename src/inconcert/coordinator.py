@@ -353,7 +353,7 @@ class Coordinator(TaskCoordinator):
             ValueError: `timeout` is not above 0.
             NotConnected: The coordinator is not open.
             Unavailable: The server could not be asked.
-            OutcomeUnknown: The server did not answer.
+            OutcomeUnknown: The server did not answer, or the user may not ask: see `inconcert acl --inspect`.
 
         Cost: 1 round trip, which takes the server O(channels that it has); 1 message to each process, 1 command and 1
             message from each. Nothing while nobody asks.

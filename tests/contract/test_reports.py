@@ -11,12 +11,22 @@ from inconcert import Coordinator, HeldEntry, Inspection, Job, NotConnected, Wai
 from inconcert._redis.scripts import load
 from inconcert.reports.reporter import ReportKeys, report_keys
 from tests.contract.test_tasks import in_background
+from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.raw import client_of, publish
 from tests.support.servers import RealServer
+from tests.support.world import USER, world
 
 _ASK = load("reports/ask").bind(ReportKeys)
 _ANSWER = load("reports/answer").bind(ReportKeys)
+
+
+@pytest.fixture(autouse=True)
+def may_ask(server: RealServer | RealCluster) -> None:
+    """The user of least rights has the one that asking needs besides, as the docs say."""
+    if world().least_rights:
+        for node in server.nodes if isinstance(server, RealCluster) else [server]:
+            node.command("ACL", "SETUSER", USER, "+pubsub|channels", "+pubsub|shardchannels")
 
 
 def held(seen: Inspection) -> list[HeldEntry]:

@@ -34,7 +34,12 @@ def test_rights_are_those_of_what_is_sent() -> None:
     """Each command is one of a script or of a connection, and each of theirs is there."""
     code = "\n".join(re.sub(r"--[^\n]*", "", path.read_text()) for path in LUA.rglob("*.lua"))
     used = {word.lower() for word in re.findall(r"'([A-Z]{2,})'", code)} - ARGUMENTS
-    rights = least_rights("shop", server=Server.VALKEY, cluster=True, failover_guard=True, replicas=True)
+    options = {"failover_guard": True, "replicas": True, "inspect": True}
+    rights = [
+        rule
+        for cluster in (False, True)
+        for rule in least_rights("shop", server=Server.VALKEY, cluster=cluster, **options)
+    ]
     commands = {rule[1:] for rule in rights if rule.startswith("+")}
 
     assert commands - SENT - used == set(), "take these out of src/inconcert/_redis/rights.py"

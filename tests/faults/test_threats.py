@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from inconcert import Coordinator, Unavailable
+from inconcert import Coordinator, OutcomeUnknown, Unavailable
 from inconcert._redis.rights import least_rights
 from tests.support.eventually import eventually
 from tests.support.pages import DOCS, ROOT
@@ -117,6 +117,17 @@ async def test_user_of_a_namespace_reaches_no_other(guarded: RealServer) -> None
             command(url, *words)
     with pytest.raises(Unavailable):
         await Coordinator(url, namespace="bank").__aenter__()
+
+
+async def test_who_holds_what_may_be_asked_by_operators_only(guarded: RealServer) -> None:
+    """The right that it needs is not one of a namespace; those who may not ask are told which, and answer."""
+    async with service(guarded, "shop") as concert:
+        with pytest.raises(OutcomeUnknown, match=r"pubsub\|channels"):
+            await concert.inspect()
+        guarded.command("ACL", "SETUSER", "shop", "+pubsub|channels")
+        async with concert.lock("door"):
+            [process] = (await concert.inspect()).processes
+        assert [entry.name for entry in process.holds] == ["door"]
 
 
 async def test_user_of_a_namespace_may_not_administer(guarded: RealServer) -> None:

@@ -24,16 +24,16 @@ class Server(StrEnum):
 _CONNECTIONS = ("client|setname", "ping", "select")
 _SINCE_7_2 = ("client|setinfo",)  # the driver goes on without it, but `ACL LOG` would tell of each connection
 _SCRIPTS = ("eval", "evalsha", "script|load")
-_MESSAGES = ("psubscribe", "publish", "pubsub|channels", "pubsub|numsub", "punsubscribe", "subscribe", "unsubscribe")
+_MESSAGES = ("psubscribe", "publish", "pubsub|numsub", "punsubscribe", "subscribe", "unsubscribe")
 _CLUSTER = (
     "asking",
     "cluster|slots",
-    "pubsub|shardchannels",
     "pubsub|shardnumsub",
     "spublish",
     "ssubscribe",
     "sunsubscribe",
 )
+_INSPECT, _INSPECT_CLUSTER = "pubsub|channels", "pubsub|shardchannels"
 _SENTINEL = ("client|setname", "ping", "sentinel|get-master-addr-by-name", "sentinel|master", "subscribe")
 _DATA = (
     *("blpop", "lindex", "llen", "lpop", "lpush", "lrange", "lrem", "ltrim", "rpush"),
@@ -55,6 +55,7 @@ def least_rights(
     cluster: bool = False,
     failover_guard: bool = False,
     replicas: bool = False,
+    inspect: bool = False,
 ) -> list[str]:
     """What a user must be granted to use a namespace, and nothing else.
 
@@ -67,6 +68,8 @@ def least_rights(
         cluster: Whether the server is a cluster.
         failover_guard: Whether a coordinator has this option.
         replicas: Whether a coordinator has this option.
+        inspect: Whether the user may call `Coordinator.inspect`. Then it may also list the channels of all namespaces:
+            no server lets it list some.
 
     Raises:
         InvalidName: `namespace` is not valid.
@@ -82,6 +85,7 @@ def least_rights(
     commands += _CLUSTER if cluster else ()
     commands += ["info"] if failover_guard else []
     commands += ["wait"] if replicas else []
+    commands += [_INSPECT_CLUSTER if cluster else _INSPECT] if inspect else []
     rules = [] if server is Server.REDIS_6_2 else ["clearselectors"]
     rules += ["resetkeys", f"~{keys}", "resetchannels", f"&{channels}"]
     rules += ["resetdbs", f"db={database}"] if database is not None else []

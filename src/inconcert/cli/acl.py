@@ -24,6 +24,10 @@ def acl(
         bool, typer.Option("--failover-guard", help="The coordinator has failover_guard=.")
     ] = False,
     replicas: Annotated[bool, typer.Option("--replicas", help="The coordinator has replicas=.")] = False,
+    inspect: Annotated[
+        bool,
+        typer.Option("--inspect", help="For operators: the user may ask who holds what."),
+    ] = False,
     sentinel: Annotated[
         bool, typer.Option("--sentinel", help="Instead, the rights at a Sentinel, for its login.")
     ] = False,
@@ -40,6 +44,7 @@ def acl(
                 cluster=cluster,
                 failover_guard=failover_guard,
                 replicas=replicas,
+                inspect=inspect,
             )
         )
     except ValueError as error:
