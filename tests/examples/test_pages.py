@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
+import redis.asyncio
 
 from inconcert import BarrierBroken, Coordinator, SyncProducer
 from tests.support.eventually import eventually
@@ -190,9 +191,11 @@ async def test_page_runs(page: Path, server: RealServer, namespace: str, monkeyp
             if made is not is_open and made.url == is_open.url:
                 is_open = await stack.enter_async_context(made)
             names["concert"] = is_open
-    for producer in names.values():
-        if isinstance(producer, SyncProducer):  # which a page leaves open until its process ends
-            producer.close()
+    for left in names.values():  # what a page leaves open until its process ends
+        if isinstance(left, SyncProducer):
+            left.close()
+        elif isinstance(left, redis.asyncio.Redis):
+            await left.aclose()
 
 
 def test_first_program_of_the_readme_runs(server: RealServer, namespace: str) -> None:
