@@ -180,11 +180,11 @@ class PartitionsModel(RuleBasedStateMachine):
         command = CANCEL(
             keys,
             keys.queue("none"),
-            result=keys.result(job),
-            id=job,
+            results=keys.results([job]),
             ttl_ms=HOUR,
             inboxes=INBOXES,
             request=f"cancel {job}",
+            ids=[job],
         )
         self.run(command)
         if was_there:
@@ -194,7 +194,7 @@ class PartitionsModel(RuleBasedStateMachine):
     def purge(self, number: int) -> None:
         """What was dead-lettered in a partition is forgotten."""
         keys = self.jobs.partitions[number]
-        self.run(PURGE(keys, id="", age_ms=0, keep=0, request=f"purge {self.count} {self.claims} {len(self.ended)}"))
+        self.run(PURGE(keys, age_ms=0, keep=0, request=f"purge {self.count} {self.claims} {len(self.ended)}", ids=()))
 
     # What is passed on.
 

@@ -298,9 +298,9 @@ class QueueModel(RuleBasedStateMachine):
     def raise_or_drop_a_dead_one(self, pick: int, is_dropped: bool) -> None:
         item, keys, request = self.dead.pop(pick % len(self.dead)), self.keys, self.new_number()
         if is_dropped:
-            command = PURGE(keys, id=item, age_ms=0, keep=0, request=request)
+            command = PURGE(keys, age_ms=0, keep=0, request=request, ids=[item])
         else:
-            command = REPLAY(keys, keys.only, id=item, envelope="", name="", request=request)
+            command = REPLAY(keys, keys.only, queue_name="", request=request, jobs=[item, "", ""])
         for _ in range(2):
             assert self.run(command) == 1
         if is_dropped:
