@@ -47,7 +47,7 @@ class Comparison:
 
     Attributes:
         name: The benchmark's module, its file of results, and the mark on the page.
-        title: What the picture shows, for those who do not see it.
+        title: What the picture shows, in words, as a screen reader says it.
         figures: In the order of the page.
         leave_out: Columns that are not contestants.
     """

@@ -213,12 +213,11 @@ async def test_namespaces_do_not_see_each_other(any_concert: Coordinator, namesp
     assert held(seen) == []
 
 
+@pytest.mark.one_server("on a cluster nobody expects an answer of a process that does not report")
 async def test_inspect_ends_when_the_coordinator_closes(server: RealServer, namespace: str) -> None:
     """It does not wait for processes that are silent."""
     async with Coordinator(server.url, namespace=namespace, report=False) as quiet:
         async with Coordinator(server.url, namespace=namespace) as closing:
-            if quiet._ref.keys.is_sharded:
-                pytest.skip("on a cluster nobody expects an answer of it")
             asking = asyncio.create_task(closing.inspect(timeout=60))
             await asyncio.sleep(0)
             await quiet.inspect(timeout=0.01)

@@ -39,9 +39,9 @@ _READS = re.compile(
 # What a late run may cost, of those that need not be refused.
 BOUNDED = {
     "barriers/renew": "a lease of one who still takes part counts from then",
-    "bells/leave": "one who sleeps looks once, or goes to the end of the line when it looks next",
+    "bells/leave": "a sleeper looks once, or goes to the end of the line when it looks next",
     "bells/ring": "one who sleeps looks once",
-    "bells/sleep": "a place of one who does not sleep: what rings for it is passed on",
+    "bells/sleep": "a place of a consumer that does not sleep: what rings for it is passed on",
     "chat/fetch": "it reads, and drops what is over age by now",
     "chat/history": "likewise",
     "claims/heartbeat": "a worker that retired is taken for alive for one lease, and holds nothing",

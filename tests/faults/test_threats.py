@@ -120,7 +120,7 @@ async def test_user_of_a_namespace_reaches_no_other(guarded: RealServer) -> None
 
 
 async def test_who_holds_what_may_be_asked_by_operators_only(guarded: RealServer) -> None:
-    """The right that it needs is not one of a namespace; those who may not ask are told which, and answer."""
+    """The right that it needs is not one of a namespace; a user without it is told which, and answers."""
     async with service(guarded, "shop") as concert:
         with pytest.raises(OutcomeUnknown, match=r"pubsub\|channels"):
             await concert.inspect()
