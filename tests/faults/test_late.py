@@ -16,7 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from inconcert import AcquireTimeout, Barrier, Coordinator, JobNotFound, LeaseLost, QueueFull, Signal, durable
+from inconcert import (
+    AcquireTimeout,
+    Barrier,
+    Coordinator,
+    JobNotFound,
+    LeaseLost,
+    QueueFull,
+    Signal,
+    current_job,
+    durable,
+)
 from inconcert._core.permit_state import PermitKeys
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
@@ -341,6 +351,19 @@ async def _job_that_has_run_does_not_run_again(scene: Scene) -> AsyncGenerator[N
     async with scene.sent("tasks/enqueue"):
         await run.enqueue()
     await scene.concert.run_worker("default", burst=True)
+    yield
+
+
+@late("tasks/ack_and_enqueue")
+async def _job_that_followed_another_does_not_run_again(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run", result_ttl=0)
+    async def run(depth: int) -> None:
+        if depth:
+            current_job().enqueue_on_success(run.call(depth - 1))
+
+    await run.enqueue(1)
+    async with scene.sent("tasks/ack_and_enqueue"):
+        await scene.concert.run_worker("default", burst=True)
     yield
 
 

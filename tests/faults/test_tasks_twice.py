@@ -271,6 +271,28 @@ async def test_second_ack_changes_nothing(scene: Scene) -> None:
     assert not await scene.client.exists(scene.keys.unique, scene.keys.checks)
 
 
+@pytest.mark.twice("tasks/ack_and_enqueue")
+async def test_second_end_of_a_job_adds_what_follows_it_once(scene: Scene) -> None:
+    """Also when the job that follows has run by then; one that does not hold the job adds nothing."""
+    end = {"result": scene.keys.result("held"), "outcome": "succeeded 1", "ttl_ms": HOUR, "name": "name"}
+    end |= {"inboxes": scene.inboxes, "worker": WORKER, "id": "held"}
+    end |= {"queues": scene.place[1:] * 2, "jobs": ("next", "{}", 0, "q", "then", "{}", HOUR, "q")}
+    before = await scene.ledger()
+    assert await scene.run("tasks/ack_and_enqueue", place=1001, **end) == [0]
+    assert await scene.ledger() == before
+    assert await scene.run("tasks/ack_and_enqueue", place=2001, **end) == [1]
+    after = await scene.ledger()
+    assert after.results == {"held": "succeeded 1"}
+    assert after.ready["q"][-1] == "next"
+    assert after.states["then"] == "delayed q"
+    assert await scene.run("tasks/ack_and_enqueue", place=2001, **end) == [0]
+    assert await scene.ledger() == after
+    assert await scene.cancel("next") == 1
+    assert await scene.run("tasks/ack_and_enqueue", place=2001, **end) == [0]
+    assert "next" not in (await scene.ledger()).bodies
+    assert await scene.client.hget(scene.keys.finished, "q") == b"1"
+
+
 async def test_ack_from_another_place_changes_nothing(scene: Scene) -> None:
     """That of an earlier claim of the same job."""
     before = await scene.ledger()

@@ -18,8 +18,8 @@ FACES = {
     "Batch": "chat_id last_id messages missed unfit",
     "Chats": "ack add create fetch history join leave listen members of remove send unread",
     "ClaimedJob": (
-        "ack after args attempt bury enqueued_at give_back id is_cancelled is_over kwargs nack name outcome "
-        "parent_results progress queue result scheduled_at time_limit"
+        "ack after args attempt bury enqueue_on_success enqueued_at give_back id is_cancelled is_over kwargs nack name "
+        "outcome parent_results progress queue result scheduled_at time_limit"
     ),
     "Consumer": "claim stop try_claim",
     "Coordinator": (

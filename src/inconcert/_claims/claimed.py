@@ -193,6 +193,11 @@ class ClaimState(ABC):
         """Whether two workers have died with it: such jobs are claimed one at a time."""
         return self.attempt - self._failures - 1 >= _SUSPECT
 
+    @property
+    def ends_alone(self) -> bool:
+        """Whether its end is a script of its own, instead of one for all that end in the same turn of the loop."""
+        return False
+
     @abstractmethod
     def fields(self) -> dict[str, object]:
         """The extra fields of its log records."""

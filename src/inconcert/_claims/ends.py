@@ -14,7 +14,17 @@ from inconcert._redis.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
 
-__all__ = ["ENDED_WITH_DEPENDENTS", "Ack", "Ended", "Heartbeat", "LeasedWorker", "Nack", "WorkerOwner", "heartbeat"]
+__all__ = [
+    "ENDED_WITH_DEPENDENTS",
+    "Ack",
+    "Ended",
+    "Heartbeat",
+    "LeasedWorker",
+    "Nack",
+    "WorkerOwner",
+    "ack",
+    "heartbeat",
+]
 
 ENDED_WITH_DEPENDENTS = 2  # what a script returns that has ended a job with dependents
 
@@ -149,18 +159,7 @@ class Ack(Call):
 
     __slots__ = ("_batch", "_worker")
 
-    def __init__(self, worker: LeasedWorker, inboxes: str, keys: ClaimKeys, batch: list[Ended]) -> None:
-        jobs: list[Argument] = []
-        for claimed, result, ttl_ms, _, _ in batch:
-            jobs += (claimed.id, claimed.place, result, ttl_ms, claimed.unique)
-        command = ACK(
-            keys,
-            claimed=keys.claimed(worker.holder),
-            results=keys.results(ended.claimed.id for ended in batch),
-            inboxes=inboxes,
-            worker=worker.holder,
-            jobs=jobs,
-        )
+    def __init__(self, worker: LeasedWorker, command: Command, batch: list[Ended]) -> None:
         super().__init__(command, must_run=True)
         self._worker = worker
         self._batch = batch
@@ -180,6 +179,21 @@ class Ack(Call):
                 ended.was_held.set_exception(error)
                 ended.was_held.exception()
         super().failed(error)
+
+
+def ack(worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:
+    """The command that ends these."""
+    jobs: list[Argument] = []
+    for claimed, result, ttl_ms, _, _ in batch:
+        jobs += (claimed.id, claimed.place, result, ttl_ms, claimed.unique)
+    return ACK(
+        keys,
+        claimed=keys.claimed(worker.holder),
+        results=keys.results(ended.claimed.id for ended in batch),
+        inboxes=inboxes,
+        worker=worker.holder,
+        jobs=jobs,
+    )
 
 
 class Nack(Call):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Generic, Self, TypeVar
 
 from inconcert._claims.claimed import ClaimState, Row, Verdict
-from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, heartbeat
+from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, ack, heartbeat
 from inconcert._claims.keys import CLAIM, HOLD_CLOCK, NACK, ClaimKeys, QueueKeys
 from inconcert._claims.policy import Policy
 from inconcert._claims.reaper import put_all_back
@@ -306,6 +306,10 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     # Below.
 
+    def _ack(self, batch: list[Ended]) -> Ack:
+        """The call that ends these."""
+        return Ack(self, ack(self, self._keys, self._session.inboxes(self._keys.bodies), batch), batch)
+
     def _deadline_at(self, at_ms: int, asked_at: float) -> float:
         """Until when the worker lives if the lease clock stood there; 0 if that is not known."""
         left_ms = self._ends_at_ms - at_ms
@@ -372,7 +376,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         while self._ended:
             count = _how_many(self._ended)
             batch, self._ended = self._ended[:count], self._ended[count:]
-            call = Ack(self, self._session.inboxes(self._keys.bodies), self._keys, batch)
+            call = self._ack(batch)
             try:
                 self._session.channel.submit(call)
             except InconcertError as error:
@@ -383,7 +387,7 @@ def _how_many(ended: list[Ended]) -> int:
     """How many of these go in one script: with 1 MiB to write or to drop it has enough."""
     size = 0
     for count, end in enumerate(ended[:_MOST]):
-        if size >= _MOST_BYTES:
+        if size >= _MOST_BYTES or (count and (end.claimed.ends_alone or ended[0].claimed.ends_alone)):
             return count
         size += len(end.result) + end.claimed.bulk
     return min(len(ended), _MOST)

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from contextvars import Context, ContextVar
 from types import TracebackType
-from typing import Self, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 from inconcert._claims.claimed import Claimed
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
+from inconcert.tasks.draft import Draft
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.status import JobStatus, read_outcome
 
@@ -146,6 +147,30 @@ class ClaimedJob(Claimed[JobState]):
         Cost: 1 round trip.
         """
         await self._state.progress(fraction, text)
+
+    def enqueue_on_success(self, *drafts: Draft[Any]) -> list[str]:
+        """Enqueue these jobs when this one succeeds: the script that acknowledges this one adds them.
+
+        So they are added once, or not at all: a worker that dies before the end adds none, and the next attempt adds
+        its own. Nothing is added when the job fails, is cancelled, or is requeued. They lie in this job's partition.
+        Several calls add up.
+
+        Args:
+            drafts: What `Task.call` returns, with its options; at most 100 in all, and 1 MiB.
+
+        Returns:
+            Their ids, in the same order; there is no such job until this one has succeeded.
+
+        Raises:
+            TypeError: One is not a draft.
+            ValueError: One has `unique` or `after`; or there are more than 100.
+            InvalidPayload: All together exceed 1 MiB.
+            NotClaimed: This job has ended, or its worker was presumed dead.
+            RuntimeError: It is delivered at most once, so it ended before its body began.
+
+        Cost: 0 round trips. Such a job is acknowledged by a script of its own.
+        """
+        return self._state.enqueue_on_success(drafts)
 
     @overload
     async def parent_results(self) -> list[JSON]: ...

@@ -84,6 +84,12 @@ class NewJob(NamedTuple):
         id_, keys = jobs.draw(origin.new_address(), draft.options.unique)
         return cls(id_, keys, draft, origin.key_ring.sign(JOB, id_, with_trace(draft.text, trace)))
 
+    @classmethod
+    def beside(cls, draft: Draft[Any], origin: Origin, keys: JobKeys, *, trace: str = "") -> Self:
+        """As `of`, in this partition."""
+        id_ = keys.id_at(origin.new_address())
+        return cls(id_, keys, draft, origin.key_ring.sign(JOB, id_, with_trace(draft.text, trace)))
+
 
 def enqueue(keys: JobKeys, queue: str, batch: Sequence[NewJob]) -> Command:
     """The command that enqueues these jobs to a queue in this partition.

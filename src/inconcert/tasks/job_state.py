@@ -4,13 +4,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from inconcert._claims.claimed import Claimer, ClaimState, Row
 from inconcert._core.observer import Observers
 from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload, NotClaimed
 from inconcert.tasks.arguments import encode_result
+from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.retry import RetryPolicy
 from inconcert.tasks.steps import Steps, sleeps_for
@@ -45,6 +46,10 @@ class JobClaimer(Claimer, Protocol):
         """Keep a step of a job under this number; returns whether it was still held."""
         ...
 
+    def draw_follow_ups(self, job: "JobState", drafts: Sequence[Draft[Any]]) -> list[NewJob]:
+        """These drafts as jobs that are to follow this one."""
+        ...
+
 
 class JobState(ClaimState):
     """The engine's state of a claimed job.
@@ -62,6 +67,7 @@ class JobState(ClaimState):
         retry_policy: Which failures are tried again, and when.
         is_handed_out: Whether it was handed out; until then it is only claimed ahead.
         is_cancelled: Whether it was cancelled.
+        follow_ups: The jobs to be added when it succeeds.
     """
 
     __slots__ = (
@@ -72,6 +78,7 @@ class JobState(ClaimState):
         "claimed_at",
         "enqueued_at",
         "envelope",
+        "follow_ups",
         "is_cancelled",
         "is_handed_out",
         "result",
@@ -107,6 +114,7 @@ class JobState(ClaimState):
         self.retry_policy = RetryPolicy()
         self.is_handed_out = False
         self.is_cancelled = False
+        self.follow_ups: Sequence[NewJob] = ()
         self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
         self._steps: Steps | None = None  # until one is asked for
         self._asleep_for: float | None = None  # seconds, once its body has left its place to sleep
@@ -184,6 +192,24 @@ class JobState(ClaimState):
             return self._outcomes
         after = self.envelope.after
         return await self._claimer.outcomes(after) if after else []
+
+    def enqueue_on_success(self, drafts: Sequence[Draft[Any]]) -> list[str]:
+        """Add jobs when it succeeds; see `ClaimedJob.enqueue_on_success`."""
+        if self.is_settled:
+            raise RuntimeError(
+                f"job {self.id} is delivered at most once, so it has ended already; enqueue in its body, or consume "
+                "with delivery='at_least_once'"
+            )
+        if self.is_over:
+            raise NotClaimed("job", self.id)
+        jobs = self._claimer.draw_follow_ups(self, drafts)
+        self.follow_ups = [*self.follow_ups, *jobs]
+        return [job.id for job in jobs]
+
+    @property
+    def ends_alone(self) -> bool:
+        """Whether jobs follow it, which one script adds when it ends."""
+        return bool(self.follow_ups) and self.outcome == "done"
 
     @property
     def steps(self) -> Steps:

@@ -31,6 +31,7 @@ from inconcert._redis.scripts import load
 from inconcert._rules.names import check_name
 
 __all__ = [
+    "ACK_AND_ENQUEUE",
     "CANCEL",
     "CANCELLED_TTL",
     "CANCELLING",
@@ -98,6 +99,10 @@ class JobKeys(ClaimKeys):
         self.pending, self.unfollowed, self.passing = self._parts("pending", "unfollowed", "passing")
         self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
 
+    def id_at(self, address: str) -> str:
+        """The id of a new job of this partition, with this address."""
+        return f"{address}.{self.number}"
+
     def result(self, job_id: str) -> str:
         """The key of this job's result."""
         return self._parts(f"result:{job_id}")[0]
@@ -144,7 +149,7 @@ class JobKeyspace:
     def draw(self, address: str, unique: str | None) -> tuple[str, JobKeys]:
         """The id of a new job with this address and unique name, and its partition."""
         keys = self._only or self._of_text(unique or address)
-        return f"{address}.{keys.number}", keys
+        return keys.id_at(address), keys
 
     def of_id(self, job_id: str) -> JobKeys:
         """The partition of the job of this id; some partition if no job can have it."""
@@ -180,6 +185,7 @@ class StatsRow(NamedTuple):
     finished: int
 
 
+ACK_AND_ENQUEUE = load("tasks/ack_and_enqueue").bind(JobKeys)
 ENQUEUE = load("tasks/enqueue").bind(JobKeys, QueueKeys)
 ENQUEUE_AFTER = load("tasks/enqueue_after").bind(JobKeys, QueueKeys)
 RESOLVE_DEPENDENTS = load("tasks/resolve_dependents").bind(JobKeys)

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from inconcert._claims.claimed import Row
-from inconcert._claims.ends import WorkerOwner
+from inconcert._claims.ends import Ack, Ended, WorkerOwner
 from inconcert._claims.keys import split_body
 from inconcert._claims.policy import Policy
 from inconcert._claims.worker_lease import Ending, Suspects, WorkerLease
@@ -13,7 +14,9 @@ from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 from inconcert.errors import InvalidPayload, JobExpired
+from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope
+from inconcert.tasks.follow_ups import AckAndEnqueue, draw_follow_ups
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.steps import STEP
 from inconcert.tasks.store import (
@@ -125,7 +128,17 @@ class JobWorkerLease(WorkerLease[JobState]):
         if self._held:
             self._session.channel.submit(_CancellingCall(self, CANCELLING(self._keys, ids=self._held)))
 
+    def draw_follow_ups(self, job: JobState, drafts: Sequence[Draft[Any]]) -> list[NewJob]:
+        """These drafts as jobs that are to follow this one; see `ClaimedJob.enqueue_on_success`."""
+        return draw_follow_ups(job.id, drafts, self._session, self._keys, job.follow_ups)
+
     # Below.
+
+    def _ack(self, batch: list[Ended]) -> Ack:
+        job = batch[0].claimed
+        if not isinstance(job, JobState) or not job.ends_alone:
+            return super()._ack(batch)
+        return AckAndEnqueue(self, self._session, self._keys, batch[0], job.follow_ups)
 
     async def _open(self, rows: list[Row], now_ms: int) -> list[JobState]:
         jobs = await super()._open(rows, now_ms)

@@ -27,70 +27,14 @@
 -- RETURNS    {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told
 -- TWICE      0 for each: it is done already
 -- COST       O(N), N jobs given and their steps
--- @include drop_steps
--- @include fall_idle
--- @include notify_watchers
--- @include note_end
--- @include wake_first_putter
-local FIRST_RESULT, FIRST_JOB, FIELDS = 20, 3, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
-local SHORTEST_TTL_MS = 60000  -- of a result for which somebody waits
-local ENDED_WITH_DEPENDENTS = 2
+-- @include end_done
+local FIRST_RESULT, FIRST_JOB = 20, 3  -- KEYS of the results; ARGV of the jobs
 
-local bodies, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local states, progress, watchers, unique, checks, finished = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local parents, children, outcomes, news, line = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
-local workers, idle, steps, stepped, inboxes, worker = KEYS[16], KEYS[17], KEYS[18], KEYS[19], ARGV[1], ARGV[2]
-local given, done, ids, answer, counts = {}, {}, {}, {}, {}
-for i = FIRST_JOB, #ARGV, FIELDS do
-  given[#given + 1] = ARGV[i]
-end
-for n, claim in ipairs(redis.call('HMGET', claimed, unpack(given))) do
-  local i = FIRST_JOB + FIELDS * (n - 1)
-  local place, queue_name = string.match(claim or '', '^(%d+) %d+ %d+ (.*)$')
-  local is_held = place == ARGV[i + 1]
-  answer[n] = is_held and 1 or 0
-  if is_held then
-    counts[queue_name] = (counts[queue_name] or 0) + 1
-    done[#done + 1], ids[#ids + 1] = i, given[n]
-  end
-end
-if #done == 0 then
-  return answer
-end
-
-for _, key in ipairs({claimed, bodies, states}) do  -- first: it frees memory
-  redis.call('HDEL', key, unpack(ids))
-end
-for _, key in ipairs({failures, crashes, progress}) do
-  if redis.call('EXISTS', key) == 1 then
-    redis.call('HDEL', key, unpack(ids))
-  end
-end
-drop_steps(steps, stepped, ids)
-fall_idle(workers, idle, claimed, worker)
-for queue_name, count in pairs(counts) do
-  if queue_name ~= '' then
-    redis.call('HINCRBY', finished, queue_name, count)
-  end
-end
-wake_first_putter(line, inboxes)
-local some_are_watched = redis.call('EXISTS', watchers) == 1
-local some_are_related = redis.call('EXISTS', parents, children) > 0
-for _, i in ipairs(done) do
-  local id, result, ttl_ms, name = ARGV[i], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]
-  local is_watched = some_are_watched and notify_watchers(watchers, inboxes, id)
-  if is_watched and ttl_ms < SHORTEST_TTL_MS then
-    ttl_ms = SHORTEST_TTL_MS
-  end
-  if ttl_ms > 0 and result ~= '' then
-    redis.call('SET', KEYS[FIRST_RESULT + (i - FIRST_JOB) / FIELDS], result, 'PX', ttl_ms)
-  end
-  if name ~= '' and redis.call('HGET', unique, name) == id .. ' 0' then
-    redis.call('HDEL', unique, name)
-    redis.call('ZREM', checks, name)
-  end
-  if some_are_related and note_end(parents, children, outcomes, news, id, result ~= '' and result or 'succeeded null') then
-    answer[1 + (i - FIRST_JOB) / FIELDS] = ENDED_WITH_DEPENDENTS
-  end
-end
-return answer
+local keys = {
+  bodies = KEYS[1], claimed = KEYS[2], failures = KEYS[3], crashes = KEYS[4], states = KEYS[5], progress = KEYS[6],
+  watchers = KEYS[7], unique = KEYS[8], checks = KEYS[9], finished = KEYS[10], parents = KEYS[11], children = KEYS[12],
+  outcomes = KEYS[13], news = KEYS[14], line = KEYS[15], workers = KEYS[16], idle = KEYS[17], steps = KEYS[18],
+  stepped = KEYS[19],
+}
+local inboxes, worker = ARGV[1], ARGV[2]
+return end_done(keys, inboxes, worker, {unpack(ARGV, FIRST_JOB)}, {unpack(KEYS, FIRST_RESULT)})

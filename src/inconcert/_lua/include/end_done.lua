@@ -1,0 +1,70 @@
+-- Ends jobs, or items, that are done, or were cancelled while they ran: those that their worker holds at these places.
+-- `jobs` has the id, place, result, ttl_ms and unique name of each; `results` the keys of their results, in the same order.
+-- Returns for each 1, 2 if others are to be told of its end, or 0 if it was not held.
+-- @include drop_steps
+-- @include fall_idle
+-- @include notify_watchers
+-- @include note_end
+-- @include wake_first_putter
+local function end_done(keys, inboxes, worker, jobs, results)
+  local FIELDS = 5
+  local SHORTEST_TTL_MS = 60000  -- of a result for which somebody waits
+  local ENDED_WITH_DEPENDENTS = 2
+
+  local given, done, ids, answer, counts = {}, {}, {}, {}, {}
+  for i = 1, #jobs, FIELDS do
+    given[#given + 1] = jobs[i]
+  end
+  for n, claim in ipairs(redis.call('HMGET', keys.claimed, unpack(given))) do
+    local i = 1 + FIELDS * (n - 1)
+    local place, queue_name = string.match(claim or '', '^(%d+) %d+ %d+ (.*)$')
+    local is_held = place == jobs[i + 1]
+    answer[n] = is_held and 1 or 0
+    if is_held then
+      counts[queue_name] = (counts[queue_name] or 0) + 1
+      done[#done + 1], ids[#ids + 1] = i, given[n]
+    end
+  end
+  if #done == 0 then
+    return answer
+  end
+
+  for _, key in ipairs({keys.claimed, keys.bodies, keys.states}) do  -- first: it frees memory
+    redis.call('HDEL', key, unpack(ids))
+  end
+  for _, key in ipairs({keys.failures, keys.crashes, keys.progress}) do
+    if redis.call('EXISTS', key) == 1 then
+      redis.call('HDEL', key, unpack(ids))
+    end
+  end
+  drop_steps(keys.steps, keys.stepped, ids)
+  fall_idle(keys.workers, keys.idle, keys.claimed, worker)
+  for queue_name, count in pairs(counts) do
+    if queue_name ~= '' then
+      redis.call('HINCRBY', keys.finished, queue_name, count)
+    end
+  end
+  wake_first_putter(keys.line, inboxes)
+  local some_are_watched = redis.call('EXISTS', keys.watchers) == 1
+  local some_are_related = redis.call('EXISTS', keys.parents, keys.children) > 0
+  for _, i in ipairs(done) do
+    local n = 1 + (i - 1) / FIELDS
+    local id, result, ttl_ms, name = jobs[i], jobs[i + 2], tonumber(jobs[i + 3]), jobs[i + 4]
+    local is_watched = some_are_watched and notify_watchers(keys.watchers, inboxes, id)
+    if is_watched and ttl_ms < SHORTEST_TTL_MS then
+      ttl_ms = SHORTEST_TTL_MS
+    end
+    if ttl_ms > 0 and result ~= '' then
+      redis.call('SET', results[n], result, 'PX', ttl_ms)
+    end
+    if name ~= '' and redis.call('HGET', keys.unique, name) == id .. ' 0' then
+      redis.call('HDEL', keys.unique, name)
+      redis.call('ZREM', keys.checks, name)
+    end
+    local outcome = result ~= '' and result or 'succeeded null'
+    if some_are_related and note_end(keys.parents, keys.children, keys.outcomes, keys.news, id, outcome) then
+      answer[n] = ENDED_WITH_DEPENDENTS
+    end
+  end
+  return answer
+end
