@@ -69,7 +69,7 @@ from inconcert.tasks.health import HealthReport, HealthState, WorkerHealth
 from inconcert.tasks.health_server import HealthServer
 from inconcert.tasks.job import Job, Progress
 from inconcert.tasks.job_pages import JobPage, JobRecord
-from inconcert.tasks.options import JobOptions, UniqueUntil
+from inconcert.tasks.options import EvenIf, JobOptions, UniqueUntil
 from inconcert.tasks.retry import Retry
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.status import JobStatus
@@ -94,6 +94,7 @@ __all__ = [
     "Election",
     "ElectionRecord",
     "EnqueuedJob",
+    "EvenIf",
     "Event",
     "Gap",
     "Guarantee",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
+from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.consumer import Guarantee
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
 from inconcert._core.safeguards import Conditions
@@ -715,6 +716,7 @@ class Coordinator(TaskCoordinator):
         order: QueueOrder = ...,
         ttl: Seconds = ...,
         max_attempts: int = ...,
+        max_crashes: int = ...,
         maxsize: int | None = ...,
         delivery: Guarantee = ...,
     ) -> Queue[JSON]: ...
@@ -727,6 +729,7 @@ class Coordinator(TaskCoordinator):
         order: QueueOrder = ...,
         ttl: Seconds = ...,
         max_attempts: int = ...,
+        max_crashes: int = ...,
         maxsize: int | None = ...,
         delivery: Guarantee = ...,
     ) -> Queue[T]: ...
@@ -739,6 +742,7 @@ class Coordinator(TaskCoordinator):
         order: QueueOrder = ...,
         ttl: Seconds = ...,
         max_attempts: int = ...,
+        max_crashes: int = ...,
         maxsize: int | None = ...,
         delivery: Guarantee = ...,
     ) -> Queue[Any]: ...
@@ -750,6 +754,7 @@ class Coordinator(TaskCoordinator):
         order: QueueOrder = "fifo",
         ttl: Seconds = QUEUE_TTL,
         max_attempts: int = ITEM_ATTEMPTS,
+        max_crashes: int = MAX_CRASHES,
         maxsize: int | None = None,
         delivery: Guarantee = "at_least_once",
     ) -> Queue[Any]:
@@ -767,6 +772,8 @@ class Coordinator(TaskCoordinator):
             ttl: After how many seconds of silence a process is presumed dead and its items are requeued; by default
                 60. A handler may take longer.
             max_attempts: How many attempts may fail before an item is dead-lettered; by default 5.
+            max_crashes: How many processes may die with an item before it is dead-lettered, as what may kill them; by
+                default 3.
             maxsize: Limit on unacknowledged items: ready, delayed or claimed; None for no limit.
             delivery: `at_least_once`, or `at_most_once`: an item counts as done when it is handed out.
 
@@ -783,6 +790,7 @@ class Coordinator(TaskCoordinator):
             order=order,
             ttl=ttl,
             max_attempts=max_attempts,
+            max_crashes=max_crashes,
             maxsize=maxsize,
             delivery=delivery,
         )

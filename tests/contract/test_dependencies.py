@@ -330,6 +330,87 @@ async def test_child_can_be_replayed_when_its_parent_was(any_concert: Coordinato
         assert await child.result(timeout=SOON) == 6
 
 
+# Jobs that run even if others do not succeed.
+
+
+async def how(concert: Coordinator, *after: Job[Any], **options: Any) -> Job[Any]:
+    """Enqueue a job that says how each of its parents ended."""
+    return await concert.enqueue("how", queue="other", after=after, **options)
+
+
+@asynccontextmanager
+async def curious(concert: Coordinator) -> AsyncGenerator[None]:
+    """Jobs of `other` are run, which ask for their parents' results."""
+
+    @concert.task(name="how", max_attempts=1)
+    async def how() -> str:
+        try:
+            return f"they have {await current_job().parent_results()}"
+        except (JobFailed, JobCancelled) as error:
+            return type(error).__name__
+
+    del how
+    async with in_background(concert.run_worker("other")):
+        yield
+
+
+async def test_job_may_run_after_one_that_failed(any_concert: Coordinator) -> None:
+    """Before or after it was added; one that was cancelled still stops it."""
+    failed = await any_concert.enqueue("fail", queue="q", max_attempts=1)
+    done = await one(any_concert, 1)
+    early = await how(any_concert, failed, done, even_if="failed")
+    strict = await how(any_concert, failed, done)
+    async with worker(any_concert, "q"), curious(any_concert):
+        assert await early.result(timeout=SOON) == "JobFailed"
+        late = await how(any_concert, failed, even_if="failed")
+        assert await late.result(timeout=SOON) == "JobFailed"
+        assert await reason(strict) == f"its parent {failed.id} failed"
+        good = await how(any_concert, done, even_if="failed")
+        assert await good.result(timeout=SOON) == "they have [1]"
+        late = await how(any_concert, strict, even_if="ended")
+        assert await late.result(timeout=SOON) == "JobFailed"
+    later = await one(any_concert, 1, delay=HOUR)
+    child = await how(any_concert, later, even_if="failed")
+    assert await later.cancel()
+    assert await reason(child) == f"its parent {later.id} was cancelled"
+
+
+async def test_job_may_run_after_one_that_was_cancelled(any_concert: Coordinator) -> None:
+    """Before or after it was added; one that is not known still stops it, because its id may be a mistake."""
+    parent, other = await one(any_concert, 1, delay=HOUR), await one(any_concert, 2)
+    early = await how(any_concert, parent, other, even_if="ended")
+    delayed = await how(any_concert, parent, even_if="ended", delay=HOUR)
+    assert await delayed.reschedule(delay=0)  # while it waits
+    async with worker(any_concert, "q"), curious(any_concert):
+        assert await early.status() is JobStatus.WAITING
+        assert await parent.cancel()
+        assert await early.result(timeout=SOON) == "JobCancelled"
+        assert await delayed.result(timeout=SOON) == "JobCancelled"
+        late = await how(any_concert, parent, even_if="ended")
+        assert await late.result(timeout=SOON) == "JobCancelled"
+        unknown = await any_concert.enqueue("how", queue="other", after=["nobody"], even_if="ended")
+        assert await reason(unknown) == "its parent nobody is not known"
+
+
+async def test_cancelled_or_dead_child_that_runs_anyway_is_counted_once(any_concert: Coordinator) -> None:
+    """While it waits it counts as waiting, in its queue; and it can be cancelled."""
+    parent = await one(any_concert, 1, delay=HOUR)
+    children = [await how(any_concert, parent, even_if="ended") for _ in range(2)]
+    assert (await any_concert.tasks.stats()).queues["other"].waiting == 2
+    assert [job.queue for job in (await any_concert.tasks.jobs(state="waiting")).jobs] == ["other"] * 2
+    assert await children[0].cancel()
+    assert (await any_concert.tasks.stats()).queues["other"].waiting == 1
+    assert await parent.cancel()
+    async with curious(any_concert):
+        assert await children[1].result(timeout=SOON) == "JobCancelled"
+
+
+async def test_bad_even_if_is_refused(any_concert: Coordinator) -> None:
+    """Before anything is sent."""
+    with pytest.raises(ValueError, match="even_if is 'cancelled'; give 'failed', 'ended' or None"):
+        await how(any_concert, even_if="cancelled")
+
+
 # What is refused.
 
 

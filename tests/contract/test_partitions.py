@@ -287,6 +287,23 @@ async def test_job_fails_with_a_parent_in_another_partition(spread: Coordinator)
     await nothing_is_kept(spread)
 
 
+async def test_job_may_run_after_one_in_another_partition_that_failed(spread: Coordinator) -> None:
+    """Or was cancelled: before or after it was enqueued."""
+    gone, failed = await in_partition(spread, 1), await in_partition(spread, 2, max_attempts=1)
+    children = [await in_partition(spread, 0, after=[gone, failed], even_if="ended")]
+    assert await gone.cancel()
+    async with spread.consume("q") as jobs:
+        async with await anext(jobs):
+            raise ValueError("no luck")
+        children.append(await in_partition(spread, 0, after=[gone, failed], even_if="ended"))
+        children.append(await in_partition(spread, 1, after=[children[0]], even_if="failed"))
+        for child in children:
+            async with await anext(jobs) as job:
+                assert job.id == child.id
+    assert await spread.tasks.purge_all() == 1
+    await nothing_is_kept(spread)
+
+
 async def test_graph_over_partitions_runs_in_a_burst(spread: Coordinator) -> None:
     """Each after all of its parents, and the worker ends when all is done."""
 

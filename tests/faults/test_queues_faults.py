@@ -188,6 +188,22 @@ async def test_third_crash_sets_an_item_aside(concert: Coordinator, elsewhere: C
     assert dead.reason == "3 workers died with it"
 
 
+@pytest.mark.parametrize("most", [1, 4])
+async def test_queue_says_how_many_crashes_an_item_is_good_for(
+    concert: Coordinator, elsewhere: Coordinator, most: int
+) -> None:
+    """Also an item that is a number, as which a job has it in its body."""
+    queues = [each.queue("q", max_crashes=most) for each in (concert, elsewhere)]
+    await queues[0].put(7)
+    for crash in range(most):
+        assert (await queues[crash % 2].get(timeout=5)).item == 7
+        await lapse(concert)
+    with pytest.raises(TimeoutError):
+        await queues[most % 2].get(timeout=0.2)
+    [dead] = await queues[0].dead()
+    assert dead.reason == ("1 worker died with it" if most == 1 else f"{most} workers died with it")
+
+
 async def consume(url: str, namespace: str, number: int) -> None:
     """In a child: handle items, noting each in a set when it is done."""
     async with Coordinator(url, namespace=namespace) as concert:

@@ -217,6 +217,28 @@ async def test_third_crash_sets_a_job_aside(concert: Coordinator, elsewhere: Coo
     assert ledger.reasons[put.id] == {"reason": "3 workers died with it", "attempts": 4}
 
 
+@pytest.mark.parametrize("most", [1, 4])
+async def test_job_may_survive_more_crashes_or_fewer(concert: Coordinator, elsewhere: Coordinator, most: int) -> None:
+    """As its task says, and as it is when the worker that recovers it does not know the task."""
+
+    @concert.task(name="t", queue="q", max_crashes=most)
+    async def t() -> None: ...
+
+    job = await t.enqueue()
+    for crash in range(1, most + 1):
+        async with concert.consume("q") as jobs:
+            assert (await anext(jobs)).attempt == crash
+            [worker] = (await ledger_of(concert)).claimed
+            await lapse(concert, worker)
+            async with in_background(watch(elsewhere)):
+                await until(concert, lambda ledger: not ledger.claimed)
+    workers = "1 worker" if most == 1 else f"{most} workers"
+    assert (await ledger_of(concert)).reasons[job.id] == {"reason": f"{workers} died with it", "attempts": most}
+    await concert.tasks.replay(job.id)
+    async with concert.consume("q") as jobs:
+        assert (await anext(jobs)).attempt == 1
+
+
 async def test_consumer_that_was_taken_for_dead_claims_at_once_again(concert: Coordinator) -> None:
     """Not after a sleep: the server may have lost its data, or this process stood still."""
     async with concert.consume("q") as jobs:

@@ -128,7 +128,6 @@ class Scene:
             queues=(self.place.queue, self.place.bell),
             worker=WORKER,
             max_crashes=max_crashes,
-            why="no",
             inboxes=self.inboxes,
             names=["q"],
         )
@@ -524,6 +523,18 @@ async def test_second_recovery_counts_no_second_crash(scene: Scene) -> None:
     assert await scene.ledger() == before
 
 
+@pytest.mark.parametrize(("most", "reason"), [(1, "1 worker died with it"), (2, None), (10, None)])
+async def test_job_says_how_many_crashes_it_is_good_for(scene: Scene, most: int, reason: str | None) -> None:
+    """Its body has it before the envelope, for the script that recovers."""
+    client, keys = scene.client, scene.keys
+    enqueued_ms, _, envelope = (await client.hget(keys.bodies, "held")).partition(b" ")
+    await client.hset(keys.bodies, "held", b"%s %d %s" % (enqueued_ms, most, envelope))
+    await client.zadd(keys.workers, {WORKER: 1})
+    assert await scene.recover(3) == ([1, 0, 0] if reason is None else [0, 1, 0])
+    ledger = await scene.ledger()
+    assert ledger.reasons.get("held") == (None if reason is None else {"reason": reason, "attempts": 1})
+
+
 @pytest.mark.twice("tasks/watch")
 @pytest.mark.parametrize("address", ["", "session.2"])
 async def test_second_watch_answers_the_same(scene: Scene, address: str) -> None:
@@ -678,6 +689,7 @@ async def follow(scene: Scene, job: str, *after: str, delay_ms: int = 0, suffix:
             name="",
             window_ms=0,
             suffix=suffix,
+            even_if="",
             after=after,
         )
         assert answer == [b""]

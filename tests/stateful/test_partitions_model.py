@@ -61,6 +61,8 @@ class PartitionsModel(RuleBasedStateMachine):
         self.count = 0
         self.claims = 0
         self.after: dict[str, list[str]] = {}
+        self.even_if: dict[str, str] = {}  # how the parents of a job may have ended besides
+        self.purged: set[str] = set()
         self.ended: dict[str, str] = {}
         self.dead: set[str] = set()
         self.held: dict[str, int] = {}  # claimed, and the place of each
@@ -81,14 +83,14 @@ class PartitionsModel(RuleBasedStateMachine):
 
     # Jobs come and end.
 
-    @rule(number=partitions, parents=st.lists(picks, max_size=3))
-    def enqueue(self, number: int, parents: list[int]) -> None:
+    @rule(number=partitions, parents=st.lists(picks, max_size=3), even_if=st.sampled_from(["", "failed", "ended"]))
+    def enqueue(self, number: int, parents: list[int], even_if: str) -> None:
         """A job of this partition, after up to three others, one of which may not be known."""
         self.count += 1
         job, keys = f"job{self.count}.{number}", self.jobs.partitions[number]
         known = [*self.after, "never.1"]
         after = list(dict.fromkeys(known[pick % len(known)] for pick in parents))
-        self.after[job] = after
+        self.after[job], self.even_if[job] = after, even_if
         if not after:
             jobs = (job, "{}", 0, "", 0)
             self.run(ENQUEUE(keys, keys.queue("q"), results=[keys.result(job)], name="q", jobs=jobs))
@@ -106,6 +108,7 @@ class PartitionsModel(RuleBasedStateMachine):
             name="",
             window_ms=0,
             suffix=keys.suffix,
+            even_if=even_if,
             after=after,
         )
         self.run(command)
@@ -131,7 +134,7 @@ class PartitionsModel(RuleBasedStateMachine):
             job = row[0].decode()
             assert job not in self.held
             assert job not in self.ended
-            assert all(self.ended.get(parent) == "succeeded 1" for parent in self.after[job])
+            assert all(self.lets_run(parent, job) for parent in self.after[job])
             self.held[job] = row[2]
 
     @precondition(lambda self: self.held)
@@ -194,6 +197,8 @@ class PartitionsModel(RuleBasedStateMachine):
     def purge(self, number: int) -> None:
         """What was dead-lettered in a partition is forgotten."""
         keys = self.jobs.partitions[number]
+        dead = {job.decode() for job in self.client.zrange(keys.dead, 0, -1)}
+        self.dead, self.purged = self.dead | dead, self.purged | dead
         self.run(PURGE(keys, age_ms=0, keep=0, request=f"purge {self.count} {self.claims} {len(self.ended)}", ids=()))
 
     # What is passed on.
@@ -269,13 +274,14 @@ class PartitionsModel(RuleBasedStateMachine):
                 self.tell(message)
             self.pass_on()
         for job, after in self.after.items():
-            ends = [self.ended.get(parent, "failed" if parent in self.dead else "") for parent in after]
             status = self.status(job)
             if job in self.ended or job in self.held or job in self.dead:
                 continue
-            if all(end == "succeeded 1" for end in ends):
+            if status in ("failed", "unknown") and any(parent in self.purged for parent in after):
+                self.dead.add(job)  # what became of its parent was no longer known when it was added
+            elif all(self.lets_run(parent, job) for parent in after):
                 assert status == "queued"
-            elif any(end not in ("", "succeeded 1") for end in ends) or "never.1" in after:
+            elif any(self.has_ended(parent) and not self.lets_run(parent, job) for parent in after):
                 assert status in ("failed", "unknown")  # it may have been purged
                 self.dead.add(job)
             else:
@@ -285,6 +291,20 @@ class PartitionsModel(RuleBasedStateMachine):
             for keys in self.jobs.partitions:
                 kept = (keys.parents, keys.children, keys.followers, keys.outcomes, keys.news)
                 assert not self.client.exists(*kept, keys.pending, keys.unfollowed, keys.passing, keys.waiting)
+
+    def lets_run(self, parent: str, job: str) -> bool:
+        """Whether a parent has ended, and so that this job may run."""
+        even_if = self.even_if[job]
+        if self.client.zscore(self.jobs.of_id(parent).dead, parent) is not None:  # perhaps because of its own parent
+            self.dead.add(parent)
+        how = "failed" if parent in self.dead else self.ended.get(parent)
+        return (
+            how == "succeeded 1" or (how == "failed" and even_if != "") or (how == "cancelled " and even_if == "ended")
+        )
+
+    def has_ended(self, parent: str) -> bool:
+        """Whether a parent has ended, or never was."""
+        return parent in self.ended or parent in self.dead or parent == "never.1"
 
     def pass_on(self) -> None:
         for keys in self.jobs.partitions:
@@ -312,10 +332,10 @@ class PartitionsModel(RuleBasedStateMachine):
         assert not set(ledger.bodies) & self.ended.keys()
 
     @invariant()
-    def nobody_runs_before_its_parents_have_succeeded(self) -> None:
+    def nobody_runs_before_its_parents_have_ended(self) -> None:
         ready = read_ledger_now(self.client, self.namespace).ready.get("q", [])
         for job in ready:
-            assert all(self.ended.get(parent) == "succeeded 1" for parent in self.after[job])
+            assert all(self.lets_run(parent, job) for parent in self.after[job])
 
 
 def test_partitions_model(server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:

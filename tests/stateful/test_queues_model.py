@@ -287,7 +287,6 @@ class QueueModel(RuleBasedStateMachine):
             queues=(only.queue, only.bell),
             worker=worker.name,
             max_crashes=max_crashes,
-            why="{}",
             inboxes=INBOXES,
             names=[""],
         )

@@ -82,6 +82,7 @@ class TasksModel(RuleBasedStateMachine):
         self.names: dict[str, str] = {}  # unique name -> who has it, or had it when it was cancelled or set aside
         self.name_of: dict[str, str] = {}
         self.after: dict[str, list[str]] = {}  # child -> those that it was to run after
+        self.even_if: dict[str, str] = {}  # how the parents of a child may have ended besides
         self.waiting: dict[str, tuple[list[str], int, str]] = {}  # child -> for whom, and then its delay and queue
         self.news: list[str] = []  # jobs that have ended, and those who wait for them do not know
 
@@ -127,8 +128,14 @@ class TasksModel(RuleBasedStateMachine):
         if name:
             self.names[name], self.name_of[job] = job, name
 
-    @rule(queue=queues, is_delayed=st.booleans(), parents=st.lists(picks, min_size=1, max_size=3), name=names)
-    def follow(self, queue: str, is_delayed: bool, parents: list[int], name: str) -> None:
+    @rule(
+        queue=queues,
+        is_delayed=st.booleans(),
+        parents=st.lists(picks, min_size=1, max_size=3),
+        name=names,
+        even_if=st.sampled_from(["", "failed", "ended"]),
+    )
+    def follow(self, queue: str, is_delayed: bool, parents: list[int], name: str, even_if: str) -> None:
         """A job that runs after others, wherever these are; one of them may never have been."""
         after = list(dict.fromkeys(f"job{pick % (self.put + 1)}" for pick in parents))
         self.put += 1
@@ -149,6 +156,7 @@ class TasksModel(RuleBasedStateMachine):
             name=name,
             window_ms=0,
             suffix="",
+            even_if=even_if,
             after=after,
         )
         for forgets in (False, False, True):
@@ -158,16 +166,26 @@ class TasksModel(RuleBasedStateMachine):
         if other:
             self.put -= 1
             return
-        self.after[job] = after
+        self.after[job], self.even_if[job] = after, even_if
         if name:
             self.names[name], self.name_of[job] = job, name
         pending = [parent for parent in after if self.is_live(parent)]
-        if not all(parent in pending or self.ended.get(parent) == "succeeded 1" for parent in after):
+        if not all(parent in pending or self.lets_run(parent, job) for parent in after):
             self.die(job, queue)
         elif pending:
             self.waiting[job] = (pending, delay_ms, queue)
         else:
             self.start(job, delay_ms, queue)
+
+    def lets_run(self, parent: str, job: str) -> bool:
+        """Whether a job may run after this parent, which is not live."""
+        how = self.ended.get(parent, "")
+        if parent in self.dead or (parent in self.purged and self.client.hexists(self.keys.outcomes, parent)):
+            how = "failed"
+        return how == "succeeded 1" or self.even_if[job] in {
+            "failed": ["failed", "ended"],
+            "cancelled ": ["ended"],
+        }.get(how, [])
 
     def start(self, job: str, delay_ms: int, queue: str) -> None:
         """It may run: now, or when its delay is over."""
@@ -193,7 +211,7 @@ class TasksModel(RuleBasedStateMachine):
             parent = self.news.pop(0)
             for job in sorted(job for job, (pending, *_) in self.waiting.items() if parent in pending):
                 pending, delay_ms, queue = self.waiting[job]
-                if self.ended.get(parent) == "succeeded 1":
+                if not self.is_live(parent) and self.lets_run(parent, job):
                     pending.remove(parent)
                     if not pending:
                         del self.waiting[job]
@@ -535,7 +553,6 @@ class TasksModel(RuleBasedStateMachine):
             queues=[part for name in names for part in (self.places[name].queue, self.places[name].bell)],
             worker=worker.name,
             max_crashes=max_crashes,
-            why="{}",
             inboxes=INBOXES,
             names=names,
         )
@@ -563,7 +580,8 @@ class TasksModel(RuleBasedStateMachine):
         """What is noted of those that are not in their queue, or are to be cancelled."""
         states = {job: f"delayed {name}" for name, jobs in self.delayed.items() for job in jobs}
         for job, (_, delay_ms, name) in self.waiting.items():
-            states[job] = f"waiting {delay_ms} {name}"
+            even_if = self.even_if[job]
+            states[job] = f"waiting {delay_ms}{even_if and ':'}{even_if} {name}"
         for worker in self.workers:
             for job in worker.held:
                 states[job] = f"{'cancelling' if job in self.cancelling else 'running'} {worker.name}"

@@ -19,7 +19,9 @@ def test_unknown_option_is_refused_by_name() -> None:
     """A misspelt option names those that there are."""
     options: dict[str, Any] = {"dealy": 5}
 
-    with pytest.raises(TypeError, match=r"no option 'dealy'; its options are queue, delay, .*, after$"):
+    with pytest.raises(
+        TypeError, match=r"no option 'dealy'; its options are queue, delay, .*, after, even_if, headers$"
+    ):
         Options().changed(**options)
 
 

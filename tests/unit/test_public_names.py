@@ -18,13 +18,13 @@ FACES = {
     "Batch": "chat_id last_id messages missed unfit",
     "Chats": "ack add create fetch history join leave listen members of remove send unread",
     "ClaimedJob": (
-        "ack after args attempt bury enqueue_on_success enqueued_at give_back id is_cancelled is_over kwargs nack name "
-        "outcome parent_results progress queue result scheduled_at time_limit"
+        "ack after args attempt bury enqueue_on_success enqueued_at give_back headers id is_cancelled is_over kwargs "
+        "nack name outcome parent_results progress queue result scheduled_at time_limit"
     ),
     "Consumer": "claim stop try_claim",
     "Coordinator": (
-        "add_middleware barrier chat consume cron election embedded enqueue enqueue_many event every "
-        "from_client from_env index inspect latch lock locks mailbox ping queue rate_limiter redis redis_cluster "
+        "add_enqueue_middleware add_middleware barrier chat consume cron election embedded enqueue enqueue_many event "
+        "every from_client from_env index inspect latch lock locks mailbox ping queue rate_limiter redis redis_cluster "
         "run_worker rwlock semaphore signal signals task tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",

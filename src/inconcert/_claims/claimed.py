@@ -21,7 +21,7 @@ __all__ = ["MAX_CRASHES", "ClaimState", "Claimed", "Claimer", "Outcome", "Row", 
 _log = logging.getLogger("inconcert.claims")
 
 _SUSPECT = 2  # workers that died with it; the claiming script has the same number
-MAX_CRASHES = 3  # workers that may die with something before it is presumed to be the cause
+MAX_CRASHES = 3  # workers that may die with something, by default, before it is presumed to be the cause
 
 Verdict = Literal["retry", "again", "back", "asleep", "crash", "dead"]
 Outcome = Literal["running", "done", "cancelled", "lost"] | Verdict
@@ -68,6 +68,7 @@ class ClaimState(ABC):
         row: What the server returned for it.
         queue: The user's name of the queue that it was claimed from.
         max_attempts: How many attempts may fail before it is dead-lettered.
+        max_crashes: How many workers may die with it before it is dead-lettered.
         unique: Its unique name while it is live; empty for none.
 
     Attributes:
@@ -83,6 +84,7 @@ class ClaimState(ABC):
         "_failures",
         "_kind",
         "_max_attempts",
+        "_max_crashes",
         "attempt",
         "id",
         "is_over",
@@ -103,6 +105,7 @@ class ClaimState(ABC):
         *,
         queue: str,
         max_attempts: int,
+        max_crashes: int,
         unique: str = "",
     ) -> None:
         self.id = row.id.decode()
@@ -119,6 +122,7 @@ class ClaimState(ABC):
         self._claimer = claimer
         self._failures = row.failures
         self._max_attempts = max_attempts
+        self._max_crashes = max_crashes
         self._body: Body | None = None
 
     def enter(self) -> None:
@@ -225,7 +229,7 @@ class ClaimState(ABC):
 
     async def _crash(self, error: BaseException) -> None:
         """Count it as a crash of the worker, and requeue it, or dead-letter it after too many."""
-        if self.attempt - self._failures >= MAX_CRASHES:
+        if self.attempt - self._failures >= self._max_crashes:
             await self._end("dead", reason=Reason.of(error, self.attempt).stored())
         else:
             await self._end("crash")

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import anyio
 
-from inconcert._claims.claimed import ClaimState
+from inconcert._claims.claimed import MAX_CRASHES, ClaimState
 from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._claims.partition import ClaimPartition
@@ -63,6 +63,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         places: Sequence[tuple[ClaimKeys, Sequence[QueueKeys]]],
         *,
         to_the_front: bool = False,
+        max_crashes: int = MAX_CRASHES,
     ) -> None:
         self._session = session
         self._address = session.new_address()
@@ -75,6 +76,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
                 owner=self,
                 new_worker=partial(self._new_worker, number),
                 to_the_front=to_the_front,
+                max_crashes=max_crashes,
             )
             for number, (keys, queues) in enumerate(places)
         ]

@@ -1,6 +1,6 @@
 """The keys of everything that is claimed: the jobs of tasks, and the items of a queue.
 
-    bodies       hash    id -> 'put_ms text', until it has ended
+    bodies       hash    id -> 'put_ms [max_crashes] text', until it has ended
     queue        list    ids that may be claimed, the next one first
     bell         list    at most one token, for which idle consumers wait
     delayed      zset    id -> due time, server ms
@@ -157,4 +157,7 @@ PURGE = load("claims/purge").bind(ClaimKeys)
 def split_body(body: bytes) -> tuple[int, bytes]:
     """When it was put in, in server ms, and its text; 0 if the time cannot be read."""
     put_ms, _, text = body.partition(b" ")
+    if text[:1].isdigit():  # for how many crashes it is good, or an item that is a number
+        _, _, after = text.partition(b" ")
+        text = after or text
     return (int(put_ms), text) if put_ms.isdigit() else (0, body)

@@ -53,6 +53,7 @@ class ClaimPartition(Generic[C]):
         owner: The consumer.
         new_worker: Makes a worker that has not begun.
         to_the_front: Whether what is due goes to the front of its queue.
+        max_crashes: How many workers may die with something before it is dead-lettered, unless it says otherwise.
 
     Attributes:
         number: Which one.
@@ -73,6 +74,7 @@ class ClaimPartition(Generic[C]):
         owner: PartitionOwner,
         new_worker: Callable[[WorkerOwner], WorkerLease[C]],
         to_the_front: bool,
+        max_crashes: int,
     ) -> None:
         self.number = number
         self.bells = tuple(queue.bell for queue in queues)
@@ -83,7 +85,7 @@ class ClaimPartition(Generic[C]):
         self._session = session
         self._owner = owner
         self._new_worker = new_worker
-        self._reaper = Reaper(session, keys, self.on_news, owner.on_recovered)
+        self._reaper = Reaper(session, keys, max_crashes, self.on_news, owner.on_recovered)
         self._left_out_until = self._pause = 0.0
 
     def background(self) -> list[Coroutine[Any, Any, None]]:

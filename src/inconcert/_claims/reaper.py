@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import anyio
 
-from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.keys import CLAIMED_QUEUES, RECOVER, ClaimKeys, QueueKeys
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
@@ -25,6 +24,7 @@ class Reaper:
     Args:
         session: The open session.
         keys: The keys of everything claimed under one tag.
+        max_crashes: How many, unless what was claimed says otherwise.
         on_news: Called when something that has dependents was dead-lettered.
         on_recovered: Called with the name of a queue, how many were requeued, and how many dead-lettered.
     """
@@ -33,11 +33,13 @@ class Reaper:
         self,
         session: Session,
         keys: ClaimKeys,
+        max_crashes: int,
         on_news: Callable[[], None],
         on_recovered: Callable[[str, int, int], None],
     ) -> None:
         self._session = session
         self._keys = keys
+        self._max_crashes = max_crashes
         self._on_news = on_news
         self._on_recovered = on_recovered
         self._dead: set[str] = set()
@@ -66,7 +68,7 @@ class Reaper:
         names = await self._session.run(CLAIMED_QUEUES(claimed=keys.claimed(worker)))
         # Each queue by itself: one with a foreign key does not hold up the others.
         for queues in [[keys.queue(name.decode())] for name in names] or [[]]:
-            call = _recover(self._session, keys, worker, queues, max_crashes=MAX_CRASHES)
+            call = _recover(self._session, keys, worker, queues, max_crashes=self._max_crashes)
             self._session.channel.submit(call)
             try:
                 back, dead, others_are_to_be_told = await call
@@ -92,7 +94,6 @@ def _recover(session: Session, keys: ClaimKeys, worker: str, queues: list[QueueK
         queues=[key for queue in queues for key in (queue.queue, queue.bell)],
         worker=worker,
         max_crashes=max_crashes,
-        why=f"{max_crashes} workers died with it",
         inboxes=session.inboxes(keys.bodies),
         names=[queue.name for queue in queues],
     )

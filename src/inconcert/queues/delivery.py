@@ -19,6 +19,7 @@ class ItemState(ClaimState, Generic[T]):
         item: What was put in.
         queue: The name of the queue.
         max_attempts: How many attempts may fail before it is dead-lettered.
+        max_crashes: How many workers may die with it before it is dead-lettered.
         put_at: When it was put in, in seconds since 1970 by the server's clock.
     """
 
@@ -32,9 +33,10 @@ class ItemState(ClaimState, Generic[T]):
         *,
         queue: str,
         max_attempts: int,
+        max_crashes: int,
         put_at: float,
     ) -> None:
-        super().__init__("item", claimer, row, queue=queue, max_attempts=max_attempts)
+        super().__init__("item", claimer, row, queue=queue, max_attempts=max_attempts, max_crashes=max_crashes)
         self.item = item
         self.put_at = put_at
 

@@ -57,7 +57,9 @@ class _OpenGetters(ClaimConsumer[ItemState[Any]]):
     """The waiters for items of one queue, on the same terms."""
 
     def __init__(self, session: Session, keys: ItemKeys, terms: Terms) -> None:
-        super().__init__(session, [(keys, [keys.only])], to_the_front=terms.order == "lifo")
+        super().__init__(
+            session, [(keys, [keys.only])], to_the_front=terms.order == "lifo", max_crashes=terms.max_crashes
+        )
         self._keys = keys
         self._terms = terms
         self._getters: deque[_Getter] = deque()  # the first has waited longest

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Self, get_args
 
+from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.consumer import Guarantee
 from inconcert._claims.dead_letters import DeadLetter, DeadLetters, Replayed
 from inconcert._core.session import SessionRef
@@ -90,6 +91,7 @@ class Queue(Generic[T]):
         order: `fifo`: new items join the back. `lifo`: the front. Items are always taken from the front.
         ttl: After how many seconds of silence a process is presumed dead and its items are requeued.
         max_attempts: How many attempts may fail before an item is dead-lettered.
+        max_crashes: How many processes may die with an item before it is dead-lettered, as what may kill them.
         maxsize: Limit on unacknowledged items: ready, delayed or claimed; None for no limit.
         delivery: `at_least_once`, or `at_most_once`: an item counts as done when it is handed out.
 
@@ -109,6 +111,7 @@ class Queue(Generic[T]):
         order: QueueOrder = "fifo",
         ttl: Seconds = QUEUE_TTL,
         max_attempts: int = ITEM_ATTEMPTS,
+        max_crashes: int = MAX_CRASHES,
         maxsize: int | None = None,
         delivery: Guarantee = "at_least_once",
     ) -> None:
@@ -117,12 +120,13 @@ class Queue(Generic[T]):
         if delivery not in get_args(Guarantee):
             raise ValueError(f"delivery is {delivery!r}; give 'at_least_once' or 'at_most_once'")
         whole("max_attempts", max_attempts)
+        whole("max_crashes", max_crashes)
         self._ref = ref
         self._getters = getters
         self._keys = ItemKeys(ref.keys, name)
         self._dead_letters = DeadLetters(ref, self._keys)
         self._codec: Codec[T] = item_codec(name, item_type)
-        self._terms = Terms(name, order, durations.ttl(ttl), max_attempts, delivery, self._codec)
+        self._terms = Terms(name, order, durations.ttl(ttl), max_attempts, max_crashes, delivery, self._codec)
         self._maxsize = maxsize
 
     def __repr__(self) -> str:

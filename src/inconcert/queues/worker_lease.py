@@ -32,6 +32,7 @@ class Terms:
         order: Where a delayed item goes when it is due.
         ttl: How long the worker may be silent, in seconds.
         max_attempts: How many attempts may fail before an item is dead-lettered.
+        max_crashes: How many workers may die with an item before it is dead-lettered.
         delivery: Whether items may be delivered again.
         codec: How its items are read.
     """
@@ -40,6 +41,7 @@ class Terms:
     order: QueueOrder
     ttl: float
     max_attempts: int
+    max_crashes: int
     delivery: Guarantee
     codec: Codec[Any] = field(hash=False)  # a type need not have a hash
 
@@ -80,6 +82,7 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
             item,
             queue=self._terms.name,
             max_attempts=self._terms.max_attempts,
+            max_crashes=self._terms.max_crashes,
             put_at=split_body(row.body)[0] / 1000,
         )
         return state, None if obstacle is None else partial(state.bury, obstacle)

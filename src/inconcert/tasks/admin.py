@@ -21,7 +21,7 @@ from inconcert._rules.names import check_job_id, check_name
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
-from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
+from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal, stored
 from inconcert.tasks.job import Job
 from inconcert.tasks.job_actions import JobActions
 from inconcert.tasks.job_pages import JobPage, JobPages
@@ -305,7 +305,7 @@ class Tasks:
                 raise
             envelope = _UNREADABLE
         if changes:
-            changed = key_ring.sign(JOB, job_id, seal(msgspec.structs.replace(envelope, **changes)))
+            changed = stored(key_ring, job_id, seal(msgspec.structs.replace(envelope, **changes)), envelope.max_crashes)
         place = keys.queue(queue or letter.queue)
         if not await dead_letters.replay([Replayed(job_id, changed, envelope.unique)], place):
             raise JobNotFound(job_id, among_the_dead=True)

@@ -218,6 +218,11 @@ class ClaimedJob(Claimed[JobState]):
         return self._state.envelope.kwargs
 
     @property
+    def headers(self) -> Mapping[str, str]:
+        """The strings that it was enqueued with."""
+        return self._state.envelope.headers
+
+    @property
     def enqueued_at(self) -> float:
         """When it was enqueued, in seconds since 1970 by the server's clock."""
         return self._state.enqueued_at

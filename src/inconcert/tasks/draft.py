@@ -9,11 +9,12 @@ from inconcert._redis.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
-from inconcert.tasks.envelope import JOB, Envelope, seal, with_trace
+from inconcert._rules.signing import KeyRing
+from inconcert.tasks.envelope import Envelope, seal, stored
 from inconcert.tasks.options import Options
 from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys, JobKeyspace
 
-__all__ = ["Draft", "NewJob", "enqueue"]
+__all__ = ["Draft", "NewJob", "enqueue", "stored_as"]
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -50,6 +51,7 @@ class Draft(Generic[R_co]):
                 args,
                 kwargs,
                 max_attempts=options.max_attempts,
+                max_crashes=options.max_crashes,
                 result_ttl=options.result_ttl,
                 expires=options.expires,
                 time_limit=options.time_limit,
@@ -58,11 +60,17 @@ class Draft(Generic[R_co]):
                 unique_until_started=options.unique_until == "started",
                 after=options.after,
                 delay=options.delay,
+                headers=options.headers,
             )
         )
 
     def __repr__(self) -> str:
         return f"<Draft of {self.name!r}>"
+
+
+def stored_as(draft: Draft[Any], job_id: str, key_ring: KeyRing, trace: str) -> bytes:
+    """What is stored of a draft as the job of this id, enqueued in this trace context."""
+    return stored(key_ring, job_id, draft.text, draft.options.max_crashes, trace=trace)
 
 
 class NewJob(NamedTuple):
@@ -82,13 +90,13 @@ class NewJob(NamedTuple):
     def of(cls, draft: Draft[Any], origin: Origin, jobs: JobKeyspace, *, trace: str = "") -> Self:
         """The job of this draft, enqueued in this trace context: each call makes another one."""
         id_, keys = jobs.draw(origin.new_address(), draft.options.unique)
-        return cls(id_, keys, draft, origin.key_ring.sign(JOB, id_, with_trace(draft.text, trace)))
+        return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace))
 
     @classmethod
     def beside(cls, draft: Draft[Any], origin: Origin, keys: JobKeys, *, trace: str = "") -> Self:
         """As `of`, in this partition."""
         id_ = keys.id_at(origin.new_address())
-        return cls(id_, keys, draft, origin.key_ring.sign(JOB, id_, with_trace(draft.text, trace)))
+        return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace))
 
 
 def enqueue(keys: JobKeys, queue: str, batch: Sequence[NewJob]) -> Command:
@@ -126,5 +134,6 @@ def _enqueue_after(keys: JobKeys, queue: str, job: NewJob) -> Command:
         name=options.unique or "",
         window_ms=milliseconds(options.unique_for),
         suffix=keys.suffix,
+        even_if=options.even_if or "",
         after=parents,
     )

@@ -6,7 +6,7 @@ for each job that runs after others.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from inconcert._core.observer import begin_enqueueing
@@ -17,14 +17,18 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.dependents import pass_on
 from inconcert.tasks.draft import Draft, NewJob, enqueue
 from inconcert.tasks.job import Job
+from inconcert.tasks.options import Options
 from inconcert.tasks.store import JobKeys, JobKeyspace
 from inconcert.tasks.watch import Watches
 
-__all__ = ["EnqueueBatcher"]
+__all__ = ["EnqueueBatcher", "EnqueueMiddleware"]
 
 _log = logging.getLogger("inconcert.tasks")
 
 R = TypeVar("R")
+
+EnqueueMiddleware = Callable[[str, str], Mapping[str, str]]
+"""Given the name of a task and of a queue, returns headers for a job that is about to be enqueued."""
 
 _MOST = 500  # jobs in one script
 _MOST_BYTES = 2**20  # in one script, so that none holds up the server for long
@@ -39,13 +43,26 @@ class EnqueueBatcher:
         ref: Refers to the open session.
         jobs: The keys of all jobs.
         watches: The waits for jobs in this process.
+
+    Attributes:
+        middlewares: What adds headers to the jobs of this process.
     """
 
     def __init__(self, ref: SessionRef, jobs: JobKeyspace, watches: Watches) -> None:
         self._ref = ref
         self._jobs = jobs
         self._watches = watches
+        self.middlewares: list[EnqueueMiddleware] = []
         self._waiting: dict[tuple[Session, JobKeys, str], list[_Entry]] = {}
+
+    def with_headers(self, task: str, options: Options) -> Options:
+        """The options of a job of this task, with the headers that the middlewares add; its own come first."""
+        if not self.middlewares:
+            return options
+        headers: dict[str, str] = {}
+        for middleware in self.middlewares:
+            headers.update(middleware(task, options.queue))
+        return options.changed(headers=headers | dict(options.headers))
 
     async def add(self, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
         """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""

@@ -5,11 +5,13 @@ from typing import Any
 
 import msgspec
 
+from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._rules.payloads import encode
+from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload
 from inconcert.tasks.options import MAX_ATTEMPTS, RESULT_TTL
 
-__all__ = ["JOB", "Envelope", "open_envelope", "seal", "with_trace"]
+__all__ = ["JOB", "Envelope", "open_envelope", "seal", "stored"]
 
 JOB = "job"  # the kind as which an envelope is signed
 
@@ -24,6 +26,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
         args: Its positional arguments.
         kwargs: Its keyword arguments.
         max_attempts: How many attempts may fail before the job is dead-lettered.
+        max_crashes: How many workers may die with it before it is dead-lettered.
         result_ttl: How long its result is kept, in seconds.
         expires: Seconds after which it is no longer started; None for never.
         time_limit: Seconds after which an attempt is stopped; None for never.
@@ -32,6 +35,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
         unique_until_started: Whether it gives up that name when it starts.
         after: The ids of the jobs that it runs after.
         delay: Seconds from when it was enqueued until it was to run.
+        headers: Small strings that travel with it.
         trace: The trace context in which it was enqueued, as a W3C `traceparent`; empty for none.
         version: The version of this format, so that old and new releases can share a server.
     """
@@ -40,6 +44,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
     args: Sequence[Any] = ()  # JSON; msgspec cannot check a recursive type, and need not
     kwargs: Mapping[str, Any] = {}
     max_attempts: int = MAX_ATTEMPTS
+    max_crashes: int = MAX_CRASHES
     result_ttl: float = RESULT_TTL
     expires: float | None = None
     time_limit: float | None = None
@@ -48,6 +53,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
     unique_until_started: bool = False
     after: tuple[str, ...] = ()
     delay: float = 0.0
+    headers: Mapping[str, str] = {}
     trace: str = ""
     version: int = _VERSION
 
@@ -68,9 +74,20 @@ def seal(envelope: Envelope) -> bytes:
     return encode(what, [envelope.args, envelope.kwargs], inside=envelope)
 
 
-def with_trace(text: bytes, trace: str) -> bytes:
-    """A sealed envelope with the trace context in which it is enqueued this time; empty for none."""
-    return b'%s,"trace":"%s"}' % (text[:-1], trace.encode()) if trace else text
+def stored(key_ring: KeyRing, job_id: str, text: bytes, max_crashes: int, *, trace: str = "") -> bytes:
+    """What is stored of a sealed envelope: signed, and with what scripts read of it before it.
+
+    Args:
+        key_ring: What it is signed with.
+        job_id: The id of the job.
+        text: The sealed envelope.
+        max_crashes: As in the envelope.
+        trace: The trace context in which it is enqueued this time; empty for none.
+    """
+    if trace:
+        text = b'%s,"trace":"%s"}' % (text[:-1], trace.encode())
+    signed = key_ring.sign(JOB, job_id, text)
+    return signed if max_crashes == MAX_CRASHES else b"%d %s" % (max_crashes, signed)
 
 
 def open_envelope(text: bytes) -> Envelope:

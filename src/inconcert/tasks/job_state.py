@@ -103,6 +103,7 @@ class JobState(ClaimState):
             row,
             queue=row.queue.decode(),
             max_attempts=envelope.max_attempts,
+            max_crashes=envelope.max_crashes,
             unique=envelope.unique,
         )
         self.envelope = envelope

@@ -1,9 +1,10 @@
 """The options of a job: a task sets them for all its jobs, and each call may change them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
 
+from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
@@ -11,16 +12,20 @@ from inconcert._rules.names import check_job_id, check_name
 from inconcert.errors import InvalidName
 from inconcert.tasks.job import Job
 
-__all__ = ["DEFAULT_QUEUE", "MAX_ATTEMPTS", "RESULT_TTL", "JobOptions", "Options", "UniqueUntil"]
+__all__ = ["DEFAULT_QUEUE", "MAX_ATTEMPTS", "RESULT_TTL", "EvenIf", "JobOptions", "Options", "UniqueUntil"]
 
 DEFAULT_QUEUE = "default"
 MAX_ATTEMPTS = 5
 RESULT_TTL = 3600.0  # seconds
 
 _MOST_PARENTS = 100  # of one job: one script checks all of them
+_MOST_HEADER_BYTES = 8_192  # of one job, encoded
 
 UniqueUntil = Literal["started", "done"]
 """Until when a job has its unique name: until a worker takes it, or until it has ended."""
+
+EvenIf = Literal["failed", "ended"]
+"""How a job that another runs after may end for that to run, beside succeeding: dead-lettered, or also cancelled."""
 
 
 class JobOptions(TypedDict, total=False):
@@ -37,6 +42,9 @@ class JobOptions(TypedDict, total=False):
 
     max_attempts: int
     """How many attempts may fail before it is dead-lettered, 1 or more; by default 5."""
+
+    max_crashes: int
+    """How many workers may die with it before it is dead-lettered, as what may kill them; 1 or more, by default 3."""
 
     result_ttl: Seconds
     """How long its result is kept, in seconds; 0 keeps none. By default 3,600."""
@@ -72,6 +80,18 @@ class JobOptions(TypedDict, total=False):
     the job is dead-lettered.
     """
 
+    even_if: EvenIf | None
+    """How those of `after` may have ended besides: `failed`, dead-lettered; `ended`, dead-lettered or cancelled.
+
+    None, the default, if each must have succeeded.
+    """
+
+    headers: Mapping[str, str]
+    """Small strings that travel with the job, such as a tenant or a request id; see `ClaimedJob.headers`.
+
+    At most 8 KiB in all. They are kept as they are, and replace those of the task.
+    """
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -80,6 +100,7 @@ class Options:
     queue: str = DEFAULT_QUEUE
     delay: float = 0.0
     max_attempts: int = MAX_ATTEMPTS
+    max_crashes: int = MAX_CRASHES
     result_ttl: float = RESULT_TTL
     expires: float | None = None
     time_limit: float | None = None
@@ -87,13 +108,15 @@ class Options:
     unique_until: UniqueUntil = "done"
     unique_for: float = 0.0
     after: tuple[str, ...] = ()
+    even_if: EvenIf | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def changed(self, **options: Unpack[JobOptions]) -> Self:
         """The same options, with these changed.
 
         Raises:
-            TypeError: There is no option of this name, or `after` is not a list.
-            ValueError: A number is out of its range, or `after` has more than 100 jobs.
+            TypeError: There is no option of this name, `after` is not a list, or `headers` are not strings.
+            ValueError: A number is out of its range, `after` has more than 100 jobs, or `headers` more than 8 KiB.
             InvalidName: The queue or the unique name is empty or longer than 512 bytes, or an entry of `after` is not a
                 job id.
         """
@@ -114,10 +137,32 @@ def _above_zero(parameter: str, value: Seconds) -> float:
     return seconds
 
 
+def _even_if(value: object) -> object:
+    if value is not None and value not in get_args(EvenIf):
+        raise ValueError(f"even_if is {value!r}; give 'failed', 'ended' or None")
+    return value
+
+
 def _unique_until(value: object) -> object:
     if value not in get_args(UniqueUntil):
         raise ValueError(f"unique_until is {value!r}; give 'started' or 'done'")
     return value
+
+
+def _headers(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"headers is {value!r}; give a dictionary of strings")
+    headers = dict(cast("Mapping[str, str]", value))
+    size = 0
+    for name, text in headers.items():
+        if not isinstance(name, str) or not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+            raise TypeError(f"header {name!r} is {text!r}; give strings")
+        size += len(name.encode()) + len(text.encode())
+    if size > _MOST_HEADER_BYTES:
+        raise ValueError(
+            f"headers have {size} bytes; give at most {_MOST_HEADER_BYTES}, and larger things as arguments"
+        )
+    return headers
 
 
 def _after(value: object) -> tuple[str, ...]:
@@ -142,6 +187,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": lambda value: check_name("queue", value),
     "delay": _seconds("delay"),
     "max_attempts": lambda value: whole("max_attempts", value),
+    "max_crashes": lambda value: whole("max_crashes", value),
     "result_ttl": _seconds("result_ttl"),
     "expires": lambda value: None if value is None else durations.in_seconds("expires", value),
     "time_limit": lambda value: None if value is None else _above_zero("time_limit", value),
@@ -149,4 +195,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "unique_until": _unique_until,
     "unique_for": _seconds("unique_for"),
     "after": _after,
+    "even_if": _even_if,
+    "headers": _headers,
 }

@@ -16,7 +16,7 @@ from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.commands import Argument
 from inconcert.errors import InconcertError
-from inconcert.tasks.envelope import JOB, with_trace
+from inconcert.tasks.draft import stored_as
 from inconcert.tasks.schedule import Schedule
 from inconcert.tasks.store import ENQUEUE_DUE, JobKeyspace
 
@@ -96,7 +96,7 @@ class Scheduler:
         for instant_ms in due:
             job_id, draft = schedule.draft(instant_ms)
             ids.append(job_id)
-            instants += (instant_ms, job_id, session.key_ring.sign(JOB, job_id, with_trace(draft.text, trace)))
+            instants += (instant_ms, job_id, stored_as(draft, job_id, session.key_ring, trace))
         now_ms, last_ms, added = await session.run(tick(void_ms="", results=keys.results(ids), instants=instants))
         if added:
             if tracing is not None:  # otherwise another worker has enqueued them, and traces that

@@ -3,7 +3,7 @@
 A namespace has one or more partitions, each with keys in one slot.  A job lies in the partition that its id names.
 
     queue:NAME   list    ids that may run now, and likewise bell:NAME and delayed:NAME for each queue
-    states       also    'waiting DELAY_MS QUEUE' of a job that runs after others, which have not all ended
+    states       also    'waiting DELAY_MS[:EVEN_IF] QUEUE' of a job that runs after others, which have not all ended
     result:ID    string  'succeeded JSON' | 'cancelled ', for its result_ttl
     pending      hash    id -> ids of the parents that it still waits for
     unfollowed   hash    id -> ids of its parents in other partitions that do not know of it yet

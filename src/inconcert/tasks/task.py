@@ -144,7 +144,8 @@ class Bound(Generic[P, T]):
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft[T]:
         """As `Task.call`, with these options."""
         values, named = self._task.arguments.to_json(args, kwargs)
-        return Draft(self._task.name, values, named, self._options, returns=self._task.arguments.returns)
+        options = self._enqueuing.with_headers(self._task.name, self._options)
+        return Draft(self._task.name, values, named, options, returns=self._task.arguments.returns)
 
 
 def _check(function: object) -> None:

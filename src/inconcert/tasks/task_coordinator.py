@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, ParamSpec, TypeVar, Unpack, get_args, overload
 
+from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.consumer import Guarantee
 from inconcert._core.session import SessionRef
 from inconcert._rules.durations import Seconds
@@ -13,7 +14,7 @@ from inconcert.tasks.admin import Tasks
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.draft import Draft
-from inconcert.tasks.enqueue import EnqueueBatcher
+from inconcert.tasks.enqueue import EnqueueBatcher, EnqueueMiddleware
 from inconcert.tasks.health import WorkerHealth, watched
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, JobOptions, Options
@@ -85,6 +86,7 @@ class TaskCoordinator:
         queue: str = DEFAULT_QUEUE,
         name: str | None = None,
         max_attempts: int = MAX_ATTEMPTS,
+        max_crashes: int = MAX_CRASHES,
         result_ttl: Seconds = RESULT_TTL,
         expires: Seconds | None = None,
         time_limit: Seconds | None = None,
@@ -100,6 +102,7 @@ class TaskCoordinator:
         queue: str = DEFAULT_QUEUE,
         name: str | None = None,
         max_attempts: int = MAX_ATTEMPTS,
+        max_crashes: int = MAX_CRASHES,
         result_ttl: Seconds = RESULT_TTL,
         expires: Seconds | None = None,
         time_limit: Seconds | None = None,
@@ -114,6 +117,7 @@ class TaskCoordinator:
             name: The name by which workers find it; by default its module and qualified name. For a script that is run,
                 the module is the one that others import.
             max_attempts: How many attempts may fail before a job is dead-lettered.
+            max_crashes: How many workers may die with a job before it is dead-lettered, as what may kill them.
             result_ttl: How long the result of a job is kept, in seconds; 0 keeps none.
             expires: Seconds after which a job is dead-lettered instead of started; None for never.
             time_limit: Seconds after which an attempt is cancelled, and fails with TimeoutError; None for never. A
@@ -129,7 +133,12 @@ class TaskCoordinator:
             InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
         defaults = Options().changed(
-            queue=queue, max_attempts=max_attempts, result_ttl=result_ttl, expires=expires, time_limit=time_limit
+            queue=queue,
+            max_attempts=max_attempts,
+            max_crashes=max_crashes,
+            result_ttl=result_ttl,
+            expires=expires,
+            time_limit=time_limit,
         )
         retrying = RetryPolicy(retry_on, backoff)
 
@@ -202,7 +211,8 @@ class TaskCoordinator:
 
         Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
         """
-        draft: Draft[JSON] = Draft(name, args, kwargs or {}, Options().changed(**options))
+        chosen = self._enqueuing.with_headers(name, Options().changed(**options))
+        draft: Draft[JSON] = Draft(name, args, kwargs or {}, chosen)
         [job] = await self._enqueuing.add([draft])
         return job
 
@@ -302,6 +312,21 @@ class TaskCoordinator:
             middleware: Called with the job before each attempt. The one that was added first is the outermost.
         """
         self._middlewares.append(middleware)
+
+    def add_enqueue_middleware(self, middleware: EnqueueMiddleware) -> None:
+        """Give headers to each job that is enqueued through this coordinator: a tenant, a request id.
+
+        ```python
+        concert.add_enqueue_middleware(lambda task, queue: {"tenant": tenant.get()})
+        ```
+
+        Headers that the job has anyway come first. The jobs of schedules have those of their task only.
+
+        Args:
+            middleware: Called with the name of the task and of the queue, when the job is made: by `Task.enqueue`,
+                `Task.call` or `Coordinator.enqueue`. What it raises, these raise.
+        """
+        self._enqueuing.middlewares.append(middleware)
 
     def _consumer(
         self,

@@ -16,12 +16,13 @@
 -- KEYS[14]   clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
 -- KEYS[15]   idle         zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing
 -- KEYS[16]   described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself; 1 h
--- KEYS[17..] queues       list, then its bell (list), for each queue from which it has claimed
+-- KEYS[17]   bodies       hash    id -> 'enqueued_ms [max_crashes] envelope'
+-- KEYS[18..] queues       list, then its bell (list), for each queue from which it has claimed
 -- ARGV[1]    worker       string
--- ARGV[2]    max_crashes  integer > 0: a job that killed so many workers is dead-lettered | 0: the worker retires, no crash
--- ARGV[3]    why          those are dead-lettered: text that JSON has as it is
--- ARGV[4]    inboxes      what the channel of each session's inbox begins with
--- ARGV[5..]  names        of each queue, in the same order
+-- ARGV[2]    max_crashes  integer > 0: what killed so many workers is dead-lettered, unless its body says how many | 0: the
+--            worker retires, and that is no crash
+-- ARGV[3]    inboxes      what the channel of each session's inbox begins with
+-- ARGV[4..]  names        of each queue, in the same order
 -- RETURNS    {back, dead, told}: how many were requeued, and dead-lettered; 1 if others are to be told of these
 --            | {-1, 0, 0}: the worker is alive
 -- TWICE      {0, 0, 0}: it holds nothing any more
@@ -36,7 +37,7 @@ local workers, claimed, crashes, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS
 local states, progress, watchers = KEYS[6], KEYS[7], KEYS[8]
 local parents, children, outcomes, news, line = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local clock, idle, described = KEYS[14], KEYS[15], KEYS[16]
-local worker, max_crashes, why, inboxes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local bodies, worker, max_crashes, inboxes = KEYS[17], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', idle, worker)
 local at_ms = string.match(redis.call('GET', clock) or '0 ', '^(%S+) ')
@@ -45,12 +46,12 @@ if max_crashes > 0 and ends and tonumber(ends) > tonumber(at_ms) then
 end
 -- Where they may go is read before anything is changed: a key that is not ours stops the script here.
 redis.call('ZCARD', dead)
-for i = 17, #KEYS do
+for i = 18, #KEYS do
   redis.call('LLEN', KEYS[i])
 end
 local place = {}
-for i = 5, #ARGV do
-  place[ARGV[i]] = 17 + (i - 5) * 2
+for i = 4, #ARGV do
+  place[ARGV[i]] = 18 + (i - 4) * 2
 end
 
 redis.call('HDEL', claimed, '#')
@@ -67,8 +68,11 @@ for _, job in ipairs(jobs) do
   if place[name] then
     redis.call('HDEL', claimed, id)
     redis.call('HDEL', progress, id)
-    if max_crashes > 0 and redis.call('HINCRBY', crashes, id, 1) >= max_crashes then
+    local count = max_crashes > 0 and redis.call('HINCRBY', crashes, id, 1) or 0
+    local most = count > 0 and string.match(redis.call('HGET', bodies, id) or '', '^%d+ (%d+) ') or max_crashes
+    if count > 0 and count >= tonumber(most) then
       redis.call('HDEL', states, id)
+      local why = count .. (count == 1 and ' worker' or ' workers') .. ' died with it'
       local reason = '{"reason":"' .. why .. '","attempts":' .. job[4] .. '}'
       dead_letter(dead, reasons, id, now_ms, reason, name)
       notify_watchers(watchers, inboxes, id)

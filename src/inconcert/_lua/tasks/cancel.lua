@@ -63,7 +63,7 @@ local function cancel(id, result)
     return 0
   end
   if state == 'waiting' then
-    count_waiting(waiting, string.match(about, '^%d+ (.*)$'), -1)
+    count_waiting(waiting, string.match(about, '^%S+ (.*)$'), -1)
   end
   -- Its id stays in its queue: without a body, it is not run.
   for _, key in ipairs({bodies, states, failures, crashes, pending, unfollowed}) do

@@ -29,8 +29,9 @@
 -- ARGV[5]     name        unique name, or ''
 -- ARGV[6]     window_ms   integer > 0, for which the name is taken | 0: until the job has ended
 -- ARGV[7]     suffix      of the ids of this partition; '' if there are no others
--- ARGV[8..]   after       ids, each once, 1 to 100
--- RETURNS   {''} it was added, or dead-lettered because a parent did not succeed | {the live job that has its unique name}
+-- ARGV[8]     even_if     '' if all must have succeeded | 'failed' | 'ended'; see lets_run()
+-- ARGV[9..]   after       ids, each once, 1 to 100
+-- RETURNS   {''} it was added, or dead-lettered because a parent did not end as it must have | {the live job that has its unique name}
 -- TWICE     the same, and adds nothing; after the first minute, as long as the job or its result is there
 -- COST      O(P log F), P parents, F pairs of followers
 -- @include server_time
@@ -43,7 +44,8 @@
 -- @include fail_dependent
 -- @include count_waiting
 -- @include is_here
-local FIRST_RESULT, FIRST_PARENT = 22, 8  -- KEYS of the results; ARGV of the parents
+-- @include lets_run
+local FIRST_RESULT, FIRST_PARENT = 22, 9  -- KEYS of the results; ARGV of the parents
 
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, checks, dead, reasons = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
@@ -51,7 +53,7 @@ local parents, children, followers, outcomes = KEYS[10], KEYS[11], KEYS[12], KEY
 local waiting, pending, unfollowed, news = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local recent, older, finished, result = KEYS[18], KEYS[19], KEYS[20], KEYS[21]
 local queue_name, id, envelope, delay_ms, name, window_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local suffix = ARGV[7]
+local suffix, even_if = ARGV[7], ARGV[8]
 local now_ms = math.floor(server_time() / 1000)
 local answer = recall(recent, older, id)
 if answer then
@@ -97,7 +99,7 @@ for i = FIRST_PARENT, #ARGV do
       if outcome then
         redis.call('HSET', outcomes, parent, outcome)
       end
-      if string.sub(outcome or '', 1, 10) ~= 'succeeded ' then
+      if not lets_run(outcome or '', even_if) then
         obstacle = obstacle or {parent, outcome or ''}
       end
     end
@@ -108,7 +110,7 @@ if obstacle then
   fail_dependent(dead, reasons, id, now_ms, obstacle[1], obstacle[2], queue_name)
 elseif #open > 0 then
   count_waiting(waiting, queue_name, 1)
-  redis.call('HSET', states, id, 'waiting ' .. delay_ms .. ' ' .. queue_name)
+  redis.call('HSET', states, id, 'waiting ' .. delay_ms .. (even_if ~= '' and ':' .. even_if or '') .. ' ' .. queue_name)
   redis.call('HSET', pending, id, table.concat(open, ' '))
   if #elsewhere > 0 then
     redis.call('HSET', unfollowed, id, table.concat(elsewhere, ' '))

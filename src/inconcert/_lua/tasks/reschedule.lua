@@ -45,7 +45,7 @@ for i = 1, #state do
   if state[i] == 'delayed ' .. name then
     make_ready(queue, bell, delayed, states, id, delay_ms, now_ms, name)
   elseif state[i] and string.sub(state[i], 1, 8) == 'waiting ' then
-    redis.call('HSET', states, id, 'waiting ' .. delay_ms .. ' ' .. name)
+    redis.call('HSET', states, id, 'waiting ' .. delay_ms .. string.match(state[i], '^waiting %d+(%S*) ') .. ' ' .. name)
   else
     local is_queued = not state[i] and redis.call('HEXISTS', bodies, id) == 1 and not redis.call('ZSCORE', dead, id)
     is_due_then = is_queued and delay_ms == '0'

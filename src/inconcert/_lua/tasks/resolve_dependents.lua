@@ -93,7 +93,7 @@ end
 
 local left = 100
 local function resolve(id)
-  local delay_ms, name = string.match(redis.call('HGET', states, id) or '', '^waiting (%d+) (.*)$')
+  local delay_ms, name = string.match(redis.call('HGET', states, id) or '', '^waiting (%d+)%S* (.*)$')
   local strangers = delay_ms and redis.call('HGET', unfollowed, id)
   if strangers then
     for parent in string.gmatch(strangers, '%S+') do

@@ -33,7 +33,7 @@ local state, about = string.match(redis.call('HGET', states, id) or 'queued ', '
 if state == 'delayed' then
   return {state, about}
 elseif state == 'waiting' then
-  return {state, string.match(about, '^%d+ (.*)$')}
+  return {state, string.match(about, '^%S+ (.*)$')}
 elseif state == 'queued' or about == '' then
   return {'queued', ''}
 end
