@@ -330,6 +330,53 @@ async def test_child_can_be_replayed_when_its_parent_was(any_concert: Coordinato
         assert await child.result(timeout=SOON) == 6
 
 
+async def test_dependants_are_replayed_with_their_parent(any_concert: Coordinator) -> None:
+    """They wait for it again, and theirs for them; those that died of something else stay dead."""
+    luck: list[int] = []
+
+    @any_concert.task(name="luck", queue="q", max_attempts=1)
+    async def try_it() -> int:
+        return luck[0]
+
+    parent = await try_it.enqueue()
+    other = await any_concert.enqueue("fail", queue="q", max_attempts=1)
+    child = await total(any_concert, parent, unique="mine")
+    grandchild = await total(any_concert, child, parent, delay=0.01)
+    both = await total(any_concert, parent, other)
+    async with worker(any_concert, "q"):
+        for job in (child, grandchild, both):
+            assert (await reason(job)).startswith("its parent ")
+        luck.append(3)
+        replayed = await any_concert.tasks.replay(parent.id, dependants=True)
+        assert await grandchild.result(timeout=SOON) == 6
+        assert await child.result(timeout=SOON) == 3
+        assert await reason(both) == f"its parent {other.id} failed"
+        assert set(replayed) - {both.id} == {child.id, grandchild.id}
+    with pytest.raises(JobNotFound):
+        await any_concert.tasks.replay(parent.id, dependants=True)
+
+
+async def test_dependants_of_a_job_that_succeeds_meanwhile_run_at_once(any_concert: Coordinator) -> None:
+    """As often as they are replayed; and a parent without dependants has none."""
+    parent = await any_concert.enqueue("luck", queue="q", max_attempts=1)
+    children = [await total(any_concert, parent) for _ in range(150)]
+    async with any_concert.consume("q") as jobs:
+        await (await anext(jobs)).bury(ValueError("no luck"))
+        await reason(children[-1])
+        assert len(await any_concert.tasks.replay(parent.id, dependants=True)) == 150
+        assert (await any_concert.tasks.stats()).queues["q"].waiting == 150
+        async with await anext(jobs) as job:
+            job.result = 4
+        async with worker(any_concert, "q"):
+            assert await children[0].result(timeout=SOON) == 4
+            assert await children[-1].result(timeout=SOON) == 4
+    lonely = await any_concert.enqueue("luck", queue="q")
+    async with any_concert.consume("q") as jobs:
+        await (await anext(jobs)).bury(ValueError("no luck"))
+    assert await any_concert.tasks.replay(lonely.id, dependants=True) == []
+    assert await lonely.cancel()
+
+
 # Jobs that run even if others do not succeed.
 
 

@@ -287,6 +287,25 @@ async def test_job_fails_with_a_parent_in_another_partition(spread: Coordinator)
     await nothing_is_kept(spread)
 
 
+async def test_dependants_in_other_partitions_are_replayed(spread: Coordinator) -> None:
+    """Each waits for its parents again, wherever these are."""
+    parent = await in_partition(spread, 0, max_attempts=1)
+    child = await in_partition(spread, 1, after=[parent])
+    grandchild = await in_partition(spread, 2, after=[parent, child])
+    async with spread.consume("q") as jobs:
+        async with await anext(jobs):
+            raise ValueError("no luck")
+        for job in (child, grandchild):
+            with pytest.raises(JobFailed, match=r"its parent .* failed"):
+                await job.result(timeout=SOON)
+        assert set(await spread.tasks.replay(parent.id, dependants=True)) == {child.id, grandchild.id}
+        assert [await job.status() for job in (child, grandchild)] == [JobStatus.WAITING] * 2
+        for expected in (parent, child, grandchild):
+            async with await anext(jobs) as claimed:
+                assert claimed.id == expected.id
+    await nothing_is_kept(spread)
+
+
 async def test_job_may_run_after_one_in_another_partition_that_failed(spread: Coordinator) -> None:
     """Or was cancelled: before or after it was enqueued."""
     gone, failed = await in_partition(spread, 1), await in_partition(spread, 2, max_attempts=1)

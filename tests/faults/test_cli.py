@@ -500,7 +500,12 @@ async def test_dead_jobs_are_listed_replayed_and_purged(concert: Coordinator) ->
     again = await here(concert, "dead", "purge", other[0], declined[0], "--yes", "--json")
     assert (again.exit_code, json.loads(again.stdout)) == (1, {"purged": 1, "left": [declined[0]]})
     assert f"it is too late for {declined[0]}" in again.stderr
-    assert (await here(concert, "dead", "replay", other[1], "-y")).stdout == "replayed 1 dead job\n"
+    child = await concert.enqueue("wait", queue="q", after=[other[1]])
+    replayed = await here(concert, "dead", "replay", other[1], "-y", "--dependants")
+    assert (replayed.stdout, await child.status()) == ("replayed 1 dead job\n", "waiting")
+    assert await child.cancel()
+    unfit = await here(concert, "dead", "replay", "--all", "-y", "--dependants")
+    assert (unfit.exit_code, "give the ids" in unfit.stderr) == (2, True)
     assert (await here(concert, "dead", "purge", "--all", "--older-than=0", "-y")).exit_code == 2
     assert (await here(concert, "dead", "purge", "--all", "-y")).stdout == "purged 0 dead jobs\n"
     assert (await here(concert, "dead", "list")).stdout == "no dead job\n"

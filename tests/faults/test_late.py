@@ -20,6 +20,7 @@ from inconcert import (
     AcquireTimeout,
     Barrier,
     Coordinator,
+    JobFailed,
     JobNotFound,
     LeaseLost,
     QueueFull,
@@ -259,6 +260,24 @@ async def _item_set_aside_again_stays_there(scene: Scene) -> AsyncGenerator[None
     async with scene.sent("claims/replay"):
         await queue.replay(first.id)
     await (await queue.get()).nack()
+    yield
+
+
+@late("tasks/wait_again")
+async def _dependant_set_aside_again_stays_there(scene: Scene) -> AsyncGenerator[None, None]:
+    parent = await scene.concert.enqueue("t", queue="q", max_attempts=1)
+    child = await scene.concert.enqueue("t", queue="q", after=[parent])
+
+    async def fail() -> None:
+        async with scene.concert.consume("q") as jobs:
+            await (await anext(jobs)).nack()
+            with pytest.raises(JobFailed, match="its parent"):
+                await child.result(timeout=5)
+
+    await fail()
+    async with scene.sent("tasks/wait_again"):
+        await scene.concert.tasks.replay(parent.id, dependants=True)
+    await fail()
     yield
 
 

@@ -713,6 +713,37 @@ async def test_second_follow_counts_no_parent_twice(scene: Scene) -> None:
     assert await scene.client.zrange(scene.keys.children, 0, -1) == [pair.encode() for pair in children]
 
 
+@pytest.mark.twice("tasks/wait_again", "tasks/children")
+async def test_second_replay_of_a_dependant_changes_nothing(scene: Scene) -> None:
+    """Also when it was dead-lettered again in between."""
+    await follow(scene, "orphan", "held", "dead")
+    await follow(scene, "child", "held")
+    for _ in range(2):
+        named = {"id": "held", "after": "", "limit": 10}
+        assert await scene.run("tasks/children", **named) == [b"child", b"orphan"]
+        assert await scene.run("tasks/children", **named | {"after": "child"}) == [b"orphan"]
+        assert await scene.run("tasks/children", **named | {"limit": 1}) == [b"child"]
+
+    async def wait_again(request: str, *after: str, job: str = "orphan") -> Any:
+        terms = {"request": request, "queue_name": "q", "delay_ms": 0, "name": "", "suffix": "", "even_if": ""}
+        return await scene.run("tasks/wait_again", id=job, after=after, **terms)
+
+    before = await scene.ledger()
+    for _ in range(2):
+        assert await wait_again("of another", "held", job="child") == 0
+        assert await scene.ledger() == before
+        assert await wait_again("in vain", "held", "dead") == 0
+        assert (await scene.ledger()).dead == before.dead
+    assert await wait_again("once", "held") == 1
+    before = await scene.ledger()
+    assert before.states["orphan"] == "waiting 0 q"
+    assert await scene.client.hget(scene.keys.waiting, "q") == b"2"
+    for _ in range(2):
+        assert await wait_again("once", "held") == 1
+        assert await scene.ledger() == before
+    assert await scene.client.hget(scene.keys.waiting, "q") == b"2"
+
+
 @pytest.mark.twice("tasks/resolve_dependents")
 async def test_second_pass_on_tells_nobody_twice(scene: Scene) -> None:
     """Neither of the end of a parent, nor of that it may run: it goes on with what is left."""

@@ -31,6 +31,7 @@ from inconcert.tasks.store import (
     FREE_NAMES,
     RESCHEDULE,
     RESOLVE_DEPENDENTS,
+    WAIT_AGAIN,
     WATCH,
     JobKeys,
 )
@@ -493,6 +494,41 @@ class TasksModel(RuleBasedStateMachine):
         self.ready[queue].append(job)
         self.failures.pop(job, None)
         self.crashes.pop(job, None)
+
+    @precondition(lambda self: any(job in self.after for job in self.dead))
+    @rule(pick=picks)
+    def wait_again(self, pick: int) -> None:
+        """A dead child waits for its parents, as if it were new."""
+        children = sorted(job for job in self.dead if job in self.after)
+        job = children[pick % len(children)]
+        queue, name, after, even_if = self.dead[job], self.name_of.get(job, ""), self.after[job], self.even_if[job]
+        pending = [parent for parent in after if self.is_live(parent)]
+        stays_dead = not all(parent in pending or self.lets_run(parent, job) for parent in after)
+        if name and not self.is_live(self.names.get(name, "")):
+            self.names[name] = job
+        command = WAIT_AGAIN(
+            self.keys,
+            self.places[queue],
+            request=self.new_request(),
+            id=job,
+            queue_name=queue,
+            delay_ms=0,
+            name=name,
+            suffix="",
+            even_if=even_if,
+            after=after,
+        )
+        for _ in range(2):
+            assert self.run(command) == int(not stays_dead)
+        self.failures.pop(job, None)
+        self.crashes.pop(job, None)
+        if stays_dead:
+            return
+        del self.dead[job]
+        if pending:
+            self.waiting[job] = (pending, 0, queue)
+        else:
+            self.start(job, 0, queue)
 
     @precondition(lambda self: self.dead)
     @rule(pick=picks)

@@ -1,6 +1,7 @@
 """`inconcert dead list`, `inconcert dead replay`, `inconcert dead purge`: jobs that were dead-lettered."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -67,17 +68,22 @@ def replay(
     task: Task = None,
     reason: Reason = None,
     is_all: All = False,
+    dependants: Annotated[
+        bool, typer.Option("--dependants", help="Also what was dead-lettered because of these jobs; it waits for them.")
+    ] = False,
     yes: Yes = False,
     url: Url = None,
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
     """Enqueue dead-lettered jobs again, as if they were new."""
+    if dependants and not ids:
+        raise typer.BadParameter("give the ids of the jobs whose dependants are to be replayed")
     which = _REPLAY.chosen(ids, is_all=is_all, queue=queue, task=task, reason=reason)
 
     async def act(concert: Coordinator) -> int | Left:
         if ids:
-            return await one_by_one(ids, concert.tasks.replay)
+            return await one_by_one(ids, partial(concert.tasks.replay, dependants=dependants))
         return await concert.tasks.replay_all(queue=queue, task=task, reason=reason)
 
     _REPLAY.run(which, act, url=url, namespace=namespace, is_sure=yes, as_json=as_json)

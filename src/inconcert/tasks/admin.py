@@ -26,6 +26,7 @@ from inconcert.tasks.job import Job
 from inconcert.tasks.job_actions import JobActions
 from inconcert.tasks.job_pages import JobPage, JobPages
 from inconcert.tasks.queue_names import queue_names
+from inconcert.tasks.replaying import replay_dependants
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.store import (
     DEAD_TIMES,
@@ -269,26 +270,31 @@ class Tasks:
         args: Sequence[JSON] | None = None,
         kwargs: Mapping[str, JSON] | None = None,
         queue: str | None = None,
-    ) -> None:
+        dependants: bool = False,
+    ) -> list[str]:
         """Enqueue a dead-lettered job again, as if it were new, under its old id.
 
         It takes its unique name again, unless another job has it by now; it runs in both cases. It no longer waits for
-        the jobs that it runs after. Jobs that were dead-lettered because of it stay dead-lettered: replay them when it
-        has succeeded.
+        the jobs that it runs after.
 
         Args:
             job_id: Which job.
             args: New positional arguments; None keeps its own.
             kwargs: New keyword arguments; None keeps its own.
             queue: Another queue; None for the one that it came from.
+            dependants: Whether the jobs that were dead-lettered because of it wait for it again, and those that were
+                because of these. Without it they stay dead-lettered.
+
+        Returns:
+            The ids of these dependants.
 
         Raises:
             JobNotFound: It is not in the dead-letter list.
             InvalidName: `job_id` is not a job id, or `queue` is empty or longer than 512 bytes.
             InvalidPayload: An argument is not JSON; or arguments are given, and its envelope cannot be read.
-            OutcomeUnknown: The server did not answer; it may be in its queue.
+            OutcomeUnknown: The server did not answer; it may be in its queue, and some of the dependants not.
 
-        Cost: 2 round trips.
+        Cost: 2 round trips, and 2 for each dependant, 100 of them at once.
         """
         keys = self._jobs.of_id(check_job_id(job_id))
         dead_letters = self._dead_letters[keys.number]
@@ -309,6 +315,9 @@ class Tasks:
         place = keys.queue(queue or letter.queue)
         if not await dead_letters.replay([Replayed(job_id, changed, envelope.unique)], place):
             raise JobNotFound(job_id, among_the_dead=True)
+        if not dependants:
+            return []
+        return await replay_dependants(self._ref.session, self._jobs, self._dead_letters, job_id)
 
     async def purge(self, job_id: str) -> None:
         """Drop a dead-lettered job.

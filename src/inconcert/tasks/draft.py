@@ -59,6 +59,7 @@ class Draft(Generic[R_co]):
                 unique="" if options.unique_for else options.unique or "",
                 unique_until_started=options.unique_until == "started",
                 after=options.after,
+                even_if=options.even_if or "",
                 delay=options.delay,
                 headers=options.headers,
             )

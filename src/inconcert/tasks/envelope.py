@@ -34,6 +34,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
         unique: The name that no two live jobs may have, until it is done or started; None for no name.
         unique_until_started: Whether it gives up that name when it starts.
         after: The ids of the jobs that it runs after.
+        even_if: How these may have ended besides; empty if each must have succeeded.
         delay: Seconds from when it was enqueued until it was to run.
         headers: Small strings that travel with it.
         trace: The trace context in which it was enqueued, as a W3C `traceparent`; empty for none.
@@ -52,6 +53,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
     unique: str = ""
     unique_until_started: bool = False
     after: tuple[str, ...] = ()
+    even_if: str = ""
     delay: float = 0.0
     headers: Mapping[str, str] = {}
     trace: str = ""

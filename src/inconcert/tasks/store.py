@@ -35,6 +35,7 @@ __all__ = [
     "CANCEL",
     "CANCELLED_TTL",
     "CANCELLING",
+    "CHILDREN",
     "CLAIMED_IDS",
     "COMMIT_STEP",
     "COUNT_CLAIMED",
@@ -65,6 +66,7 @@ __all__ = [
     "TELL",
     "UNWATCH",
     "WAITING_IDS",
+    "WAIT_AGAIN",
     "WATCH",
     "WORKERS",
     "ClaimedCount",
@@ -191,6 +193,8 @@ ENQUEUE_AFTER = load("tasks/enqueue_after").bind(JobKeys, QueueKeys)
 RESOLVE_DEPENDENTS = load("tasks/resolve_dependents").bind(JobKeys)
 OUTCOMES = load("tasks/outcomes").bind(JobKeys)
 FOLLOW = load("tasks/follow").bind(JobKeys)
+CHILDREN = load("tasks/children").bind(JobKeys)
+WAIT_AGAIN = load("tasks/wait_again").bind(JobKeys, QueueKeys)
 TELL = load("tasks/tell").bind(JobKeys)
 FORGET = load("tasks/forget").bind(JobKeys)
 PASSED_ON = load("tasks/passed_on").bind(JobKeys)

@@ -40,17 +40,16 @@
 -- @include live_job_of_name
 -- @include take_name
 -- @include drop_names
--- @include make_ready
--- @include fail_dependent
--- @include count_waiting
--- @include is_here
--- @include lets_run
+-- @include wait_for_parents
 local FIRST_RESULT, FIRST_PARENT = 22, 9  -- KEYS of the results; ARGV of the parents
 
-local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local unique, checks, dead, reasons = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local parents, children, followers, outcomes = KEYS[10], KEYS[11], KEYS[12], KEYS[13]
-local waiting, pending, unfollowed, news = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
+local bodies, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local unique, checks, dead, parents = KEYS[6], KEYS[7], KEYS[8], KEYS[10]
+local keys = {
+  bodies = bodies, queue = queue, bell = bell, delayed = delayed, states = KEYS[5], dead = dead, reasons = KEYS[9],
+  children = KEYS[11], followers = KEYS[12], outcomes = KEYS[13], waiting = KEYS[14], pending = KEYS[15],
+  unfollowed = KEYS[16], news = KEYS[17],
+}
 local recent, older, finished, result = KEYS[18], KEYS[19], KEYS[20], KEYS[21]
 local queue_name, id, envelope, delay_ms, name, window_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local suffix, even_if = ARGV[7], ARGV[8]
@@ -80,43 +79,6 @@ if name ~= '' then
 end
 drop_names(unique, checks, bodies, dead, now_ms, 10)
 redis.call('HSET', parents, id, table.concat(ARGV, ' ', FIRST_PARENT))
-local open, elsewhere, obstacle, results = {}, {}, nil, FIRST_RESULT
-for i = FIRST_PARENT, #ARGV do
-  local parent = ARGV[i]
-  if not is_here(parent, suffix) then
-    open[#open + 1], elsewhere[#elsewhere + 1] = parent, parent
-  else
-    local is_dead = redis.call('ZSCORE', dead, parent)
-    redis.call('ZADD', children, 0, parent .. ' ' .. id)
-    if redis.call('HEXISTS', bodies, parent) == 1 and not is_dead then
-      open[#open + 1] = parent
-      redis.call('ZADD', followers, 0, parent .. ' ' .. id)
-    else
-      local outcome = redis.call('HGET', outcomes, parent) or redis.call('GET', KEYS[results])
-      if is_dead then
-        outcome = 'failed ' .. (redis.call('HGET', reasons, parent) or '')
-      end
-      if outcome then
-        redis.call('HSET', outcomes, parent, outcome)
-      end
-      if not lets_run(outcome or '', even_if) then
-        obstacle = obstacle or {parent, outcome or ''}
-      end
-    end
-    results = results + 1
-  end
-end
-if obstacle then
-  fail_dependent(dead, reasons, id, now_ms, obstacle[1], obstacle[2], queue_name)
-elseif #open > 0 then
-  count_waiting(waiting, queue_name, 1)
-  redis.call('HSET', states, id, 'waiting ' .. delay_ms .. (even_if ~= '' and ':' .. even_if or '') .. ' ' .. queue_name)
-  redis.call('HSET', pending, id, table.concat(open, ' '))
-  if #elsewhere > 0 then
-    redis.call('HSET', unfollowed, id, table.concat(elsewhere, ' '))
-    redis.call('RPUSH', news, id)  -- `resolve_dependents` has them follow it
-  end
-else
-  make_ready(queue, bell, delayed, states, id, delay_ms, now_ms, queue_name)
-end
+local after, results = {unpack(ARGV, FIRST_PARENT)}, {unpack(KEYS, FIRST_RESULT)}
+wait_for_parents(keys, id, after, results, suffix, even_if, delay_ms, queue_name, now_ms)
 return {''}
