@@ -4,20 +4,14 @@ Needs packages from an index, so what cannot be downloaded is skipped.
 """
 
 import shutil
-import signal
-import subprocess
 import tomllib
 import zipfile
-from contextlib import ExitStack, aclosing
 from pathlib import Path
 
 import pytest
 
 from tests.support.environments import Environment
-from tests.support.eventually import eventually
-from tests.support.http import client_at, events
 from tests.support.pages import ROOT, blocks
-from tests.support.processes import Leashed
 from tests.support.servers import RealServer
 
 pytestmark = [pytest.mark.torture, pytest.mark.timeout(900)]
@@ -124,50 +118,7 @@ def test_checkout_is_not_used(walk: Environment) -> None:
 
 @pytest.mark.parametrize("file", STORIES)
 def test_examples_services_and_tutorials(file: str, walk: Environment) -> None:
-    """Their tests, on the wheel instead of the sources."""
+    """Their tests, on the wheel instead of the sources; they also kill the service of each framework."""
     pytest_ = ("-m", "pytest", "-q", "--numprocesses=2", "-p", "no:cacheprovider", f"tests/examples/{file}")
     ended = walk.run(*pytest_, cwd=walk.folder / "checkout")
     assert ended.returncode == 0, ended.stdout
-
-
-async def test_service_is_killed_and_another_goes_on(
-    walk: Environment, server: RealServer, namespace: str, tmp_path: Path
-) -> None:
-    """Two processes of the shop on FastAPI: kill -9 for one, and the other has its answers, jobs and chats."""
-    with ExitStack() as stack:
-        services = [_service(walk, server, namespace, tmp_path / name, stack) for name in ("ann", "bob")]
-        async with client_at(tmp_path / "ann") as ann, client_at(tmp_path / "bob") as bob:
-            await eventually(lambda: all((tmp_path / name).exists() for name in ("ann", "bob")), timeout=30.0)
-            headers = {"X-User": "ann", "Idempotency-Key": "k1"}
-            paid = await ann.post("/orders/5/pay", headers=headers)
-            chat = await ann.post("/chats", headers={"X-User": "ann"}, json={"to": "bob", "text": "hello"})
-            assert (paid.status_code, chat.status_code) == (201, 201)
-
-            services[0].process.send_signal(signal.SIGKILL)
-            services[0].process.wait(10)
-
-            again = await bob.post("/orders/5/pay", headers=headers)
-            assert again.json() == paid.json()
-            job = await bob.get(f"/jobs/{paid.json()['job']}")
-            assert job.json() == {"result": "the receipt of 5 is sent"}
-            async with (
-                bob.stream("GET", "/messages", headers={"X-User": "bob"}) as response,
-                aclosing(events(response)) as stream,
-            ):
-                assert chat.json() in (await anext(stream))["data"]
-            assert (await bob.get("/health/ready")).status_code == 200
-
-
-def _service(walk: Environment, server: RealServer, namespace: str, socket: Path, stack: ExitStack) -> Leashed:
-    """The shop on FastAPI, as its first lines say how to start it."""
-    address = {"INCONCERT_URL": server.url, "INCONCERT_NAMESPACE": namespace}
-    application = ["examples.fastapi_service.app:app", "--app-dir", str(walk.folder / "checkout")]
-    errors = stack.enter_context(socket.with_suffix(".errors").open("w+b"))
-    service = Leashed(
-        [str(walk.python), "-m", "uvicorn", *application, "--uds", str(socket)],
-        stdout=subprocess.DEVNULL,
-        stderr=errors,
-        env=walk.variables | address,
-    )
-    stack.callback(service.kill)
-    return service
