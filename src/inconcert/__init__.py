@@ -18,6 +18,8 @@ from inconcert.errors import (
     AcquireTimeout,
     BarrierBroken,
     ChatNotFound,
+    GroupClosed,
+    GroupNotFound,
     InconcertError,
     InvalidName,
     InvalidPayload,
@@ -65,6 +67,7 @@ from inconcert.tasks.admin import DeadJob, QueueStats, Tasks, TaskStats
 from inconcert.tasks.claimed_job import ClaimedJob, current_job
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.draft import Draft
+from inconcert.tasks.group import Group, GroupProgress, GroupWhen
 from inconcert.tasks.health import HealthReport, HealthState, WorkerHealth
 from inconcert.tasks.health_server import HealthServer
 from inconcert.tasks.job import Job, Progress
@@ -97,6 +100,11 @@ __all__ = [
     "EvenIf",
     "Event",
     "Gap",
+    "Group",
+    "GroupClosed",
+    "GroupNotFound",
+    "GroupProgress",
+    "GroupWhen",
     "Guarantee",
     "HealthReport",
     "HealthServer",

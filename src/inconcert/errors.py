@@ -20,6 +20,8 @@
     ├── JobCancelled          executed: it was cancelled
     ├── JobExpired            not executed: it was not started in time
     ├── JobNotFound           not executed
+    ├── GroupClosed           not executed
+    ├── GroupNotFound         not executed
     ├── StepChanged           not executed
     ├── StepRefused           not executed, or executed and not kept
     ├── ChatNotFound          not executed
@@ -37,6 +39,8 @@ __all__ = [
     "AcquireTimeout",
     "BarrierBroken",
     "ChatNotFound",
+    "GroupClosed",
+    "GroupNotFound",
     "InconcertError",
     "InvalidName",
     "InvalidPayload",
@@ -301,6 +305,22 @@ class JobNotFound(InconcertError):
             else f"job {job_id} does not exist, or its result is no longer kept; use a longer result_ttl"
         )
         self.job_id = job_id
+
+
+class GroupClosed(InconcertError):
+    """A group of jobs was closed or cancelled, so it takes no more members; nothing was added by this call."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(f"group {group_id} is closed, and takes no more members; begin another group for these")
+        self.group_id = group_id
+
+
+class GroupNotFound(InconcertError):
+    """No group of jobs has this id, or its members ended more than a day ago."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(f"group {group_id} does not exist, or has ended more than a day ago; use the id of a group")
+        self.group_id = group_id
 
 
 class StepChanged(InconcertError):

@@ -124,6 +124,16 @@ def test_durable_steps() -> None:
     ]
 
 
+def test_group() -> None:
+    """The callback waits until all members are in and have ended."""
+    assert run("group") == [
+        "publish is waiting - more pictures may come",
+        "cancelled: True",
+        "1001 of 1002 succeeded, 1 was cancelled",
+        "publishes 1001 pictures",
+    ]
+
+
 def test_chat() -> None:
     """Each member reads what is new to them, and one who joined late what came after."""
     assert run("chat") == [

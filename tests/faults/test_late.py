@@ -76,6 +76,7 @@ BOUNDED = {
     "tasks/tell": "a child is told of each parent once",
     "tasks/report_served": "a queue that no one serves counts as served for two minutes",
     "tasks/resolve_dependents": "it passes on what there is by now, as anybody may",
+    "tasks/sweep_groups": "it forgets groups that ended a day ago by now, as anybody may",
     "tasks/sweep_names": "it drops names that nobody has by now, as anybody may",
     "tasks/watch": "an address of nobody, for three minutes",
 }
@@ -396,6 +397,47 @@ async def _job_refused_for_its_name_is_not_added_later(scene: Scene) -> AsyncGen
         assert not (await run.options(unique="one").enqueue()).created
     await scene.concert.run_worker("default", burst=True)
     yield
+
+
+@late("tasks/open_group")
+async def _group_that_has_ended_is_not_begun_again(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run", result_ttl=0)
+    async def run() -> None: ...
+
+    async with scene.sent("tasks/open_group"):
+        await scene.concert.group([run.call()], then=run.call())
+    await scene.concert.run_worker("default", burst=True)
+    yield
+
+
+@late("tasks/add_members")
+async def _members_that_have_run_do_not_run_again(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run", result_ttl=0)
+    async def run() -> None: ...
+
+    group = await scene.concert.group(then=run.call())
+    async with scene.sent("tasks/add_members"):
+        await group.add([run.call(), run.call()])
+        await group.add([run.call()], start=2)
+    await scene.concert.run_worker("default", burst=True)
+    await _forget_requests(scene)
+    yield
+    await group.cancel()
+
+
+@late("tasks/close_group")
+async def _group_that_was_cancelled_stays_so(scene: Scene) -> AsyncGenerator[None, None]:
+    group = await scene.concert.group()
+    async with scene.sent("tasks/close_group"):
+        await group.close()
+    await group.cancel()
+    yield
+
+
+async def _forget_requests(scene: Scene) -> None:
+    """As it is after two minutes."""
+    for keys in scene.concert._jobs.partitions:
+        await raw(scene.concert).delete(keys.recent, keys.older)
 
 
 @late("tasks/enqueue_after")

@@ -209,10 +209,12 @@ SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
     "tasks/cancelling": ({"ids": ("held", "ready1")}, [], []),
     "tasks/commit_step": ({"id": "held", "place": 2001, "number": 1, "step": "[]"}, 1, 1),
     "tasks/free_names": ({"request": "one", "jobs": ("name", "held")}, 1, 1),
+    "tasks/inspect_group": ({"group": "g.0"}, [], []),
     "tasks/outcomes": ({"ids": ["held"]}, [b""], [b""]),
     "tasks/pause": ({"name": "q", "is_paused": 1, "request": "one"}, 1, 1),
     "tasks/progress": ({"id": "held", "place": 2001, "how_far": "[0.5]", "number": 1}, 1, 1),
     "tasks/report_served": ({"silent_ms": 1000, "count": 1, "names": ["q", "other"]}, [b"other"], [b"other"]),
+    "tasks/states": ({"ids": ("held", "ready1")}, [b"running session.1", b""], [b"running session.1", b""]),
     "tasks/unwatch": ({"id": "held", "address": "session.2"}, 0, 0),
     "tasks/workers": ({"cursor": "0"}, [b"0", WORKER.encode()], [b"0", WORKER.encode()]),
 }
@@ -255,6 +257,62 @@ async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
     assert await scene.enqueue(("new", 0, "mine"), again=True) == [b""]
     assert await scene.ledger() == before
     assert before.ready["q"][-1] == "third"
+
+
+@pytest.mark.twice("tasks/open_group")
+async def test_second_opening_of_a_group_changes_nothing(scene: Scene) -> None:
+    """Also when its callback has ended by then."""
+    opening = {"group": "g.0", "when": "ended", "id": "g~then.0", "envelope": "{}", "delay_ms": 0, "name": "q"}
+    assert await scene.run("tasks/open_group", **opening) == 1
+    before = await scene.ledger()
+    assert before.states["g~then.0"] == "waiting 0 q"
+    assert await scene.run("tasks/open_group", **opening) == 0
+    assert await scene.ledger() == before
+    assert await scene.cancel("g~then.0") == 1
+    assert await scene.run("tasks/open_group", **opening) == 0
+    assert "g~then.0" not in (await scene.ledger()).bodies
+
+
+@pytest.mark.twice("tasks/add_members")
+@pytest.mark.parametrize("may_skip", [0, 1])
+async def test_second_run_adds_no_member_twice(scene: Scene, may_skip: int) -> None:
+    """Within the minute the answer is the same; after it, the numbers were given."""
+    await scene.run("tasks/open_group", group="g.0", when="-", id="", envelope="", delay_ms=0, name="")
+    members = ("g~10.0", "{}", 0, "q", "", 0, "", "", "g~11.0", "{}", HOUR, "q", "mine", 0, "", "")
+    adding = {"queues": scene.place[1:], "group": "g.0", "request": "one", "first": 0, "may_skip": may_skip}
+    assert await scene.run("tasks/add_members", **adding, jobs=members) == [1, 2, 2, 1, 1]
+    before = await scene.ledger()
+    assert await scene.run("tasks/add_members", **adding, jobs=members) == [1, 2, 2, 1, 1]
+    await scene.forget_requests()
+    again = [1, 2, 2, 0, 0] if may_skip else [2, 2, 2]
+    assert await scene.run("tasks/add_members", **adding, jobs=members) == again
+    assert await scene.ledger() == before
+    assert await scene.run("tasks/inspect_group", group="g.0") == [b"open", 2, 2, 0, 0, 0]
+
+
+@pytest.mark.twice("tasks/close_group")
+async def test_second_closing_of_a_group_changes_nothing(scene: Scene) -> None:
+    """The news of its end are there once."""
+    await scene.run("tasks/open_group", group="g.0", when="ended", id="g~then.0", envelope="{}", delay_ms=0, name="q")
+    assert await scene.run("tasks/close_group", group="g.0", state="closed") == [1, 0]
+    assert await scene.run("tasks/close_group", group="g.0", state="closed") == [0, 0]
+    assert await scene.client.lrange(scene.keys.news, 0, -1) == [b"g~then.0"]
+    for _ in range(2):
+        assert await scene.run("tasks/close_group", group="g.0", state="cancelled") == [0, 0]
+    assert await scene.run("tasks/close_group", group="g.0", state="closed") == [0, 0]
+    assert (await scene.run("tasks/inspect_group", group="g.0"))[0] == b"cancelled"
+
+
+@pytest.mark.twice("tasks/sweep_groups")
+async def test_second_sweep_of_groups_finds_nothing(scene: Scene) -> None:
+    """What was due is forgotten."""
+    await scene.run("tasks/open_group", group="g.0", when="-", id="", envelope="", delay_ms=0, name="")
+    await scene.run("tasks/close_group", group="g.0", state="closed")
+    assert await scene.run("tasks/sweep_groups") == 0
+    await scene.client.zadd(scene.keys.settled, {"g.0": 1})
+    assert await scene.run("tasks/sweep_groups") == 1
+    assert await scene.run("tasks/sweep_groups") == 0
+    assert await scene.run("tasks/inspect_group", group="g.0") == []
 
 
 @pytest.mark.twice("claims/ack")

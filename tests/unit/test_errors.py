@@ -34,6 +34,8 @@ ALL = [
     errors.JobCancelled("1"),
     errors.JobExpired("1", 2.0),
     errors.JobNotFound("1"),
+    errors.GroupClosed("1.0"),
+    errors.GroupNotFound("1.0"),
     errors.StepChanged("1", "s", "ran a()", "runs b()"),
     errors.StepRefused("1", "s", "why"),
     errors.ChatNotFound("c"),

@@ -10,7 +10,7 @@ import inconcert
 from inconcert import Coordinator
 
 MADE_BY = re.compile(r"^Made by `Coordinator\.(\w+)`", re.MULTILINE)
-ELSEWHERE = {"chat", "consume", "task"}  # a property, and two with docstrings of their own kind
+ELSEWHERE = {"chat", "consume", "group", "task"}  # a property, and three with docstrings of their own kind
 FACTORIES = sorted(
     {name for public in inconcert.__all__ for name in MADE_BY.findall(inspect.getdoc(getattr(inconcert, public)) or "")}
     - ELSEWHERE

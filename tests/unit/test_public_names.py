@@ -18,14 +18,14 @@ FACES = {
     "Batch": "chat_id last_id messages missed unfit",
     "Chats": "ack add create fetch history join leave listen members of remove send unread",
     "ClaimedJob": (
-        "ack after args attempt bury enqueue_on_success enqueued_at give_back headers id is_cancelled is_over kwargs "
-        "nack name outcome parent_results progress queue result scheduled_at time_limit"
+        "ack after args attempt bury enqueue_on_success enqueued_at give_back group headers id is_cancelled is_over "
+        "kwargs nack name outcome parent_results progress queue result scheduled_at time_limit"
     ),
     "Consumer": "claim stop try_claim",
     "Coordinator": (
         "add_enqueue_middleware add_middleware barrier chat consume cron election embedded enqueue enqueue_many event "
-        "every from_client from_env index inspect latch lock locks mailbox ping queue rate_limiter redis redis_cluster "
-        "run_worker rwlock semaphore signal signals task tasks url"
+        "every from_client from_env group index inspect latch lock locks mailbox ping queue rate_limiter redis "
+        "redis_cluster run_worker rwlock semaphore signal signals task tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",
     "DeadJob": "args attempts died_at id kwargs name queue reason traceback",
@@ -36,6 +36,8 @@ FACES = {
     "EnqueuedJob": "created id",
     "Event": "clear is_set set wait",
     "Gap": "missed",
+    "Group": "add callback cancel close id member progress",
+    "GroupProgress": "cancelled failed is_closed is_done left succeeded total",
     "HealthReport": "capacity is_ok oldest_job oldest_seconds reason running state",
     "HealthServer": "url",
     "HeldEntry": (
@@ -79,7 +81,8 @@ FACES = {
     "Task": "call enqueue options",
     "TaskStats": "dead queues unserved workers",
     "Tasks": (
-        "cancel_all dead drain job jobs pause promote_all purge purge_all queues replay replay_all resume stats workers"
+        "cancel_all dead drain group job jobs pause promote_all purge purge_all queues replay replay_all resume stats "
+        "workers"
     ),
     "Term": "candidate fencing_token holder is_lost kind lost name number release remaining renew",
     "WaitEntry": ("holder is_redacted job_id kind label line mode name place since task task_id ticket trace_id"),

@@ -67,6 +67,7 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
     ],
     "Event": [lambda: concert.event(""), lambda: concert.event("e", ttl=0)],
     "Index": [lambda: concert.index(""), lambda: concert.index("i", stop_words="the")],
+    "Group": [lambda: concert.tasks.group("")],
     "Job": [lambda: concert.tasks.job("")],
     "Latch": [lambda: concert.latch("", 1), lambda: concert.latch("l", -1), lambda: concert.latch("l", 1, ttl=0)],
     "Lock": [lambda: concert.lock(""), lambda: concert.lock("l", ttl=0), lambda: concert.lock("l", timeout=-1)],

@@ -34,6 +34,8 @@ also notifies its waiters and dependents; these keys, and those of names, progre
     checks       zset    unique name -> when to check whether it is still taken, server ms
     finished     hash    queue name -> jobs that have succeeded or were cancelled
     paused       set     names of queues from which nothing is claimed
+    groups       hash    group -> 'STATE WHEN GIVEN TOTAL SUCCEEDED FAILED CANCELLED': how far a group of jobs is
+    settled      zset    group -> when to forget it; of those whose members have ended, and none of them is dead
 
 Everything that has a body is in exactly one place: a queue, a delayed set, a worker's claims, or the dead letters; or
 it is a job that waits for others.
@@ -83,6 +85,7 @@ class ClaimKeys(ABC):
         "described",
         "failures",
         "finished",
+        "groups",
         "idle",
         "line",
         "news",
@@ -93,6 +96,7 @@ class ClaimKeys(ABC):
         "progress",
         "reasons",
         "recent",
+        "settled",
         "states",
         "stepped",
         "steps",
@@ -111,6 +115,7 @@ class ClaimKeys(ABC):
         self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")
         self.finished, self.paused, self.described = parts("finished", "paused", "described")
         self.recent, self.older, self.steps, self.stepped = parts("recent", "older", "steps", "stepped")
+        self.groups, self.settled = parts("groups", "settled")
 
     def claimed(self, worker: str) -> str:
         """The key of what this worker has claimed."""

@@ -22,6 +22,8 @@ from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal, stored
+from inconcert.tasks.group import Group
+from inconcert.tasks.group_ids import check_group_id
 from inconcert.tasks.job import Job
 from inconcert.tasks.job_actions import JobActions
 from inconcert.tasks.job_pages import JobPage, JobPages
@@ -135,6 +137,14 @@ class Tasks:
             InvalidName: `job_id` is not a job id.
         """
         return Job(self._ref, self._jobs, self._watches, check_job_id(job_id), is_new=False)
+
+    def group(self, group_id: str) -> Group:
+        """The group of this id, as `Group.id` or `ClaimedJob.group` has it; no I/O, so it may not exist.
+
+        Raises:
+            InvalidName: `group_id` is not the id of a group.
+        """
+        return Group(self._ref, self._jobs, self._watches, check_group_id(group_id))
 
     async def stats(self, *queues: str) -> TaskStats:
         """How much work there is, in these queues.

@@ -10,6 +10,7 @@ from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
 from inconcert.tasks.draft import Draft
+from inconcert.tasks.group_ids import group_of
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.status import JobStatus, read_outcome
 
@@ -231,6 +232,11 @@ class ClaimedJob(Claimed[JobState]):
     def after(self) -> tuple[str, ...]:
         """Ids of the jobs that it runs after."""
         return self._state.envelope.after
+
+    @property
+    def group(self) -> str | None:
+        """The id of the group that it is a member or the callback of; None for none. See `Tasks.group`."""
+        return group_of(self.id)
 
     @property
     def scheduled_at(self) -> float | None:

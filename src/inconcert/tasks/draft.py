@@ -91,12 +91,16 @@ class NewJob(NamedTuple):
     def of(cls, draft: Draft[Any], origin: Origin, jobs: JobKeyspace, *, trace: str = "") -> Self:
         """The job of this draft, enqueued in this trace context: each call makes another one."""
         id_, keys = jobs.draw(origin.new_address(), draft.options.unique)
-        return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace))
+        return cls.under(id_, draft, origin, keys, trace=trace)
 
     @classmethod
     def beside(cls, draft: Draft[Any], origin: Origin, keys: JobKeys, *, trace: str = "") -> Self:
         """As `of`, in this partition."""
-        id_ = keys.id_at(origin.new_address())
+        return cls.under(keys.id_at(origin.new_address()), draft, origin, keys, trace=trace)
+
+    @classmethod
+    def under(cls, id_: str, draft: Draft[Any], origin: Origin, keys: JobKeys, *, trace: str = "") -> Self:
+        """As `beside`, with this id."""
         return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace))
 
 

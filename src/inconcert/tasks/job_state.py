@@ -13,6 +13,7 @@ from inconcert.errors import InvalidPayload, NotClaimed
 from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import Envelope
+from inconcert.tasks.group_ids import is_callback
 from inconcert.tasks.retry import RetryPolicy
 from inconcert.tasks.steps import Steps, sleeps_for
 from inconcert.tasks.store import CANCELLED_TTL
@@ -162,7 +163,7 @@ class JobState(ClaimState):
     @property
     def is_dependent(self) -> bool:
         """Whether it runs after others."""
-        return bool(self.envelope.after)
+        return bool(self.envelope.after) or is_callback(self.id)
 
     @property
     def trace(self) -> str:

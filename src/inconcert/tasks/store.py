@@ -5,7 +5,7 @@ A namespace has one or more partitions, each with keys in one slot.  A job lies 
     queue:NAME   list    ids that may run now, and likewise bell:NAME and delayed:NAME for each queue
     states       also    'waiting DELAY_MS[:EVEN_IF] QUEUE' of a job that runs after others, which have not all ended
     result:ID    string  'succeeded JSON' | 'cancelled ', for its result_ttl
-    pending      hash    id -> ids of the parents that it still waits for
+    pending      hash    id -> ids of the parents that it still waits for; of a callback its group
     unfollowed   hash    id -> ids of its parents in other partitions that do not know of it yet
     passing      hash    id -> 'passer until_ms': who passes on to other partitions what concerns it
     followers    zset    'id child': a child to notify when the job of this id has ended
@@ -32,11 +32,13 @@ from inconcert._rules.names import check_name
 
 __all__ = [
     "ACK_AND_ENQUEUE",
+    "ADD_MEMBERS",
     "CANCEL",
     "CANCELLED_TTL",
     "CANCELLING",
     "CHILDREN",
     "CLAIMED_IDS",
+    "CLOSE_GROUP",
     "COMMIT_STEP",
     "COUNT_CLAIMED",
     "DEAD_IDS",
@@ -51,6 +53,8 @@ __all__ = [
     "FORGET",
     "FREE_NAMES",
     "HELD",
+    "INSPECT_GROUP",
+    "OPEN_GROUP",
     "OUTCOMES",
     "PASSED_ON",
     "PAUSE",
@@ -61,7 +65,9 @@ __all__ = [
     "REPORT_SERVED",
     "RESCHEDULE",
     "RESOLVE_DEPENDENTS",
+    "STATES",
     "STATS",
+    "SWEEP_GROUPS",
     "SWEEP_NAMES",
     "TELL",
     "UNWATCH",
@@ -188,9 +194,13 @@ class StatsRow(NamedTuple):
 
 
 ACK_AND_ENQUEUE = load("tasks/ack_and_enqueue").bind(JobKeys)
+ADD_MEMBERS = load("tasks/add_members").bind(JobKeys)
 ENQUEUE = load("tasks/enqueue").bind(JobKeys, QueueKeys)
 ENQUEUE_AFTER = load("tasks/enqueue_after").bind(JobKeys, QueueKeys)
 RESOLVE_DEPENDENTS = load("tasks/resolve_dependents").bind(JobKeys)
+OPEN_GROUP = load("tasks/open_group").bind(JobKeys)
+CLOSE_GROUP = load("tasks/close_group").bind(JobKeys)
+INSPECT_GROUP = load("tasks/inspect_group").bind(JobKeys)
 OUTCOMES = load("tasks/outcomes").bind(JobKeys)
 FOLLOW = load("tasks/follow").bind(JobKeys)
 CHILDREN = load("tasks/children").bind(JobKeys)
@@ -215,6 +225,8 @@ HELD = load("tasks/held").bind(JobKeys)
 PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
 WORKERS = load("tasks/workers").bind(JobKeys)
 STATS = load("tasks/stats").bind(JobKeys)
+STATES = load("tasks/states").bind(JobKeys)
+SWEEP_GROUPS = load("tasks/sweep_groups").bind(JobKeys)
 SWEEP_NAMES = load("tasks/sweep_names").bind(JobKeys)
 CANCELLING = load("tasks/cancelling").bind(JobKeys)
 QUEUE_NAMES = load("tasks/queue_names").bind(JobKeys)

@@ -1,4 +1,4 @@
-"""The background task that drops unique names that no live job has any more."""
+"""The background task that drops what nobody needs any more: unique names without a live job, and groups that ended."""
 
 import logging
 import random
@@ -7,14 +7,14 @@ import anyio
 
 from inconcert._core.session import Session
 from inconcert.errors import InconcertError
-from inconcert.tasks.store import SWEEP_NAMES, JobKeyspace
+from inconcert.tasks.store import SWEEP_GROUPS, SWEEP_NAMES, JobKeyspace
 
 __all__ = ["Sweeper"]
 
 _log = logging.getLogger("inconcert.tasks")
 
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 200.0, 300.0  # seconds; a name that stays too long only takes memory
-_MOST = 500  # names that the script checks
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 200.0, 300.0  # seconds; what stays too long only takes memory
+_MOST = 500  # names, or groups, that a script checks
 
 
 class Sweeper:
@@ -35,11 +35,12 @@ class Sweeper:
             try:
                 await self.sweep()
             except InconcertError as error:
-                _log.warning("unique names that are free cannot be dropped yet: %s", error)
+                _log.warning("unique names that are free, and groups that ended, cannot be dropped yet: %s", error)
             await anyio.sleep(random.uniform(_SHORTEST_PAUSE, _LONGEST_PAUSE))
 
     async def sweep(self) -> None:
-        """Drop all names that are due."""
+        """Drop all names and groups that are due."""
         for keys in self._jobs.partitions:
-            while await self._session.run(SWEEP_NAMES(keys)) == _MOST:
-                pass
+            for sweep in SWEEP_NAMES, SWEEP_GROUPS:
+                while await self._session.run(sweep(keys)) == _MOST:
+                    pass

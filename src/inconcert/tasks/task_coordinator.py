@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, ParamSpec, TypeVar, Unpack, get_args, overload
+from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, get_args, overload
 
 from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.consumer import Guarantee
@@ -15,6 +15,7 @@ from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher, EnqueueMiddleware
+from inconcert.tasks.group import Calls, Group, GroupWhen, check_member, open_group
 from inconcert.tasks.health import WorkerHealth, watched
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, JobOptions, Options
@@ -63,6 +64,7 @@ class TaskCoordinator:
         self._jobs = jobs = JobKeyspace(ref.keys, partitions)
         watches = Watches(jobs)
         self._ref = ref
+        self._watches = watches
         self._enqueuing = EnqueueBatcher(ref, jobs, watches)
         self._tasks = Tasks(ref, jobs, watches)
         self._registry = Registry(self._enqueuing)
@@ -234,6 +236,60 @@ class TaskCoordinator:
         Cost: 1 round trip for 5,000 jobs, or 8 MiB of them; 1 script for 500 jobs of a queue.
         """
         return await self._enqueuing.add(list(drafts))
+
+    async def group(
+        self, calls: Calls | None = None, *, then: Draft[Any] | None = None, when: GroupWhen = "succeeded"
+    ) -> Group:
+        """Enqueue jobs as a group, and run another one once all of them have ended. See `Group`.
+
+        ```python
+        @concert.task()
+        async def resize(picture: int) -> None: ...
+
+
+        @concert.task()
+        async def publish() -> None: ...
+
+
+        group = await concert.group([resize.call(1), resize.call(2)], then=publish.call())
+        ```
+
+        The callback runs once, whatever dies. With `when="succeeded"` it waits for members that were dead-lettered
+        until they are replayed and succeed; if all others have succeeded and one was cancelled or purged, it is
+        dead-lettered instead, because its group can no longer succeed.
+
+        Args:
+            calls: The members, made by `Task.call`: any number, also from an iterator or an async iterator. They may
+                run at once. None leaves the group open, for `Group.add` and `Group.close`.
+            then: The callback, made by `Task.call`; None for none.
+            when: Whether the callback runs once all have `succeeded`, or once all have `ended`, no matter how.
+
+        Raises:
+            TypeError: One of them is not a call of a task.
+            ValueError: `when` is something else; the callback has `unique` or `after`; or a member has `unique`, and
+                jobs are spread over several partitions.
+            Unavailable: The server could not be asked. If that was after some members were added, the group stays open:
+                a note of the error has its id.
+            OutcomeUnknown: The server did not answer; likewise.
+
+        Cost: 3 round trips, and 1 more for each further 5,000 members, or 8 MiB of them; 1 script for 500.
+        """
+        if isinstance(calls, Sequence):
+            for call in calls:
+                check_member(call, self._jobs)
+        group = await open_group(self._ref, self._jobs, self._watches, then, when)
+        if calls is None:
+            return group
+        try:
+            await group.add(calls, start=0)
+            await group.close()
+        except BaseException as error:
+            error.add_note(
+                f"group {group.id} stays open; go on with concert.tasks.group({group.id!r}): add() with start=0 and "
+                "the same calls adds those that are missing, cancel() cancels it"
+            )
+            raise
+        return group
 
     def consume(
         self,

@@ -19,7 +19,9 @@
 -- KEYS[17]   idle      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
 -- KEYS[18]   steps     hash    'NUMBER ID' -> a step of that job
 -- KEYS[19]   stepped   hash    id -> the number of its latest step
--- KEYS[20..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[20]   groups    hash    group -> what has become of it; see read_group.lua
+-- KEYS[21]   settled   zset    group -> when to forget it, server ms; of those that have ended
+-- KEYS[22..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]    inboxes   what the channel of each session's inbox begins with
 -- ARGV[2]    worker    string
 -- ARGV[3..]  jobs      id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is
@@ -28,13 +30,13 @@
 -- TWICE      0 for each: it is done already
 -- COST       O(N), N jobs given and their steps
 -- @include end_done
-local FIRST_RESULT, FIRST_JOB = 20, 3  -- KEYS of the results; ARGV of the jobs
+local FIRST_RESULT, FIRST_JOB = 22, 3  -- KEYS of the results; ARGV of the jobs
 
 local keys = {
   bodies = KEYS[1], claimed = KEYS[2], failures = KEYS[3], crashes = KEYS[4], states = KEYS[5], progress = KEYS[6],
   watchers = KEYS[7], unique = KEYS[8], checks = KEYS[9], finished = KEYS[10], parents = KEYS[11], children = KEYS[12],
   outcomes = KEYS[13], news = KEYS[14], line = KEYS[15], workers = KEYS[16], idle = KEYS[17], steps = KEYS[18],
-  stepped = KEYS[19],
+  stepped = KEYS[19], groups = KEYS[20], settled = KEYS[21],
 }
 local inboxes, worker = ARGV[1], ARGV[2]
 return end_done(keys, inboxes, worker, {unpack(ARGV, FIRST_JOB)}, {unpack(KEYS, FIRST_RESULT)})

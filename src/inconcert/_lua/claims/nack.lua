@@ -18,6 +18,8 @@
 -- KEYS[16] crashes   hash  id -> workers that died with it
 -- KEYS[17] workers   zset  worker -> when it is presumed dead, ms by the lease clock; of those that hold something
 -- KEYS[18] idle      zset  worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
+-- KEYS[19] groups    hash  group -> what has become of it; see read_group.lua
+-- KEYS[20] settled   zset  group -> when to forget it, server ms; of those that have ended
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed
 -- ARGV[3]  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
@@ -41,7 +43,10 @@
 local claimed, failures, dead, reasons, queue, bell, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local states, progress, watchers = KEYS[8], KEYS[9], KEYS[10]
-local parents, children, outcomes, news, line, crashes = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local line, crashes = KEYS[15], KEYS[16]
+local keys = {
+  parents = KEYS[11], children = KEYS[12], outcomes = KEYS[13], news = KEYS[14], groups = KEYS[19], settled = KEYS[20],
+}
 local id, place, verdict, delay_ms, reason = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local workers, idle, name, inboxes, worker = KEYS[17], KEYS[18], ARGV[6], ARGV[7], ARGV[8]
 local claim = redis.call('HGET', claimed, id)
@@ -51,6 +56,8 @@ end
 -- Where it may go is read before anything is changed: a key that is not ours stops the script here.
 if verdict == 'dead' then
   redis.call('ZCARD', dead)
+  redis.call('HLEN', keys.groups)
+  redis.call('ZCARD', keys.settled)
 else
   redis.call('LLEN', queue)
   redis.call('LLEN', bell)
@@ -71,7 +78,7 @@ if verdict == 'dead' then
   dead_letter(dead, reasons, id, now_ms, reason, name)
   notify_watchers(watchers, inboxes, id)
   wake_first_putter(line, inboxes)
-  if note_end(parents, children, outcomes, news, id, 'failed ' .. reason) then
+  if note_end(keys, id, 'failed ' .. reason) then
     return 2
   end
 elseif (verdict == 'retry' or verdict == 'asleep') and not is_cancelled then

@@ -11,6 +11,8 @@
 -- KEYS[9]  older     hash  the same, from before; at most 120 s
 -- KEYS[10] steps     hash  'NUMBER ID' -> a step of that job
 -- KEYS[11] stepped   hash  id -> the number of its latest step
+-- KEYS[12] groups    hash  group -> what has become of it; see read_group.lua
+-- KEYS[13] settled   zset  group -> when to forget it, server ms; of those that have ended
 -- ARGV[1]  age_ms    integer >= 0: only those that were dead-lettered longer ago
 -- ARGV[2]  keep      integer >= 0: of all dead jobs the latest so many stay
 -- ARGV[3]  request   string, unique to this call
@@ -22,15 +24,20 @@
 -- @include drop_steps
 -- @include recall
 -- @include remember
+-- @include group_of
+-- @include count_member
 local FIRST_ID = 4  -- ARGV of the ids
 
 local dead, reasons, bodies, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local parents, news, recent, older, steps, stepped = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local parents, recent, older, steps, stepped = KEYS[6], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local keys = {news = KEYS[7], groups = KEYS[12], settled = KEYS[13]}
 local request = ARGV[3]
 local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)
 end
+redis.call('HLEN', keys.groups)  -- a foreign key stops the script here
+redis.call('ZCARD', keys.settled)
 redis.call('HDEL', recent, request)  -- first: it needs no memory, so a full server lets the rest pass
 local until_ms, keep = math.floor(server_time() / 1000) - ARGV[1], tonumber(ARGV[2])
 local ids = {}
@@ -53,8 +60,12 @@ if dropped > 0 then
   end
   drop_steps(steps, stepped, ids)
   for i, list in ipairs(redis.call('HMGET', parents, unpack(ids))) do
+    local group = group_of(ids[i])
+    if group then
+      count_member(keys, group, 'purged')
+    end
     if list then
-      redis.call('RPUSH', news, ids[i])
+      redis.call('RPUSH', keys.news, ids[i])
     end
   end
 end

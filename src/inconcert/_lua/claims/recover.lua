@@ -17,7 +17,9 @@
 -- KEYS[15]   idle         zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing
 -- KEYS[16]   described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself; 1 h
 -- KEYS[17]   bodies       hash    id -> 'enqueued_ms [max_crashes] envelope'
--- KEYS[18..] queues       list, then its bell (list), for each queue from which it has claimed
+-- KEYS[18]   groups       hash    group -> what has become of it; see read_group.lua
+-- KEYS[19]   settled      zset    group -> when to forget it, server ms; of those that have ended
+-- KEYS[20..] queues       list, then its bell (list), for each queue from which it has claimed
 -- ARGV[1]    worker       string
 -- ARGV[2]    max_crashes  integer > 0: what killed so many workers is dead-lettered, unless its body says how many | 0: the
 --            worker retires, and that is no crash
@@ -35,8 +37,12 @@
 -- @include wake_first_putter
 local workers, claimed, crashes, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local states, progress, watchers = KEYS[6], KEYS[7], KEYS[8]
-local parents, children, outcomes, news, line = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
+local line = KEYS[13]
 local clock, idle, described = KEYS[14], KEYS[15], KEYS[16]
+local keys = {
+  parents = KEYS[9], children = KEYS[10], outcomes = KEYS[11], news = KEYS[12], groups = KEYS[18], settled = KEYS[19],
+}
+local FIRST_QUEUE, PARTS, FIRST_NAME = 20, 2, 4  -- KEYS of the queues, and how many each has; ARGV of their names
 local bodies, worker, max_crashes, inboxes = KEYS[17], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', idle, worker)
@@ -46,12 +52,14 @@ if max_crashes > 0 and ends and tonumber(ends) > tonumber(at_ms) then
 end
 -- Where they may go is read before anything is changed: a key that is not ours stops the script here.
 redis.call('ZCARD', dead)
-for i = 18, #KEYS do
+redis.call('HLEN', keys.groups)
+redis.call('ZCARD', keys.settled)
+for i = FIRST_QUEUE, #KEYS do
   redis.call('LLEN', KEYS[i])
 end
 local place = {}
-for i = 4, #ARGV do
-  place[ARGV[i]] = 18 + (i - 4) * 2
+for i = FIRST_NAME, #ARGV do
+  place[ARGV[i]] = FIRST_QUEUE + (i - FIRST_NAME) * PARTS
 end
 
 redis.call('HDEL', claimed, '#')
@@ -77,7 +85,7 @@ for _, job in ipairs(jobs) do
       dead_letter(dead, reasons, id, now_ms, reason, name)
       notify_watchers(watchers, inboxes, id)
       buried = buried + 1
-      if note_end(parents, children, outcomes, news, id, 'failed ' .. reason) then
+      if note_end(keys, id, 'failed ' .. reason) then
         told = 1
       end
     else

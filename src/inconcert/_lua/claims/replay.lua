@@ -13,6 +13,7 @@
 -- KEYS[11] recent    hash  request -> its answer, 120 s
 -- KEYS[12] older     hash  the same, from before; at most 120 s
 -- KEYS[13] finished  hash  queue name -> jobs that have succeeded or were cancelled; the names of all queues are there
+-- KEYS[14] groups    hash  group -> what has become of it; see read_group.lua
 -- ARGV[1]  queue_name  of the queue; '' if there is only one
 -- ARGV[2]  request   string, unique to this call
 -- ARGV[3..] jobs     id, envelope, unique name: for each, at most 250; '' for the envelope that it has, and for no name; it
@@ -26,9 +27,11 @@
 -- @include ring
 -- @include live_job_of_name
 -- @include take_name
+-- @include group_of
+-- @include count_member
 local bodies, dead, reasons, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local queue, bell, unique, checks, outcomes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local recent, older, finished = KEYS[11], KEYS[12], KEYS[13]
+local recent, older, finished, groups = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
 local FIRST_JOB, FIELDS = 3, 3  -- ARGV of the jobs, and how many each has
 
 local queue_name, request = ARGV[1], ARGV[2]
@@ -40,6 +43,7 @@ end
 redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 redis.call('HLEN', finished)
+redis.call('HLEN', groups)
 local now_ms = math.floor(server_time() / 1000)
 local enqueued = string.format('%.0f ', now_ms)
 local ids = {}
@@ -54,6 +58,10 @@ local function replay(id, envelope, name)
   redis.call('HSET', bodies, id, enqueued .. envelope)
   if name ~= '' and not live_job_of_name(unique, bodies, dead, name, now_ms) then
     take_name(unique, checks, id, name, '0', now_ms)
+  end
+  local group = group_of(id)
+  if group then
+    count_member({groups = groups}, group, 'replayed')
   end
   ids[#ids + 1] = id
 end

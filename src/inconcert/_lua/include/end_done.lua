@@ -5,6 +5,7 @@
 -- @include fall_idle
 -- @include notify_watchers
 -- @include note_end
+-- @include group_of
 -- @include wake_first_putter
 local function end_done(keys, inboxes, worker, jobs, results)
   local FIELDS = 5
@@ -27,6 +28,13 @@ local function end_done(keys, inboxes, worker, jobs, results)
   end
   if #done == 0 then
     return answer
+  end
+  for _, id in ipairs(ids) do
+    if group_of(id) then
+      redis.call('HLEN', keys.groups)  -- a foreign key stops the script here
+      redis.call('ZCARD', keys.settled)
+      break
+    end
   end
 
   for _, key in ipairs({keys.claimed, keys.bodies, keys.states}) do  -- first: it frees memory
@@ -62,7 +70,7 @@ local function end_done(keys, inboxes, worker, jobs, results)
       redis.call('ZREM', keys.checks, name)
     end
     local outcome = result ~= '' and result or 'succeeded null'
-    if some_are_related and note_end(keys.parents, keys.children, keys.outcomes, keys.news, id, outcome) then
+    if (some_are_related or group_of(id)) and note_end(keys, id, outcome) then
       answer[n] = ENDED_WITH_DEPENDENTS
     end
   end

@@ -4,7 +4,8 @@
 local function fail_dependent(dead, reasons, id, now_ms, parent, outcome, queue_name)
   local what = 'is not known'
   if outcome ~= '' then
-    what = string.sub(outcome, 1, 10) == 'cancelled ' and 'was cancelled' or 'failed'
+    local word = string.match(outcome, '^%l+')
+    what = word == 'cancelled' and 'was cancelled' or word == 'incomplete' and 'has members that cannot succeed' or 'failed'
   end
   local name = string.gsub(parent, '[%c"\\]', function(c) return string.format('\\u%04x', string.byte(c)) end)
   local reason = '{"reason":"its parent ' .. name .. ' ' .. what .. '"}'

@@ -22,7 +22,7 @@ local function tell_child(keys, inboxes, now_ms, child, parent, outcome)
     count_waiting(keys.waiting, name, -1)
     local reason = fail_dependent(keys.dead, keys.reasons, child, now_ms, parent, outcome, name)
     notify_watchers(keys.watchers, inboxes, child)
-    note_end(keys.parents, keys.children, keys.outcomes, keys.news, child, 'failed ' .. reason)
+    note_end(keys, child, 'failed ' .. reason)
   end
   return nil
 end

@@ -19,7 +19,9 @@
 -- KEYS[17] older     hash    earlier entries of the same; at most 120 s
 -- KEYS[18] steps     hash    'NUMBER ID' -> a step of that job
 -- KEYS[19] stepped   hash    id -> the number of its latest step
--- KEYS[20..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[20] groups    hash    group -> what has become of it; see read_group.lua
+-- KEYS[21] settled   zset    group -> when to forget it, server ms; of those that have ended
+-- KEYS[22..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]  ttl_ms    integer > 0, how long the fact that they were cancelled is kept
 -- ARGV[2]  inboxes   prefix of each session's inbox channel
 -- ARGV[3]  request   string, unique to this call
@@ -36,11 +38,14 @@
 -- @include publish
 -- @include drop_cancelled
 -- @include drop_steps
-local FIRST_RESULT, FIRST_ID = 20, 4  -- KEYS of the results; ARGV of the ids
+local FIRST_RESULT, FIRST_ID = 22, 4  -- KEYS of the results; ARGV of the ids
 
 local bodies, states, dead, failures, crashes, watchers, queue, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local parents, children, outcomes, news, waiting = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
+local waiting = KEYS[13]
+local keys = {
+  parents = KEYS[9], children = KEYS[10], outcomes = KEYS[11], news = KEYS[12], groups = KEYS[20], settled = KEYS[21],
+}
 local pending, unfollowed, recent, older, steps, stepped = KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18], KEYS[19]
 local ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3]
 local answer, ended = {}, {}
@@ -72,10 +77,12 @@ local function cancel(id, result)
   ended[#ended + 1] = id
   redis.call('SET', result, 'cancelled ', 'PX', ttl_ms)
   notify_watchers(watchers, inboxes, id)
-  return note_end(parents, children, outcomes, news, id, 'cancelled ') and 2 or 1
+  return note_end(keys, id, 'cancelled ') and 2 or 1
 end
 
 redis.call('LLEN', queue)  -- a foreign key stops the script here
+redis.call('HLEN', keys.groups)
+redis.call('ZCARD', keys.settled)
 redis.call('ZREM', delayed, unpack(ARGV, FIRST_ID))  -- first: needs no memory, so a full server accepts the rest
 for i = FIRST_ID, #ARGV do
   answer[i - FIRST_ID + 1] = cancel(ARGV[i], KEYS[FIRST_RESULT + i - FIRST_ID])

@@ -14,7 +14,9 @@
 -- KEYS[12]   pending     hash    id -> ids of the parents that it still waits for
 -- KEYS[13]   unfollowed  hash    id -> ids of its parents in other partitions that do not know of it yet
 -- KEYS[14]   passing     hash    id -> 'passer until_ms': who passes on what concerns it
--- KEYS[15..] queues      list, then its bell (list) and delayed (zset), for each queue
+-- KEYS[15]   groups      hash    group -> what has become of it; see read_group.lua
+-- KEYS[16]   settled     zset    group -> when to forget it, server ms; of those that have ended
+-- KEYS[17..] queues      list, then its bell (list) and delayed (zset), for each queue
 -- ARGV[1]    inboxes     prefix of each session's inbox channel
 -- ARGV[2]    suffix      of the ids of this partition; '' if there are no others
 -- ARGV[3]    passer      string, unique to this call
@@ -32,7 +34,8 @@
 -- @include make_ready
 -- @include forget_parents
 -- @include count_waiting
-local FIRST_QUEUE, PARTS, FIRST_NAME = 15, 3, 4  -- KEYS of the queues, and how many each has; ARGV of their names
+-- @include group_outcome
+local FIRST_QUEUE, PARTS, FIRST_NAME = 17, 3, 4  -- KEYS of the queues, and how many each has; ARGV of their names
 local PASSING_MS = 5000
 
 local news, bodies, states = KEYS[1], KEYS[2], KEYS[3]
@@ -42,6 +45,7 @@ local inboxes, suffix, passer = ARGV[1], ARGV[2], ARGV[3]
 local keys = {
   states = states, dead = KEYS[4], reasons = KEYS[5], watchers = KEYS[6], parents = parents, children = children,
   outcomes = outcomes, news = news, waiting = waiting, pending = pending, unfollowed = unfollowed,
+  groups = KEYS[15], settled = KEYS[16],
 }
 local now_ms = math.floor(server_time() / 1000)
 
@@ -102,6 +106,12 @@ local function resolve(id)
     end
   elseif delay_ms and redis.call('HEXISTS', pending, id) == 0 then
     start(id, delay_ms, name)
+  elseif delay_ms and string.find(id, '~then.', 1, true) then
+    local group = string.gsub(id, '~then', '')
+    local outcome = group_outcome(keys.groups, group)
+    if outcome and tell_child(keys, inboxes, now_ms, id, group, outcome) then
+      start(id, delay_ms, name)
+    end
   elseif not delay_ms then
     local is_gone = redis.call('HEXISTS', bodies, id) == 0
     local outcome = redis.call('HGET', outcomes, id) or is_gone and ''
