@@ -205,6 +205,80 @@ async def test_get_gives_up_in_time(any_concert: Coordinator, timeout: float) ->
     assert (await queue.get(timeout=0)).item == 1
 
 
+async def test_get_many_takes_what_is_there(any_concert: Coordinator) -> None:
+    """In their order, up to its limit; each is acknowledged by itself."""
+    queue = any_concert.queue("q")
+    await queue.put_many(list(range(5)))
+    deliveries = await queue.get_many(3)
+    assert [delivery.item for delivery in deliveries] == [0, 1, 2]
+    for delivery in deliveries[1:]:
+        await delivery.ack()
+    await deliveries[0].give_back()
+    assert [delivery.item for delivery in await queue.get_many(10, timeout=0)] == [0, 3, 4]
+    with pytest.raises(TimeoutError):
+        await queue.get_many(10, timeout=0)
+    with pytest.raises(TimeoutError):
+        await queue.get_many(10, timeout=0.02)
+
+
+async def test_get_many_waits_for_the_first_and_then_for_more(any_concert: Coordinator) -> None:
+    """Until it has its limit, or the time is over; whoever waits behind it gets the rest."""
+    queue = any_concert.queue("q")
+    many = asyncio.create_task(queue.get_many(3, within=30, timeout=5))
+    one = asyncio.create_task(queue.get(timeout=5))
+    await are_waiting(2)
+    getters = any_concert._getters._open[queue._terms]._getters
+    for left in (3, 2):
+        await queue.put(3 - left)
+        await eventually(lambda left=left: len(getters) == left)
+        assert not many.done()
+    await queue.put_many([2, 3])
+    assert [delivery.item for delivery in await many] == [0, 1, 2]
+    assert (await one).item == 3
+    few = asyncio.create_task(queue.get_many(3, within=0.1))
+    await are_waiting(1)
+    await queue.put("only")
+    assert [delivery.item for delivery in await few] == ["only"]
+    await queue.put("next")
+    assert (await queue.get(timeout=5)).item == "next"
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+async def test_cancelled_get_many_leaves_all_its_items(any_concert: Coordinator, delivery: Any) -> None:
+    """In their order, to the next."""
+    queue = any_concert.queue("q", delivery=delivery)
+    many = asyncio.create_task(queue.get_many(5, within=60))
+    await are_waiting(1)
+    await queue.put_many([1, 2, 3])
+    await eventually(lambda: len(any_concert._getters._open[queue._terms]._getters) == 2)
+    many.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await many
+    assert [found.item for found in await queue.get_many(5, timeout=5)] == [1, 2, 3]
+    assert not any_concert._getters._open[queue._terms]._getters
+
+
+async def test_closing_ends_get_many_and_gives_its_items_back(any_concert: Coordinator, namespace: str) -> None:
+    """Those that it has taken, and those that it waits for."""
+    async with Coordinator.from_client(client_of(any_concert), namespace=namespace) as other:
+        queue = other.queue("q")
+        many = asyncio.create_task(queue.get_many(5, within=60))
+        await are_waiting(1)
+        await queue.put_many([1, 2])
+        await eventually(lambda: len(other._getters._open[queue._terms]._getters) == 3)
+    assert [delivery.is_over for delivery in await many] == [True, True]
+    assert (await places(any_concert)).ready == [1, 2]
+
+
+@pytest.mark.parametrize("limit", [0, -1, 501, 1.5, True])
+async def test_get_many_refuses_a_bad_limit(any_concert: Coordinator, limit: Any) -> None:
+    """Before anything is sent."""
+    with pytest.raises((ValueError, TypeError), match="limit"):
+        await any_concert.queue("q").get_many(limit)
+    with pytest.raises(ValueError, match="within"):
+        await any_concert.queue("q").get_many(1, within=-1)
+
+
 async def test_get_at_once_does_not_wait_for_those_who_sleep(any_concert: Coordinator) -> None:
     """Another waits in the same process."""
     queue = any_concert.queue("q")

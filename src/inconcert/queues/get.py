@@ -32,14 +32,16 @@ class Getters:
         self._ref = ref
         self._open: dict[Terms, _OpenGetters] = {}
 
-    async def get(self, keys: ItemKeys, terms: Terms, timeout: float | None) -> Delivery[Any]:
-        """Wait for an item of this queue and claim it; see `Queue.get`."""
+    async def get(
+        self, keys: ItemKeys, terms: Terms, timeout: float | None, *, limit: int = 1, within: float = 0.0
+    ) -> list[Delivery[Any]]:
+        """Wait for items of this queue and claim them; see `Queue.get_many`."""
         session = self._ref.session
         getting = self._open.get(terms)
         if getting is None:
             getting = self._open[terms] = _OpenGetters(session, keys, terms)
             getting.open()
-        return Delivery(await getting.get(timeout))
+        return [Delivery(item) for item in await getting.get(timeout, limit, within)]
 
     async def close(self) -> None:
         """Requeue everything, and stop."""
@@ -67,29 +69,40 @@ class _OpenGetters(ClaimConsumer[ItemState[Any]]):
         self._is_unsure = False  # the reply of a claim may have been lost
         self._serving: asyncio.Task[None] | None = None
 
-    async def get(self, timeout: float | None) -> ItemState[Any]:
+    async def get(self, timeout: float | None, limit: int, within: float) -> list[ItemState[Any]]:
         self.raise_if_closed()
-        getter = _Getter(self._session.loop.create_future(), waits=timeout != 0)
-        self._getters.append(getter)
+        getters = [_Getter(self._session.loop.create_future(), waits=timeout != 0) for _ in range(limit)]
+        first = getters[0].delivery
+        self._getters += getters
         self._serve()
         try:
-            await asyncio.wait([getter.delivery], timeout=timeout or None)
+            await asyncio.wait([first], timeout=timeout or None)
+            if within and getters[0].has_one:
+                await asyncio.wait([getter.delivery for getter in getters], timeout=within)
         except asyncio.CancelledError:
-            if getter.has_one:
-                self._take_back(getter.delivery.result())
+            self._leave(getters)
+            for getter in reversed(getters):  # the last first, so that the first ends up at the front
+                if getter.has_one:
+                    self._take_back(getter.delivery.result())
             raise
         finally:
-            if not getter.delivery.done():
-                self._forget(getter)
-        if not getter.delivery.done():
+            self._leave(getters)
+        if first.cancelled():
             raise TimeoutError(f"queue {self._terms.name!r} had no item for {timeout:g} s; wait longer with timeout=")
-        return getter.delivery.result()
+        return [first.result(), *(getter.delivery.result() for getter in getters[1:] if getter.has_one)]
 
     def closed(self, error: InconcertError) -> None:
         super().closed(error)
         self._fail(self._getters, error)
 
     # Below.
+
+    def _leave(self, getters: "list[_Getter]") -> None:
+        """Those that have nothing wait no longer."""
+        for getter in getters:
+            if not getter.delivery.done():
+                self._forget(getter)
+                getter.delivery.cancel()
 
     def _forget(self, getter: "_Getter") -> None:
         self._getters.remove(getter)
@@ -200,4 +213,5 @@ class _Getter:
     @property
     def has_one(self) -> bool:
         """Whether it was given an item."""
-        return self.delivery.done() and self.delivery.exception() is None
+        delivery = self.delivery
+        return delivery.done() and not delivery.cancelled() and delivery.exception() is None

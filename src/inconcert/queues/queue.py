@@ -24,6 +24,7 @@ __all__ = ["ITEM_ATTEMPTS", "QUEUE_TTL", "DeadItem", "Queue", "QueueCounts"]
 
 QUEUE_TTL = 60.0  # seconds; outlasts a handler that holds up its event loop for a while
 ITEM_ATTEMPTS = 5
+_MOST_AT_ONCE = 500  # items of one get_many()
 
 _MOST = 500  # items in one script that drops them
 
@@ -210,7 +211,36 @@ class Queue(Generic[T]):
             every 2 to 5 s, however many wait, and 1 every 5 s for all queues together. The first call also starts the
             heartbeat: 1 command every third of `ttl`.
         """
-        return await self._getters.get(self._keys, self._terms, durations.timeout(timeout))
+        [delivery] = await self._getters.get(self._keys, self._terms, durations.timeout(timeout))
+        return delivery
+
+    async def get_many(self, limit: int, *, within: Seconds = 0.0, timeout: Seconds | None = None) -> list[Delivery[T]]:
+        """Wait for items and claim them together, to handle them in one go: up to `limit`, in their order.
+
+        Waits for the first one, and then takes what is there, or what comes in `within` seconds, until it has `limit`.
+        Each delivery ends by itself. Until it returns it stands in line as `limit` calls of `get` would.
+
+        Args:
+            limit: How many at most, 1 to 500.
+            within: How long to wait for more after the first, in seconds; 0, the default, takes what is there, up to
+                1 MiB.
+            timeout: Longest wait for the first, in seconds; None waits forever, 0 does not wait.
+
+        Returns:
+            At least one.
+
+        Raises:
+            ValueError: `limit` is not from 1 to 500; `within` or `timeout` is negative, or not a number.
+            TimeoutError: As for `get`, and so are the others.
+            NotConnected: As for `get`.
+            Unavailable: As for `get`.
+            OutcomeUnknown: As for `get`.
+
+        Cost: 1 round trip for each MiB; otherwise as for `get`.
+        """
+        whole("limit", limit, most=_MOST_AT_ONCE)
+        patience, more = durations.timeout(timeout), durations.in_seconds("within", within)
+        return await self._getters.get(self._keys, self._terms, patience, limit=limit, within=more)
 
     def __aiter__(self) -> Self:
         return self
