@@ -29,6 +29,7 @@ from inconcert.errors import (
     JobFailed,
     JobNotFound,
     LeaseLost,
+    MessageRefused,
     NotAMember,
     NotClaimed,
     NotConnected,
@@ -76,6 +77,7 @@ from inconcert.tasks.options import EvenIf, JobOptions, UniqueUntil
 from inconcert.tasks.retry import Retry
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.status import JobStatus
+from inconcert.tasks.step_records import StepRecord
 from inconcert.tasks.task import Task
 from inconcert.tasks.workers import RunningJob, WorkerStatus
 
@@ -135,6 +137,7 @@ __all__ = [
     "Mailbox",
     "MailboxMessage",
     "Message",
+    "MessageRefused",
     "Missed",
     "NotAMember",
     "NotClaimed",
@@ -163,6 +166,7 @@ __all__ = [
     "Signalled",
     "Signals",
     "StepChanged",
+    "StepRecord",
     "StepRefused",
     "Subscription",
     "SyncProducer",

@@ -16,6 +16,7 @@ import random as random_numbers
 import time
 import uuid as uuids
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast, overload
 from weakref import WeakKeyDictionary
@@ -33,7 +34,9 @@ from inconcert.tasks.arguments import annotations
 from inconcert.tasks.claimed_job import current_job, state_of
 from inconcert.tasks.steps import StepCall, Steps
 
-__all__ = ["key", "now", "random", "sleep", "step", "uuid"]
+__all__ = ["key", "now", "random", "sleep", "step", "uuid", "wait_for"]
+
+_LONGEST_WAIT = timedelta(days=3650)  # the longest time that can be given
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -131,6 +134,35 @@ async def sleep(name: str, seconds: Seconds, *, in_memory_below: Seconds = 60.0)
     duration = durations.in_seconds("seconds", seconds)
     least = durations.in_seconds("in_memory_below", in_memory_below)
     await _steps().sleep(name, duration, in_memory_below=least)
+
+
+async def wait_for(name: str, as_type: type[T], *, timeout: Seconds | None) -> T:
+    """Wait for a message that is sent to this job with `Job.send`; later attempts get the same one.
+
+    If it is not there, the job leaves its place in the worker, as for a long `sleep`: it is delayed until the message
+    is sent, and then it is the next in its queue. One that was sent before is found at once.
+
+    A timeout is kept as a message would be: all later attempts time out, also those of a replay, and a message that is
+    sent afterwards is not accepted. An attempt that ends with the `TimeoutError` is the last.
+
+    Args:
+        name: Which message, and the name of a step.
+        as_type: The type to read it as; `object` for the JSON value.
+        timeout: Longest wait in seconds, counted from the first call in the job, by the server's clock. None for 10
+            years. What was kept counts, whatever is given later.
+
+    Raises:
+        TimeoutError: It was not sent in time.
+        ValueError: `timeout` is negative, not a number, or longer than 10 years.
+        InvalidPayload: The message does not have this type, or no valid signature; the job is dead-lettered.
+        TypeError: JSON cannot represent this type.
+        RuntimeError: As `step`, and so are the others.
+
+    Cost: As `step`, and 1 round trip more for a message that is there. Otherwise 2 more: 1 to leave, and 1 to read what
+        was kept; 0 while it waits.
+    """
+    seconds = durations.in_seconds("timeout", _LONGEST_WAIT if timeout is None else timeout)
+    return await _steps().wait_for(name, as_type, seconds)
 
 
 def key(name: str) -> str:

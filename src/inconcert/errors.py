@@ -24,6 +24,7 @@
     ├── GroupNotFound         not executed
     ├── StepChanged           not executed
     ├── StepRefused           not executed, or executed and not kept
+    ├── MessageRefused        not executed
     ├── ChatNotFound          not executed
     ├── QueueFull             not executed: also an asyncio.QueueFull
     └── ItemNotFound          not executed
@@ -50,6 +51,7 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "LeaseLost",
+    "MessageRefused",
     "NotAMember",
     "NotClaimed",
     "NotConnected",
@@ -356,6 +358,23 @@ class StepRefused(InconcertError):
         super().__init__(f"step {step!r} of job {job_id} was refused: {why}")
         self.job_id = job_id
         self.step = step
+
+
+class MessageRefused(InconcertError):
+    """A message was not sent to a job, which has 1,000 of them, or 16 MiB.
+
+    Attributes:
+        job_id: Which job.
+        name: The name of the message.
+    """
+
+    def __init__(self, job_id: str, name: str) -> None:
+        super().__init__(
+            f"message {name!r} was not sent to job {job_id}, which would have more than 1,000 messages, or more than "
+            "16 MiB of them; send fewer, and of large ones the address where they are kept"
+        )
+        self.job_id = job_id
+        self.name = name
 
 
 class NotAMember(InconcertError):

@@ -543,6 +543,39 @@ async def _step_of_a_job_that_has_ended_is_not_kept(scene: Scene) -> AsyncGenera
         yield
 
 
+@late("tasks/receive")
+async def _wait_of_a_job_that_another_worker_has_does_not_time_out(scene: Scene) -> AsyncGenerator[None, None]:
+    await scene.concert.enqueue("run", [])
+    async with scene.concert.consume("default") as jobs:
+        async with await anext(jobs) as job:
+            async with scene.sent("tasks/receive"):
+                with pytest.raises(TimeoutError):
+                    await durable.wait_for("one", int, timeout=0)
+            await job.give_back()
+        async with await anext(jobs):
+            yield
+
+
+@late("tasks/receive")
+async def _wait_of_a_job_that_has_ended_leaves_nothing(scene: Scene) -> AsyncGenerator[None, None]:
+    await scene.concert.enqueue("run", [])
+    async with scene.concert.consume("default") as jobs:
+        async with await anext(jobs), scene.sent("tasks/receive"):
+            with pytest.raises(TimeoutError):
+                await durable.wait_for("one", int, timeout=0)
+        yield
+
+
+@late("tasks/send")
+async def _message_is_not_sent_again(scene: Scene) -> AsyncGenerator[None, None]:
+    job = await scene.concert.enqueue("run", [])
+    async with scene.sent("tasks/send"):
+        assert await job.send("one", 1)
+    async with scene.concert.consume("default") as jobs, await anext(jobs):
+        pass  # it ends
+    yield
+
+
 @late("tasks/enqueue_due")
 async def _instant_that_was_enqueued_is_not_again(scene: Scene) -> AsyncGenerator[None, None]:
     keys = scene.concert._jobs.partitions[0]

@@ -104,14 +104,14 @@ class Scene:
         )
 
     async def nack(self, verdict: str, job: str = "held", place: int = 2001, *, delay_ms: int = 0) -> Any:
-        """Run the script that says that a job was not done."""
+        """Run the script that says that a job was not done; one that is asleep waits for two messages."""
         return await self.run(
             "claims/nack",
             id=job,
             place=place,
             verdict=verdict,
             delay_ms=delay_ms,
-            reason=REASON,
+            reason="4 paid6 packed" if verdict == "asleep" else REASON,
             name="q",
             inboxes=self.inboxes,
             worker=WORKER,
@@ -213,6 +213,7 @@ SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
     "tasks/outcomes": ({"ids": ["held"]}, [b""], [b""]),
     "tasks/pause": ({"name": "q", "is_paused": 1, "request": "one"}, 1, 1),
     "tasks/progress": ({"id": "held", "place": 2001, "how_far": "[0.5]", "number": 1}, 1, 1),
+    "tasks/receive": ({"id": "held", "place": 2001, "name": "4 paid", "is_over": 1}, [1, b""], [1, b""]),
     "tasks/report_served": ({"silent_ms": 1000, "count": 1, "names": ["q", "other"]}, [b"other"], [b"other"]),
     "tasks/states": ({"ids": ("held", "ready1")}, [b"running session.1", b""], [b"running session.1", b""]),
     "tasks/unwatch": ({"id": "held", "address": "session.2"}, 0, 0),
@@ -230,16 +231,56 @@ async def test_second_run_changes_nothing(scene: Scene, name: str) -> None:
     assert await scene.ledger() == before
 
 
+@pytest.mark.twice("tasks/send")
+@pytest.mark.parametrize("has_left", [False, True])
+async def test_second_message_of_a_request_changes_nothing(scene: Scene, *, has_left: bool) -> None:
+    """The same answer, even once the job has ended; another request is too late, and another queue is named."""
+    if has_left:
+        await scene.nack("asleep", delay_ms=HOUR)
+
+    async def send(request: str, name: str = "4 paid", queue: str = "q") -> Any:
+        sent = {"id": "held", "name": name, "message": "7", "queue_name": queue}
+        return await scene.run("tasks/send", **sent, request=request)
+
+    before = await scene.ledger()
+    if has_left:
+        assert await send("lost", queue="other") == [2, b"q"]
+        assert await scene.ledger() == before
+    assert await send("one") == [1, b""]
+    before = await scene.ledger()
+    assert await send("one") == [1, b""]
+    assert await send("two") == [0, b""]
+    assert await scene.ledger() == before
+    assert await scene.client.hgetall(scene.keys.messages) == {b"4 paid held": b"7"}
+    assert await scene.client.hget(scene.keys.received, "held") == b"1 1 4 paid"
+    if has_left:
+        assert before.ready["q"][0] == "held"
+    else:
+        await scene.ack()
+        before = await scene.ledger()
+        assert [await send("one"), await send("three")] == [[1, b""], [0, b""]]
+        assert await scene.ledger() == before
+
+
+@pytest.mark.parametrize("verdict", ["asleep", "back"])
+async def test_message_that_came_before_the_job_left_brings_it_back_at_once(scene: Scene, verdict: str) -> None:
+    """No message falls between the look for it and the script that lets the job sleep."""
+    await scene.run("tasks/send", id="held", name="6 packed", message="7", queue_name="q", request="one")
+    await scene.nack(verdict, delay_ms=HOUR)
+    assert (await scene.ledger()).ready["q"][0] == "held"
+    assert not await scene.client.exists(scene.keys.awaited)
+
+
 @pytest.mark.twice("tasks/read_steps")
 async def test_second_look_at_the_steps_finds_the_same(scene: Scene) -> None:
     """Those after a number."""
     await scene.run("tasks/commit_step", id="held", place=2001, number=1, step="one")
     await scene.run("tasks/commit_step", id="held", place=2001, number=3, step="three")
     for _ in range(2):
-        has_more, now_ms, *found = await scene.run("tasks/read_steps", id="held", after=0)
-        assert (has_more, found) == (0, [1, b"one", 3, b"three"])
+        has_more, now_ms, awaited, *found = await scene.run("tasks/read_steps", id="held", after=0)
+        assert (has_more, awaited, found) == (0, b"", [1, b"one", 3, b"three"])
         assert now_ms > 1_700_000_000_000
-    assert (await scene.run("tasks/read_steps", id="held", after=1))[2:] == [3, b"three"]
+    assert (await scene.run("tasks/read_steps", id="held", after=1))[3:] == [3, b"three"]
 
 
 @pytest.mark.twice("tasks/enqueue")
@@ -403,6 +444,8 @@ async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancel
     before = await scene.ledger()
     assert await scene.nack(verdict, delay_ms=HOUR) == 0
     assert await scene.ledger() == before
+    if verdict == "asleep":
+        assert await scene.client.hexists(scene.keys.awaited, "held") != is_cancelled
     if is_cancelled and verdict != "dead":
         assert before.states["held"] == "cancelling "
         assert before.ready["q"][0] == "held"

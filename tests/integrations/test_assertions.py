@@ -301,3 +301,21 @@ async def test_drain_ends_sleeps(any_concert: Coordinator) -> None:
     assert await job.status() is JobStatus.DELAYED
     await drain(any_concert, delayed=True)
     assert await job.result(timeout=0) == "woke"
+
+
+async def test_drain_lets_waits_time_out(any_concert: Coordinator) -> None:
+    """With `delayed=True`, as if the time had passed; otherwise the job is left waiting."""
+
+    @any_concert.task()
+    async def fulfil() -> str:
+        try:
+            return await durable.wait_for("packed", str, timeout=3600)
+        except TimeoutError:
+            return "late"
+
+    job, sent = await fulfil.enqueue(), await fulfil.enqueue()
+    await sent.send("packed", "packed")
+    await drain(any_concert)
+    assert await job.status() is JobStatus.DELAYED
+    await drain(any_concert, delayed=True)
+    assert [await job.result(timeout=0), await sent.result(timeout=0)] == ["late", "packed"]

@@ -38,6 +38,7 @@ ALL = [
     errors.GroupNotFound("1.0"),
     errors.StepChanged("1", "s", "ran a()", "runs b()"),
     errors.StepRefused("1", "s", "why"),
+    errors.MessageRefused("1", "n"),
     errors.ChatNotFound("c"),
     errors.QueueFull("n", 3, 1.0),
     errors.ItemNotFound("n", "1"),

@@ -46,7 +46,7 @@ FACES = {
     "Hit": "id score",
     "Index": "add clear remove search size suggest",
     "Inspection": "processes silent",
-    "Job": "cancel created id progress reschedule result status",
+    "Job": "cancel created id progress reschedule result send status steps",
     "JobPage": "after jobs",
     "JobRecord": (
         "args attempts claimed_at died_at due_at enqueued_at error id kwargs queue status task traceback unique worker"
@@ -77,6 +77,7 @@ FACES = {
     "Signalled": "name payload",
     "Signals": "subscribe",
     "Subscription": "next",
+    "StepRecord": "function is_awaited name value",
     "SyncProducer": "close enqueue prepare put result send status",
     "Task": "call enqueue options",
     "TaskStats": "dead queues unserved workers",

@@ -25,6 +25,9 @@ also notifies its waiters and dependents; these keys, and those of names, progre
     progress     hash    id -> its progress, JSON, after the number of reports by its worker
     steps        hash    'NUMBER ID' -> a step of that job, signed JSON, until it has ended
     stepped      hash    id -> the number of its latest step
+    messages     hash    'LENGTH NAME ID' -> a message to that job, signed JSON, until it has ended
+    received     hash    id -> 'COUNT BYTES NAMES': of the messages to it
+    awaited      hash    id -> 'LENGTH NAME' of each message for which it has left its worker
     watchers     zset    'id address': processes that wait for its end
     parents      hash    id -> ids of the jobs it runs after
     children     zset    'id child': a job that runs after this one and has not ended
@@ -76,6 +79,7 @@ class ClaimKeys(ABC):
 
     __slots__ = (
         "_parts",
+        "awaited",
         "bodies",
         "checks",
         "children",
@@ -88,6 +92,7 @@ class ClaimKeys(ABC):
         "groups",
         "idle",
         "line",
+        "messages",
         "news",
         "older",
         "outcomes",
@@ -95,6 +100,7 @@ class ClaimKeys(ABC):
         "paused",
         "progress",
         "reasons",
+        "received",
         "recent",
         "settled",
         "states",
@@ -116,6 +122,7 @@ class ClaimKeys(ABC):
         self.finished, self.paused, self.described = parts("finished", "paused", "described")
         self.recent, self.older, self.steps, self.stepped = parts("recent", "older", "steps", "stepped")
         self.groups, self.settled = parts("groups", "settled")
+        self.messages, self.received, self.awaited = parts("messages", "received", "awaited")
 
     def claimed(self, worker: str) -> str:
         """The key of what this worker has claimed."""

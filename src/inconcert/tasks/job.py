@@ -10,7 +10,9 @@ from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 from inconcert.tasks.cancellation import STILL_RUNS, cancel
+from inconcert.tasks.messages import send
 from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcome
+from inconcert.tasks.step_records import StepRecord, list_steps
 from inconcert.tasks.store import RESCHEDULE, JobKeyspace
 from inconcert.tasks.watch import Watches
 
@@ -179,6 +181,44 @@ class Job(Generic[R_co]):
         command = RESCHEDULE(keys, place, delay_ms=delay_ms, name=place.name, request=request, ids=[self.id])
         is_due_then: int = await session.run(command)
         return bool(is_due_then)
+
+    async def send(self, name: str, value: object) -> bool:
+        """Send the job a message, for which it waits, or will wait, with `durable.wait_for`.
+
+        The first message of a name is kept until the job ends. A job that waits for it is the next in its queue; its
+        queue's limits and a pause hold for it as for others.
+
+        Args:
+            name: What the message is about, of at most 512 bytes.
+            value: JSON, or a value that msgspec can encode as JSON, of at most 1 MiB.
+
+        Returns:
+            True if it is kept; False if there was one of this name, if the job has waited for it too long or has ended,
+            and if there is no such job.
+
+        Raises:
+            InvalidName: `name` is empty or longer than 512 bytes.
+            InvalidPayload: JSON cannot hold the value, or it is larger than 1 MiB.
+            MessageRefused: The job has 1,000 messages, or they would exceed 16 MiB.
+            NotConnected: The coordinator is not open.
+            OutcomeUnknown: The server did not answer; it may have been kept.
+
+        Cost: 1 round trip; 2 if the job has left its worker to wait for it.
+        """
+        return await send(self._ref.session, self._keys, self.id, name, value)
+
+    async def steps(self) -> list[StepRecord]:
+        """The durable steps of the job that are kept, in the order in which they were.
+
+        Empty if it has none, has succeeded or was cancelled.
+
+        Raises:
+            InvalidPayload: One has no valid signature.
+            Unavailable: The server could not be asked.
+
+        Cost: 1 round trip for each 1 MiB of them.
+        """
+        return await list_steps(self._ref.session, self._keys, self.id)
 
     # Below.
 

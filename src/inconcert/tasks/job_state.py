@@ -14,8 +14,9 @@ from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.group_ids import is_callback
+from inconcert.tasks.messages import FOUND, packed_name
 from inconcert.tasks.retry import RetryPolicy
-from inconcert.tasks.steps import Steps, sleeps_for
+from inconcert.tasks.steps import Asleep, Steps, asleep
 from inconcert.tasks.store import CANCELLED_TTL
 
 __all__ = ["JobClaimer", "JobState"]
@@ -47,6 +48,10 @@ class JobClaimer(Claimer, Protocol):
         """Keep a step of a job under this number; returns whether it was still held."""
         ...
 
+    async def receive(self, job: "JobState", name: str, *, is_over: bool) -> tuple[int, bytes]:
+        """What `RECEIVE` answers of a message to a job, its signature checked."""
+        ...
+
     def draw_follow_ups(self, job: "JobState", drafts: Sequence[Draft[Any]]) -> list[NewJob]:
         """These drafts as jobs that are to follow this one."""
         ...
@@ -72,7 +77,7 @@ class JobState(ClaimState):
     """
 
     __slots__ = (
-        "_asleep_for",
+        "_asleep",
         "_hopeless",
         "_outcomes",
         "_steps",
@@ -119,7 +124,7 @@ class JobState(ClaimState):
         self.follow_ups: Sequence[NewJob] = ()
         self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
         self._steps: Steps | None = None  # until one is asked for
-        self._asleep_for: float | None = None  # seconds, once its body has left its place to sleep
+        self._asleep: Asleep | None = None  # once its body has left its place to come back later
         self._hopeless: Exception | None = None  # an error with which each attempt would end
 
     def __str__(self) -> str:
@@ -137,8 +142,8 @@ class JobState(ClaimState):
 
     async def exit(self, error: BaseException | None) -> bool:
         """End the body, which raised this error; see `ClaimState.exit`."""
-        self._asleep_for = sleeps_for(error)
-        if self._asleep_for is None:
+        self._asleep = asleep(error)
+        if self._asleep is None:
             return await super().exit(error)
         await super().exit(None)
         return True
@@ -146,7 +151,7 @@ class JobState(ClaimState):
     def left(self, error: BaseException | None) -> None:
         """Tell observers that its body, which raised this error, was left."""
         for observer in self.observers:
-            observer.job_left(self, error if self._asleep_for is None else None)
+            observer.job_left(self, error if self._asleep is None else None)
 
     @property
     def task(self) -> str:
@@ -240,6 +245,13 @@ class JobState(ClaimState):
         if self.is_over or not await self._claimer.commit_step(self, number, text):
             raise NotClaimed("job", self.id)
 
+    async def receive(self, name: str, *, is_over: bool) -> bytes | None:
+        """The message of this name; None if it is not there; empty if it is not accepted any more."""
+        answer, text = (0, b"") if self.is_over else await self._claimer.receive(self, name, is_over=is_over)
+        if not answer:
+            raise NotClaimed("job", self.id)
+        return text if answer == FOUND else None
+
     def note_hopeless(self, error: Exception) -> None:
         """If this error ends the attempt, dead-letter the job: another attempt would end likewise."""
         self._hopeless = error
@@ -278,9 +290,13 @@ class JobState(ClaimState):
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
         if self.is_cancelled and error is not None and (was_stopped or isinstance(error, Exception)):
             return self.end_cancelled()
-        if self._asleep_for is not None:
-            return self.end_cancelled() if self.is_cancelled else self._end("asleep", delay=self._asleep_for)
+        if self._asleep is not None:
+            return self.end_cancelled() if self.is_cancelled else self._leave(self._asleep)
         return super()._end_of_body(error, was_stopped=was_stopped)
+
+    async def _leave(self, asleep: Asleep) -> None:
+        names = "".join(map(packed_name, sorted(asleep.awaited)))
+        await self._end("asleep", delay=asleep.delay, reason=names.encode())
 
     async def _settle(self) -> bool:
         if self.envelope.after:

@@ -16,7 +16,7 @@ from inconcert._rules.names import check_name
 from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload, StepChanged, StepRefused
 
-__all__ = ["STEP", "Asleep", "StepCall", "StepStore", "Steps", "sleeps_for"]
+__all__ = ["STEP", "Asleep", "KeptStep", "StepCall", "StepStore", "Steps", "asleep", "read_step"]
 
 STEP = "step"  # the kind as which a step is signed
 
@@ -42,6 +42,15 @@ class StepStore(Protocol):
     async def commit_step(self, number: int, text: bytes) -> None:
         """Keep one under this number; raises NotClaimed if the job is no longer claimed here."""
 
+    async def receive(self, name: str, *, is_over: bool) -> bytes | None:
+        """The message of this name; None if it is not there; empty if it is not accepted any more.
+
+        Args:
+            name: Which message.
+            is_over: Whether it has been waited for long enough: if it is not there, none is accepted from now on.
+        """
+        ...
+
     def note_hopeless(self, error: Exception) -> None:
         """If this error ends the attempt, another attempt would end likewise."""
 
@@ -60,8 +69,15 @@ class StepCall(NamedTuple):
     converter: Converter
 
 
-class _Kept(msgspec.Struct, frozen=True, array_like=True):
-    """A step as it is stored."""
+class KeptStep(msgspec.Struct, frozen=True, array_like=True):
+    """A step as it is stored.
+
+    Attributes:
+        name: Its name.
+        function: The qualified name of its function.
+        arguments: A hash of its arguments.
+        value: Its result.
+    """
 
     name: str
     function: str
@@ -69,10 +85,11 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     value: msgspec.Raw
 
 
-_decode = msgspec.json.Decoder(_Kept).decode
+_decode = msgspec.json.Decoder(KeptStep).decode
 
 
 _SLEEP = StepCall("durable.sleep", "", Converter("the end of durable.sleep()", float))
+_WAIT = StepCall("durable.wait_for", "", Converter("the end of durable.wait_for()", float))
 
 
 class Asleep(BaseException):
@@ -80,21 +97,25 @@ class Asleep(BaseException):
 
     Attributes:
         delay: In how many seconds.
+        awaited: Names of the messages that bring it back sooner.
     """
 
-    def __init__(self, delay: float) -> None:
-        super().__init__(f"the job sleeps, and comes back in {delay:g} s; let this exception pass")
+    def __init__(self, delay: float, awaited: frozenset[str] = frozenset()) -> None:
+        for_what = f" waits for {', '.join(map(repr, sorted(awaited)))}" if awaited else " sleeps"
+        super().__init__(f"the job{for_what}, and comes back in {delay:g} s; let this exception pass")
         self.delay = delay
+        self.awaited = awaited
 
 
-def sleeps_for(error: BaseException | None) -> float | None:
-    """For how many seconds a body sleeps that raised this; None if it raised something else."""
+def asleep(error: BaseException | None) -> Asleep | None:
+    """How a body sleeps that raised this; None if it raised something else."""
     if isinstance(error, Asleep):
-        return error.delay
+        return error
     if isinstance(error, BaseExceptionGroup):  # of a task group
-        inner = [sleeps_for(each) for each in cast("BaseExceptionGroup[BaseException]", error).exceptions]
-        delays = [delay for delay in inner if delay is not None]
-        return min(delays) if len(delays) == len(inner) else None
+        inner = [asleep(each) for each in cast("BaseExceptionGroup[BaseException]", error).exceptions]
+        found = [each for each in inner if each is not None]
+        if len(found) == len(inner):
+            return Asleep(min(each.delay for each in found), frozenset[str]().union(*(each.awaited for each in found)))
     return None
 
 
@@ -105,7 +126,7 @@ class Steps:
         store: Where they are kept.
 
     Attributes:
-        is_awake: Whether sleeps end at once, as tests want it.
+        is_awake: Whether sleeps end, and waits time out, at once, as tests want it.
     """
 
     __slots__ = ("_ahead", "_bytes", "_kept", "_last", "_reading", "_store", "_taken", "is_awake")
@@ -114,7 +135,7 @@ class Steps:
         self.is_awake = False
         self._store = store
         self._reading = anyio.Lock()
-        self._kept: dict[str, _Kept] | None = None  # until they are read
+        self._kept: dict[str, KeptStep] | None = None  # until they are read
         self._taken: set[str] = set()  # names that this attempt has used
         self._last = 0
         self._bytes = 0
@@ -166,28 +187,56 @@ class Steps:
         Raises:
             Asleep: The job is to come back later.
         """
-
-        async def wakes_at() -> float:
-            return time.monotonic() + self._ahead + seconds
-
-        rest = await self.take(name, _SLEEP, wakes_at) - self._ahead - time.monotonic()
+        rest = await self._rest(name, _SLEEP, seconds)
         if self.is_awake:
             return
         if rest > 0 and rest >= in_memory_below:
             raise Asleep(rest)
         await anyio.sleep(max(0.0, rest))
 
+    async def wait_for(self, name: str, as_type: type[T], timeout: float) -> T:
+        """The message of this name, which was sent within this time after the first call in the job.
+
+        Raises:
+            Asleep: It is not there: the job is to come back when it is.
+            TimeoutError: It was not sent in time.
+            InvalidPayload: It does not have the type, or no valid signature.
+            TypeError: JSON cannot represent this type.
+        """
+        job_id = self._store.id
+        converter = Converter(f"message {name!r} of job {job_id}", as_type)
+        rest = await self._rest(name, _WAIT, timeout)
+        try:
+            text = await self._store.receive(name, is_over=rest <= 0 or self.is_awake)
+            if text is None:
+                raise Asleep(rest, frozenset([name]))
+            if not text:
+                raise TimeoutError(f"message {name!r} was not sent to job {job_id} within {timeout:g} s")
+            value: T = converter.read(text)
+        except (TimeoutError, InvalidPayload) as error:
+            self._store.note_hopeless(error)
+            raise
+        return value
+
     # Below.
 
-    async def _read(self) -> dict[str, _Kept]:
+    async def _rest(self, name: str, call: StepCall, seconds: float) -> float:
+        """How much is left, in seconds, of a time that began with the first call in the job."""
+
+        async def ends_at() -> float:
+            return time.monotonic() + self._ahead + seconds
+
+        return await self.take(name, call, ends_at) - self._ahead - time.monotonic()
+
+    async def _read(self) -> dict[str, KeptStep]:
         async with self._reading:
             if self._kept is None:
-                kept: dict[str, _Kept] = {}
+                kept: dict[str, KeptStep] = {}
                 try:
                     now_ms, found = await self._store.read_steps()
                     self._ahead = now_ms / 1000 - time.monotonic()
                     for number, text in found:
-                        step = _read(self._store.id, text)
+                        step = read_step(self._store.id, text)
                         kept[step.name] = step  # a later one of the same name: the first was sent, and not answered
                         self._last = number
                         self._bytes += len(text)
@@ -197,7 +246,7 @@ class Steps:
                 self._kept = kept
             return self._kept
 
-    def _kept_result(self, kept: _Kept, call: StepCall, *, may_change: bool) -> object:
+    def _kept_result(self, kept: KeptStep, call: StepCall, *, may_change: bool) -> object:
         job_id, name = self._store.id, kept.name
         changed: StepChanged | None = None
         if kept.function != call.function and not may_change:
@@ -224,7 +273,7 @@ class Steps:
             refused = error if str(error).startswith(what) else InvalidPayload(f"{what}: {error}")
             self._store.note_hopeless(refused)
             raise refused from error.__cause__
-        stored = msgspec.json.encode(_Kept(name, call.function, call.arguments, msgspec.Raw(text)))
+        stored = msgspec.json.encode(KeptStep(name, call.function, call.arguments, msgspec.Raw(text)))
         if self._last >= _MOST or self._bytes + len(stored) > _MOST_BYTES:  # others may have ended meanwhile
             raise self._refused(
                 name,
@@ -242,7 +291,12 @@ class Steps:
         return error
 
 
-def _read(job_id: str, text: bytes) -> _Kept:
+def read_step(job_id: str, text: bytes) -> KeptStep:
+    """A step as it is stored.
+
+    Raises:
+        InvalidPayload: It cannot be read.
+    """
     try:
         return _decode(text)
     except msgspec.MsgspecError as error:

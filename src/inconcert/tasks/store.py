@@ -62,9 +62,11 @@ __all__ = [
     "QUEUED_IDS",
     "QUEUE_NAMES",
     "READ_STEPS",
+    "RECEIVE",
     "REPORT_SERVED",
     "RESCHEDULE",
     "RESOLVE_DEPENDENTS",
+    "SEND",
     "STATES",
     "STATS",
     "SWEEP_GROUPS",
@@ -212,6 +214,8 @@ FREE_NAMES = load("tasks/free_names").bind(JobKeys)
 PROGRESS = load("tasks/progress").bind(JobKeys)
 COMMIT_STEP = load("tasks/commit_step").bind(JobKeys)
 READ_STEPS = load("tasks/read_steps").bind(JobKeys)
+RECEIVE = load("tasks/receive").bind(JobKeys)
+SEND = load("tasks/send").bind(JobKeys, QueueKeys)
 ENQUEUE_DUE = load("tasks/enqueue_due").bind(JobKeys, QueueKeys)
 WATCH = load("tasks/watch").bind(JobKeys)
 UNWATCH = load("tasks/unwatch").bind()

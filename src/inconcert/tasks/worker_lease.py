@@ -18,6 +18,8 @@ from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope
 from inconcert.tasks.follow_ups import AckAndEnqueue, draw_follow_ups
 from inconcert.tasks.job_state import JobState
+from inconcert.tasks.messages import MESSAGE, packed_name
+from inconcert.tasks.step_records import read_steps
 from inconcert.tasks.steps import STEP
 from inconcert.tasks.store import (
     CANCELLING,
@@ -25,7 +27,7 @@ from inconcert.tasks.store import (
     FREE_NAMES,
     OUTCOMES,
     PROGRESS,
-    READ_STEPS,
+    RECEIVE,
     JobKeys,
     JobKeyspace,
 )
@@ -98,14 +100,8 @@ class JobWorkerLease(WorkerLease[JobState]):
 
     async def read_steps(self, job_id: str) -> tuple[int, list[tuple[int, bytes]]]:
         """The server's time, in ms; and the steps of a job that were kept, with their numbers, in order."""
-        found: list[tuple[int, bytes]] = []
-        has_more, now_ms = 1, 0
-        while has_more:  # in portions of 1 MiB
-            after = found[-1][0] if found else 0
-            has_more, now_ms, *flat = await self._session.run(READ_STEPS(self._keys, id=job_id, after=after))
-            for number, text in zip(flat[::2], flat[1::2], strict=True):
-                found.append((number, self._session.key_ring.verify(STEP, f"{number} {job_id}", text)))
-        return now_ms, found
+        kept = await read_steps(self._session, self._keys, job_id)
+        return kept.now_ms, kept.texts
 
     async def commit_step(self, job: JobState, number: int, text: bytes) -> bool:
         """Keep a step of a job under this number; returns whether it was still held."""
@@ -114,6 +110,15 @@ class JobWorkerLease(WorkerLease[JobState]):
         call = Call(command, must_run=True)  # the step has run: it is kept even if the body is cancelled now
         self._session.channel.submit(call)
         return bool(await call)
+
+    async def receive(self, job: JobState, name: str, *, is_over: bool) -> tuple[int, bytes]:
+        """What `RECEIVE` answers of a message to a job, its signature checked."""
+        packed = packed_name(name)
+        command = RECEIVE(
+            self._keys, claimed=self._claimed, id=job.id, place=job.place, name=packed, is_over=int(is_over)
+        )
+        answer, text = await self._session.run(command)
+        return answer, text and self._session.key_ring.verify(MESSAGE, f"{packed} {job.id}", text)
 
     def on_message(self, rest: str) -> None:
         """The job with this id was cancelled."""

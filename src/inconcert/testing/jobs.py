@@ -45,7 +45,7 @@ async def drain(concert: Coordinator, *, delayed: bool = False, may_fail: bool =
     Args:
         concert: Which coordinator; open.
         delayed: Whether jobs that are delayed, and the next attempts of those that failed, run at once, too. Then
-            `durable.sleep()` ends at once.
+            `durable.sleep()` ends at once, and `durable.wait_for()` times out unless its message was sent.
         may_fail: Whether failures count as they do in a worker, and nothing more. Otherwise the error of the first one
             is raised when nothing is left to run, unless the job raised it to ask for another attempt (`Retry`).
 

@@ -20,12 +20,15 @@
 -- KEYS[18] idle      zset  worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
 -- KEYS[19] groups    hash  group -> what has become of it; see read_group.lua
 -- KEYS[20] settled   zset  group -> when to forget it, server ms; of those that have ended
+-- KEYS[21] messages  hash  'LENGTH NAME ID' -> a message to that job
+-- KEYS[22] awaited   hash  id -> 'LENGTH NAME' of each message for which it has left its worker; permanent until the job
+--          has ended
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed
 -- ARGV[3]  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
 --          no attempt | 'asleep' likewise: it comes later | 'crash' its worker ends with it: it comes at once | 'dead' it gave up
 -- ARGV[4]  delay_ms  integer >= 0, before a retry, or while it sleeps
--- ARGV[5]  reason    JSON, of the dead
+-- ARGV[5]  reason    JSON, of the dead | 'LENGTH NAME' of each message for which one waits that is asleep, or ''
 -- ARGV[6]  name      of the queue
 -- ARGV[7]  inboxes   what the channel of each session's inbox begins with
 -- ARGV[8]  worker    string
@@ -39,6 +42,7 @@
 -- @include notify_watchers
 -- @include note_end
 -- @include requeue
+-- @include packed_names
 -- @include wake_first_putter
 local claimed, failures, dead, reasons, queue, bell, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
@@ -48,7 +52,8 @@ local keys = {
   parents = KEYS[11], children = KEYS[12], outcomes = KEYS[13], news = KEYS[14], groups = KEYS[19], settled = KEYS[20],
 }
 local id, place, verdict, delay_ms, reason = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
-local workers, idle, name, inboxes, worker = KEYS[17], KEYS[18], ARGV[6], ARGV[7], ARGV[8]
+local workers, idle, messages, awaited = KEYS[17], KEYS[18], KEYS[21], KEYS[22]
+local name, inboxes, worker = ARGV[6], ARGV[7], ARGV[8]
 local claim = redis.call('HGET', claimed, id)
 if not claim or string.match(claim, '^%d+') ~= place then
   return 0
@@ -63,9 +68,15 @@ else
   redis.call('LLEN', bell)
   redis.call('ZCARD', delayed)
 end
+local is_there = false  -- a message for which it is to wait, sent since it looked
+local names = packed_names(verdict == 'asleep' and reason or '')
+for _, each in ipairs(names) do
+  is_there = is_there or redis.call('HEXISTS', messages, each .. ' ' .. id) == 1
+end
 local now_ms = math.floor(server_time() / 1000)
 redis.call('HDEL', claimed, id)  -- first: it frees memory, so a full server lets the rest pass
 redis.call('HDEL', progress, id)
+redis.call('HDEL', awaited, id)
 fall_idle(workers, idle, claimed, worker)
 local is_cancelled = string.sub(redis.call('HGET', states, id) or '', 1, 10) == 'cancelling'
 if verdict == 'crash' then
@@ -81,7 +92,10 @@ if verdict == 'dead' then
   if note_end(keys, id, 'failed ' .. reason) then
     return 2
   end
-elseif (verdict == 'retry' or verdict == 'asleep') and not is_cancelled then
+elseif (verdict == 'retry' or verdict == 'asleep') and not is_cancelled and not is_there then
+  if #names > 0 then
+    redis.call('HSET', awaited, id, reason)
+  end
   delay_job(delayed, bell, states, id, now_ms + delay_ms, name)
 else
   requeue(queue, bell, states, watchers, inboxes, id)

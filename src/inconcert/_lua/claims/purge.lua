@@ -13,13 +13,16 @@
 -- KEYS[11] stepped   hash  id -> the number of its latest step
 -- KEYS[12] groups    hash  group -> what has become of it; see read_group.lua
 -- KEYS[13] settled   zset  group -> when to forget it, server ms; of those that have ended
+-- KEYS[14] messages  hash  'LENGTH NAME ID' -> a message to that job
+-- KEYS[15] received  hash  id -> 'COUNT BYTES NAMES': of the messages to it
+-- KEYS[16] awaited   hash  id -> 'LENGTH NAME' of each message for which it has left its worker
 -- ARGV[1]  age_ms    integer >= 0: only those that were dead-lettered longer ago
 -- ARGV[2]  keep      integer >= 0: of all dead jobs the latest so many stay
 -- ARGV[3]  request   string, unique to this call
 -- ARGV[4..] ids      of those to drop, at most 250; without any, all that are old enough
 -- RETURNS  how many were dropped; without ids, 500 if there may be more
 -- TWICE    the same, and nothing is dropped, even if others, or the same again, were dead-lettered in between
--- COST     O(M log N), N dead jobs, M dropped, and their steps, at most 1,000 of each
+-- COST     O(M log N), N dead jobs, M dropped, and their steps and messages, at most 1,000 of each
 -- @include server_time
 -- @include drop_steps
 -- @include recall
@@ -29,8 +32,11 @@
 local FIRST_ID = 4  -- ARGV of the ids
 
 local dead, reasons, bodies, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local parents, recent, older, steps, stepped = KEYS[6], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local keys = {news = KEYS[7], groups = KEYS[12], settled = KEYS[13]}
+local parents, recent, older = KEYS[6], KEYS[8], KEYS[9]
+local keys = {
+  news = KEYS[7], steps = KEYS[10], stepped = KEYS[11], groups = KEYS[12], settled = KEYS[13],
+  messages = KEYS[14], received = KEYS[15], awaited = KEYS[16],
+}
 local request = ARGV[3]
 local answer = recall(recent, older, request)
 if answer then
@@ -58,7 +64,7 @@ if dropped > 0 then
   for _, key in ipairs({reasons, bodies, failures, crashes}) do
     redis.call('HDEL', key, unpack(ids))
   end
-  drop_steps(steps, stepped, ids)
+  drop_steps(keys, ids)
   for i, list in ipairs(redis.call('HMGET', parents, unpack(ids))) do
     local group = group_of(ids[i])
     if group then

@@ -1,16 +1,28 @@
--- Drops the steps of jobs that have ended.
-local function drop_steps(steps, stepped, ids)
-  if redis.call('EXISTS', stepped) == 0 then
+-- Drops the steps of jobs that have ended, and what was sent to them.
+-- @include packed_names
+local function drop_steps(keys, ids)
+  if redis.call('EXISTS', keys.stepped, keys.received) == 0 then
     return
   end
-  for i, last in ipairs(redis.call('HMGET', stepped, unpack(ids))) do
+  for i, last in ipairs(redis.call('HMGET', keys.stepped, unpack(ids))) do
     local fields = {}
     for number = 1, tonumber(last or 0) do
       fields[number] = number .. ' ' .. ids[i]
     end
     if last then
-      redis.call('HDEL', steps, unpack(fields))
+      redis.call('HDEL', keys.steps, unpack(fields))
     end
   end
-  redis.call('HDEL', stepped, unpack(ids))
+  for i, received in ipairs(redis.call('HMGET', keys.received, unpack(ids))) do
+    if received then
+      local fields = {}
+      for number, name in ipairs(packed_names(string.match(received, '^%d+ %d+ (.*)$'))) do
+        fields[number] = name .. ' ' .. ids[i]
+      end
+      redis.call('HDEL', keys.messages, unpack(fields))
+    end
+  end
+  for _, key in ipairs({keys.stepped, keys.received, keys.awaited}) do
+    redis.call('HDEL', key, unpack(ids))
+  end
 end

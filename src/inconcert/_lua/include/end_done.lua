@@ -45,7 +45,7 @@ local function end_done(keys, inboxes, worker, jobs, results)
       redis.call('HDEL', key, unpack(ids))
     end
   end
-  drop_steps(keys.steps, keys.stepped, ids)
+  drop_steps(keys, ids)
   fall_idle(keys.workers, keys.idle, keys.claimed, worker)
   for queue_name, count in pairs(counts) do
     if queue_name ~= '' then

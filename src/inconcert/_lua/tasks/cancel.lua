@@ -21,7 +21,10 @@
 -- KEYS[19] stepped   hash    id -> the number of its latest step
 -- KEYS[20] groups    hash    group -> what has become of it; see read_group.lua
 -- KEYS[21] settled   zset    group -> when to forget it, server ms; of those that have ended
--- KEYS[22..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[22] messages  hash    'LENGTH NAME ID' -> a message to that job
+-- KEYS[23] received  hash    id -> 'COUNT BYTES NAMES': of the messages to it
+-- KEYS[24] awaited   hash    id -> 'LENGTH NAME' of each message for which it has left its worker
+-- KEYS[25..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]  ttl_ms    integer > 0, how long the fact that they were cancelled is kept
 -- ARGV[2]  inboxes   prefix of each session's inbox channel
 -- ARGV[3]  request   string, unique to this call
@@ -29,7 +32,7 @@
 -- RETURNS  {answer, ...}, for each job: 1 it was cancelled | 2 the same, and dependents must be notified | 0 it runs: its
 --          worker is to stop it | 3 it had ended, or never existed
 -- TWICE    the same, and nothing is changed, even if some were replayed in between
--- COST     O(N log D), N ids, D delayed jobs of the queue; and the steps of the jobs, at most 1,000 of each
+-- COST     O(N log D), N ids, D delayed jobs of the queue; and the steps and messages of the jobs, at most 1,000 of each
 -- @include recall
 -- @include remember
 -- @include notify_watchers
@@ -38,15 +41,16 @@
 -- @include publish
 -- @include drop_cancelled
 -- @include drop_steps
-local FIRST_RESULT, FIRST_ID = 22, 4  -- KEYS of the results; ARGV of the ids
+local FIRST_RESULT, FIRST_ID = 25, 4  -- KEYS of the results; ARGV of the ids
 
 local bodies, states, dead, failures, crashes, watchers, queue, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local waiting = KEYS[13]
 local keys = {
   parents = KEYS[9], children = KEYS[10], outcomes = KEYS[11], news = KEYS[12], groups = KEYS[20], settled = KEYS[21],
+  steps = KEYS[18], stepped = KEYS[19], messages = KEYS[22], received = KEYS[23], awaited = KEYS[24],
 }
-local pending, unfollowed, recent, older, steps, stepped = KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18], KEYS[19]
+local pending, unfollowed, recent, older = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3]
 local answer, ended = {}, {}
 local answered = recall(recent, older, request)
@@ -88,7 +92,7 @@ for i = FIRST_ID, #ARGV do
   answer[i - FIRST_ID + 1] = cancel(ARGV[i], KEYS[FIRST_RESULT + i - FIRST_ID])
 end
 if #ended > 0 then
-  drop_steps(steps, stepped, ended)
+  drop_steps(keys, ended)
 end
 drop_cancelled(queue, bodies)
 remember(recent, older, request, table.concat(answer))
