@@ -354,6 +354,23 @@ async def test_member_runs_after_others(any_concert: Coordinator, tasks: Tasks) 
     assert await group.callback.result(timeout=WITHIN) == [3, 3, 0]
 
 
+async def test_member_that_is_replayed_with_its_parent_counts_again(any_concert: Coordinator, tasks: Tasks) -> None:
+    """And the callback waits for it; one that dies of another parent at once has failed, as before."""
+    parent, other = await tasks.fail.enqueue(), await tasks.fail.enqueue()
+    calls = [tasks.send.options(after=[parent]).call(1), tasks.send.options(after=[parent, other]).call(2)]
+    group = await any_concert.group(calls, then=tasks.report.call())
+    await tasks.drain()
+    assert (await group.progress()).failed == 2
+    tasks.failing = False
+    assert await any_concert.tasks.replay(parent.id, dependants=True) == [group.member(0).id]
+    assert (await group.progress()).failed == 1
+    await tasks.drain()
+    assert (tasks.sent, (await group.progress()).succeeded) == ([1], 1)
+    assert await any_concert.tasks.replay(other.id, dependants=True) == [group.member(1).id]
+    await tasks.drain()
+    assert (tasks.sent, tasks.reports) == ([1, 2], 1)
+
+
 async def test_job_runs_after_a_callback(any_concert: Coordinator, tasks: Tasks) -> None:
     """Which is a job as any other."""
     group = await any_concert.group([tasks.send.call(0)], then=tasks.report.call())

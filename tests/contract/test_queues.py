@@ -1,7 +1,8 @@
 """Queues of items: put in, got by one, acknowledged, given back, set aside."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sized
+from functools import partial
 from typing import Any
 
 import anyio
@@ -39,6 +40,11 @@ async def take(queue: Queue[Any], count: int) -> list[Any]:
         async with await queue.get(timeout=5) as item:
             items.append(item)
     return items
+
+
+def has_length(what: Sized, length: int) -> bool:
+    """Whether it has so many elements."""
+    return len(what) == length
 
 
 async def are_waiting(count: int) -> None:
@@ -230,7 +236,7 @@ async def test_get_many_waits_for_the_first_and_then_for_more(any_concert: Coord
     getters = any_concert._getters._open[queue._terms]._getters
     for left in (3, 2):
         await queue.put(3 - left)
-        await eventually(lambda left=left: len(getters) == left)
+        await eventually(partial(has_length, getters, left))
         assert not many.done()
     await queue.put_many([2, 3])
     assert [delivery.item for delivery in await many] == [0, 1, 2]

@@ -20,6 +20,7 @@
 -- KEYS[18]  news        list  ids of jobs that have ended or may run now, not processed yet
 -- KEYS[19]  recent      hash  request -> its answer, 120 s
 -- KEYS[20]  older       hash  the same, from before; at most 120 s
+-- KEYS[21]  groups      hash  group -> what has become of it; see read_group.lua
 -- ARGV[1]   request     string, unique to this call
 -- ARGV[2]   id          string
 -- ARGV[3]   queue_name  string
@@ -37,11 +38,13 @@
 -- @include live_job_of_name
 -- @include take_name
 -- @include wait_for_parents
+-- @include group_of
+-- @include count_member
 local FIRST_PARENT = 8
 
 local bodies, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local unique, checks, dead, reasons = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local failures, crashes, outcomes, recent, older = KEYS[10], KEYS[11], KEYS[14], KEYS[19], KEYS[20]
+local failures, crashes, outcomes, recent, older, groups = KEYS[10], KEYS[11], KEYS[14], KEYS[19], KEYS[20], KEYS[21]
 local keys = {
   bodies = bodies, queue = queue, bell = bell, delayed = delayed, states = KEYS[5], dead = dead, reasons = reasons,
   children = KEYS[12], followers = KEYS[13], outcomes = outcomes, waiting = KEYS[15], pending = KEYS[16],
@@ -57,6 +60,7 @@ end
 redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 redis.call('ZCARD', delayed)
+redis.call('HLEN', groups)
 if redis.call('ZREM', dead, id) == 0 then
   remember(recent, older, request, 0)
   return 0
@@ -72,5 +76,9 @@ if name ~= '' and not live_job_of_name(unique, bodies, dead, name, now_ms) then
 end
 wait_for_parents(keys, id, {unpack(ARGV, FIRST_PARENT)}, {}, suffix, even_if, delay_ms, queue_name, now_ms)
 answer = redis.call('ZSCORE', dead, id) and 0 or 1
+local group = group_of(id)
+if group and answer == 1 then
+  count_member({groups = groups}, group, 'replayed')
+end
 remember(recent, older, request, answer)
 return answer
