@@ -26,6 +26,7 @@ PAGES = DOCS / "how-to" / "migrate"
 PACKAGES = {
     "arq": ["arq==0.28.*"],
     "celery": ["celery[redis]==5.7.*"],
+    "docket": ["pydocket==0.27.*"],
     "rq": ["rq==3.0.*"],
     "saq": ["saq[redis]==0.26.*", "typing-extensions"],
     "taskiq": ["taskiq==0.13.*", "taskiq-redis==1.2.*"],
@@ -41,6 +42,16 @@ FACTS = {
     "celery": [
         "import_module('celery').Celery().conf.task_acks_late is False",
         "import_module('kombu.transport.redis').Channel.visibility_timeout == 3600",
+    ],
+    "docket": [
+        "import_module('docket').Retry().attempts == 1",
+        "signature(import_module('docket').Docket).parameters['execution_ttl'].default.total_seconds() == 900",
+        "signature(import_module('docket').Worker).parameters['redelivery_timeout'].default.total_seconds() == 300",
+        "signature(import_module('docket').Worker).parameters['scheduling_resolution'].default.total_seconds() == 0.25",
+        (
+            "signature(import_module('docket').Worker.run).parameters['minimum_check_interval'].default.total_seconds()"
+            " == 0.1"
+        ),
     ],
     "rq": [
         "import_module('rq').Queue.DEFAULT_TIMEOUT == 180",
@@ -64,6 +75,7 @@ PACE = {
     "delay=60": f"delay={LATER}",
     "seconds=60": f"seconds={LATER}",
     "time.time() + 60": f"time.time() + {LATER}",
+    "seconds=5)": "seconds=0.1)",
     "defer=5": "defer=0.1",
     "delay=5": "delay=1",
     "interval=5": "interval=1",
@@ -72,6 +84,7 @@ PACE = {
 EACH_SECOND = {
     '@concert.cron("0 3 * * *")': "@concert.cron(every=1)",
     'CronJob(clean_up, cron="0 3 * * *")': 'CronJob(clean_up, cron="* * * * * *")',
+    'Cron("0 3 * * *")': 'Cron("* * * * * *")',  # docket
     'cron="0 3 * * *"': "interval=1",  # RQ
     '{"cron": "0 3 * * *"}': '{"interval": 1}',  # taskiq
     "cron(clean_up, hour=3, minute=0)": "cron(clean_up, second=set(range(60)))",  # arq
