@@ -46,6 +46,11 @@ def test_rights_are_those_of_what_is_sent() -> None:
     assert (SENT | used) - commands == set(), "add these to src/inconcert/_redis/rights.py"
 
 
+def test_only_one_server_is_asked_to_block() -> None:
+    """Idle consumers on a cluster wait for messages."""
+    assert set(least_rights("shop")) - set(least_rights("shop", cluster=True)) == {"+blpop"}
+
+
 def test_page_shows_the_rights_that_are_printed() -> None:
     """Those for Redis 7, in the order in which `inconcert acl` prints them."""
     [shown] = re.findall(r"^ACL SETUSER shop (?:.*\n)*?(?=```)", PAGE.read_text("utf-8"), re.MULTILINE)

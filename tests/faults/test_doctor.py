@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator
-from inconcert._redis.examination import TRIALS, Examination, Machine, examine
+from inconcert._redis.examination import ONE_SERVER_TRIALS, TRIALS, Examination, Machine, examine
 from inconcert._redis.rights import Server, least_rights
 from inconcert.cli.findings import CHECKS, Finding, Seen, findings
 from inconcert.tasks.admin import TaskStats
@@ -183,11 +183,13 @@ def _masters(cluster: RealCluster) -> list[str]:
     return [f"127.0.0.1:{node.port}" for node in cluster.nodes]
 
 
-def test_each_right_of_scripts_is_tried() -> None:
+@pytest.mark.parametrize(("cluster", "trials"), [(False, (*TRIALS, *ONE_SERVER_TRIALS)), (True, TRIALS)])
+def test_each_right_of_scripts_is_tried(cluster: bool, trials: Sequence[str]) -> None:
     """And no other."""
-    scripts = {rule[1:] for rule in least_rights("n", server=Server.REDIS_7) if rule.startswith("+")}
-    tried = {trial.partition(" ")[0] for trial in TRIALS}
-    connections = {"client|setname", "ping", "select", "eval", "evalsha", "script|load"}
+    rights = least_rights("n", server=Server.REDIS_7, cluster=cluster)
+    scripts = {rule[1:] for rule in rights if rule.startswith("+")}
+    tried = {trial.partition(" ")[0] for trial in trials}
+    connections = {"asking", "client|setname", "cluster|slots", "eval", "evalsha", "ping", "script|load", "select"}
     messages = {rule for rule in scripts if re.search("p?(un)?subscribe|pub", rule)}
     assert tried == scripts - connections - messages
 

@@ -14,7 +14,7 @@ from inconcert._redis.clients import Client, ClusterClient
 from inconcert._redis.keys import Keyspace, is_permanent
 from inconcert._redis.replies import Reply
 
-__all__ = ["TRIALS", "Examination", "Machine", "examine"]
+__all__ = ["ONE_SERVER_TRIALS", "TRIALS", "Examination", "Machine", "examine"]
 
 _CONFIG = ("timeout", "tcp-keepalive", "client-output-buffer-limit", "save", "min-replicas-to-write")
 _MOST_KEYS = 100_000  # looked at, so that a large database is not read through
@@ -26,17 +26,7 @@ _SLOTS = 16384
 # a script, is not asked instead: for `EVAL` with too few arguments it ends Valkey 9.
 TRIALS = (
     *("set $ x PX 10000", "get $", "getrange $ 0 0", "incrby $ 1"),
-    *(
-        "blpop $ 1",
-        "lindex $ 0",
-        "llen $",
-        "lpop $",
-        "lpush $ x",
-        "lrange $ 0 0",
-        "lrem $ 0 x",
-        "ltrim $ 0 0",
-        "rpush $ x",
-    ),
+    *("lindex $ 0", "llen $", "lpop $", "lpush $ x", "lrange $ 0 0", "lrem $ 0 x", "ltrim $ 0 0", "rpush $ x"),
     *("exists $", "persist -", "pexpire $ 10000", "pttl $", "rename - -", "unlink -"),
     *("hdel $ x", "hexists $ x", "hget $ x", "hgetall $", "hincrby $ x 1", "hlen $", "hmget $ x", "hscan $ 0"),
     *("hset $ x x", "hsetnx $ x x"),
@@ -46,6 +36,7 @@ TRIALS = (
     *("zrevrangebylex $ + -", "zrevrank $ x", "zscan $ 0", "zscore $ x"),
     *("time", "del $"),
 )
+ONE_SERVER_TRIALS = ("blpop $ 1",)  # while there is the string
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +133,9 @@ class _Examiner:
         return Machine(where, info or {}, config, ahead, error)
 
     async def _lacking(self) -> list[str]:
-        """The commands of scripts that the user may not send."""
+        """The commands of scripts, and of the wait for bells, that the user may not send."""
         first, *others = TRIALS
+        others = others if self._is_cluster else [*ONE_SERVER_TRIALS, *others]
         refused = await self._refused([first])
         return refused or await self._refused(others)  # without the first, others would make a key that stays
 

@@ -25,6 +25,7 @@ _CONNECTIONS = ("client|setname", "ping", "select")
 _SINCE_7_2 = ("client|setinfo",)  # the driver goes on without it, but `ACL LOG` would tell of each connection
 _SCRIPTS = ("eval", "evalsha", "script|load")
 _MESSAGES = ("psubscribe", "publish", "pubsub|numsub", "punsubscribe", "subscribe", "unsubscribe")
+_ONE_SERVER = ("blpop",)  # idle consumers on a cluster wait for messages instead
 _CLUSTER = (
     "asking",
     "cluster|slots",
@@ -36,7 +37,7 @@ _CLUSTER = (
 _INSPECT, _INSPECT_CLUSTER = "pubsub|channels", "pubsub|shardchannels"
 _SENTINEL = ("client|setname", "ping", "sentinel|get-master-addr-by-name", "sentinel|master", "subscribe")
 _DATA = (
-    *("blpop", "lindex", "llen", "lpop", "lpush", "lrange", "lrem", "ltrim", "rpush"),
+    *("lindex", "llen", "lpop", "lpush", "lrange", "lrem", "ltrim", "rpush"),
     *("del", "exists", "persist", "pexpire", "pttl", "rename", "unlink"),
     *("get", "getrange", "incrby", "set"),
     *("hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hscan", "hset", "hsetnx"),
@@ -82,7 +83,7 @@ def least_rights(
     keys, channels = Keyspace(namespace).globs
     commands = [*_CONNECTIONS, *_SCRIPTS, *_MESSAGES, *_DATA]
     commands += [] if server is Server.REDIS_7 else _SINCE_7_2  # 7.0 refuses rules for commands that it does not know
-    commands += _CLUSTER if cluster else ()
+    commands += _CLUSTER if cluster else _ONE_SERVER
     commands += ["info"] if failover_guard else []
     commands += ["wait"] if replicas else []
     commands += [_INSPECT_CLUSTER if cluster else _INSPECT] if inspect else []
