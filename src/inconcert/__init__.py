@@ -52,6 +52,9 @@ from inconcert.lock import Lock
 from inconcert.locks import Leases, Locks
 from inconcert.mailboxes.fetch import MailboxMessage
 from inconcert.mailboxes.mailbox import Mailbox
+from inconcert.members.changes import Changed, Joined, Left, Lost, MemberChange
+from inconcert.members.member import Member
+from inconcert.members.members import Members
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.queue import DeadItem, Queue, QueueCounts
 from inconcert.queues.worker_lease import QueueOrder
@@ -86,6 +89,7 @@ __all__ = [
     "Barrier",
     "BarrierBroken",
     "Batch",
+    "Changed",
     "ChatNotFound",
     "Chats",
     "ClaimedJob",
@@ -128,14 +132,20 @@ __all__ = [
     "JobPage",
     "JobRecord",
     "JobStatus",
+    "Joined",
     "Latch",
     "Lease",
     "LeaseLost",
     "Leases",
+    "Left",
     "Lock",
     "Locks",
+    "Lost",
     "Mailbox",
     "MailboxMessage",
+    "Member",
+    "MemberChange",
+    "Members",
     "Message",
     "MessageRefused",
     "Missed",

@@ -32,6 +32,8 @@ from inconcert.lock import DEFAULT_TTL, Lock
 from inconcert.locks import Locks
 from inconcert.mailboxes.mailbox import MAILBOX_TTL, Mailbox
 from inconcert.mailboxes.post import MAX_MESSAGES
+from inconcert.members.members import MEMBER_TTL, Members
+from inconcert.members.roster import Rosters
 from inconcert.periodic import PeriodicFunction, Timetable
 from inconcert.queues.get import Getters
 from inconcert.queues.queue import ITEM_ATTEMPTS, QUEUE_TTL, Queue
@@ -145,6 +147,7 @@ class Coordinator(TaskCoordinator):
         self._chat: Chats = Chats(self._ref, self._layout.chat_groups)
         self._getters = Getters(self._ref)
         self._timetable = Timetable(self._ref)
+        self._rosters = Rosters(self._ref)
 
     @classmethod
     def from_client(cls, client: Client, **options: Unpack[CoordinatorOptions]) -> Self:
@@ -343,9 +346,9 @@ class Coordinator(TaskCoordinator):
     async def inspect(self, *, timeout: Seconds = 2.0) -> Inspection:
         """What all processes of the namespace hold and wait for, since when, and from which line of code.
 
-        Each open coordinator is asked, and answers for itself: with locks, semaphores, rwlocks and terms, and with
-        waits for these, for rate limiters, mailboxes, signals and jobs.  What is held by a process that died is not
-        seen; `Lock.holders` tells of it until its lease lapses.
+        Each open coordinator is asked, and answers for itself: with locks, semaphores, rwlocks, terms and memberships,
+        and with waits for these, for rate limiters, mailboxes, signals and jobs.  What is held by a process that died
+        is not seen; `Lock.holders` tells of it until its lease lapses.
 
         Args:
             timeout: How long to wait for answers, in seconds; those that have not come by then are silent.
@@ -572,6 +575,26 @@ class Coordinator(TaskCoordinator):
             InvalidName: `name` or `candidate` is empty or longer than 512 bytes.
         """
         return Election(self._ref, name, ttl=ttl, timeout=timeout, candidate=candidate)
+
+    def members(self, name: str, *, value: JSON = None, ttl: Seconds = MEMBER_TTL) -> Members:
+        """A group: who takes part, with what, and which keys are whose, among all processes. See `Members`.
+
+        `async with concert.members("crawlers", value={"host": "a"}) as me:` joins while its body runs. `await
+        me.list()` says who is there, `async for change in me.watch()` what changes, and `async for keys in
+        me.shares([...])` which keys are this member's alone.
+
+        Args:
+            name: Which group. The same name in the same namespace is the same group, on any machine.
+            value: What others see of this member, at most 4,096 bytes as JSON; by default None.
+            ttl: Life of a membership between renewals, in seconds; by default 10. After that long a dead member's keys
+                go to others.
+
+        Raises:
+            ValueError: `ttl` is not above 0.
+            InvalidName: `name` is empty or longer than 512 bytes.
+            InvalidPayload: `value` is not JSON, or longer than 4,096 bytes.
+        """
+        return Members(self._ref, self._rosters, name, value=value, ttl=ttl)
 
     def every(self, period: Seconds, *, name: str | None = None) -> Callable[[F], F]:
         """Run a coroutine function periodically, in one process at a time: `@concert.every(300)`.

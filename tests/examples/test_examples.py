@@ -176,6 +176,16 @@ def test_barrier() -> None:
     ]
 
 
+def test_members() -> None:
+    """Each site has one crawler, which changes when one comes or goes."""
+    assert run("members") == [
+        "alone, ann has: 40",
+        "members:        ['ann', 'bob']",
+        "both at once:   0",
+        "again alone:    40",
+    ]
+
+
 def test_event() -> None:
     """Nobody is served from half a catalogue."""
     assert run("event") == ["early requests: 4 parts 4 parts 4 parts", "a late request: 4 parts"]

@@ -122,12 +122,19 @@ async def an_enqueuer(concert: Coordinator) -> None:
         await anyio.sleep(0.02)
 
 
+async def another_crawler(concert: Coordinator) -> None:
+    """Take part in the page's group."""
+    async with concert.members("crawlers"):
+        await anyio.sleep_forever()
+
+
 PARTNERS: dict[str, Callable[[Coordinator], Coroutine[Any, Any, None]]] = {
     "README.md": a_worker,
     "docs/how-to/chat.md": somebody_in_the_chat,
     "docs/how-to/events.md": other_parties,
     "docs/how-to/jobs.md": a_worker,
     "docs/how-to/mailboxes.md": a_sender,
+    "docs/how-to/members.md": another_crawler,
     "docs/how-to/signals.md": signallers,
     "docs/how-to/tasks.md": an_enqueuer,
     "src/inconcert/barrier.py": other_parties,

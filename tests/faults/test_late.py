@@ -61,6 +61,8 @@ BOUNDED = {
     "elections/renew": "the lease of one who still leads counts from then",
     "idempotency/keep": "an answer is kept once more, if it lapsed by now",
     "locks/acquire": "free locks are held by nobody for one ttl",
+    "members/list": "it drops members that have lapsed by now, as anybody may",
+    "members/renew": "a membership that still holds counts from then",
     "mailboxes/unread": "it puts back what lapsed claims hold, as anybody may",
     "permits/acquire": "a free permit is held by nobody for one ttl",
     "permits/renew": "a lease that still holds counts from then",
@@ -866,6 +868,64 @@ async def _run_that_is_due_is_left_to_who_asks_now(scene: Scene) -> AsyncGenerat
         assert await scene.session.run(begin(request="second")) > 0
     await raw(scene.concert).delete(keys.latest)  # the period is over
     yield
+
+
+@late("members/join")
+async def _member_that_has_left_is_not_there_again(scene: Scene) -> AsyncGenerator[None, None]:
+    group = scene.concert.members("g")
+    async with scene.sent("members/join"):
+        me = await group.join()
+    await me.release()
+    yield
+
+
+@late("members/leave")
+async def _leaving_ends_nothing_else(scene: Scene) -> AsyncGenerator[None, None]:
+    group = scene.concert.members("g")
+    me = await group.join()
+    async with scene.sent("members/leave"):
+        await me.release()
+    you = await group.join()
+    yield
+    await you.release()
+
+
+@late("members/update")
+async def _value_that_was_changed_since_stays(scene: Scene) -> AsyncGenerator[None, None]:
+    me = await scene.concert.members("g").join()
+    async with scene.sent("members/update"):
+        await me.update(1)
+    await me.update(2)
+    yield
+    await me.release()
+
+
+@late("members/share")
+async def _keys_that_were_let_go_of_since_are_nobodys(scene: Scene) -> AsyncGenerator[None, None]:
+    me = await scene.concert.members("g").join()
+    shares = me.shares(["k", "l"])
+    async with scene.sent("members/share"):
+        await anext(shares)
+    await shares.aclose()
+    again = me.shares(["l"])
+    await anext(again)
+    yield
+    await again.aclose()
+    await me.release()
+
+
+@late("members/share")
+async def _keys_that_were_claimed_since_stay(scene: Scene) -> AsyncGenerator[None, None]:
+    me = await scene.concert.members("g").join()
+    shares = me.shares(["k"])
+    await anext(shares)
+    async with scene.sent("members/share"):
+        await shares.aclose()
+    again = me.shares(["k"])
+    await anext(again)
+    yield
+    await again.aclose()
+    await me.release()
 
 
 @pytest.mark.parametrize(

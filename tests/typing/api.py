@@ -19,6 +19,7 @@ from inconcert import (
     Barrier,
     BarrierBroken,
     Batch,
+    Changed,
     Chats,
     ClaimedJob,
     Coordinator,
@@ -42,14 +43,19 @@ from inconcert import (
     Job,
     JobOptions,
     JobStatus,
+    Joined,
     Latch,
     Lease,
     LeaseLost,
     Leases,
+    Left,
     Lock,
     Locks,
+    Lost,
     Mailbox,
     MailboxMessage,
+    Member,
+    Members,
     Message,
     NotClaimed,
     NotConnected,
@@ -257,6 +263,22 @@ async def wait_for_each_other() -> None:
         raise as_asyncio from None
     await barrier.abort()
     await barrier.reset()
+
+
+async def take_part() -> None:
+    """Members of a group."""
+    group = concert.members("crawlers", value={"host": "a"}, ttl=5)
+    assert_type(group, Members)
+    assert_type(await group.list(), dict[str, JSON])
+    async with group as me:
+        assert_type(me, Member)
+        assert_type(me.owns("k"), bool)
+        await me.update(None)
+        async for keys in me.shares(["k"]):
+            assert_type(keys, dict[str, int])
+        async for change in me.watch():
+            assert_type(change, Joined | Changed | Left | Lost | Gap)
+    assert_type(await group.join(), Member)
 
 
 async def lead() -> None:

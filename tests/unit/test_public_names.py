@@ -16,6 +16,7 @@ SRC = Path(__file__).parents[2] / "src"
 FACES = {
     "Barrier": "abort n_waiting parties reset wait",
     "Batch": "chat_id last_id messages missed unfit",
+    "Changed": "member value",
     "Chats": "ack add create fetch history join leave listen members of remove send unread",
     "ClaimedJob": (
         "ack after args attempt bury enqueue_on_success enqueued_at give_back group headers id is_cancelled is_over "
@@ -24,7 +25,7 @@ FACES = {
     "Consumer": "claim stop try_claim",
     "Coordinator": (
         "add_enqueue_middleware add_middleware barrier chat consume cron election embedded enqueue enqueue_many event "
-        "every from_client from_env group index inspect latch lock locks mailbox ping queue rate_limiter redis "
+        "every from_client from_env group index inspect latch lock locks mailbox members ping queue rate_limiter redis "
         "redis_cluster run_worker rwlock semaphore signal signals task tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",
@@ -51,13 +52,18 @@ FACES = {
     "JobRecord": (
         "args attempts claimed_at died_at due_at enqueued_at error id kwargs queue status task traceback unique worker"
     ),
+    "Joined": "member value",
     "Latch": "count_down remaining wait",
     "Lease": "fencing_token holder is_lost kind lost name release remaining renew",
     "Leases": "fencing_tokens get is_lost items keys lost release remaining renew values",
+    "Left": "member",
     "Lock": "acquire holders locked try_acquire waiters",
     "Locks": "acquire try_acquire",
+    "Lost": "member",
     "Mailbox": "ack fetch purge send send_many unread",
     "MailboxMessage": "attempt body claim id missed time",
+    "Member": "holder id is_lost kind list lost name owns release remaining renew shares update watch",
+    "Members": "join list watch",
     "Message": "body id sender time",
     "PreparedJob": "enqueue id",
     "ProcessReport": "holds host id label more opened_at pid waits",

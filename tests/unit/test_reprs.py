@@ -85,6 +85,11 @@ REFUSED: dict[str, list[Callable[[], object]]] = {
         lambda: concert.mailbox("m", max_messages=0),
         lambda: concert.mailbox("m", max_age=0),
     ],
+    "Members": [
+        lambda: concert.members(""),
+        lambda: concert.members("m", ttl=0),
+        lambda: concert.members("m", value="x" * 5000),
+    ],
     "Queue": [
         lambda: concert.queue(""),
         lambda: concert.queue("q", order="any"),  # type: ignore[call-overload]
@@ -144,6 +149,7 @@ MADE_BY_US = {
     "HealthServer",
     "Lease",
     "Leases",
+    "Member",
     "PreparedJob",
     "QuorumLease",
     "ReadLock",

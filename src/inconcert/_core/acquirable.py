@@ -1,41 +1,26 @@
 """Acquiring what may require a wait: with `async with`, `acquire` or `try_acquire`."""
 
 import asyncio
-import weakref
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
-from types import EllipsisType, TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from abc import abstractmethod
+from collections.abc import Callable
+from types import EllipsisType
+from typing import TypeVar
 
 import anyio
 
-from inconcert._core.entry import Entry, Exits, looked_up
+from inconcert._core.async_with import AsyncWith, Enterable
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert.errors import AcquireTimeout, InconcertError, Unavailable
 
 __all__ = ["Acquirable", "Enterable"]
 
-
-class Enterable(Protocol):
-    """What is acquired: the engine's side of it."""
-
-    def enter(self) -> None:
-        """Begin a body."""
-
-    async def exit(self, error: BaseException | None) -> None:
-        """End the body, which raised this error, and release."""
-
-
 StateT = TypeVar("StateT", bound=Enterable)
 FaceT_co = TypeVar("FaceT_co", covariant=True)
 
 
-class Acquirable(ABC, Generic[StateT, FaceT_co]):
-    """Something to acquire; many tasks may share it.
-
-    What an `async with` acquires belongs to that statement, see `_core/entry.py`. The only state here is what was
-    entered by a plain call of `__aenter__`, such as by a class that wraps this one.
+class Acquirable(AsyncWith[StateT, FaceT_co]):
+    """Something to acquire, perhaps after a wait; many tasks may share it.
 
     Args:
         kind: What it is to its users, such as `lock`.
@@ -45,34 +30,8 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
     """
 
     def __init__(self, kind: str, name: str, timeout: Seconds | None, face: Callable[[StateT], FaceT_co]) -> None:
-        self._kind = kind
-        self._name = name
-        self._face = face
+        super().__init__(kind, name, face)
         self._timeout = durations.timeout(timeout)
-        self._entered: list[tuple[weakref.ref[asyncio.Task[Any]], Enterable]] = []
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name!r}>"
-
-    async def _leave(self, held: Enterable | None, error: BaseException | None) -> bool | None:
-        """Release what an entry has acquired, whatever task, context and order it is left in."""
-        await self._found(held).exit(error)
-        return None
-
-    if TYPE_CHECKING:
-
-        async def __aenter__(self) -> FaceT_co: ...
-
-        async def __aexit__(
-            self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-        ) -> None: ...
-
-    else:
-
-        def __aenter__(self) -> Coroutine[Any, Any, FaceT_co]:
-            return self._enter(looked_up(self))
-
-        __aexit__ = Exits(_leave)
 
     async def acquire(self, *, timeout: Seconds | EllipsisType | None = ...) -> FaceT_co:
         """Wait in line and take it.
@@ -109,16 +68,8 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
 
     # Below.
 
-    async def _enter(self, entry: Entry | None) -> FaceT_co:
-        held = await self._acquire(self._timeout)
-        held.enter()
-        if entry is not None:
-            entry.held = held
-        else:
-            task = asyncio.current_task()
-            assert task is not None  # noqa: S101 - nothing here runs outside a task
-            self._entered.append((weakref.ref(task), held))
-        return self._face(held)
+    async def _obtain(self) -> StateT:
+        return await self._acquire(self._timeout)
 
     async def _acquire(self, seconds: float | None) -> StateT:
         """Take it within this time; None waits for as long as it takes, 0 tries once."""
@@ -152,21 +103,6 @@ class Acquirable(ABC, Generic[StateT, FaceT_co]):
             error = AcquireTimeout(self._kind, self._name, seconds, why=str(trouble or ""))
         error.__cause__ = trouble
         return error
-
-    def _found(self, held: Enterable | None) -> Enterable:
-        """What to release: the entry's; for a plain call, the last of this task, or else of a task that has ended."""
-        if held is not None:
-            return held
-        if not self._entered:
-            raise RuntimeError(
-                f"{self!r} is left, but it was not entered, or was left before; use `async with`, or call acquire()"
-            )
-        current = asyncio.current_task()
-        tasks = [reference() for reference, _ in self._entered]
-        ours = [at for at, task in enumerate(tasks) if task is current]
-        ended = [at for at, task in enumerate(tasks) if task is None or task.done()]  # so nobody is in its body
-        _, found = self._entered.pop((ours or ended or [-1])[-1])
-        return found
 
     @abstractmethod
     async def _take(self, *, waits: bool) -> StateT | None:

@@ -22,6 +22,7 @@ from inconcert._core.stacks import OnStack, Task, context_of, on_stacks
 from inconcert._redis.call import Call
 from inconcert._redis.keys import Keyspace, subject
 from inconcert._redis.scripts import load
+from inconcert.members.member_state import MemberState
 from inconcert.reports.report import HeldEntry, ProcessReport, WaitEntry
 from inconcert.tasks.claimed_job import job_in
 from inconcert.tasks.watch import Watch
@@ -80,7 +81,7 @@ class Reporter:
         """
         found = _found()
         leases = self._session.renewal.leases()
-        holds = [self._held(lease, found) for lease in leases if isinstance(lease, PermitState) and not lease.is_over]
+        holds = [self._held(lease, found) for lease in leases if isinstance(lease, _REPORTED) and not lease.is_over]
         waits: list[WaitEntry] = []
         for receiver in self._session.inbox.receivers():
             if isinstance(receiver, Place) and receiver.noted and receiver.ticket > 0 and not receiver.done():
@@ -117,7 +118,7 @@ class Reporter:
         )
         self._session.channel.submit(Call(answer))
 
-    def _held(self, lease: PermitState, found: "_Found") -> HeldEntry:
+    def _held(self, lease: PermitState | MemberState, found: "_Found") -> HeldEntry:
         name = self._shown(lease.kind, lease.name)
         stack = next(iter(found[lease.holder]), None)
         task = lease.body_task or (stack and stack.task)
@@ -127,7 +128,7 @@ class Reporter:
             is_redacted=name != lease.name,
             mode=_mode(lease.kind, lease.holder),
             holder=lease.holder,
-            fencing_token=lease.fencing_token,
+            fencing_token=lease.fencing_token if isinstance(lease, PermitState) else None,
             remaining=lease.remaining,
             label=lease.noted[0],
             line=line_of(lease.noted),
@@ -185,7 +186,8 @@ def _mode(kind: str, holder: str) -> Literal["read", "write"] | None:
     return "write" if holder.endswith("w") else "read"
 
 
-_WANTED: tuple[type[Place | Watch | HeldLease[PermitState]], ...] = (Place, Watch, HeldLease)
+_REPORTED = (PermitState, MemberState)
+_WANTED: tuple[type[Place | Watch | HeldLease[PermitState | MemberState]], ...] = (Place, Watch, HeldLease)
 _Found: TypeAlias = Mapping[str, list[OnStack]]
 
 

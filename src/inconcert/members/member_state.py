@@ -1,0 +1,210 @@
+"""The engine of a membership: a lease that is renewed with all others of the process."""
+
+import time
+from typing import NamedTuple
+from weakref import WeakSet
+
+from inconcert._core.caller import Noted
+from inconcert._core.lease_state import LeaseState
+from inconcert._core.permit_state import RenewCall
+from inconcert._core.renewal import local_deadline
+from inconcert._redis.call import Call
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import Command, load
+from inconcert._rules.durations import milliseconds
+from inconcert.errors import InconcertError, NotHeld
+from inconcert.members.roster import Feed, MemberKeys, Roster
+
+__all__ = ["KIND", "Joining", "MemberState"]
+
+_JOIN = load("members/join").bind(MemberKeys)
+_LEAVE = load("members/leave").bind(MemberKeys)
+_RENEW = load("members/renew").bind(MemberKeys)
+_RENEW_LEASE = load("permits/renew").bind()
+_UPDATE = load("members/update").bind(MemberKeys)
+
+KIND = "members"
+
+
+class Joining(NamedTuple):
+    """What a member joins with."""
+
+    value: bytes  # JSON
+    ttl: float
+    noted: Noted
+
+
+class MemberState(LeaseState):
+    """A membership, from its joining until it is released or lost.
+
+    Args:
+        roster: That of the group, opened for `user`.
+        user: What the roster is open for.
+        holder: The member's id.
+        joining: What it joined with.
+        asked_at: When it asked to join, by the local monotonic clock.
+
+    Attributes:
+        roster: That of the group.
+        noted: From where it joined.
+        since: When that was, by the local monotonic clock.
+        ttl_ms: Life between renewals.
+        feeds: Those of its readers, which end with it.
+        turn: The last turn of its claims.
+        is_sharing: Whether keys are being handed out to it.
+    """
+
+    __slots__ = ("_user", "feeds", "is_sharing", "noted", "roster", "since", "ttl_ms", "turn")
+
+    def __init__(self, roster: Roster, user: object, holder: str, joining: Joining, asked_at: float) -> None:
+        self.roster = roster
+        self._user = user
+        self.noted = joining.noted
+        self.since = time.monotonic()
+        self.ttl_ms = milliseconds(joining.ttl)
+        self.feeds: WeakSet[Feed] = WeakSet()
+        self.turn = 0
+        self.is_sharing = False
+        deadline = local_deadline(asked_at, joining.ttl)
+        renewal = roster.session.renewal
+        super().__init__(KIND, roster.place.name, holder=holder, ttl=joining.ttl, deadline=deadline, renewal=renewal)
+
+    @classmethod
+    async def join(cls, roster: Roster, holder: str, joining: Joining) -> "MemberState":
+        """Become a member, whose process knows the group when this returns."""
+        session, place = roster.session, roster.place
+        user = _User()
+        await roster.open(user)
+        ttl_ms = milliseconds(joining.ttl)
+        call = Call(_JOIN(place.keys, member=holder, value=joining.value, ttl_ms=ttl_ms, changes=place.changes))
+        try:
+            await session.channel.has_room(call.key, call)
+            asked_at = time.monotonic()
+            session.channel.submit(call)
+            told: bytes = await call
+            state = cls(roster, user, holder, joining, asked_at)
+        except BaseException:
+            if call.sends and not session.channel.is_closed:
+                session.channel.submit(_leave(roster, holder))
+            roster.leave(user)
+            raise
+        try:
+            await roster.known()
+            roster.on_message(place.changes, told)
+            if holder not in roster.values:  # changes came before ours, which this process has not heard of yet
+                await roster.read()
+        except BaseException:
+            state.release_nowait()
+            raise
+        return state
+
+    async def update(self, value: bytes) -> None:
+        """Change its value."""
+        self.check_held()
+        session, place = self.roster.session, self.roster.place
+        request = session.new_address()
+        told = await session.run(
+            _UPDATE(place.keys, member=self.holder, value=value, request=request, changes=place.changes)
+        )
+        if not told:
+            self.renewed(is_held=False, asked_at=0.0)
+            raise self.loss()
+        self.roster.on_message(place.changes, told)
+
+    def add_feed(self, feed: Feed) -> None:
+        """Close this one when the membership ends."""
+        self.feeds.add(feed)
+
+    def next_turn(self) -> int:
+        """The number of the next turn of its claims."""
+        self.turn += 1
+        return self.turn
+
+    def lose(self) -> None:
+        """Note that it is lost, and stop its body and its readers."""
+        super().lose()
+        self._ended(self.loss())
+
+    # Called with the replies of renewals.
+
+    def told(self, version: int, look_ms: int) -> None:
+        """The group has this version now; renew again after so many milliseconds, unless these are 0."""
+        if self.is_over:
+            return
+        self.roster.is_at(version)
+        look_at = time.monotonic() + look_ms / 1000
+        if look_ms and look_at < self.renew_at:
+            self.renew_at = look_at
+            self._renewal.add(self)
+
+    # Below.
+
+    def _send_renewal(self) -> Call:
+        place = self.roster.place
+        command = _RENEW(place.keys, member=self.holder, ttl_ms=self.ttl_ms, changes=place.changes)
+        call = _RenewMember(self, command)
+        self.roster.session.channel.submit(call)
+        return call
+
+    def _start_release(self) -> Call:
+        self.is_released = True
+        self._renewal.remove(self)
+        call = _leave(self.roster, self.holder, self)
+        self.roster.session.channel.submit(call)
+        self._ended(NotHeld(self.kind, self.name))
+        return call
+
+    def _ended(self, error: InconcertError) -> None:
+        for feed in list(self.feeds):
+            feed.closed(error)
+        self.roster.leave(self._user)
+
+
+class _User:
+    """What keeps a roster up to date for a member."""
+
+    __slots__ = ("__weakref__",)
+
+
+class _RenewMember(RenewCall):
+    """The call of a renewal, which also says which version the group has."""
+
+    __slots__ = ("_keeps_lease_first", "_member")
+
+    def __init__(self, member: MemberState, command: Command) -> None:
+        super().__init__(member, command)
+        self._member = member
+        self._keeps_lease_first = True
+
+    def answered(self, reply: Reply) -> None:
+        is_held, *told = reply
+        super().answered(is_held)
+        if told:
+            version, look_ms = told
+            self._member.told(int(version), look_ms)
+
+    def with_one_key(self) -> Call | None:
+        """The lease alone, while nothing of the group can be read because its slot moves key by key."""
+        member = self._member
+        keys = member.roster.place.keys
+        return RenewCall(member, _RENEW_LEASE(holders=keys.members, holder=member.holder, ttl_ms=member.ttl_ms))
+
+
+class _Leave(Call):
+    """The call that ends a membership; its result is whether it was still one."""
+
+    __slots__ = ("_member",)
+
+    def __init__(self, member: MemberState | None, command: Command) -> None:
+        super().__init__(command, must_run=True)
+        self._member = member
+
+    def answered(self, reply: Reply) -> None:
+        # What was sent twice finds nothing the second time; in time, the first was a success.
+        in_time = self._member is not None and time.monotonic() < self._member.deadline
+        super().answered(reply == 1 or (self.sends > 1 and in_time))
+
+
+def _leave(roster: Roster, holder: str, member: MemberState | None = None) -> Call:
+    place = roster.place
+    return _Leave(member, _LEAVE(place.keys, member=holder, changes=place.changes))

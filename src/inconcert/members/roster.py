@@ -1,0 +1,403 @@
+"""What one process knows of a group: who is in it, with what value, and which key belongs to whom.
+
+There is one roster for all members and watchers of a group in a process.  Each change brings the group from one version
+to the next, and is published with both numbers: so a roster that misses one sees it by the next, or by the version that
+a renewal answers, and reads the whole group again.
+
+Source: docs/explanation/members.md
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
+from weakref import WeakSet, WeakValueDictionary
+
+from inconcert._core.session import Session, SessionRef
+from inconcert._redis.call import Call
+from inconcert._redis.replies import Reply
+from inconcert._redis.scripts import load
+from inconcert._rules.payloads import JSON, decode
+from inconcert._rules.rendezvous import Division, Rendezvous
+from inconcert.errors import InconcertError
+from inconcert.members.changes import Change, Changed, Freed, Joined, Left, Lost, StartOver, Update
+
+__all__ = ["Feed", "MemberKeys", "Place", "Roster", "Rosters", "read_group"]
+
+_log = logging.getLogger("inconcert.members")
+
+_MOST_UNREAD = 1000  # changes that may wait for one watcher
+
+
+class MemberKeys(NamedTuple):
+    """The keys of a group."""
+
+    members: str
+    values: str
+    state: str
+    claims: str
+    look: str
+    recent: str
+    older: str
+
+
+_LIST = load("members/list").bind(MemberKeys)
+
+
+class Place(NamedTuple):
+    """Where a group is.
+
+    Attributes:
+        name: The group's.
+        keys: Its keys.
+        changes: The channel on which its changes are published.
+    """
+
+    name: str
+    keys: MemberKeys
+    changes: str
+
+    @classmethod
+    def of(cls, ref: SessionRef, name: str) -> Self:
+        """That of the group `name`.
+
+        Raises:
+            InvalidName: `name` is empty or longer than 512 bytes.
+        """
+        keys = ref.keys.of(MemberKeys, "members", name)
+        return cls(name, keys, ref.keys.channel(keys.members, "members", name))
+
+
+async def read_group(session: Session, place: Place) -> dict[str, JSON]:
+    """Ask the server who is in a group."""
+    found: dict[str, JSON] = {}
+    cursor: bytes | int = 0
+    while True:
+        _, cursor, flat, _ = await session.run(_LIST(place.keys, cursor=cursor, changes=place.changes))
+        found |= _values(flat)
+        if int(cursor) == 0:
+            return found
+
+
+class Rosters:
+    """All rosters of a coordinator: one for each group that it takes part in or watches."""
+
+    def __init__(self, ref: SessionRef) -> None:
+        self._ref = ref
+        self._found: WeakValueDictionary[tuple[str, str], Roster] = WeakValueDictionary()
+
+    def of(self, place: Place) -> "Roster":
+        """The one of this group, in the open session.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+        """
+        session = self._ref.session
+        key = session.id, place.name
+        roster = self._found.get(key)
+        if roster is None:
+            roster = self._found[key] = Roster(session, place)
+        return roster
+
+
+class Roster:
+    """Who is in a group, kept up to date as long as there is a user.
+
+    Args:
+        session: The open session.
+        place: Where the group is.
+
+    Attributes:
+        values: Member -> value.
+        feeds: Who is told of changes.
+    """
+
+    def __init__(self, session: Session, place: Place) -> None:
+        self.session = session
+        self.place = place
+        self.values: dict[str, JSON] = {}
+        self._version: int | None = None  # None: not read yet
+        self._rendezvous = Rendezvous()
+        self._divisions: WeakValueDictionary[frozenset[str], Division] = WeakValueDictionary()
+        self._users: WeakSet[object] = WeakSet()
+        self.feeds: WeakSet[Feed] = WeakSet()
+        self._subscribing = asyncio.Lock()
+        self._is_subscribed = False
+        self._reading: _Read | None = None
+
+    def __repr__(self) -> str:
+        return f"<Roster of {self.place.name!r}>"
+
+    async def open(self, user: object) -> None:
+        """Listen to the group, if that is not done yet, until this user leaves or is dropped."""
+        self._users.add(user)
+        try:
+            async with self._subscribing:  # one at a time: a channel has each listener once
+                if not self._is_subscribed:
+                    await self.session.broadcasts.listen(self.place.changes, self)
+                    self._is_subscribed = True
+        except BaseException:
+            self.leave(user)
+            raise
+
+    def leave(self, user: object) -> None:
+        """End `open`: this user needs the roster no more."""
+        self._users.discard(user)
+        self.feeds.discard(user)  # type: ignore[arg-type]
+        self._leave_if_unused()
+
+    async def known(self) -> None:
+        """Return when the roster has been read; `open` it before.
+
+        Raises:
+            Unavailable: The server could not be asked.
+            OutcomeUnknown: It did not answer.
+        """
+        if self._version is None:
+            await self.read()
+
+    async def read(self) -> None:
+        """Read the whole group, together with all that want to."""
+        await asyncio.shield(self._read())
+
+    def division(self, keys: frozenset[str]) -> Division:
+        """These keys, divided among the members; one for all in this process that ask for the same."""
+        division = self._divisions.get(keys)
+        if division is None:
+            division = self._divisions[keys] = Division(keys, self._rendezvous)
+        return division
+
+    def owner(self, key: str) -> str | None:
+        """The member that this key belongs to."""
+        return self._rendezvous.owner(key)
+
+    def is_at(self, version: int) -> None:
+        """The server says that the group has this version now: read it, if this roster has another."""
+        if self._version is not None and version != self._version:
+            self._read()
+
+    # Called by the connection, and with what scripts have answered.
+
+    def on_message(self, channel: str, text: bytes) -> None:
+        """Take a change, unless it is known already."""
+        del channel
+        update = Update.read(text)
+        if self._reading is not None:
+            self._reading.later.append(update)
+        self._take(update)
+        self._leave_if_unused()
+
+    def missed(self) -> None:
+        """The connection was lost, and is back."""
+        if self._version is not None:
+            self._read()
+
+    def closed(self, error: InconcertError) -> None:
+        """No more messages: the coordinator closes, or the server refused the subscription."""
+        self._is_subscribed = False
+        for feed in list(self.feeds):
+            feed.closed(error)
+
+    def was_read(self, reading: "_Read") -> None:
+        """Take the whole group, as it was when it was asked for, and what came since."""
+        self._reading = None
+        if self._version is not None and (
+            reading.version == reading.began_at or any(update.version == reading.version for update in reading.later)
+        ):
+            return  # nothing was missed
+        self._replace(reading.found)
+        self._version = reading.version
+        for feed in list(self.feeds):
+            feed.start_over()
+        for update in reading.later:
+            self._take(update)
+
+    def read_failed(self, error: InconcertError) -> None:
+        """The group could not be read: a renewal, or the next change, lets it be tried again."""
+        self._reading = None
+        _log.warning("members %r could not be read: %s", self.place.name, error, extra={"members": self.place.name})
+
+    # Below.
+
+    def _read(self) -> "_Read":
+        if self._reading is None:
+            self._reading = _Read(self, self._version)
+            self.session.channel.submit(self._reading)
+        return self._reading
+
+    def _take(self, update: Update) -> None:
+        if self._version is None or update.version <= self._version:
+            return
+        if update.last != self._version:
+            if self._reading is None:
+                self._read()
+            return
+        self._version = update.version
+        self._apply(update.change)
+        for feed in list(self.feeds):
+            feed.on_change(update.change)
+
+    def _apply(self, change: Change) -> None:
+        match change:
+            case Joined() | Changed():
+                is_new = change.member not in self.values
+                self.values[change.member] = change.value
+                if is_new:
+                    self._add(change.member)
+            case Left() | Lost():
+                if self.values.pop(change.member, self) is not self:
+                    self._remove(change.member)
+            case Freed():
+                pass
+
+    def _replace(self, values: dict[str, JSON]) -> None:
+        before, self.values = self.values, values
+        for member in before.keys() - values.keys():
+            self._remove(member)
+        for member in values.keys() - before.keys():
+            self._add(member)
+
+    def _add(self, member: str) -> None:
+        self._rendezvous.add(member)
+        for division in self._divisions.values():
+            division.added(member)
+
+    def _remove(self, member: str) -> None:
+        self._rendezvous.remove(member)
+        for division in self._divisions.values():
+            division.removed(member)
+
+    def _leave_if_unused(self) -> None:
+        if not self._users and self._is_subscribed:
+            self._is_subscribed = False
+            self._version = None  # from now on it misses changes
+            self.session.broadcasts.forget(self.place.changes, self)
+
+
+class _Read(Call):
+    """The request for the whole group; those for its other portions follow it.
+
+    Attributes:
+        began_at: The version that the roster had.
+        version: The version of the group, of its first portion.
+        found: What has come so far.
+        later: What was published since.
+    """
+
+    __slots__ = ("_roster", "began_at", "found", "later", "version")
+
+    def __init__(self, roster: Roster, began_at: int | None) -> None:
+        place = roster.place
+        super().__init__(_LIST(place.keys, cursor=0, changes=place.changes), must_run=True)
+        self._roster = roster
+        self.began_at = began_at
+        self.version = 0
+        self.found: dict[str, JSON] = {}
+        self.later: list[Update] = []
+
+    def answered(self, reply: Reply) -> None:
+        version, cursor, flat, told = reply
+        for text in told:  # before the messages come, so that it is not taken for a gap
+            self._roster.on_message(self._roster.place.changes, text)
+        self.version = self.version or int(version)
+        self.found |= _values(flat)
+        if int(cursor):
+            self._roster.session.channel.submit(_ReadMore(self, self._roster.place, cursor))
+            return
+        self._roster.was_read(self)
+        super().answered(None)
+
+    def failed(self, error: InconcertError) -> None:
+        self._roster.read_failed(error)
+        super().failed(error)
+
+
+class _ReadMore(Call):
+    """The request for a later portion."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self, first: _Read, place: Place, cursor: bytes) -> None:
+        super().__init__(_LIST(place.keys, cursor=cursor, changes=place.changes), must_run=True)
+        self._first = first
+
+    def answered(self, reply: Reply) -> None:
+        self._first.answered(reply)
+        super().answered(None)
+
+    def failed(self, error: InconcertError) -> None:
+        self._first.failed(error)
+        super().failed(error)
+
+
+def _values(flat: Sequence[bytes]) -> dict[str, JSON]:
+    """Member -> value, of what `HSCAN` returns."""
+    return {member.decode(): decode(value) for member, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+class Feed:
+    """What has happened in a group and was not read yet, for one reader.
+
+    Args:
+        roster: That of the group, opened with `async with`.
+    """
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        self._items: deque[Change | StartOver] = deque()
+        self._news = asyncio.Event()
+        self._end: InconcertError | None = None
+
+    async def __aenter__(self) -> Self:
+        """Listen: when this returns, the roster is known, and each later change comes."""
+        await self._roster.open(self)
+        try:
+            await self._roster.known()
+        except BaseException:
+            self._roster.leave(self)
+            raise
+        self._roster.feeds.add(self)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._roster.leave(self)
+
+    async def next(self) -> "Change | StartOver":
+        """Wait for the next change.
+
+        Raises:
+            InconcertError: What the feed was closed with; what came before is returned first.
+        """
+        while not self._items:
+            if self._end is not None:
+                raise self._end.with_traceback(None)
+            self._news.clear()
+            await self._news.wait()
+        return self._items.popleft()
+
+    def drain(self) -> "Iterable[Change | StartOver]":
+        """Those that have come already."""
+        while self._items:
+            yield self._items.popleft()
+
+    # Called by the roster.
+
+    def on_change(self, change: Change) -> None:
+        """Keep it for the reader."""
+        if len(self._items) == _MOST_UNREAD:
+            self.start_over()
+        else:
+            self._items.append(change)
+            self._news.set()
+
+    def start_over(self) -> None:
+        """Changes were missed; the roster has the whole group."""
+        self._items.clear()
+        self._items.append(StartOver())
+        self._news.set()
+
+    def closed(self, error: InconcertError) -> None:
+        """Nothing comes any more."""
+        self._end = self._end or error
+        self._news.set()

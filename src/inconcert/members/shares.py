@@ -1,0 +1,147 @@
+"""How keys go from one member to another: claimed on the server, and let go of before the next may have them.
+
+A member claims the keys that are its own by `Division`, and gets those that nobody has.  When another becomes their
+owner, its user is given a smaller set; asking for the next one says that it has let go of the rest, which then is
+freed, and the change tells the next owner.
+
+Source: docs/explanation/members.md
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
+from functools import partial
+from itertools import islice
+
+from inconcert._core.retry import retry_until_answered
+from inconcert._redis.call import Call
+from inconcert._redis.scripts import Command, load
+from inconcert.members.changes import Changed, Freed, Joined, Left, Lost, MemberChange, StartOver
+from inconcert.members.member_state import MemberState
+from inconcert.members.roster import Feed, MemberKeys
+
+__all__ = ["Shares"]
+
+_log = logging.getLogger("inconcert.members")
+
+_SHARE = load("members/share").bind(MemberKeys)
+
+_PORTION = 500  # keys in one script
+
+
+class Shares:
+    """The keys of one member, while its user asks for them.
+
+    Args:
+        state: The member.
+        keys: All keys of the group.
+    """
+
+    def __init__(self, state: MemberState, keys: frozenset[str]) -> None:
+        self._state = state
+        self._keys = keys
+        self._held: dict[str, int] = {}  # claimed; key -> fencing token
+        self._given: dict[str, int] | None = None  # what the user was given last
+        self._refused: set[str] = set()  # another had them, or the answer is not here yet
+        self._again: set[str] = set()  # of these, which may have become free since
+
+    async def sets(self) -> AsyncGenerator[dict[str, int], None]:
+        """Yield the member's keys, and again whenever they change."""
+        state = self._state
+        if state.is_sharing:
+            raise RuntimeError(f"another loop shares out the keys of this member of {state.name!r}; end that first")
+        state.is_sharing = True
+        try:
+            async with Feed(state.roster) as feed:
+                state.add_feed(feed)
+                division = state.roster.division(self._keys)
+                while True:
+                    state.check_held()
+                    await self._take_turn(division.of(state.holder))
+                    owned = division.of(state.holder)
+                    given = {key: token for key, token in self._held.items() if key in owned}
+                    if given != self._given:
+                        self._given = given
+                        yield dict(given)
+                    else:
+                        self._note(await feed.next())
+                    for change in feed.drain():
+                        self._note(change)
+        finally:
+            state.is_sharing = False
+            self._let_go_of_all()
+
+    # Below.
+
+    def _note(self, change: MemberChange | Freed | StartOver) -> None:
+        """Keep in mind which keys may be free now."""
+        match change:
+            case Freed():
+                self._again |= change.keys & self._refused
+            case Left() | Lost() | StartOver():
+                self._again = set(self._refused)
+            case Joined() | Changed():
+                pass
+
+    async def _take_turn(self, owned: set[str]) -> None:
+        """Let go of what the user has let go of, and claim what is ours and may be free."""
+        given = self._given or {}
+        let_go = [key for key in self._held if key not in owned and key not in given]
+        let_go += self._refused - owned  # a claim that was refused may come once more, late: it is not ours any more
+        wanted = [key for key in owned if key not in self._held and (key not in self._refused or key in self._again)]
+        self._again.clear()
+        if not let_go and not wanted:
+            return
+        self._refused |= {*wanted}
+        turn = self._state.next_turn()
+        what = f"sharing the keys of members {self._state.name!r}"
+        tokens = await retry_until_answered(_log, what, partial(self._ask, turn, let_go, wanted))
+        for key in let_go:
+            self._held.pop(key, None)
+            self._refused.discard(key)
+        for key, token in zip(wanted, tokens, strict=True):
+            if token:
+                self._held[key] = token
+                self._refused.discard(key)
+
+    async def _ask(self, turn: int, let_go: Collection[str], wanted: Collection[str]) -> list[int]:
+        """Send a turn; returns the token of each key that is wanted, 0 if another has it."""
+        state = self._state
+        state.check_held()
+        commands = [*self._commands(turn, let_go, is_claim=False), *self._commands(turn, wanted, is_claim=True)]
+        tokens: list[int] = []
+        for is_member, *granted in await state.roster.session.gather([Call(command) for command in commands]):
+            if not is_member:
+                state.renewed(is_held=False, asked_at=0.0)
+                raise state.loss()
+            tokens += granted
+        return tokens
+
+    def _commands(self, turn: int, keys: Iterable[str], *, is_claim: bool) -> list[Command]:
+        state, place = self._state, self._state.roster.place
+        return [
+            _SHARE(
+                place.keys,
+                member=state.holder,
+                turn=turn,
+                ttl_ms=state.ttl_ms,
+                changes=place.changes,
+                let_go=0 if is_claim else len(portion),
+                keys=portion,
+            )
+            for portion in _portions(keys)
+        ]
+
+    def _let_go_of_all(self) -> None:
+        """The user asks no more: others may have its keys."""
+        state = self._state
+        channel = state.roster.session.channel
+        if not state.is_over and not channel.is_closed:
+            turn = state.next_turn()
+            for command in self._commands(turn, [*self._held, *self._refused], is_claim=False):
+                channel.submit(Call(command, must_run=True))
+
+
+def _portions(keys: Iterable[str]) -> Iterator[list[str]]:
+    left = iter(keys)
+    while portion := list(islice(left, _PORTION)):
+        yield portion
