@@ -15,7 +15,7 @@ import inspect
 import random as random_numbers
 import time
 import uuid as uuids
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast, overload
@@ -32,9 +32,10 @@ from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
 from inconcert.tasks.arguments import annotations
 from inconcert.tasks.claimed_job import current_job, state_of
+from inconcert.tasks.loop import Loop
 from inconcert.tasks.steps import StepCall, Steps
 
-__all__ = ["key", "now", "random", "sleep", "step", "uuid", "wait_for"]
+__all__ = ["each", "key", "now", "random", "sleep", "step", "uuid", "wait_for"]
 
 _LONGEST_WAIT = timedelta(days=3650)  # the longest time that can be given
 
@@ -163,6 +164,30 @@ async def wait_for(name: str, as_type: type[T], *, timeout: Seconds | None) -> T
     """
     seconds = durations.in_seconds("timeout", _LONGEST_WAIT if timeout is None else timeout)
     return await _steps().wait_for(name, as_type, seconds)
+
+
+def each(name: str, items: Iterable[T] | AsyncIterable[T], *, key: Callable[[T], object]) -> AsyncIterator[T]:
+    """Go through many items; a later attempt goes on after the last one that is known to be done.
+
+    Its position is kept each second, and when the worker stops or the attempt fails. So after a crash the items of the
+    last second run again, and the one that was under way; write the body so that it may.
+
+    An item is done when the next one is asked for. A later attempt goes through the items anew, and passes over all up
+    to the one with the key of the last that was done: what was put in, dropped or moved behind it counts as it is then.
+
+    Args:
+        name: Which loop, as the name of a step; it takes one, however many items there are.
+        items: What to go through, in the same order in each attempt.
+        key: The identity of an item, as JSON; no two have the same.
+
+    Raises:
+        StepChanged: The item that was done last is not among them any more; the job is dead-lettered.
+        InvalidPayload: A key is not JSON, or has more than 1 MiB; the job is dead-lettered.
+        RuntimeError: As `step`, and so are the others.
+
+    Cost: 1 round trip a second, and 1 at the end; at the first step of an attempt 1 more.
+    """
+    return Loop(_steps(), check_name("step", name), items, key)
 
 
 def key(name: str) -> str:

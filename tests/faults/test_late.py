@@ -568,6 +568,23 @@ async def _wait_of_a_job_that_has_ended_leaves_nothing(scene: Scene) -> AsyncGen
         yield
 
 
+@late("tasks/save_cursor")
+async def _position_of_a_loop_does_not_go_back(scene: Scene) -> AsyncGenerator[None, None]:
+    await scene.concert.enqueue("run", [])
+    async with scene.concert.consume("default") as jobs:
+        async with await anext(jobs) as job:
+            each = durable.each("all", range(9), key=int)
+            async with scene.sent("tasks/save_cursor"):
+                assert [await anext(each) for _ in range(3)] == [0, 1, 2]
+                await job.give_back()
+        async with await anext(jobs) as job:
+            each = durable.each("all", range(9), key=int)
+            assert [await anext(each) for _ in range(3)] == [2, 3, 4]
+            await job.give_back()
+        async with await anext(jobs):
+            yield
+
+
 @late("tasks/send")
 async def _message_is_not_sent_again(scene: Scene) -> AsyncGenerator[None, None]:
     job = await scene.concert.enqueue("run", [])

@@ -271,6 +271,21 @@ async def test_message_that_came_before_the_job_left_brings_it_back_at_once(scen
     assert not await scene.client.exists(scene.keys.awaited)
 
 
+@pytest.mark.twice("tasks/save_cursor")
+async def test_position_of_a_loop_does_not_go_back(scene: Scene) -> None:
+    """A first sending that comes late, or a worker that does not hold the job, changes nothing."""
+
+    async def save(count: int, place: int = 2001) -> Any:
+        return await scene.run("tasks/save_cursor", id="held", place=place, number=1, count=count, step=f"[{count}]")
+
+    assert [await save(9), await save(9), await save(10)] == [1, 1, 1]
+    before = await scene.ledger()
+    assert [await save(9), await save(10), await save(11, place=1)] == [1, 1, 0]
+    assert await scene.ledger() == before
+    _, _, _, *found = await scene.run("tasks/read_steps", id="held", after=0)
+    assert found == [1, b"[10]"]
+
+
 @pytest.mark.twice("tasks/read_steps")
 async def test_second_look_at_the_steps_finds_the_same(scene: Scene) -> None:
     """Those after a number."""

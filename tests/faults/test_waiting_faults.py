@@ -1,11 +1,11 @@
 """Jobs that wait for messages while processes are killed, replies lost and messages forged: the first one decides."""
 
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 
-from inconcert import Coordinator, JobFailed, JobStatus, NotClaimed, durable
+from inconcert import Coordinator, JobFailed, JobStatus, NotClaimed, current_job, durable
 from inconcert.errors import InconcertError
 from inconcert.testing.simulation import World, simulate
 from tests.contract.test_jobs import status
@@ -15,6 +15,7 @@ from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 WITHIN = 20.0  # seconds
+LINES = 8  # of each job, there
 TIMEOUT = 5.0  # seconds of each wait, in the simulated world
 
 
@@ -28,9 +29,11 @@ class History:
         self.kept: set[tuple[str, int]] = set()
         self.accepted: list[int] = []
         self.got: list[int | None] = []
+        self.lines: set[int] = set()
 
     def check(self) -> None:
-        """The same answer in all attempts: the one message that was accepted, or a timeout."""
+        """The same answer in all attempts: the one message that was accepted, or a timeout. Each line was done."""
+        assert self.lines == set(range(LINES))
         assert len(set(self.got)) == 1, self.got
         [answer] = set(self.got)
         assert len(self.accepted) <= 1, self.accepted
@@ -51,11 +54,24 @@ async def _serve(concert: Coordinator, history: History) -> None:
             history.got.append(await durable.wait_for("packed", int, timeout=TIMEOUT))
         except TimeoutError:
             history.got.append(None)
+        place, first = await _position(concert), True
+        async for line in durable.each("lines", range(LINES), key=int):
+            assert not first or line == place  # what is known to be done does not run again, and nothing is passed over
+            first = False
+            history.lines.add(line)
+            await anyio.sleep(0.4)
         await durable.step("after", before, 2)
         history.kept.add(("before", 2))
         return "done"
 
     await concert.run_worker("default", concurrency=2)
+
+
+async def _position(concert: Coordinator) -> int:
+    """How many lines are known to be done."""
+    steps = {step.name: step.value for step in await concert.tasks.job(current_job().id).steps()}
+    done, _, _ = cast("list[int]", steps.get("lines", [0, "", False]))
+    return done
 
 
 async def _send(concert: Coordinator, job_id: str, value: int, history: History) -> None:
@@ -85,7 +101,7 @@ async def _story(world: World) -> None:
             sender.lose_reply()
     for worker in workers[:2]:
         if order.random() < 0.5:
-            worker.kill(after=order.randrange(1, 40))
+            worker.kill(after=order.randrange(1, 60))
         elif order.random() < 0.5:
             worker.lose_reply()
     assert await boss.start(job.result(timeout=600)) == "done"

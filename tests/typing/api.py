@@ -508,6 +508,12 @@ async def steps(url: str) -> None:
     assert_type(await durable.uuid("ticket"), UUID)
     assert_type(await durable.random(), float)
     assert_type(durable.key("fetch"), str)
+    assert_type(await durable.wait_for("limit", int, timeout=60), int)
+    async for page in durable.each("pages", [url], key=str):
+        assert_type(page, str)
+    assert_type(await durable.wait_for("limit", int, timeout=60), int)
+    async for url_of_page in durable.each("pages", [url], key=str):
+        assert_type(url_of_page, str)
     await durable.step("total", total, 7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 

@@ -4,12 +4,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
-from inconcert._claims.claimed import Claimer, ClaimState, Row
+from inconcert._claims.claimed import Claimer, ClaimState, Row, Verdict
 from inconcert._core.observer import Observers
+from inconcert._redis.replies import Reply
 from inconcert._rules.payloads import encode
-from inconcert.errors import InvalidPayload, NotClaimed
+from inconcert.errors import InvalidPayload, NotClaimed, NotConnected
 from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import Envelope
@@ -46,6 +48,10 @@ class JobClaimer(Claimer, Protocol):
 
     async def commit_step(self, job: "JobState", number: int, text: bytes) -> bool:
         """Keep a step of a job under this number; returns whether it was still held."""
+        ...
+
+    def save_cursor(self, job: "JobState", number: int, count: int, text: bytes) -> Awaitable[Reply]:
+        """Keep how far a loop of a job is; the reply is whether it was still held. Begun at once, not waited for."""
         ...
 
     async def receive(self, job: "JobState", name: str, *, is_over: bool) -> tuple[int, bytes]:
@@ -245,6 +251,16 @@ class JobState(ClaimState):
         if self.is_over or not await self._claimer.commit_step(self, number, text):
             raise NotClaimed("job", self.id)
 
+    async def save_cursor(self, number: int, count: int, text: bytes) -> None:
+        """Keep how far a loop is, under this number."""
+        if self.is_over or not await self._claimer.save_cursor(self, number, count, text):
+            raise NotClaimed("job", self.id)
+
+    def save_cursor_nowait(self, number: int, count: int, text: bytes) -> None:
+        """The same, begun and not waited for."""
+        with suppress(NotConnected):  # closing has requeued the job
+            self._claimer.save_cursor(self, number, count, text)
+
     async def receive(self, name: str, *, is_over: bool) -> bytes | None:
         """The message of this name; None if it is not there; empty if it is not accepted any more."""
         answer, text = (0, b"") if self.is_over else await self._claimer.receive(self, name, is_over=is_over)
@@ -293,6 +309,11 @@ class JobState(ClaimState):
         if self._asleep is not None:
             return self.end_cancelled() if self.is_cancelled else self._leave(self._asleep)
         return super()._end_of_body(error, was_stopped=was_stopped)
+
+    async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
+        if self._steps is not None and not self.is_over:
+            self._steps.save_cursors_nowait()  # sent before the end, and so run before it
+        await super()._end(verdict, delay=delay, reason=reason)
 
     async def _leave(self, asleep: Asleep) -> None:
         names = "".join(map(packed_name, sorted(asleep.awaited)))

@@ -16,7 +16,7 @@ from inconcert._rules.names import check_name
 from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload, StepChanged, StepRefused
 
-__all__ = ["STEP", "Asleep", "KeptStep", "StepCall", "StepStore", "Steps", "asleep", "read_step"]
+__all__ = ["STEP", "Asleep", "Cursor", "KeptStep", "Position", "StepCall", "StepStore", "Steps", "asleep", "read_step"]
 
 STEP = "step"  # the kind as which a step is signed
 
@@ -41,6 +41,12 @@ class StepStore(Protocol):
 
     async def commit_step(self, number: int, text: bytes) -> None:
         """Keep one under this number; raises NotClaimed if the job is no longer claimed here."""
+
+    async def save_cursor(self, number: int, count: int, text: bytes) -> None:
+        """Keep how far a loop is, in the place of what was kept under this number with a lower count."""
+
+    def save_cursor_nowait(self, number: int, count: int, text: bytes) -> None:
+        """The same, begun and not waited for."""
 
     async def receive(self, name: str, *, is_over: bool) -> bytes | None:
         """The message of this name; None if it is not there; empty if it is not accepted any more.
@@ -88,6 +94,49 @@ class KeptStep(msgspec.Struct, frozen=True, array_like=True):
 _decode = msgspec.json.Decoder(KeptStep).decode
 
 
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """How far a loop is.
+
+    Attributes:
+        done: How many items are done, in all attempts; one more at the end.
+        key: The key of the last of them, as JSON; empty before the first.
+        is_at_end: Whether none is left.
+    """
+
+    done: int = 0
+    key: str = ""
+    is_at_end: bool = False
+
+
+class Cursor:
+    """A loop of this attempt.
+
+    Args:
+        name: Its name, as a step.
+        position: How far it is.
+        number: Its number as a step; 0 before it was kept.
+
+    Attributes:
+        saved_at: When it was kept, by the monotonic clock.
+        is_saved: Whether its position was kept.
+    """
+
+    __slots__ = ("is_saved", "name", "number", "position", "saved_at")
+
+    def __init__(self, name: str, position: Position, number: int) -> None:
+        self.name = name
+        self.position = position
+        self.number = number
+        self.saved_at = time.monotonic()
+        self.is_saved = True
+
+    def move(self, key: str, *, is_at_end: bool = False) -> None:
+        """Note that the item with this key is done, or that none is left."""
+        self.position = Position(self.position.done + 1, key, is_at_end)
+        self.is_saved = False
+
+
+_EACH = StepCall("durable.each", "", Converter("the position of durable.each()", Position))
 _SLEEP = StepCall("durable.sleep", "", Converter("the end of durable.sleep()", float))
 _WAIT = StepCall("durable.wait_for", "", Converter("the end of durable.wait_for()", float))
 
@@ -129,17 +178,35 @@ class Steps:
         is_awake: Whether sleeps end, and waits time out, at once, as tests want it.
     """
 
-    __slots__ = ("_ahead", "_bytes", "_kept", "_last", "_reading", "_store", "_taken", "is_awake")
+    __slots__ = (
+        "_ahead",
+        "_bytes",
+        "_cursors",
+        "_kept",
+        "_last",
+        "_numbers",
+        "_reading",
+        "_store",
+        "_taken",
+        "is_awake",
+    )
 
     def __init__(self, store: StepStore) -> None:
         self.is_awake = False
         self._store = store
         self._reading = anyio.Lock()
         self._kept: dict[str, KeptStep] | None = None  # until they are read
+        self._numbers: dict[str, int] = {}  # of those that are kept
+        self._cursors: list[Cursor] = []
         self._taken: set[str] = set()  # names that this attempt has used
         self._last = 0
         self._bytes = 0
         self._ahead = 0.0  # of the server's clock before the monotonic one, in seconds
+
+    @property
+    def job_id(self) -> str:
+        """The id of the job."""
+        return self._store.id
 
     @property
     def bulk(self) -> int:
@@ -165,12 +232,7 @@ class Steps:
             NotClaimed: The job has ended, or its worker was presumed dead; nothing was kept.
             OutcomeUnknown: The server did not answer; a later attempt may run the step again.
         """
-        check_name("step", name)
-        kept = await self._read() if self._kept is None else self._kept
-        if name in self._taken:
-            raise self._refused(name, "its name was used before in this attempt; give each step a name of its own")
-        self._taken.add(name)
-        found = kept.get(name)
+        found = await self._find(name)
         if found is not None:
             return cast("T", self._kept_result(found, call, may_change=may_change))
         if self._last >= _MOST:
@@ -180,6 +242,40 @@ class Steps:
         except BaseException:
             self._taken.discard(name)  # a body that catches this may try again
             raise
+
+    async def begin_loop(self, name: str) -> Cursor:
+        """How far the loop of this name is.
+
+        Raises:
+            StepChanged: What was kept is not of a loop.
+            StepRefused: As for `take`, and so are the others.
+        """
+        found = await self._find(name)
+        position = Position() if found is None else self._kept_result(found, _EACH, may_change=False)
+        cursor = Cursor(name, cast("Position", position), self._numbers.get(name, 0))
+        self._cursors.append(cursor)
+        return cursor
+
+    async def save_cursor(self, cursor: Cursor) -> None:
+        """Keep how far a loop is.
+
+        Raises:
+            StepRefused: As for `take`, and so are the others.
+        """
+        if not cursor.number and not self._has_room(cursor):
+            raise self._refused(cursor.name, f"the job has {_MOST} steps already, or {_MOST_BYTES} bytes of them")
+        await self._store.save_cursor(*self._to_save(cursor))
+
+    def hopeless(self, error: Exception) -> Exception:
+        """An error with which each attempt would end."""
+        self._store.note_hopeless(error)
+        return error
+
+    def save_cursors_nowait(self) -> None:
+        """Keep how far all loops are: this attempt ends."""
+        for cursor in self._cursors:
+            if not cursor.is_saved and (cursor.number or self._has_room(cursor)):
+                self._store.save_cursor_nowait(*self._to_save(cursor))
 
     async def sleep(self, name: str, seconds: float, *, in_memory_below: float) -> None:
         """Return this long after it was first called in the job: wait here for a short rest, and leave for a long one.
@@ -220,6 +316,30 @@ class Steps:
 
     # Below.
 
+    async def _find(self, name: str) -> KeptStep | None:
+        """What was kept under this name, which this attempt uses from now on."""
+        check_name("step", name)
+        kept = await self._read() if self._kept is None else self._kept
+        if name in self._taken:
+            raise self._refused(name, "its name was used before in this attempt; give each step a name of its own")
+        self._taken.add(name)
+        return kept.get(name)
+
+    def _has_room(self, cursor: Cursor) -> bool:
+        return self._last < _MOST and self._bytes + len(cursor.position.key) <= _MOST_BYTES
+
+    def _to_save(self, cursor: Cursor) -> tuple[int, int, bytes]:
+        """Its number, its count and its text, which are sent now."""
+        text = msgspec.json.encode(
+            KeptStep(cursor.name, _EACH.function, _EACH.arguments, msgspec.Raw(msgspec.json.encode(cursor.position)))
+        )
+        if not cursor.number:
+            self._last += 1
+            self._bytes += len(text)
+            cursor.number = self._last
+        cursor.saved_at, cursor.is_saved = time.monotonic(), True
+        return cursor.number, cursor.position.done, text
+
     async def _rest(self, name: str, call: StepCall, seconds: float) -> float:
         """How much is left, in seconds, of a time that began with the first call in the job."""
 
@@ -237,6 +357,7 @@ class Steps:
                     self._ahead = now_ms / 1000 - time.monotonic()
                     for number, text in found:
                         step = read_step(self._store.id, text)
+                        self._numbers[step.name] = number
                         kept[step.name] = step  # a later one of the same name: the first was sent, and not answered
                         self._last = number
                         self._bytes += len(text)

@@ -66,6 +66,7 @@ __all__ = [
     "REPORT_SERVED",
     "RESCHEDULE",
     "RESOLVE_DEPENDENTS",
+    "SAVE_CURSOR",
     "SEND",
     "STATES",
     "STATS",
@@ -215,6 +216,7 @@ PROGRESS = load("tasks/progress").bind(JobKeys)
 COMMIT_STEP = load("tasks/commit_step").bind(JobKeys)
 READ_STEPS = load("tasks/read_steps").bind(JobKeys)
 RECEIVE = load("tasks/receive").bind(JobKeys)
+SAVE_CURSOR = load("tasks/save_cursor").bind(JobKeys)
 SEND = load("tasks/send").bind(JobKeys, QueueKeys)
 ENQUEUE_DUE = load("tasks/enqueue_due").bind(JobKeys, QueueKeys)
 WATCH = load("tasks/watch").bind(JobKeys)

@@ -1,6 +1,6 @@
 """The worker lease of jobs: which are run, which are cancelled, and what they ask for while they run."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from inconcert.tasks.store import (
     OUTCOMES,
     PROGRESS,
     RECEIVE,
+    SAVE_CURSOR,
     JobKeys,
     JobKeyspace,
 )
@@ -110,6 +111,16 @@ class JobWorkerLease(WorkerLease[JobState]):
         call = Call(command, must_run=True)  # the step has run: it is kept even if the body is cancelled now
         self._session.channel.submit(call)
         return bool(await call)
+
+    def save_cursor(self, job: JobState, number: int, count: int, text: bytes) -> Awaitable[Reply]:
+        """Keep how far a loop of a job is; the reply is whether it was still held. Begun at once, not waited for."""
+        step = self._session.key_ring.sign(STEP, f"{number} {job.id}", text)
+        command = SAVE_CURSOR(
+            self._keys, claimed=self._claimed, id=job.id, place=job.place, number=number, count=count, step=step
+        )
+        call = Call(command, must_run=True)
+        self._session.channel.submit(call)
+        return call
 
     async def receive(self, job: JobState, name: str, *, is_over: bool) -> tuple[int, bytes]:
         """What `RECEIVE` answers of a message to a job, its signature checked."""

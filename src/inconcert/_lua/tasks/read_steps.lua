@@ -16,7 +16,9 @@ while number < last and bytes < 1048576 do
   number = number + 1
   local step = redis.call('HGET', steps, number .. ' ' .. id)
   if step then  -- otherwise its commit did not arrive
-    answer[#answer + 1], answer[#answer + 2], bytes = number, step, bytes + #step
+    answer[#answer + 1] = number
+    answer[#answer + 1] = string.match(step, '^%d+ (.*)$') or step  -- of a loop, without its count
+    bytes = bytes + #step
   end
 end
 answer[1] = number < last and 1 or 0

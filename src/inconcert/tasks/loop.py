@@ -1,0 +1,90 @@
+"""A loop over many items, whose position is kept as a step of its job: see `durable.each`."""
+
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from typing import Generic, Self, TypeVar
+
+from inconcert.errors import InvalidPayload, StepChanged
+from inconcert.tasks.arguments import encode_result
+from inconcert.tasks.steps import Cursor, Steps
+
+__all__ = ["Loop"]
+
+_SAVE_EVERY = 1.0  # seconds
+
+T = TypeVar("T")
+
+
+class Loop(Generic[T]):
+    """The items that a loop has not done yet.
+
+    Args:
+        steps: The steps of the attempt.
+        name: Which loop of the job.
+        items: What to go through.
+        key: Gives the identity of an item, as JSON.
+    """
+
+    __slots__ = ("_cursor", "_items", "_key", "_name", "_steps", "_under_way")
+
+    def __init__(
+        self, steps: Steps, name: str, items: Iterable[T] | AsyncIterable[T], key: Callable[[T], object]
+    ) -> None:
+        self._steps = steps
+        self._name = name
+        self._items: AsyncIterator[T] | Iterator[T] = aiter(items) if isinstance(items, AsyncIterable) else iter(items)
+        self._key = key
+        self._cursor: Cursor | None = None  # until it begins
+        self._under_way: str | None = None  # the key of the item that was given out last
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._cursor is None:
+            self._cursor = await self._steps.begin_loop(self._name)
+            await self._pass_over(self._cursor)
+        cursor, done = self._cursor, self._under_way
+        if done is not None:
+            self._under_way = None
+            cursor.move(done)
+            if time.monotonic() - cursor.saved_at >= _SAVE_EVERY:
+                await self._steps.save_cursor(cursor)
+        if cursor.position.is_at_end:
+            raise StopAsyncIteration
+        try:
+            item = await self._next()
+        except StopAsyncIteration:
+            cursor.move(cursor.position.key, is_at_end=True)
+            await self._steps.save_cursor(cursor)
+            raise
+        self._under_way = self._key_of(item)
+        return item
+
+    async def _pass_over(self, cursor: Cursor) -> None:
+        """Pass over what is done."""
+        last = cursor.position.key
+        if not last or cursor.position.is_at_end:
+            return
+        try:
+            while self._key_of(await self._next()) != last:
+                pass
+        except StopAsyncIteration:
+            changed = StepChanged(
+                self._steps.job_id, self._name, f"had done the item with key {last}", "has no item with this key"
+            )
+            raise self._steps.hopeless(changed) from None
+
+    async def _next(self) -> T:
+        if isinstance(self._items, AsyncIterator):
+            return await anext(self._items)
+        for item in self._items:
+            return item
+        raise StopAsyncIteration
+
+    def _key_of(self, item: T) -> str:
+        what = f"the key of an item of {self._name!r} in job {self._steps.job_id}"
+        try:
+            return encode_result(what, self._key(item)).decode()
+        except InvalidPayload as error:
+            raise self._steps.hopeless(error) from error.__cause__

@@ -1,0 +1,187 @@
+"""Loops over many items: later attempts go on after the last item that is known to be done."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import pytest
+
+from inconcert import Coordinator, InvalidName, JobFailed, JobStatus, NotClaimed, Retry, current_job, durable
+from inconcert.tasks import loop
+from tests.contract.test_durable import kept
+from tests.contract.test_jobs import status
+from tests.contract.test_tasks import in_background
+from tests.support.eventually import eventually
+
+NOW = Retry(after=0)  # another attempt, at once
+WITHIN = 5.0  # seconds
+
+
+def itself(item: Any) -> Any:
+    """The key of an item that is its own."""
+    return item
+
+
+async def count(to: int) -> AsyncGenerator[int, None]:
+    """So many numbers, as from a database."""
+    for number in range(to):
+        yield number
+
+
+async def run(concert: Coordinator, function: Callable[..., Any], attempts: int = 2) -> Any:
+    """Run it as a job of so many attempts, and return its result."""
+    task = concert.task(name=f"run {function.__name__}", max_attempts=attempts)(function)
+    async with in_background(concert.run_worker("default")):
+        job = await task.enqueue()
+        return await job.result(timeout=WITHIN)
+
+
+@pytest.mark.parametrize("items", [lambda: range(9), lambda: count(9), lambda: iter(range(9))])
+async def test_attempt_that_fails_is_gone_on_with(any_concert: Coordinator, items: Callable[[], Any]) -> None:
+    """From the item that failed; a loop that came to its end is passed over; the position goes with the job."""
+    done: list[int] = []
+    begun: list[int] = []
+
+    async def body() -> None:
+        async for item in durable.each("first", items(), key=itself):
+            begun.append(item)
+            if item == 4 and current_job().attempt == 1:
+                raise NOW
+            done.append(item)
+        async for item in durable.each("second", items(), key=lambda item: {"id": item}):
+            if item == 6 and current_job().attempt == 2:
+                raise NOW
+            done.append(item)
+
+    await run(any_concert, body, attempts=3)
+    assert done == [*range(9), *range(9)]
+    assert begun == [0, 1, 2, 3, 4, *range(4, 9)]
+    assert await kept(any_concert) == {}
+
+
+async def test_position_is_kept_each_second(any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So much is done again after a crash; a step is taken once, however many positions are kept."""
+    monkeypatch.setattr(loop, "_SAVE_EVERY", 0.0)
+
+    @any_concert.task()
+    async def body() -> None:
+        async for item in durable.each("all", range(2000), key=itself):
+            if item == 1500:
+                await asyncio.sleep(60)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await body.enqueue()
+
+        async def is_there() -> bool:
+            steps = await job.steps()
+            return bool(steps) and steps[0].value == [1500, "1499", False]
+
+        await eventually(is_there)
+        [step] = await job.steps()
+        assert (step.name, step.function) == ("all", "durable.each")
+        assert await job.cancel(timeout=WITHIN)
+    assert await kept(any_concert) == {}
+
+
+async def test_position_is_kept_when_the_worker_stops(any_concert: Coordinator) -> None:
+    """The next one goes on with the item that was under way."""
+    begun: list[int] = []
+
+    @any_concert.task(max_attempts=1)
+    async def body() -> None:
+        async for item in durable.each("all", range(5), key=itself):
+            begun.append(item)
+            if begun == [0, 1, 2, 3]:
+                await asyncio.sleep(60)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await body.enqueue()
+        await eventually(lambda: len(begun) == 4)
+    async with in_background(any_concert.run_worker("default")):
+        await job.result(timeout=WITHIN)
+    assert begun == [0, 1, 2, 3, 3, 4]
+
+
+async def test_position_is_kept_when_the_job_leaves_to_wait(any_concert: Coordinator) -> None:
+    """In the midst of a loop."""
+    begun: list[int] = []
+
+    @any_concert.task(max_attempts=1)
+    async def body() -> None:
+        async for item in durable.each("all", range(3), key=itself):
+            begun.append(item)
+            await durable.wait_for(f"message {item}", int, timeout=60)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await body.enqueue()
+        for number in range(3):
+            await status(any_concert, job, JobStatus.DELAYED)
+            assert await job.send(f"message {number}", number)
+        await job.result(timeout=WITHIN)
+    assert begun == [0, 0, 1, 1, 2, 2]
+
+
+async def test_changed_items_go_on_after_the_one_that_was_done(any_concert: Coordinator) -> None:
+    """What was put in behind it counts; if it is gone, the job is dead-lettered."""
+    lists = iter([["a", "b", "c"], ["new", "a", "b", "x", "d"], ["a", "b"]])
+    done: list[str] = []
+
+    async def body() -> None:
+        async for item in durable.each("all", next(lists), key=itself):
+            if item in {"c", "d"}:
+                raise NOW
+            done.append(item)
+
+    with pytest.raises(JobFailed, match=r'StepChanged.* the item with key "x".* no item with this key') as failed:
+        await run(any_concert, body, attempts=9)
+    assert failed.value.attempts == 3
+    assert done == ["a", "b", "x"]
+
+
+async def test_late_twin_keeps_no_position(concert: Coordinator) -> None:
+    """A job that another worker has, or that has ended, is left at the next position that is to be kept."""
+    await concert.enqueue("t")
+    async with concert.consume("default") as jobs:
+        async with await anext(jobs) as job:
+            each = durable.each("all", [1], key=itself)
+            assert await anext(each) == 1
+            await job.give_back()
+            with pytest.raises(NotClaimed):
+                await anext(each)
+        async with await anext(jobs):
+            assert [item async for item in durable.each("all", [1], key=itself)] == [1]
+
+
+def test_loops_are_for_jobs() -> None:
+    """Elsewhere they say so at once."""
+    with pytest.raises(RuntimeError, match="no job runs here"):
+        durable.each("all", [1], key=itself)
+
+
+async def test_bad_loop_is_refused(any_concert: Coordinator) -> None:
+    """With a bad name, with keys that are not JSON, or of a step that was none; and its name is used once."""
+
+    async def body(key: Callable[[Any], object] = lambda _: object()) -> None:
+        with pytest.raises(InvalidName):
+            durable.each("x" * 513, [1], key=itself)
+        async for _ in durable.each("all", [1], key=key):
+            raise AssertionError
+
+    async def twice() -> None:
+        for _ in range(2):
+            async for _item in durable.each("all", [], key=itself):
+                raise AssertionError
+
+    async def then_a_loop() -> None:
+        if current_job().attempt == 1:
+            await durable.now("all")
+            raise NOW
+        await anext(durable.each("all", [1], key=itself))
+
+    for function, says in (
+        (body, "InvalidPayload: the key of an item of 'all' in job"),
+        (twice, "StepRefused: .* used before in this attempt"),
+        (then_a_loop, r"StepChanged: .* ran now\(\).* runs durable.each\(\)"),
+    ):
+        with pytest.raises(JobFailed, match=says):
+            await run(any_concert, function, attempts=9)
