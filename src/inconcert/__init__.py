@@ -30,6 +30,7 @@ from inconcert.errors import (
     JobNotFound,
     LeaseLost,
     MessageRefused,
+    NobodyHolds,
     NotAMember,
     NotClaimed,
     NotConnected,
@@ -60,7 +61,7 @@ from inconcert.queues.queue import DeadItem, Queue, QueueCounts
 from inconcert.queues.worker_lease import QueueOrder
 from inconcert.quorum.lock import QuorumLease, QuorumLock
 from inconcert.rate_limiter import RateDecision, RateLimiter
-from inconcert.reports.report import HeldEntry, Inspection, ProcessReport, WaitEntry
+from inconcert.reports.report import HeldEntry, HeldLock, Inspection, ProcessReport, WaitEntry
 from inconcert.rwlock import ReadLock, RWLock, WriteLease, WriteLock
 from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signalled, Signals
@@ -116,6 +117,7 @@ __all__ = [
     "HealthServer",
     "HealthState",
     "HeldEntry",
+    "HeldLock",
     "Hit",
     "InconcertError",
     "Index",
@@ -149,6 +151,7 @@ __all__ = [
     "Message",
     "MessageRefused",
     "Missed",
+    "NobodyHolds",
     "NotAMember",
     "NotClaimed",
     "NotConnected",

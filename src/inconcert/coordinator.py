@@ -39,8 +39,9 @@ from inconcert.queues.get import Getters
 from inconcert.queues.queue import ITEM_ATTEMPTS, QUEUE_TTL, Queue
 from inconcert.queues.worker_lease import QueueOrder
 from inconcert.rate_limiter import RateLimiter
+from inconcert.reports.force import Forcible, release_by_force
 from inconcert.reports.inspect import inspect
-from inconcert.reports.report import Inspection
+from inconcert.reports.report import HeldLock, Inspection
 from inconcert.reports.reporter import Redact, Reporter
 from inconcert.rwlock import RWLock
 from inconcert.semaphore import Semaphore
@@ -365,6 +366,51 @@ class Coordinator(TaskCoordinator):
         found = await inspect(self._ref.session, self._ref.keys, timeout=durations.call_timeout("inspect()", timeout))
         assert found is not None  # noqa: S101 - it asks in any case
         return found
+
+    async def locks_held(self, *, timeout: Seconds = 2.0) -> list[HeldLock]:
+        """The locks, semaphores, rwlocks and terms that all processes hold, the oldest first.
+
+        What processes hold that do not answer is not among them: `inspect()` says which these are.
+
+        Args:
+            timeout: As for `inspect`.
+
+        Raises:
+            ValueError: As for `inspect`, and so are the others.
+            NotConnected: The coordinator is not open.
+            Unavailable: The server could not be asked.
+            OutcomeUnknown: The server did not answer, or the user may not ask.
+
+        Cost: As for `inspect`.
+        """
+        return (await self.inspect(timeout=timeout)).locks()
+
+    async def release_by_force(self, kind: Forcible, name: str, *, holder: str | None = None) -> list[str]:
+        """Take a lock, semaphore, rwlock or leadership from its holders, for operators.
+
+        The next in line gets it at once. Each holder is told, and loses its lease: its body is cancelled, and
+        `LeaseLost` is raised from it. One whose event loop stands still goes on until it runs again, so the resource
+        must be protected by fencing tokens, as after any lost lease. On a cluster a process with `report=False` learns
+        it from its next renewal, a third of a ttl later at most. A line in the log says what was released, and by whom.
+
+        Args:
+            kind: What it is.
+            name: Which one.
+            holder: Only this holder, as `HeldLock.holder` has it; None for all, at most 1,000.
+
+        Returns:
+            The holders that had it.
+
+        Raises:
+            NobodyHolds: It is free, or this holder does not have it.
+            ValueError: `kind` is something else.
+            InvalidName: `name` is empty or longer than 512 bytes.
+            NotConnected: The coordinator is not open.
+            OutcomeUnknown: The server did not answer; it may have been released.
+
+        Cost: 3 round trips; 1 more for each leader.
+        """
+        return await release_by_force(self._ref, kind, name, holder)
 
     @property
     def redis(self) -> ServerClient:

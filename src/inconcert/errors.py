@@ -239,6 +239,19 @@ class NotHeld(InconcertError):
         return f"the lease on {kind} {name!r} was released before; acquire it again"
 
 
+class NobodyHolds(NotHeld):
+    """What was to be released by force is free, or is not there.
+
+    Attributes:
+        kind: Such as `lock`.
+        name: Which one.
+    """
+
+    @staticmethod
+    def _message(kind: str, name: str) -> str:
+        return f"nobody holds {kind} {name!r} now; `inconcert ls` shows what is held"
+
+
 class NotClaimed(NotHeld):
     """A job or item was acknowledged or requeued before, or its worker was presumed dead.
 

@@ -153,6 +153,16 @@ def late(name: str) -> Callable[[Story], Story]:
     return add
 
 
+@late("permits/evict")
+async def _next_holder_is_not_released_by_force(scene: Scene) -> AsyncGenerator[None, None]:
+    await scene.concert.lock("x").acquire()
+    async with scene.sent("permits/evict"):
+        await scene.concert.release_by_force("lock", "x")
+    lease = await scene.concert.lock("x").acquire()
+    yield
+    await lease.renew()
+
+
 @late("queues/purge")
 async def _items_put_in_after_a_purge_stay(scene: Scene) -> AsyncGenerator[None, None]:
     queue = scene.concert.queue("q")

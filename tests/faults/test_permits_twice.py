@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,16 @@ async def drop(bench: Bench) -> None:
     assert await bench.holders() == []
 
 
+async def evict(bench: Bench) -> None:
+    """0 for each, and who has it by then keeps it."""
+    await bench.acquire(bench.me)
+    evicted: Any = [bench.me, "session.9"]
+    assert await bench.run("permits/evict", inboxes=bench.inboxes, evicted=evicted) == [1, 0]
+    await bench.acquire(bench.other)
+    assert await bench.run("permits/evict", inboxes=bench.inboxes, evicted=evicted) == [0, 0]
+    assert await bench.holders() == [bench.other]
+
+
 async def release_to_one_who_waits(bench: Bench) -> None:
     """{0, ...}, and nobody else gets what was handed over."""
     await bench.acquire(bench.me)
@@ -258,6 +269,7 @@ TWICE: dict[str, list[Callable[[Bench], Awaitable[None]]]] = {
     "permits/acquire": [acquire_free, acquire_held, acquire_held_without_waiting, acquire_with_a_ticket],
     "permits/downgrade": [downgrade, downgrade_before_one_who_waits, downgrade_what_is_not_held],
     "permits/drop": [drop],
+    "permits/evict": [evict],
     "permits/inspect": [inspect],
     "permits/release": [release, release_to_one_who_waits, withdraw_from_the_line, withdraw_what_was_granted],
     "permits/renew": [renew, renew_what_is_not_held],

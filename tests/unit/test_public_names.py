@@ -25,8 +25,8 @@ FACES = {
     "Consumer": "claim stop try_claim",
     "Coordinator": (
         "add_enqueue_middleware add_middleware barrier chat consume cron election embedded enqueue enqueue_many event "
-        "every from_client from_env group index inspect latch lock locks mailbox members ping queue rate_limiter redis "
-        "redis_cluster run_worker rwlock semaphore signal signals task tasks url"
+        "every from_client from_env group index inspect latch lock locks locks_held mailbox members ping queue "
+        "rate_limiter redis redis_cluster release_by_force run_worker rwlock semaphore signal signals task tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",
     "DeadJob": "args attempts died_at id kwargs name queue reason traceback",
@@ -46,7 +46,11 @@ FACES = {
     ),
     "Hit": "id score",
     "Index": "add clear remove search size suggest",
-    "Inspection": "processes silent",
+    "HeldLock": (
+        "fencing_token holder host is_redacted job_id kind label line mode name pid process remaining since task "
+        "task_id trace_id waiters"
+    ),
+    "Inspection": "locks processes silent",
     "Job": "cancel created id progress reschedule result send status steps",
     "JobPage": "after jobs",
     "JobRecord": (

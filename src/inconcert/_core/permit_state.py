@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 from inconcert._core.caller import Noted
 from inconcert._core.lease_state import LeaseState
 from inconcert._core.line import ReleaseCall
-from inconcert._core.session import Session
+from inconcert._core.session import Session, on_unclaimed
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
@@ -153,6 +153,17 @@ class PermitState(LeaseState):
         held, self._acquired_at = time.monotonic() - self._acquired_at, 0.0
         for observer in self.session.observers:
             observer.lease_ended(self, held, is_lost=self._is_lost)
+
+
+def _look_now(session: Session, holder: str, rest: str) -> None:
+    """A lease was released by force: its next renewal, which comes at once, finds it lost."""
+    del rest
+    for lease in session.renewal.leases():
+        if isinstance(lease, LeaseState) and lease.holder == holder and not lease.is_over:
+            lease.start_renewal()
+
+
+on_unclaimed("evicted", _look_now)
 
 
 class RenewCall(Call):

@@ -13,6 +13,7 @@ A script publishes `ADDRESS KIND REST` to the inbox of the process in which the 
 | `ended` | nothing: the job that it watches has ended | `notify_watchers` | `tasks/watch.py` |
 | `cancelled` | `JOB-ID`, a job that it holds | `tasks/cancel` | `tasks/worker_lease.py` |
 | `ask` | `ADDRESS ENTRIES`: who asks, and how much may be answered | `reports/ask` | `reports/reporter.py` |
+| `evicted` | nothing: the lease of this holder was released by force | `reports/evicted` | `_core/permit_state.py` |
 | `report` | JSON | `reports/answer` | `reports/inspect.py` |
 
 HOLDERS, WAITERS and LINE are keys.  The script asks first whether anyone listens where a place in a line depends on it,

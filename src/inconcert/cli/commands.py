@@ -17,13 +17,29 @@ from inconcert.cli.jobs import jobs
 from inconcert.cli.ls import ls
 from inconcert.cli.promote import promote
 from inconcert.cli.queues import queues
+from inconcert.cli.release import release
 from inconcert.cli.worker import worker
 from inconcert.cli.workers import workers
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-for command in (demo, worker, health, ls, queues, jobs, cancel, promote, drain, workers, doctor, dashboard, acl):
+for command in (
+    demo,
+    worker,
+    health,
+    ls,
+    release,
+    queues,
+    jobs,
+    cancel,
+    promote,
+    drain,
+    workers,
+    doctor,
+    dashboard,
+    acl,
+):
     app.command()(command)
 app.add_typer(dead, name="dead")
 

@@ -1,9 +1,10 @@
 """What processes answer when they are asked what they hold and what they wait for."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, fields
 from typing import Literal
 
-__all__ = ["HeldEntry", "Inspection", "ProcessReport", "WaitEntry"]
+__all__ = ["HeldEntry", "HeldLock", "Inspection", "ProcessReport", "WaitEntry"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,23 @@ class HeldEntry(_Entry):
 
     fencing_token: int | None = None
     remaining: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldLock(HeldEntry):
+    """A lock, semaphore, rwlock or term that a process holds, and where.
+
+    Attributes:
+        process: The id of its coordinator.
+        host: The name of its machine.
+        pid: Its process.
+        waiters: How many wait for it, in the processes that have answered.
+    """
+
+    process: str
+    host: str
+    pid: int
+    waiters: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,3 +119,19 @@ class Inspection:
 
     processes: tuple[ProcessReport, ...]
     silent: tuple[str, ...]
+
+    def locks(self) -> list[HeldLock]:
+        """What is held, the oldest first."""
+        waiters = Counter((wait.kind, wait.name) for process in self.processes for wait in process.waits)
+        found = [
+            HeldLock(
+                **{field.name: getattr(entry, field.name) for field in fields(HeldEntry)},
+                process=process.id,
+                host=process.host,
+                pid=process.pid,
+                waiters=waiters[entry.kind, entry.name],
+            )
+            for process in self.processes
+            for entry in process.holds
+        ]
+        return sorted(found, key=lambda lock: lock.since)

@@ -1,0 +1,26 @@
+-- permits/evict: take permits from their holders by force, and hand free permits to the first in line.
+--
+-- KEYS[1]   holders  zset    holder -> lease end, server ms; at .5 if handed over and not yet extended
+-- KEYS[2]   waiters  zset    'limit:handoff_ms:ttl_ms holder' -> ticket
+-- KEYS[3]   fence    string  last fencing token
+-- ARGV[1]   inboxes  prefix of each session's inbox channel
+-- ARGV[2..] evicted  'session.number' of each holder, at most 1,000
+-- RETURNS   {1 or 0, ...}: for each whether it held a permit
+-- TWICE     0 for each: it holds none any more; the line is served as far as permits are free
+-- COST      O(M log N), M holders given, N holders and waiters
+-- @include server_time
+-- @include drop_lapsed
+-- @include drop_places
+-- @include serve_line
+local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
+local inboxes = ARGV[1]
+local answer = {}
+for i = 2, #ARGV do
+  answer[#answer + 1] = redis.call('ZREM', holders, ARGV[i])
+end
+if redis.call('EXISTS', waiters) == 1 then
+  local now_us = server_time()
+  drop_places(waiters, drop_lapsed(holders, math.floor(now_us / 1000)), '')
+  serve_line(holders, waiters, fence, inboxes, '', now_us)
+end
+return answer
