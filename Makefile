@@ -16,7 +16,8 @@ FAULTS ?= channel cli embedded failover late link opening rate_limiter_faults si
 SEED ?= 1
 SECONDS ?= 30
 # Redis 7 is what the system has installed, such as Debian's package redis-server; a newer one is refused by name.
-SERVERS ?= valkey redis6 $(if $(shell command -v redis-server),redis7)
+SERVERS ?= valkey redis6 redis7
+MISSING := $(if $(shell command -v redis-server),,redis7)
 CONTRACT = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal tests/contract
 CONNECTIONS := channel link opening
 # A machine that others share may stand still for a while. So in CI what failed is run once more, by itself, and fails only
@@ -66,9 +67,10 @@ uvloop: $(VENV)/.dev ## the fault tests of connections, messages, timers and wor
 	$(call tests,$(BIN),-k "not fakeredis" --loop uvloop $(FAULTS:%=tests/faults/test_%.py))
 
 servers: $(VENV)/.dev ## the contract tests on each server, and fakeredis, with each protocol; SERVERS="redis6" to choose
+	$(if $(filter $(MISSING),$(SERVERS)),@echo "left out: $(MISSING) (no redis-server is installed)" >&2)
 	@for protocol in 2 3; do \
 	  $(CONTRACT) --protocol $$protocol -k fakeredis || exit 1; \
-	  for server in $(SERVERS); do $(CONTRACT) --protocol $$protocol --server $$server -k "not fakeredis" || exit 1; done; \
+	  for server in $(filter-out $(MISSING),$(SERVERS)); do $(CONTRACT) --protocol $$protocol --server $$server -k "not fakeredis" || exit 1; done; \
 	done
 
 cluster: $(VENV)/.dev ## the contract tests on a cluster of three masters
