@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio
@@ -300,6 +301,38 @@ async def test_waiting_costs_no_commands_and_few_connections(
         await here.event(name).set()
     for lease in (await asyncio.gather(*waiters))[: len(NAMES)]:
         await lease.release()
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+async def test_process_has_three_connections_to_a_master(
+    replicas: int, own_cluster: RealCluster, namespace: str
+) -> None:
+    """At most, whatever it does there: it holds, waits, consumes and listens, and waits for replicas."""
+    async with (
+        Coordinator(own_cluster.url, namespace=namespace, replicas=replicas) as concert,
+        AsyncExitStack() as stack,
+    ):
+        own_cluster.settle()
+        for name in NAMES:
+            await stack.enter_async_context(concert.lock(name))
+        heard = [await stack.enter_async_context(concert.signal(name).subscribe()) for name in NAMES]
+        waiters = [asyncio.create_task(concert.lock(name).acquire()) for name in NAMES]
+        getters = [asyncio.create_task(concert.queue(name).get()) for name in NAMES]
+        for name in NAMES:
+            await in_line(concert.lock(name), 1)
+            await asleep(concert, name)
+
+        found = [node.command("CLIENT", "LIST").count(" name=inconcert ") for node in own_cluster.masters]
+        assert found == [3, 3, 3]
+        for name, messages, getter in zip(NAMES, heard, getters, strict=True):
+            await concert.signal(name).broadcast(name)
+            assert await anext(messages) == name
+            await concert.queue(name).put(name)
+            await (await getter).ack()
+        await stack.aclose()
+        for lease in await asyncio.gather(*waiters):
+            await lease.release()
+    assert sum(connections(own_cluster)) == 0
 
 
 async def test_idle_consumers_of_many_queues_share_connections(

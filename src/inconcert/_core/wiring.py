@@ -180,7 +180,10 @@ class _ServerWiring:
 
 
 class _ClusterWiring:
-    """Those to the masters of a cluster: for each in use, one for commands, one for the inbox, one for broadcasts."""
+    """Those to the masters of a cluster: for each in use, one for commands, one for the inbox, one for broadcasts.
+
+    With `replicas=` the last two are one, because there is one for `WAIT`: a process has three to a master at most.
+    """
 
     def __init__(
         self,
@@ -204,7 +207,9 @@ class _ClusterWiring:
         wake_ups = ShardedPubSub(cluster, timeout=timeout / 2, purpose="wake-ups")
         inbox = self._inbox = ShardedInbox(wake_ups, lambda key: keys.inboxes(key) + session, timeout=timeout / 2)
         self.inbox: Inbox = inbox
-        broadcasts = ShardedPubSub(cluster, timeout=timeout / 2, purpose="broadcasts")
+        broadcasts = wake_ups
+        if not conditions.replicas:
+            broadcasts = ShardedPubSub(cluster, timeout=timeout / 2, purpose="broadcasts")
         self.broadcasts: Messages = broadcasts
         self.bells: Sleeps = ShardedBells(router, inbox, session)
         cluster.look_while(lambda: holds() or inbox.has_waiters)
