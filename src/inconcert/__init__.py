@@ -82,6 +82,7 @@ from inconcert.tasks.retry import Retry
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.step_records import StepRecord
+from inconcert.tasks.stream import Restarted, StreamItem
 from inconcert.tasks.task import Task
 from inconcert.tasks.workers import RunningJob, WorkerStatus
 
@@ -172,6 +173,7 @@ __all__ = [
     "RateDecision",
     "RateLimiter",
     "ReadLock",
+    "Restarted",
     "Retry",
     "RunningJob",
     "Semaphore",
@@ -181,6 +183,7 @@ __all__ = [
     "StepChanged",
     "StepRecord",
     "StepRefused",
+    "StreamItem",
     "Subscription",
     "SyncProducer",
     "Task",

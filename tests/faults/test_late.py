@@ -34,6 +34,7 @@ from inconcert._redis.call import Call
 from inconcert._redis.scripts import assemble
 from inconcert.periodic import _Keys as PeriodicKeys
 from inconcert.quorum.rounds import QuorumKeys
+from inconcert.tasks.claimed_job import state_of
 from tests.support.eventually import eventually
 from tests.support.raw import raw
 from tests.support.scripts import command_of
@@ -603,6 +604,28 @@ async def _message_is_not_sent_again(scene: Scene) -> AsyncGenerator[None, None]
     async with scene.concert.consume("default") as jobs, await anext(jobs):
         pass  # it ends
     yield
+
+
+@late("tasks/append_items")
+async def _items_of_a_job_that_another_worker_has_are_not_added(scene: Scene) -> AsyncGenerator[None, None]:
+    await scene.concert.enqueue("run", [])
+    async with scene.concert.consume("default") as jobs:
+        async with await anext(jobs) as job:
+            async with scene.sent("tasks/append_items"):
+                await state_of(job).append_items(1, [b"1"], 60.0)
+            await job.give_back()
+        async with await anext(jobs) as job:
+            await state_of(job).append_items(1, [], 60.0)
+            yield
+
+
+@late("tasks/append_items")
+async def _items_of_a_job_that_has_ended_are_not_added(scene: Scene) -> AsyncGenerator[None, None]:
+    await scene.concert.enqueue("run", [])
+    async with scene.concert.consume("default") as jobs:
+        async with await anext(jobs) as job, scene.sent("tasks/append_items"):
+            await state_of(job).append_items(1, [b"1"], 60.0)
+        yield
 
 
 @late("tasks/enqueue_due")

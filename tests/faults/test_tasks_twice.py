@@ -298,6 +298,80 @@ async def test_second_look_at_the_steps_finds_the_same(scene: Scene) -> None:
     assert (await scene.run("tasks/read_steps", id="held", after=1))[3:] == [3, b"three"]
 
 
+async def append(scene: Scene, first: int, *items: str, worker: str = WORKER, place: int = 2001) -> Any:
+    """Run the script that adds items to the stream of `held`."""
+    return await scene.run(
+        "tasks/append_items",
+        stream=scene.keys.stream("held"),
+        items=scene.keys.items("held"),
+        id="held",
+        worker=worker,
+        place=place,
+        attempt=1,
+        first=first,
+        ttl_ms=HOUR,
+        channel=scene.keys.stream_channel("held"),
+        added=items,
+    )
+
+
+async def read_items(scene: Scene, run: str = "", after: int = 0) -> list[Any]:
+    """Run the script that reads the stream of `held`."""
+    found: list[Any] = await scene.run(
+        "tasks/read_items",
+        stream=scene.keys.stream("held"),
+        items=scene.keys.items("held"),
+        run=run,
+        after=after,
+    )
+    return found
+
+
+@pytest.mark.twice("tasks/append_items")
+async def test_second_append_adds_nothing(scene: Scene) -> None:
+    """Also when more were added in between; and what overlaps is added once."""
+    assert await append(scene, 1, "one", "two") == 1
+    assert await append(scene, 3, "three") == 1
+    before = await read_items(scene)
+    for _ in range(2):
+        assert await append(scene, 1, "one", "two") == 1
+        assert await append(scene, 2, "two", "three") == 1
+        assert await read_items(scene) == before
+    assert before[1:] == [1, 1, 3, b"one", b"two", b"three"]
+    assert await append(scene, 3, "three", "four") == 1
+    assert (await read_items(scene))[3:] == [4, b"one", b"two", b"three", b"four"]
+    assert await append(scene, 5, "late", place=2000) == 0
+    assert (await read_items(scene))[3] == 4
+
+
+async def test_another_claim_begins_the_stream_anew(scene: Scene) -> None:
+    """With a run of its own; a server that lost items in between has a gap, and no item in a wrong place."""
+    await append(scene, 1, "one", "two")
+    first_run = (await read_items(scene))[0]
+    await append(scene, 1, worker="other.1")
+    run, *rest = await read_items(scene)
+    assert int(run) > int(first_run)
+    assert rest == [1, 1, 0]
+    await append(scene, 5, "five", worker="other.1")
+    assert await read_items(scene, run.decode(), 0) == [run, 1, 5, 5, b"five"]
+    await append(scene, 6, "six", worker="other.1")
+    assert await read_items(scene, run.decode(), 5) == [run, 1, 6, 6, b"six"]
+
+
+@pytest.mark.twice("tasks/read_items")
+async def test_second_look_at_a_stream_finds_the_same(scene: Scene) -> None:
+    """Behind an item of the same run; from the beginning of another."""
+    assert [await read_items(scene) for _ in range(2)] == [[b"", 0, 1, 0]] * 2
+    await append(scene, 1, "one", "two", "three")
+    run = (await read_items(scene))[0]
+    before = await scene.ledger()
+    assert [await read_items(scene, run.decode(), 2) for _ in range(2)] == [[run, 1, 3, 3, b"three"]] * 2
+    assert await read_items(scene, run.decode(), 3) == [run, 1, 4, 3]
+    assert await read_items(scene, run.decode(), 9) == [run, 1, 10, 3]
+    assert (await read_items(scene, "1", 2))[2:] == [1, 3, b"one", b"two", b"three"]
+    assert await scene.ledger() == before
+
+
 @pytest.mark.twice("tasks/enqueue")
 async def test_second_enqueue_adds_nothing(scene: Scene) -> None:
     """As long as the job is there, or what became of it; whoever has its unique name by then."""

@@ -22,6 +22,7 @@ from inconcert.integrations.aiohttp import (
     chat_stream,
     held,
     install,
+    job_stream,
     limited,
     run_worker,
     while_connected,
@@ -450,6 +451,28 @@ def chatting(shop: Shop) -> Shop:
             shop.log.append("ended")
 
     return shop
+
+
+async def test_stream_of_a_job_ends_with_it(shop: Shop, concert: Coordinator, tmp_path: Path) -> None:
+    """And goes on behind the last item."""
+
+    @shop.at("/jobs/{job_id}")
+    async def stream(request: web.Request) -> web.StreamResponse:
+        return await job_stream(request, shop.concert, request.match_info["job_id"])
+
+    @concert.task(name="write", queue="words")
+    async def write() -> AsyncIterator[str]:
+        yield "one"
+        yield "two"
+
+    job = await write.enqueue()
+    await concert.run_worker("words", burst=True)
+    async with served(shop.app, tmp_path / "socket") as http:
+        async with http.get(f"/jobs/{job.id}") as answer:
+            first, second, end = await events(answer, 3)
+        assert json.loads(end["data"]) == {"status": "succeeded"}
+        async with http.get(f"/jobs/{job.id}", headers={"Last-Event-ID": first["id"]}) as answer:
+            assert [event["data"] for event in await events(answer, 2)] == [second["data"], end["data"]]
 
 
 async def test_stream_goes_on_behind_the_last_event(chatting: Shop, concert: Coordinator, tmp_path: Path) -> None:

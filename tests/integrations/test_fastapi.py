@@ -29,9 +29,11 @@ from inconcert import (
     NotAMember,
     OutcomeUnknown,
     QueueFull,
+    Retry,
     Unavailable,
+    current_job,
 )
-from inconcert.integrations import _health, _sse
+from inconcert.integrations import _health, _job_events, _sse
 from inconcert.integrations._asgi import stopping
 from inconcert.integrations._health import live
 from inconcert.integrations.fastapi import (
@@ -40,16 +42,20 @@ from inconcert.integrations.fastapi import (
     chat_stream,
     held,
     install,
+    job_stream,
     lifespan,
     limited,
     run_worker,
     while_connected,
 )
+from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
 from tests.support.http import events, served
 from tests.support.lines import in_line
 from tests.support.raw import raw
 from tests.support.servers import RealServer
+
+WITHIN = 5.0  # seconds
 
 ERRORS: dict[str, tuple[InconcertError, int]] = {
     "timeout": (AcquireTimeout("lock", "a", 2.0), 423),
@@ -470,7 +476,7 @@ async def test_stream_goes_on_behind_the_last_event(
     either_shop: Shop, concert: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without loss or repetition; what was got counts as read, and nothing else; a quiet stream says that it lives."""
-    monkeypatch.setattr(_sse, "_KEEP_ALIVE", 0.05)
+    monkeypatch.setattr(_sse, "KEEP_ALIVE", 0.05)
     shop = either_shop
 
     @shop.app.get("/chats/{user}", response_model=None)
@@ -503,6 +509,80 @@ async def test_stream_goes_on_behind_the_last_event(
             lines = response.aiter_lines()
             assert [await anext(lines) for _ in range(4)] == ["retry: 1000", "", ":", ""]
         assert await concert.chat.unread("bob") == {two: 1}
+
+
+async def test_stream_of_a_job_goes_on_behind_the_last_item(
+    either_shop: Shop, concert: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last event says how the job has ended; a restart and a gap are events, too."""
+    monkeypatch.setattr(_job_events, "KEEP_ALIVE", 0.05)
+    shop, go_on = either_shop, asyncio.Event()
+
+    @shop.app.get("/jobs/{job_id}", response_model=None)
+    async def jobs(request: Request, job_id: str) -> Response:
+        return job_stream(request, shop.concert, job_id)
+
+    @concert.task(name="write", queue="words", max_attempts=2, backoff=lambda _: 0.0)
+    async def write(outcome: str) -> AsyncIterator[str]:
+        yield "one\n\ndata: no"
+        yield "two"
+        await go_on.wait()
+        if outcome == "again" and current_job().attempt == 1:
+            raise Retry(after=0)
+        if outcome == "failed":
+            raise ValueError
+
+    async with in_background(concert.run_worker("words")), served(shop.app, tmp_path / "socket") as http:
+        job = await write.enqueue("again")
+        async with http.stream("GET", f"/jobs/{job.id}") as response, aclosing(events(response)) as stream:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            first = await anext(stream)
+            assert json.loads(first["data"]) == {"value": "one\n\ndata: no", "attempt": 1}
+            await anext(stream)  # which is lost with the connection
+        headers = {"Last-Event-ID": first["id"]}
+        async with (
+            http.stream("GET", f"/jobs/{job.id}", headers=headers) as response,
+            aclosing(events(response)) as stream,
+        ):
+            assert json.loads((await anext(stream))["data"])["value"] == "two"
+            go_on.set()
+            rest = [(event.get("event"), json.loads(event["data"])) async for event in stream]
+        assert rest[-1] == ("end", {"status": "succeeded"})
+        assert ("restarted", {"attempt": 2}) in rest
+        failed, unknown = await write.enqueue("failed"), "0123456789abcdef.1.0"
+        for job_id, last_id, status in (
+            (failed.id, "", "failed"),
+            (job.id, "junk", "succeeded"),
+            (unknown, "", "unknown"),
+        ):
+            headers = {"Last-Event-ID": last_id}
+            async with http.stream("GET", f"/jobs/{job_id}", headers=headers) as response:
+                last = [event async for event in events(response)][-1]
+            assert (last["event"], json.loads(last["data"])) == ("end", {"status": status})
+
+
+async def test_stream_of_a_job_ends_with_the_service(concert: Coordinator) -> None:
+    """Without the last event: its client comes back. A quiet one says that it lives."""
+
+    @concert.task(name="endless", queue="words")
+    async def endless() -> AsyncIterator[int]:
+        yield 1
+        await asyncio.sleep(WITHIN)
+
+    closing = asyncio.Event()
+    async with in_background(concert.run_worker("words")):
+        job = await endless.enqueue()
+        stream = _job_events.job_events(concert.tasks.job(job.id), closing=closing)
+        async with aclosing(stream), asyncio.timeout(WITHIN):
+            assert await anext(stream) == b"retry: 1000\n\n"
+            assert b'"value":1' in await anext(stream)
+            closing.set()
+            assert [event async for event in stream] == []
+        stream = _job_events.job_events(concert.tasks.job(job.id))
+        await job.cancel()
+        async with aclosing(stream), asyncio.timeout(WITHIN):
+            *_, last = [event async for event in stream]
+        assert last == b'event: end\ndata: {"status":"cancelled"}\n\n'
 
 
 async def test_stream_ends_when_the_process_is_told_to_stop(shop: Shop, concert: Coordinator, tmp_path: Path) -> None:

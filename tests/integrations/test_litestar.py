@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from inconcert.integrations.litestar import (
     InconcertPlugin,
     chat_stream,
     held,
+    job_stream,
     limited,
     run_worker,
     while_connected,
@@ -219,6 +220,29 @@ async def test_request_with_a_key_is_handled_once(shop: Shop, tmp_path: Path) ->
         await http.post("/pay", json={"a": 4}, headers=key | {"X-User": "bob"})
         await http.post("/pay", json={"a": 4})
     assert shop.runs["pay"] == 4
+
+
+async def test_stream_of_a_job_ends_with_it(shop: Shop, concert: Coordinator, tmp_path: Path) -> None:
+    """And goes on behind the last item."""
+
+    @get("/jobs/{job_id:str}")
+    async def stream(request: AnyRequest, job_id: FromPath[str]) -> Response[bytes]:
+        return job_stream(request, shop.concert, job_id)
+
+    @concert.task(name="write", queue="words")
+    async def write() -> AsyncIterator[str]:
+        yield "one"
+        yield "two"
+
+    job = await write.enqueue()
+    await concert.run_worker("words", burst=True)
+    async with served(shop.app(stream), tmp_path / "socket") as http:
+        async with http.stream("GET", f"/jobs/{job.id}") as response:
+            first, second, end = [event async for event in events(response)]
+        assert json.loads(end["data"]) == {"status": "succeeded"}
+        headers = {"Last-Event-ID": first["id"]}
+        async with http.stream("GET", f"/jobs/{job.id}", headers=headers) as response:
+            assert [event["data"] async for event in events(response)] == [second["data"], end["data"]]
 
 
 async def test_stream_goes_on_behind_the_last_event(shop: Shop, concert: Coordinator, tmp_path: Path) -> None:

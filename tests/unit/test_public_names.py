@@ -31,7 +31,7 @@ FACES = {
     "DeadItem": "attempts died_at id item reason traceback",
     "DeadJob": "args attempts died_at id kwargs name queue reason traceback",
     "Delivery": "ack attempt bury give_back id is_over item nack outcome put_at queue",
-    "Draft": "name options returns text",
+    "Draft": "name options returns text yields",
     "Election": "acquire candidate holders leader locked record resign run terms try_acquire waiters watch",
     "ElectionRecord": "candidate number since",
     "EnqueuedJob": "created id",
@@ -51,7 +51,7 @@ FACES = {
         "task_id trace_id waiters"
     ),
     "Inspection": "locks processes silent",
-    "Job": "cancel created id progress reschedule result send status steps",
+    "Job": "cancel created id progress reschedule result send status steps stream",
     "JobPage": "after jobs",
     "JobRecord": (
         "args attempts claimed_at died_at due_at enqueued_at error id kwargs queue status task traceback unique worker"
@@ -81,11 +81,13 @@ FACES = {
     "RateDecision": "is_allowed remaining retry_after",
     "RateLimiter": "acquire try_acquire",
     "ReadLock": "acquire holders locked try_acquire waiters",
+    "Restarted": "attempt",
     "RunningJob": "attempt claimed_at id queue task",
     "Semaphore": "acquire holders locked try_acquire waiters",
     "Signal": "broadcast notify subscribe wait",
     "Signalled": "name payload",
     "Signals": "subscribe",
+    "StreamItem": "attempt id value",
     "Subscription": "next",
     "StepRecord": "function is_awaited name value",
     "SyncProducer": "close enqueue prepare put result send status",

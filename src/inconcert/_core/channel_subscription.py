@@ -18,8 +18,8 @@ class Gap:
     """Something was missed at this place of a stream: read the source of truth again, if there is one.
 
     Attributes:
-        missed: How many messages were dropped because the buffer was full; None if the connection was lost, so that the
-            number is unknown.
+        missed: How many messages or items were dropped because there was no room for them; None if the connection was
+            lost, so that the number is unknown.
     """
 
     missed: int | None

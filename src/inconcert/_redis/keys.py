@@ -40,7 +40,7 @@ _PERMANENT = re.compile(
 _KEYS = [
     re.compile(pattern, re.DOTALL)
     for pattern in (
-        r"\{[^:{}]+:tasks:\d+\}:(?P<kind>queue|bell|result):(?P<name>.*)",
+        r"\{[^:{}]+:tasks:\d+\}:(?P<kind>queue|bell|result|stream|items):(?P<name>.*)",
         r"\{[^:{}]+:chats:\d+\}:(?P<kind>chat|user):(?P<name>.*):\w+",
         r"\{[^:{}]+:(?P<kind>tasks|chats|namespace)(?::\d+)?\}:.*",
         r"\{[^:{}]+:(?P<kind>\w+):(?P<name>.*)\}:[^{}]*",
@@ -49,7 +49,7 @@ _KEYS = [
 _CHANNEL = re.compile(r"[^:]+:(?:\d+|\{\w+\}):(?P<kind>\w+):(?P<name>.*)", re.DOTALL)
 _OF_THE_PROCESS = {"session", "inbox"}
 _KINDS = {"periodic": "periodic function", "quorum": "quorum lock", "rate_limiter": "rate limiter"}
-_KINDS_OF_TASKS = {"queue": "task queue", "bell": "task queue", "result": "job"}
+_KINDS_OF_TASKS = {"queue": "task queue", "bell": "task queue", "result": "job", "stream": "job", "items": "job"}
 
 
 class Keyspace:

@@ -19,7 +19,7 @@ from inconcert.chat.chats import Chats
 from inconcert.errors import ChatNotFound, InconcertError, NotAMember
 from inconcert.integrations._chat import batch_fields, chat_batches
 
-__all__ = ["HEADERS", "chat_events", "encode_event"]
+__all__ = ["COME_BACK", "HEADERS", "KEEP_ALIVE", "SILENCE", "chat_events", "encode_event"]
 
 _log = logging.getLogger("inconcert.integrations")
 
@@ -28,16 +28,18 @@ HEADERS = (
     ("cache-control", "no-store"),
     ("x-accel-buffering", "no"),  # nginx would keep events back
 )
-_KEEP_ALIVE = 15.0  # seconds; proxies give up a connection that is silent for 30 or 60
-_COME_BACK = b"retry: 1000\n\n"  # milliseconds
-_SILENCE = b":\n\n"
+KEEP_ALIVE = 15.0  # seconds; proxies give up a connection that is silent for 30 or 60
+COME_BACK = b"retry: 1000\n\n"  # milliseconds
+SILENCE = b":\n\n"
 _POSITION = re.compile(r"(?P<chat>[^\s:]{1,64}):(?P<message>[1-9]\d{0,14})")
 _MOST_POSITIONS = 100  # an id must fit into a header; of chats that it does not name, some messages come again
 
 
-def encode_event(data: object, *, id_: str | None = None) -> bytes:
-    """One event, whose data is this value as JSON."""
+def encode_event(data: object, *, id_: str | None = None, event: str | None = None) -> bytes:
+    """One event, of this kind, whose data is this value as JSON."""
     lines = [b"data: " + msgspec.json.encode(data)]  # which has no newlines
+    if event is not None:
+        lines.insert(0, b"event: " + event.encode())
     if id_ is not None:
         lines.insert(0, b"id: " + id_.encode())
     return b"\n".join(lines) + b"\n\n"
@@ -54,7 +56,7 @@ async def chat_events(
         last_event_id: What the client sent under this name.
         closing: Ends the stream when it is set; None for one that ends only with its client or the coordinator.
     """
-    yield _COME_BACK
+    yield COME_BACK
     positions = _positions(last_event_id)
     try:
         for chat_id, message_id in positions.items():
@@ -64,10 +66,10 @@ async def chat_events(
         _log.info("the stream of the chats of user %r ends, and its client comes back: %s", user, error)
         return
     positions.clear()
-    async with aclosing(chat_batches(chat, user, closing=closing, silence=_KEEP_ALIVE)) as batches:
+    async with aclosing(chat_batches(chat, user, closing=closing, silence=KEEP_ALIVE)) as batches:
         async for batch in batches:
             if batch is None:
-                yield _SILENCE
+                yield SILENCE
                 continue
             positions.pop(batch.chat_id, None)  # to the end: the oldest is dropped first
             positions[batch.chat_id] = batch.last_id

@@ -47,6 +47,7 @@ from inconcert.integrations._idempotency import (
     IdempotentRequest,
     StoredAnswers,
 )
+from inconcert.integrations._job_events import job_events
 from inconcert.integrations._names import NameTemplate, RequestValues
 from inconcert.integrations._sse import HEADERS, chat_events
 from inconcert.integrations._worker import run_worker
@@ -59,6 +60,7 @@ __all__ = [
     "chat_stream",
     "held",
     "install",
+    "job_stream",
     "limited",
     "run_worker",
     "while_connected",
@@ -200,9 +202,34 @@ async def chat_stream(request: web.Request, concert: Coordinator, user: str) -> 
         concert: The coordinator.
         user: Whose chats; the handler decides who may ask for them.
     """
-    response = web.StreamResponse(headers=CIMultiDict(HEADERS))
     last_event_id = request.headers.get("Last-Event-ID", "")
     events = chat_events(concert.chat, user, last_event_id=last_event_id, closing=_stopping(request))
+    return await _send_events(request, events)
+
+
+async def job_stream(request: web.Request, concert: Coordinator, job_id: str) -> web.StreamResponse:
+    """Send what a job yields, as server-sent events: return it from a handler.
+
+    Each item is an event `{"value": ..., "attempt": ...}`, and a comment comes every 15 s. Other events are `restarted`
+    with `attempt`, `gap` with `missed`, and as the last one `end` with the `status` of the job, upon which the page
+    closes its `EventSource`. A browser that loses its connection comes back with the id of the last item, and gets what
+    is behind it. With `install` the stream ends when the application is shut down.
+
+    Args:
+        request: The request, whose `Last-Event-ID` is used.
+        concert: The coordinator.
+        job_id: Which job; the handler decides who may follow it.
+
+    Raises:
+        InvalidName: This cannot be a job id.
+    """
+    last_event_id = request.headers.get("Last-Event-ID", "")
+    events = job_events(concert.tasks.job(job_id), last_event_id=last_event_id, closing=_stopping(request))
+    return await _send_events(request, events)
+
+
+async def _send_events(request: web.Request, events: AsyncGenerator[bytes]) -> web.StreamResponse:
+    response = web.StreamResponse(headers=CIMultiDict(HEADERS))
     with suppress(ConnectionError, _HungUp):
         async with while_connected(request), aclosing(events):
             await response.prepare(request)

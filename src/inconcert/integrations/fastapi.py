@@ -37,6 +37,7 @@ from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, send_eve
 from inconcert.integrations._health import live, ready
 from inconcert.integrations._holding import hold, take
 from inconcert.integrations._idempotency import ANSWER_TTL
+from inconcert.integrations._job_events import job_events
 from inconcert.integrations._names import NameTemplate, RequestValues
 from inconcert.integrations._sse import HEADERS, chat_events
 from inconcert.integrations._worker import run_worker
@@ -48,6 +49,7 @@ __all__ = [
     "chat_stream",
     "held",
     "install",
+    "job_stream",
     "lifespan",
     "limited",
     "run_worker",
@@ -208,6 +210,27 @@ def chat_stream(request: Request, concert: Coordinator, user: str) -> Response:
     stopped: asyncio.Event | None = getattr(request.state, _STOPPING, None)
     last_event_id = request.headers.get("last-event-id", "")
     return _EventStream(chat_events(concert.chat, user, last_event_id=last_event_id, closing=stopped))
+
+
+def job_stream(request: Request, concert: Coordinator, job_id: str) -> Response:
+    """What a job yields, as server-sent events: return it from a handler.
+
+    Each item is an event `{"value": ..., "attempt": ...}`, and a comment comes every 15 s. Other events are `restarted`
+    with `attempt`, `gap` with `missed`, and as the last one `end` with the `status` of the job, upon which the page
+    closes its `EventSource`. A browser that loses its connection comes back with the id of the last item, and gets what
+    is behind it. With `lifespan` the stream ends when the service is told to stop.
+
+    Args:
+        request: The request, whose `Last-Event-ID` is used.
+        concert: The coordinator.
+        job_id: Which job; the handler decides who may follow it.
+
+    Raises:
+        InvalidName: This cannot be a job id.
+    """
+    stopped: asyncio.Event | None = getattr(request.state, _STOPPING, None)
+    last_event_id = request.headers.get("last-event-id", "")
+    return _EventStream(job_events(concert.tasks.job(job_id), last_event_id=last_event_id, closing=stopped))
 
 
 class Idempotency(IdempotencyMiddleware):

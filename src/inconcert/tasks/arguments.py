@@ -35,7 +35,7 @@ class Arguments:
 
     Attributes:
         returns: The type that its results are read as; None for JSON values.
-
+        yields: The type that the items of its streams are read as, if it is an async generator; None for JSON values.
 
     Raises:
         TypeError: An annotation cannot be resolved, two types in it look the same in JSON, or a parameter without a
@@ -46,7 +46,10 @@ class Arguments:
         self._task = task
         self._signature = inspect.signature(function)
         hints = annotations(f"of task {task!r}", function)
-        self.returns = _result_type(hints.get("return", Any))
+        returns = hints.get("return", Any)
+        streams = inspect.isasyncgenfunction(function)
+        self.returns = None if streams else _result_type(returns)
+        self.yields = _result_type(_item_type(returns)) if streams else None
         self._positional: list[Converter] = []
         self._named: dict[str, Converter] = {}
         # Not used until they are replaced: bind() refuses arguments that do not fit.
@@ -152,6 +155,11 @@ def annotations(whose: str, function: Callable[..., object]) -> dict[str, Any]:
             f"an annotation {whose} cannot be resolved: {error}; define or import it above the task, "
             "at module level and not under TYPE_CHECKING"
         ) from error
+
+
+def _item_type(hint: Any) -> Any:  # noqa: ANN401 - whatever was annotated
+    """What an async generator yields whose return type this is."""
+    return next(iter(typing.get_args(hint)), Any)
 
 
 def _result_type(hint: Any) -> Any:  # noqa: ANN401 - whatever was annotated

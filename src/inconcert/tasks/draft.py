@@ -29,7 +29,7 @@ class Draft(Generic[R_co]):
         InvalidPayload: An argument is not JSON, or all together exceed 1 MiB.
     """
 
-    __slots__ = ("name", "options", "returns", "text")
+    __slots__ = ("name", "options", "returns", "text", "yields")
 
     def __init__(
         self,
@@ -40,11 +40,13 @@ class Draft(Generic[R_co]):
         *,
         scheduled_at: float | None = None,
         returns: type[R_co] | None = None,
+        yields: type[object] | None = None,
     ) -> None:
         self.name = name
         check_name("task", name)
         self.options = options
         self.returns = returns
+        self.yields = yields
         self.text = seal(
             Envelope(
                 name,

@@ -108,6 +108,7 @@ class EnqueueBatcher:
                     await other or job.id,
                     is_new=not other.result(),
                     returns=job.draft.returns,
+                    yields=job.draft.yields,
                 )
                 for job, other in entries
             ]

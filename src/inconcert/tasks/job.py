@@ -1,19 +1,23 @@
 """A handle of an enqueued job: its status, result and cancellation."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 import anyio
 import msgspec
 
 from inconcert._core.session import SessionRef
 from inconcert._rules import durations
+from inconcert._rules.conversion import Converter
 from inconcert._rules.durations import Seconds, milliseconds
+from inconcert._rules.payloads import JSON
 from inconcert.tasks.cancellation import STILL_RUNS, cancel
 from inconcert.tasks.messages import send
 from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.step_records import StepRecord, list_steps
 from inconcert.tasks.store import RESCHEDULE, JobKeyspace
+from inconcert.tasks.stream import Stream, follow, place_of
 from inconcert.tasks.watch import Watches
 
 __all__ = ["Job", "Progress"]
@@ -48,7 +52,7 @@ class Job(Generic[R_co]):
         created: False if a live job already had the unique name: then this is that job.
     """
 
-    __slots__ = ("_jobs", "_keys", "_ref", "_returns", "_watches", "created", "id")
+    __slots__ = ("_jobs", "_keys", "_ref", "_returns", "_watches", "_yields", "created", "id")
 
     def __init__(
         self,
@@ -59,6 +63,7 @@ class Job(Generic[R_co]):
         *,
         is_new: bool,
         returns: type[R_co] | None = None,
+        yields: type[object] | None = None,
     ) -> None:
         self.id = job_id
         self.created = is_new
@@ -67,6 +72,7 @@ class Job(Generic[R_co]):
         self._keys = jobs.of_id(job_id)
         self._watches = watches
         self._returns = returns
+        self._yields = yields
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
@@ -99,7 +105,7 @@ class Job(Generic[R_co]):
     async def result(self, as_type: type[T], *, timeout: Seconds | None = None) -> T: ...
 
     async def result(self, as_type: type[T] | None = None, *, timeout: Seconds | None = None) -> object:
-        """Wait until it has ended, and return what its function returned.
+        """Wait until it has ended, and return what its function returned; None for an async generator.
 
         Args:
             as_type: The type to read it as; None for the function's annotated return type. It is the JSON value if
@@ -119,6 +125,46 @@ class Job(Generic[R_co]):
         """
         status, about = await self._ended(durations.timeout(timeout))
         return read_outcome(self.id, status, about, self._returns if as_type is None else as_type)
+
+    @overload
+    def stream(self: "Job[AsyncIterator[T]]", *, after: str | None = None) -> Stream[T]: ...
+
+    @overload
+    def stream(self: "Job[JSON]", *, after: str | None = None) -> Stream[JSON]: ...
+
+    @overload
+    def stream(self, as_type: type[T], *, after: str | None = None) -> Stream[T]: ...
+
+    def stream(self, as_type: type[Any] | None = None, *, after: str | None = None) -> Stream[Any]:
+        """What an async generator yields, as it comes: an `async for` that ends with the job.
+
+        It begins with the first item that is kept, or behind one. A `Gap` stands in the place of items that were
+        dropped, and a `Restarted` where another attempt begins anew: what came before it no longer counts. While the
+        server cannot be reached it keeps trying, and goes on without loss or repetition. Several may follow one job:
+        each gets everything. Leave it early inside `contextlib.aclosing`.
+
+        Args:
+            as_type: The type to read each item as; None for the one that the function's annotation says it yields. It
+                is the JSON value if there is no annotation, and for a job by name or id.
+            after: The id of an item; None for the beginning.
+
+        Raises:
+            ValueError: `after` is not the id of an item.
+            JobFailed: The job was dead-lettered; raised behind its last item, as the others are that `result` raises.
+            JobCancelled: It was cancelled.
+            JobNotFound: There is no such job, or its result is no longer kept.
+            InvalidPayload: An item is not of this type, or has no valid signature.
+            TypeError: JSON cannot represent this type.
+            NotConnected: The coordinator is not open, or was closed meanwhile.
+            Unavailable: The server could not be asked at the beginning, or refused us later.
+
+        Cost: 3 round trips to begin with. 0 while waiting. For each batch of items 1 message to the process and 1 round
+        trip, shared by all that follow the job in this process; 2 when it has ended.
+        """
+        place = place_of(after)
+        item_type = self._yields if as_type is None else as_type
+        converter = Converter(f"an item of the stream of job {self.id}", Any if item_type is None else item_type)
+        return follow(self._ref, self._watches, self.id, place, converter)
 
     async def cancel(self, *, timeout: Seconds | None = None) -> bool:
         """Cancel the job, and wait until it is certain that it will not run, or has stopped.

@@ -58,6 +58,10 @@ class JobClaimer(Claimer, Protocol):
         """What `RECEIVE` answers of a message to a job, its signature checked."""
         ...
 
+    async def append_items(self, job: "JobState", first: int, texts: Sequence[bytes], ttl: float) -> bool:
+        """Add items to the stream of a job, the first with this number; returns whether it was still held."""
+        ...
+
     def draw_follow_ups(self, job: "JobState", drafts: Sequence[Draft[Any]]) -> list[NewJob]:
         """These drafts as jobs that are to follow this one."""
         ...
@@ -267,6 +271,16 @@ class JobState(ClaimState):
         if not answer:
             raise NotClaimed("job", self.id)
         return text if answer == FOUND else None
+
+    @property
+    def result_ttl(self) -> float:
+        """How long its result is kept, in seconds."""
+        return self.envelope.result_ttl
+
+    async def append_items(self, first: int, texts: Sequence[bytes], ttl: float) -> None:
+        """Add items to its stream, the first with this number."""
+        if self.is_over or not await self._claimer.append_items(self, first, texts, ttl):
+            raise NotClaimed("job", self.id)
 
     def note_hopeless(self, error: Exception) -> None:
         """If this error ends the attempt, dead-letter the job: another attempt would end likewise."""

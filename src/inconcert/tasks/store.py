@@ -33,6 +33,7 @@ from inconcert._rules.names import check_name
 __all__ = [
     "ACK_AND_ENQUEUE",
     "ADD_MEMBERS",
+    "APPEND_ITEMS",
     "CANCEL",
     "CANCELLED_TTL",
     "CANCELLING",
@@ -61,6 +62,7 @@ __all__ = [
     "PROGRESS",
     "QUEUED_IDS",
     "QUEUE_NAMES",
+    "READ_ITEMS",
     "READ_STEPS",
     "RECEIVE",
     "REPORT_SERVED",
@@ -101,10 +103,11 @@ class JobKeys(ClaimKeys):
         suffix: What the ids of its jobs end with; empty if there is no other partition.
     """
 
-    __slots__ = ("followers", "number", "passing", "pending", "served", "suffix", "unfollowed", "waiting")
+    __slots__ = ("_streams", "followers", "number", "passing", "pending", "served", "suffix", "unfollowed", "waiting")
 
     def __init__(self, keys: Keyspace, number: int = 0, count: int = 1) -> None:
         super().__init__(partial(keys.shared, f"tasks:{number}"))
+        self._streams = keys.channels_beside(self.bodies, "stream")
         self.number = number
         self.suffix = f".{number}" if count > 1 else ""
         self.pending, self.unfollowed, self.passing = self._parts("pending", "unfollowed", "passing")
@@ -122,6 +125,18 @@ class JobKeys(ClaimKeys):
         """The keys of these jobs' results."""
         start = self.result("")
         return tuple(start + job_id for job_id in ids)
+
+    def stream(self, job_id: str) -> str:
+        """The key of what is known of this job's stream."""
+        return self._parts(f"stream:{job_id}")[0]
+
+    def items(self, job_id: str) -> str:
+        """The key of the items of this job's stream."""
+        return self._parts(f"items:{job_id}")[0]
+
+    def stream_channel(self, job_id: str) -> str:
+        """The channel that announces new items of this job's stream."""
+        return self._streams + job_id
 
     def schedule(self, name: str) -> str:
         """The key of this schedule's last instant."""
@@ -218,6 +233,8 @@ READ_STEPS = load("tasks/read_steps").bind(JobKeys)
 RECEIVE = load("tasks/receive").bind(JobKeys)
 SAVE_CURSOR = load("tasks/save_cursor").bind(JobKeys)
 SEND = load("tasks/send").bind(JobKeys, QueueKeys)
+APPEND_ITEMS = load("tasks/append_items").bind()
+READ_ITEMS = load("tasks/read_items").bind()
 ENQUEUE_DUE = load("tasks/enqueue_due").bind(JobKeys, QueueKeys)
 WATCH = load("tasks/watch").bind(JobKeys)
 UNWATCH = load("tasks/unwatch").bind()

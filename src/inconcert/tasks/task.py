@@ -43,6 +43,7 @@ class Task(Generic[P, R_co]):
         defaults: The options of its jobs.
         retrying: Which failures are retried, and when.
         is_async: Whether the function is a coroutine function.
+        streams: Whether it is an async generator: what it yields is followed with `Job.stream`.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Task(Generic[P, R_co]):
         self.defaults = defaults
         self.retrying = retrying
         self.is_async = inspect.iscoroutinefunction(function)
+        self.streams = inspect.isasyncgenfunction(function)
         self.__doc__ = function.__doc__
         self.arguments = Arguments(self.name, function)
         self._enqueuing = enqueuing
@@ -145,7 +147,8 @@ class Bound(Generic[P, T]):
         """As `Task.call`, with these options."""
         values, named = self._task.arguments.to_json(args, kwargs)
         options = self._enqueuing.with_headers(self._task.name, self._options)
-        return Draft(self._task.name, values, named, options, returns=self._task.arguments.returns)
+        types = self._task.arguments
+        return Draft(self._task.name, values, named, options, returns=types.returns, yields=types.yields)
 
 
 def _check(function: object) -> None:
@@ -154,5 +157,5 @@ def _check(function: object) -> None:
         raise TypeError(f"{function!r} is a task already; put one @concert.task on a function")
     if inspect.isclass(function) or not callable(function):
         raise TypeError(f"{function!r} is not a function; put @concert.task on a function, and options into task(...)")
-    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-        raise TypeError(f"{function!r} is a generator function; a task returns once, so let it return a list")
+    if inspect.isgeneratorfunction(function):
+        raise TypeError(f"{function!r} is a generator function; write it with async def, or let it return a list")

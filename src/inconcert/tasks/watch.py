@@ -1,4 +1,7 @@
-"""Waiting for jobs to end: all waiters of this process for the same job share one registration on the server."""
+"""Waiting for jobs to end: all waiters of this process for the same job share one registration on the server.
+
+Those that follow its stream share a feed, too.
+"""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +12,8 @@ from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
 from inconcert.errors import InconcertError
-from inconcert.tasks.store import UNWATCH, JobKeyspace
+from inconcert.tasks.feed import Feed
+from inconcert.tasks.store import UNWATCH, JobKeys, JobKeyspace
 
 __all__ = ["RECHECK_AFTER", "Watch", "Watches"]
 
@@ -34,9 +38,9 @@ class Watches:
         """Wait for this job, together with others; each call is followed by `leave`."""
         watch = self._open.get((session, job_id))
         if watch is None:
-            watch = self._open[session, job_id] = Watch(session, job_id)
+            watch = self._open[session, job_id] = Watch(session, self._jobs.of_id(job_id), job_id)
             session.inbox.register(watch.address, watch)
-            session.inbox.follow(self._jobs.of_id(job_id).watchers, watch.address)
+            session.inbox.follow(watch.keys.watchers, watch.address)
         watch.count += 1
         return watch
 
@@ -48,9 +52,10 @@ class Watches:
         session = watch.session
         del self._open[session, watch.job_id]
         session.inbox.unregister(watch.address)
+        if watch.feed is not None:
+            watch.feed.close()
         if watch.is_noted and not session.channel.is_closed:
-            watchers = self._jobs.of_id(watch.job_id).watchers
-            command = UNWATCH(watchers=watchers, id=watch.job_id, address=watch.address)
+            command = UNWATCH(watchers=watch.keys.watchers, id=watch.job_id, address=watch.address)
             session.channel.submit(Call(command, must_run=True))
 
 
@@ -59,6 +64,7 @@ class Watch(InboxReceiver):
 
     Args:
         session: The open session.
+        keys: The keys of the job's partition.
         job_id: Which job.
 
     Attributes:
@@ -67,16 +73,32 @@ class Watch(InboxReceiver):
         count: How many there are.
         changed: Set when it is time to check the job; replaced each time.
         is_noted: Whether the server may have noted the address.
+        feed: The stream of the job, once one of them follows it.
     """
 
-    def __init__(self, session: Session, job_id: str) -> None:
+    def __init__(self, session: Session, keys: JobKeys, job_id: str) -> None:
         self.session = session
+        self.keys = keys
         self.job_id = job_id
         self.address = session.new_address()
         self.since = time.monotonic()
         self.count = 0
         self.changed = anyio.Event()
         self.is_noted = False
+        self.feed: Feed | None = None
+
+    async def follow(self) -> Feed:
+        """The stream of the job, subscribed to.
+
+        Raises:
+            NotConnected: The coordinator is closing.
+            Unavailable: The server did not confirm in time, or refused.
+        """
+        if self.feed is None:
+            self.feed = Feed(self.session, self.keys, self.job_id, self.address)
+        self.is_noted = True
+        await self.feed.open()
+        return self.feed
 
     async def woken(self, changed: anyio.Event) -> None:
         """Return when it is time to check the job.
@@ -99,8 +121,12 @@ class Watch(InboxReceiver):
         """Check the job: a message may have been missed."""
         changed, self.changed = self.changed, anyio.Event()
         changed.set()
+        if self.feed is not None:
+            self.feed.recheck()
 
     def closed(self, error: InconcertError) -> None:
         """Stop waiting, with this error."""
         super().closed(error)
         self.changed.set()
+        if self.feed is not None:
+            self.feed.closed(error)

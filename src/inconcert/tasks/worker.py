@@ -25,6 +25,7 @@ from inconcert.tasks.consumer import Consumer, signs_of
 from inconcert.tasks.health import WorkerSigns
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.registry import Registry
+from inconcert.tasks.stream_writer import write_stream
 
 __all__ = ["DEFAULT_GRACE", "Middleware", "Worker"]
 
@@ -228,7 +229,9 @@ class Worker:
         args, kwargs = task.arguments.from_json(state.envelope.args, state.envelope.kwargs)
         state.retry_policy = task.retrying
         call = partial(task.function, *args, **kwargs)
-        if not task.is_async:
+        if task.streams:
+            call = partial(write_stream, state, call)
+        elif not task.is_async:
             call = partial(self._call_in_thread, job, call)
         return call if state.envelope.time_limit is None else partial(_in_time, state, call, state.envelope.time_limit)
 

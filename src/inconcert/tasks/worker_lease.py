@@ -13,15 +13,18 @@ from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
+from inconcert._rules.durations import milliseconds
 from inconcert.errors import InvalidPayload, JobExpired
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope
+from inconcert.tasks.feed import ITEM, item_id
 from inconcert.tasks.follow_ups import AckAndEnqueue, draw_follow_ups
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.messages import MESSAGE, packed_name
 from inconcert.tasks.step_records import read_steps
 from inconcert.tasks.steps import STEP
 from inconcert.tasks.store import (
+    APPEND_ITEMS,
     CANCELLING,
     COMMIT_STEP,
     FREE_NAMES,
@@ -130,6 +133,24 @@ class JobWorkerLease(WorkerLease[JobState]):
         )
         answer, text = await self._session.run(command)
         return answer, text and self._session.key_ring.verify(MESSAGE, f"{packed} {job.id}", text)
+
+    async def append_items(self, job: JobState, first: int, texts: Sequence[bytes], ttl: float) -> bool:
+        """Add items to the stream of a job, the first with this number; returns whether it was still held."""
+        session, keys, sign = self._session, self._keys, self._session.key_ring.sign
+        command = APPEND_ITEMS(
+            claimed=self._claimed,
+            stream=keys.stream(job.id),
+            items=keys.items(job.id),
+            id=job.id,
+            worker=self.holder,
+            place=job.place,
+            attempt=job.attempt,
+            first=first,
+            ttl_ms=milliseconds(ttl),
+            channel=keys.stream_channel(job.id),
+            added=[sign(ITEM, item_id(job.attempt, first + n, job.id), text) for n, text in enumerate(texts)],
+        )
+        return bool(await session.run(command))
 
     def on_message(self, rest: str) -> None:
         """The job with this id was cancelled."""

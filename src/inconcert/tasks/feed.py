@@ -1,0 +1,166 @@
+"""The stream of a job as this process follows it: all that do share one subscription, and what was read.
+
+A message on the channel is only a hint to read. Of several readers at the same place, the first reads for all.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import anyio
+
+from inconcert._core.session import Session
+from inconcert._redis.replies import Reply, head
+from inconcert.errors import InconcertError
+from inconcert.tasks.status import Snapshot
+from inconcert.tasks.store import READ_ITEMS, JobKeys
+
+__all__ = ["ITEM", "Feed", "Page", "item_id"]
+
+ITEM = "item"  # the kind as which an item is signed
+
+_RECHECK_AFTER = 60.0  # seconds; as the wait for the end of a job
+
+
+def item_id(attempt: int, number: int, job_id: str) -> str:
+    """The id as which an item is signed."""
+    return f"{attempt} {number} {job_id}"
+
+
+class _Head(NamedTuple):
+    """What `tasks/read_items` answers; the items follow."""
+
+    run: bytes
+    attempt: int
+    first: int
+    last: int
+
+
+class Page(NamedTuple):
+    """What was behind one place of a stream.
+
+    Attributes:
+        asked: Behind which item: the run, and the number.
+        changed: Set once there may be more.
+        seen: The state of the job before it was read.
+        run: Which run of the generator wrote the items; empty if none has begun.
+        attempt: Which attempt of the job that is.
+        first: The number of the first item.
+        last: The number of the latest item that there is.
+        items: As they are stored, without their signatures.
+    """
+
+    asked: tuple[str, int]
+    changed: anyio.Event
+    seen: Snapshot
+    run: str
+    attempt: int
+    first: int
+    last: int
+    items: Sequence[bytes]
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it says nothing, and there may be something by now."""
+        return not self.items and self.changed.is_set()
+
+
+class Feed:
+    """The stream of one job.
+
+    Args:
+        session: The open session.
+        keys: The keys of the job's partition.
+        job_id: Which job.
+        address: The address to which the server sends that it has ended.
+    """
+
+    def __init__(self, session: Session, keys: JobKeys, job_id: str, address: str) -> None:
+        self._session = session
+        self._keys = keys
+        self._job_id = job_id
+        self._address = address
+        self._channel = keys.stream_channel(job_id)
+        self._turn = anyio.Lock()
+        self._is_open = False
+        self._changed = anyio.Event()
+        self._seen: Snapshot | None = None  # until the state must be checked again
+        self._page: Page | None = None
+        self._end: InconcertError | None = None
+
+    async def open(self) -> None:
+        """Subscribe, unless another has: every later item is hinted at; and check the state of the job next time.
+
+        Raises:
+            NotConnected: The coordinator is closing.
+            Unavailable: The server did not confirm in time, or refused.
+        """
+        async with self._turn:
+            if not self._is_open:
+                await self._session.broadcasts.listen(self._channel, self)
+                self._is_open = True
+        self.recheck()
+
+    def close(self) -> None:
+        """End the subscription."""
+        self._session.broadcasts.forget(self._channel, self)
+
+    async def read(self, run: str, number: int) -> Page:
+        """What is behind an item: what another has just read there, or else from the server.
+
+        Raises:
+            NotConnected: The coordinator was closed.
+            Unavailable: The server could not be asked, or refused us when the connection came back.
+            InvalidPayload: An item has no valid signature.
+        """
+        async with self._turn:
+            if self._end is not None:
+                raise self._end.with_traceback(None)  # many raise this one
+            page = self._page
+            if self._seen is None or page is None or page.asked != (run, number) or page.is_stale:
+                page = self._page = await self._read(run, number)
+            return page
+
+    async def woken(self, changed: anyio.Event) -> None:
+        """Return when there may be more to read than what a page had."""
+        with anyio.move_on_after(_RECHECK_AFTER) as limit:
+            await changed.wait()
+        if limit.cancelled_caught:
+            self.recheck()
+
+    def recheck(self) -> None:
+        """Something may have been missed, or the job has ended: check its state, too."""
+        self._seen = None
+        self.missed()
+
+    # Called by the connection.
+
+    def on_message(self, channel: str, text: bytes) -> None:
+        """There are new items."""
+        del channel, text
+        self.missed()
+
+    def missed(self) -> None:
+        """The connection was away: there may be new items."""
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    def closed(self, error: InconcertError) -> None:
+        """The coordinator closes, or the server refuses us: nothing more will come."""
+        self._end = error
+        self.missed()
+
+    # Below.
+
+    async def _read(self, run: str, number: int) -> Page:
+        changed, seen = self._changed, self._seen  # a hint from now on is for the next page
+        if seen is None:
+            seen = Snapshot.read(await self._session.run(Snapshot.take(self._keys, self._job_id, self._address)))
+            if not changed.is_set():
+                self._seen = seen
+        keys, job_id = self._keys, self._job_id
+        read = READ_ITEMS(stream=keys.stream(job_id), items=keys.items(job_id), run=run, after=number)
+        reply: Reply = await self._session.run(read)
+        found, texts = head(reply, _Head)
+        verify, attempt = self._session.key_ring.verify, found.attempt
+        items = [verify(ITEM, item_id(attempt, found.first + place, job_id), text) for place, text in enumerate(texts)]
+        return Page((run, number), changed, seen, found.run.decode(), attempt, found.first, found.last, items)

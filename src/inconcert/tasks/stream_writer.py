@@ -1,0 +1,163 @@
+"""Runs a task that is an async generator: what it yields becomes the items of the job's stream.
+
+Items that are yielded in one turn of the event loop go by one script, and while it is under way the next ones gather.
+A generator that is faster than that waits.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Protocol
+
+import anyio
+
+from inconcert._core.retry import retry_until_answered
+from inconcert._core.shield import run_shielded
+from inconcert.errors import InconcertError, InvalidPayload
+from inconcert.tasks.arguments import encode_result
+
+__all__ = ["StreamStore", "write_stream"]
+
+_log = logging.getLogger("inconcert.tasks")
+
+_MOST = 500  # items in one script, and that wait to be sent
+_MOST_BYTES = 2**20  # likewise; one item more may go with them
+_LONGEST_TURN = 0.005  # seconds after which a generator that does not await lets the event loop run
+_TTL = 86_400.0  # seconds for which items are kept after the last one, while the job may run
+_SHORTEST_TTL = 60.0  # seconds, of the items of a job that has ended, so that its followers get to the end
+
+
+class StreamStore(Protocol):
+    """Where the items of a job are kept."""
+
+    @property
+    def id(self) -> str:
+        """The id of the job."""
+        ...
+
+    @property
+    def result_ttl(self) -> float:
+        """How long its result is kept, in seconds."""
+        ...
+
+    async def append_items(self, first: int, texts: Sequence[bytes], ttl: float) -> None:
+        """Add items, the first with this number; raises NotClaimed if the job is no longer claimed here."""
+
+    def note_hopeless(self, error: Exception) -> None:
+        """If this error ends the attempt, another attempt would end likewise."""
+
+
+async def write_stream(store: StreamStore, call: Callable[[], AsyncGenerator[object, None]]) -> None:
+    """Run a generator to its end, and add what it yields to the job's stream.
+
+    However it ends, its `finally` has run, and what it had yielded is in the stream.
+
+    Raises:
+        InvalidPayload: An item is not JSON, or larger than 1 MiB; another attempt would yield it again.
+        NotClaimed: The job has ended, or its worker was presumed dead.
+    """
+    writer = _Writer(store)
+    await writer.begin()
+    try:
+        async with aclosing(call()) as values:
+            async for value in values:
+                await writer.add(value)
+    finally:
+        await run_shielded(writer.close())
+    writer.raise_failure()
+
+
+class _Writer:
+    """Sends the items of one attempt, in order: one script at a time, with all that came meanwhile."""
+
+    def __init__(self, store: StreamStore) -> None:
+        self._store = store
+        self._ttl = max(store.result_ttl, _TTL)
+        self._last = 0  # the number of the last item that was added
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0  # of those
+        self._changed = asyncio.Event()  # for the sender: there are items, or there will be no more
+        self._room = asyncio.Event()
+        self._is_closing = False
+        self._failure: InconcertError | None = None
+        self._sender: asyncio.Task[None] | None = None
+        self._turn_began_at = 0.0
+
+    async def begin(self) -> None:
+        """Begin the stream anew: its followers learn of the attempt at once."""
+        await self._send([])
+        self._turn_began_at = time.monotonic()
+        self._sender = asyncio.create_task(self._run(), name=f"the stream of job {self._store.id}")
+
+    async def add(self, value: object) -> None:
+        """Add an item; waits while too many are not sent yet."""
+        try:
+            text = encode_result(f"item {self._last + 1} of the stream of job {self._store.id}", value)
+        except InvalidPayload as error:
+            self._store.note_hopeless(error)
+            raise
+        self._last += 1
+        self._waiting.append(text)
+        self._bytes += len(text)
+        self._changed.set()
+        while self._is_full:
+            self.raise_failure()
+            self._room.clear()
+            await self._room.wait()
+            self._turn_began_at = time.monotonic()
+        if time.monotonic() - self._turn_began_at > _LONGEST_TURN:
+            await anyio.lowlevel.checkpoint()
+            self._turn_began_at = time.monotonic()
+        self.raise_failure()
+
+    async def close(self) -> None:
+        """Return when everything was sent."""
+        assert self._sender is not None  # noqa: S101 - it has begun
+        self._is_closing = True
+        self._changed.set()
+        await self._sender
+
+    def raise_failure(self) -> None:
+        """Raise the error with which sending has ended."""
+        if self._failure is not None:
+            raise self._failure
+
+    # Below.
+
+    @property
+    def _is_full(self) -> bool:
+        return self._failure is None and (len(self._waiting) >= _MOST or self._bytes >= _MOST_BYTES)
+
+    async def _run(self) -> None:
+        try:
+            while not self._is_closing or self._waiting:
+                self._changed.clear()
+                if self._waiting:
+                    await self._send(self._next())
+                elif not self._is_closing:
+                    await self._changed.wait()
+            self._ttl = max(self._store.result_ttl, _SHORTEST_TTL)
+            await self._send([])
+        except InconcertError as error:
+            self._failure = error
+        finally:
+            self._room.set()
+
+    def _next(self) -> list[bytes]:
+        batch: list[bytes] = []
+        size = 0
+        while self._waiting and len(batch) < _MOST and size < _MOST_BYTES:
+            batch.append(self._waiting.popleft())
+            size += len(batch[-1])
+        self._bytes -= size
+        self._room.set()
+        return batch
+
+    async def _send(self, batch: list[bytes]) -> None:
+        first = self._last - len(self._waiting) - len(batch) + 1
+        append = partial(self._store.append_items, first, batch, self._ttl)
+        await retry_until_answered(_log, f"the stream of job {self._store.id}", append)
