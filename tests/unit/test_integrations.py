@@ -9,6 +9,7 @@ from inconcert import (
     AcquireTimeout,
     BarrierBroken,
     ChatNotFound,
+    GroupNotFound,
     InconcertError,
     InvalidName,
     InvalidPayload,
@@ -22,6 +23,7 @@ from inconcert import (
     QueueFull,
     QuorumNotReached,
     Unavailable,
+    errors,
 )
 from inconcert.integrations._answers import answer_to
 from inconcert.integrations._names import NameTemplate, RequestValues
@@ -49,6 +51,7 @@ def when_away() -> AcquireTimeout:
         (NotConnected("secret"), 503, "1"),
         (LeaseLost("lock", "secret"), 503, "1"),
         (JobNotFound("secret"), 404, None),
+        (GroupNotFound("secret"), 404, None),
         (ChatNotFound("secret"), 404, None),
         (ItemNotFound("secret", "1"), 404, None),
         (NotAMember("secret", "ann"), 403, None),
@@ -70,6 +73,13 @@ def test_error_is_answered(error: InconcertError, status: int, retry_after: str 
     assert "secret" not in answer.body.decode()
     if status == 422:
         assert body["detail"] == str(error)
+
+
+def test_what_does_not_exist_is_answered_with_404() -> None:
+    """Each kind that can be asked for, also one that is new."""
+    not_found = {getattr(errors, name) for name in errors.__all__ if name.endswith("NotFound")}
+    found = {error: answer_to(error.__new__(error)) for error in not_found}
+    assert {error: answer and answer.status for error, answer in found.items()} == dict.fromkeys(not_found, 404)
 
 
 @pytest.mark.parametrize("error", [JobFailed("1", "boom", "", 1), BarrierBroken("a", None)])

@@ -13,6 +13,7 @@ import msgspec
 from inconcert.errors import (
     AcquireTimeout,
     ChatNotFound,
+    GroupNotFound,
     InconcertError,
     InvalidName,
     InvalidPayload,
@@ -52,6 +53,7 @@ _ANSWERS: dict[type[InconcertError], tuple[HTTPStatus, str]] = {
         "the request was stopped half-way; see what was done before you try again",
     ),
     JobNotFound: _NOT_FOUND,
+    GroupNotFound: _NOT_FOUND,
     ChatNotFound: _NOT_FOUND,
     ItemNotFound: _NOT_FOUND,
     NotAMember: (HTTPStatus.FORBIDDEN, "only members may do that"),
