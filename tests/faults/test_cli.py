@@ -756,3 +756,22 @@ def test_missing_extra_is_named() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 2
     assert ended.stderr == "inconcert: the command line needs typer; run  pip install 'inconcert[cli]'\n"
+
+
+async def test_lock_is_released_by_force(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """If the operator says so; what is free, or cannot be released, is named."""
+    lease = await elsewhere.lock("item:42").acquire()
+    unsure = await here(concert, "release", "lock:item:42")
+    assert (unsure.exit_code, "nobody can be asked whether to release lock 'item:42' by force" in unsure.stderr) == (
+        2,
+        True,
+    )
+    assert not lease.is_lost
+    released = await here(concert, "release", "lock:item:42", "--yes", f"--holder={lease.holder}")
+    assert (released.exit_code, released.stdout) == (0, "released 1 holder\n")
+    await eventually(lambda: lease.is_lost)
+    again = await here(concert, "release", "lock:item:42", "--yes")
+    assert (again.exit_code, "nobody holds lock 'item:42' now" in again.stderr) == (1, True)
+    for thing, words in (("item", "is not KIND:NAME"), ("mailbox:x", "kind is 'mailbox'")):
+        refused = await here(concert, "release", thing, "--yes")
+        assert (refused.exit_code, words in refused.stderr) == (2, True)
