@@ -12,10 +12,11 @@ from inconcert._redis.scripts import load
 from inconcert.reports.reporter import ReportKeys, report_keys
 from tests.contract.test_reports import held, may_ask
 from tests.support.eventually import eventually
+from tests.support.raw import raw
 
 __all__ = ["may_ask"]  # the fixture
 
-WITHIN = 1.0  # seconds; a holder that is not told finds it out after a third of its ttl, 10 s
+WITHIN = 5.0  # seconds; a holder that is not told finds it out after a third of its ttl, 10 s
 
 
 def lock(concert: Coordinator, kind: str) -> Any:
@@ -140,6 +141,22 @@ async def test_holder_that_is_told_so_and_holds_holds_on(any_concert: Coordinato
         assert await session.run(command) >= 1
     await eventually(lambda: lease.remaining > left - 0.05)
     assert not lease.is_lost
+
+
+async def test_line_that_begins_with_many_who_have_gone_is_served(
+    any_concert: Coordinator, elsewhere: Coordinator
+) -> None:
+    """More than one script passes over."""
+    lock = any_concert.lock("x")
+    lease = await elsewhere.lock("x").acquire()
+    keys, client = lock._keys, raw(any_concert)
+    waiting = asyncio.create_task(lock.acquire())
+    await eventually(lambda: _count(lock.waiters, 1))
+    await client.zadd(keys.waiters, {f"1:2000:30000 {number:016x}.11": number for number in range(250)})
+    assert await any_concert.release_by_force("lock", "x") == [lease.holder]
+    with anyio.fail_after(WITHIN):
+        await (await waiting).release()
+    assert lease.is_lost
 
 
 async def test_what_is_free_or_no_such_kind_is_refused(any_concert: Coordinator) -> None:

@@ -390,7 +390,8 @@ class Channel:
             self._watch = self._loop.call_at(at, self._tick)
 
     def _with_reason(self, when: str) -> str:
-        is_away = self._link.last_error is not None and self._wire is None
+        was_away = self._lost_at is not None and self._loop.time() < self._lost_at + self._timeout
+        is_away = self._link.last_error is not None and (self._wire is None or was_away)
         return f"{when} ({self._link.last_error})" if is_away else when
 
     def _has_more_than(self, most: int) -> bool:

@@ -370,10 +370,14 @@ class TaskCoordinator:
         self._middlewares.append(middleware)
 
     def add_enqueue_middleware(self, middleware: EnqueueMiddleware) -> None:
-        """Give headers to each job that is enqueued through this coordinator: a tenant, a request id.
+        """Give headers to each job that is enqueued through this coordinator: a tenant, a request id, the host.
 
         ```python
-        concert.add_enqueue_middleware(lambda task, queue: {"tenant": tenant.get()})
+        def with_origin(task: str, queue: str) -> dict[str, str]:
+            return {"host": "web-1"}
+
+
+        concert.add_enqueue_middleware(with_origin)
         ```
 
         Headers that the job has anyway come first. The jobs of schedules have those of their task only.

@@ -5,8 +5,9 @@
 -- KEYS[3]   fence    string  last fencing token
 -- ARGV[1]   inboxes  prefix of each session's inbox channel
 -- ARGV[2..] evicted  'session.number' of each holder, at most 1,000
--- RETURNS   {1 or 0, ...}: for each whether it held a permit
--- TWICE     0 for each: it holds none any more; the line is served as far as permits are free
+-- RETURNS   {retry_ms, 1 or 0, ...}: 1 if the line is to be served again, as in acquire, 0 if nobody waits; then for each
+--           whether it held a permit
+-- TWICE     {..., 0, ...}: they hold none any more; the line is served as far as permits are free
 -- COST      O(M log N), M holders given, N holders and waiters
 -- @include server_time
 -- @include drop_lapsed
@@ -14,13 +15,13 @@
 -- @include serve_line
 local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
 local inboxes = ARGV[1]
-local answer = {}
+local answer = {0}
 for i = 2, #ARGV do
   answer[#answer + 1] = redis.call('ZREM', holders, ARGV[i])
 end
 if redis.call('EXISTS', waiters) == 1 then
   local now_us = server_time()
   drop_places(waiters, drop_lapsed(holders, math.floor(now_us / 1000)), '')
-  serve_line(holders, waiters, fence, inboxes, '', now_us)
+  answer[1] = serve_line(holders, waiters, fence, inboxes, '', now_us)[1]
 end
 return answer
