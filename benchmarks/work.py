@@ -1,4 +1,4 @@
-"""Work that lasts: durable steps, beside jobs without any, on a private server in one run.
+"""Work that lasts: durable steps and streams, beside jobs without any, on a private server in one run.
 
     python -m benchmarks.work [--quick]
 
@@ -7,18 +7,22 @@ One process enqueues and runs the jobs; the server is another process.
 
 import argparse
 import asyncio
+import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from benchmarks import results
 from benchmarks.figures import Table
 from benchmarks.server import cpu_seconds, version
-from inconcert import Coordinator, durable
+from inconcert import Coordinator, Job, StreamItem, durable
 
 ROUNDS = 5
 STEPS = 100  # of each job
 AT_ONCE = 100  # jobs
+VIEWERS = 1_000  # of one stream, in one process
+SEEN = 50  # items of the stream that all of them follow
 
 
 async def nothing(number: int) -> int:
@@ -34,6 +38,58 @@ async def in_steps(number: int) -> None:
     """A job with a hundred steps."""
     for step in range(STEPS):
         await durable.step(f"step {step}", nothing, number)
+
+
+async def items(count: int, pause: float) -> AsyncIterator[int]:
+    """A job that streams."""
+    for number in range(count):
+        yield number
+        if pause:
+            await asyncio.sleep(pause)
+
+
+async def follow(job: Job[Any]) -> tuple[int, float]:
+    """Follow a job to its end: how many items came, and when the first did."""
+    count, first_at = 0, 0.0
+    async for item in job.stream():
+        count += isinstance(item, StreamItem)
+        first_at = first_at or time.perf_counter()
+    return count, first_at
+
+
+async def stream(concert: Coordinator, count: int, pause: float, viewers: int) -> tuple[float, float, float]:
+    """Seconds until all viewers of one job have all its items; of this process's processor, and of the server's."""
+    began_at, began_cpu, began_server = time.perf_counter(), time.process_time(), await cpu_seconds(concert)
+    job = await concert.enqueue("items", [count, pause])
+    seen = await asyncio.gather(*(follow(job) for _ in range(viewers)))
+    assert {number for number, _ in seen} == {count}
+    seconds, cpu = time.perf_counter() - began_at, time.process_time() - began_cpu
+    return seconds, cpu, await cpu_seconds(concert) - began_server
+
+
+async def first_item(concert: Coordinator) -> float:
+    """Seconds from enqueueing a job until its first item is there."""
+    began_at = time.perf_counter()
+    _, first_at = await follow(await concert.enqueue("items", [1, 0.0]))
+    return first_at - began_at
+
+
+async def measure_streams(concert: Coordinator, table: Table, *, count: int, rounds: int) -> None:
+    """Add the rows of streams to the table."""
+    concert.task(name="items")(items)
+    working = asyncio.create_task(concert.run_worker("default", concurrency=AT_ONCE))
+    for title, each, pause, viewers in (
+        ("stream items, one follower", count, 0.0, 1),
+        (f"stream items, {VIEWERS:,} followers", SEEN, 0.01, VIEWERS),
+    ):
+        took = [await stream(concert, each, pause, viewers) for _ in range(rounds)]
+        seconds, cpu, server = (statistics.median(each_round) for each_round in zip(*took, strict=True))
+        units = each * viewers
+        table.row(title, units / seconds, cpu / units * 1e6, server / units * 1e6)
+    firsts = sorted([await first_item(concert) for _ in range(200)])
+    table.row("first items, one after the other", 1 / statistics.median(firsts), math.nan, math.nan)
+    working.cancel()
+    await asyncio.wait([working])
 
 
 async def drain(concert: Coordinator, task: str, jobs: int) -> tuple[float, float, float]:
@@ -62,6 +118,7 @@ async def measure(*, quick: bool) -> Table:
             seconds, cpu, server = (statistics.median(each_round) for each_round in zip(*took, strict=True))
             units = count * each
             table.row(title, units / seconds, cpu / units * 1e6, server / units * 1e6)
+        await measure_streams(concert, table, count=jobs * 5, rounds=rounds)
     return table
 
 
