@@ -303,7 +303,10 @@ async def test_waiting_costs_no_commands_and_few_connections(
         await lease.release()
 
 
-@pytest.mark.parametrize("replicas", [0, 1])
+@pytest.mark.parametrize(
+    "replicas",
+    [0, pytest.param(1, marks=pytest.mark.skipif(world().least_rights, reason="the user of the tests has no WAIT"))],
+)
 async def test_process_has_three_connections_to_a_master(
     replicas: int, own_cluster: RealCluster, namespace: str
 ) -> None:

@@ -3,6 +3,7 @@
 A message on the channel is only a hint to read. Of several readers at the same place, the first reads for all.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ class Page(NamedTuple):
     """
 
     asked: tuple[str, int]
-    changed: anyio.Event
+    changed: asyncio.Event
     seen: Snapshot
     run: str
     attempt: int
@@ -82,7 +83,7 @@ class Feed:
         self._channel = keys.stream_channel(job_id)
         self._turn = anyio.Lock()
         self._is_open = False
-        self._changed = anyio.Event()
+        self._changed = asyncio.Event()
         self._seen: Snapshot | None = None  # until the state must be checked again
         self._page: Page | None = None
         self._end: InconcertError | None = None
@@ -120,7 +121,7 @@ class Feed:
                 page = self._page = await self._read(run, number)
             return page
 
-    async def woken(self, changed: anyio.Event) -> None:
+    async def woken(self, changed: asyncio.Event) -> None:
         """Return when there may be more to read than what a page had."""
         with anyio.move_on_after(_RECHECK_AFTER) as limit:
             await changed.wait()
@@ -141,7 +142,7 @@ class Feed:
 
     def missed(self) -> None:
         """The connection was away: there may be new items."""
-        changed, self._changed = self._changed, anyio.Event()
+        changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     def closed(self, error: InconcertError) -> None:

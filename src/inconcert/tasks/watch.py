@@ -3,6 +3,7 @@
 Those that follow its stream share a feed, too.
 """
 
+import asyncio
 import time
 from collections.abc import Iterator
 
@@ -83,7 +84,7 @@ class Watch(InboxReceiver):
         self.address = session.new_address()
         self.since = time.monotonic()
         self.count = 0
-        self.changed = anyio.Event()
+        self.changed = asyncio.Event()
         self.is_noted = False
         self.feed: Feed | None = None
 
@@ -100,7 +101,7 @@ class Watch(InboxReceiver):
         await self.feed.open()
         return self.feed
 
-    async def woken(self, changed: anyio.Event) -> None:
+    async def woken(self, changed: asyncio.Event) -> None:
         """Return when it is time to check the job.
 
         Args:
@@ -119,7 +120,7 @@ class Watch(InboxReceiver):
 
     def recheck(self) -> None:
         """Check the job: a message may have been missed."""
-        changed, self.changed = self.changed, anyio.Event()
+        changed, self.changed = self.changed, asyncio.Event()
         changed.set()
         if self.feed is not None:
             self.feed.recheck()
