@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, Job, JobFailed, JobStatus, WrongLayout, current_job
+from inconcert import Coordinator, Job, JobFailed, JobStatus, NotConnected, WrongLayout, current_job
 from inconcert._claims import consumer
 from inconcert._claims import partition as partition_module
 from inconcert._claims.partition import ClaimPartition
@@ -165,15 +165,16 @@ async def test_busy_consumer_does_not_forget_a_quiet_partition(spread: Coordinat
 async def test_partition_that_does_not_answer_does_not_stop_the_others(
     spread: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is left out for a while, and asked again."""
+    """It is left out until the claim that is under way is answered, however long that takes."""
     jobs = await one_in_each(spread)
     partition_type: Any = ClaimPartition
     claim = partition_type.claim
-    is_mute = True
+    answers = asyncio.Event()
 
     async def claim_or_hang(partition: Any, count: int) -> Any:
-        if is_mute and partition.number == 1:
-            await anyio.sleep_forever()
+        if partition.number == 1:
+            await answers.wait()
+            await anyio.sleep(0.3)  # each time: the link is slow
         return await claim(partition, count)
 
     monkeypatch.setattr(ClaimPartition, "claim", claim_or_hang)
@@ -188,8 +189,27 @@ async def test_partition_that_does_not_answer_does_not_stop_the_others(
         assert [await jobs[number].result(timeout=3) for number in (0, 2)] == [7, 7]
         more = await in_partition(spread, 0)
         assert await more.result(timeout=SOON) == 7
-        is_mute = False
+        answers.set()
         assert await jobs[1].result(timeout=20) == 7
+
+
+async def test_claim_ends_when_its_consumer_is_closed_before_a_partition_answers(
+    spread: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the error of one that is closed: nobody has cancelled its caller."""
+    asked = asyncio.Event()
+
+    async def hang(partition: Any, count: int) -> Any:
+        del partition, count
+        asked.set()
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(ClaimPartition, "claim", hang)
+    async with spread.consume("q") as jobs:
+        claiming = asyncio.create_task(jobs.claim(1))
+        await asked.wait()
+    with pytest.raises(NotConnected):
+        await claiming
 
 
 async def test_partition_that_was_left_out_is_claimed_from_as_soon_as_a_heartbeat_is_answered(

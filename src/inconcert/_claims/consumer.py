@@ -39,7 +39,7 @@ AFTER_A_FAILURE = 0.5  # seconds
 
 # Of several partitions.  A token that got lost on its way to a consumer that was killed costs three sleeps at most.
 _SLEEPS_UNTIL_ALL = 3  # after so many sleeps without a bell each partition was looked at
-_LOOK_AGAIN = 1.0  # seconds after which a consumer that is never idle looks at those that had nothing
+_LOOK_AGAIN = 0.5  # seconds after which a consumer that is never idle looks at those that had nothing
 _PATIENCE = 1.0  # seconds that a partition may take while others wait for it
 
 
@@ -212,6 +212,8 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
 
     async def _end(self) -> None:
         await cancel_all(self._tasks)
+        for partition in self._partitions:
+            await partition.close()
         await self._watchdog.close()
 
     def _look_everywhere(self) -> None:
@@ -224,27 +226,25 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
         """Claim from one partition; what it does not have, the others share."""
         turn = self._partitions[self._first :] + self._partitions[: self._first]
         self._first = (self._first + 1) % len(self._partitions)
-        order = [partition for partition in turn if partition.may_have_more]
+        order = [partition for partition in turn if patience is None or partition.may_have_more]
         due: list[float] = []
         errors: list[InconcertError] = []
 
         async def claim(partition: ClaimPartition[C], share: int) -> None:
             try:
-                with anyio.move_on_after(patience) as limit:
-                    claimed, due_in = await partition.claim(share)
-                    self._found += claimed  # at once: the call may be cancelled while others are under way
-                    due.extend([] if due_in is None else [due_in])
-                if limit.cancelled_caught:
-                    _log.warning(
-                        "partition %d has not answered within %g s, and is left out", partition.number, patience
-                    )
-                    partition.leave_out()
+                answer = await partition.claim_within(patience, share)
             except InconcertError as error:
                 partition.leave_out()
                 errors.append(error)
+                return
+            if answer is not None:
+                claimed, due_in = answer
+                self._found += claimed  # at once: the call may be cancelled while others are under way
+                due.extend([] if due_in is None else [due_in])
 
         share_of = 1  # in how many partitions at once
         while order and len(self._found) < count:
+            self.raise_if_closed()
             left = count - len(self._found)
             asked, order = order[: min(share_of, left)], order[min(share_of, left) :]
             if len(asked) == 1:

@@ -3,6 +3,8 @@
 All that is claimed under one tag is a partition: a queue of items has one, tasks may have several.
 """
 
+import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -13,14 +15,17 @@ from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._claims.promoter import Promoter
 from inconcert._claims.reaper import Reaper
 from inconcert._claims.worker_lease import WorkerLease
+from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session
 from inconcert.errors import InconcertError
 
 __all__ = ["ClaimPartition", "PartitionOwner"]
 
+_log = logging.getLogger("inconcert.claims")
+
 C = TypeVar("C", bound=ClaimState)
 
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds for which a partition that does not answer is left out
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds for which a partition that cannot be reached is left out
 
 
 class PartitionOwner(Protocol):
@@ -87,6 +92,8 @@ class ClaimPartition(Generic[C]):
         self._new_worker = new_worker
         self._reaper = Reaper(session, keys, max_crashes, self.on_news, owner.on_recovered)
         self._left_out_until = self._pause = 0.0
+        self._asked: asyncio.Task[tuple[list[C], float | None]] | None = None  # a claim that is under way
+        self._is_late = False
 
     def background(self) -> list[Coroutine[Any, Any, None]]:
         """What runs while the consumer is open."""
@@ -119,13 +126,41 @@ class ClaimPartition(Generic[C]):
             self.promoter.recheck_in(due_in)
         return claimed, due_in
 
+    async def claim_within(self, patience: float | None, count: int) -> tuple[list[C], float | None] | None:
+        """The same, or None if no answer has come within so many seconds, or it was closed.
+
+        The next claim waits for the same answer.
+
+        Args:
+            patience: Seconds; None to wait as long as it takes.
+            count: How many at most.
+        """
+        asked = self._asked = self._asked or asyncio.create_task(self.claim(count))
+        await asyncio.wait([asked], timeout=patience)
+        self._is_late = not asked.done()
+        if self._is_late:
+            _log.warning(
+                "partition %d has not answered within %g s, and is left out until it does", self.number, patience
+            )
+            asked.add_done_callback(self._answered)
+            return None
+        self._asked = None
+        return None if asked.cancelled() else asked.result()
+
+    async def close(self) -> None:
+        """Wait for no answer anymore."""
+        asked = self._asked
+        if asked is not None:
+            await cancel_all([asked])
+            await asyncio.gather(asked, return_exceptions=True)  # so that asyncio does not warn of its error
+
     @property
     def may_have_more(self) -> bool:
         """Whether a claim is worth its round trip."""
-        return not self.is_dry and time.monotonic() >= self._left_out_until
+        return not self._is_late and not self.is_dry and time.monotonic() >= self._left_out_until
 
     def leave_out(self) -> None:
-        """Claim nothing here for a while: the server does not answer."""
+        """Claim nothing here for a while: the server cannot be reached."""
         self._pause = min(max(2 * self._pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
         self._left_out_until = time.monotonic() + self._pause
 
@@ -148,6 +183,10 @@ class ClaimPartition(Generic[C]):
             raise
         self._owner.watch(worker)
         return worker
+
+    def _answered(self, _: asyncio.Task[Any]) -> None:
+        self._is_late = self.is_dry = False
+        self._owner.on_room()
 
     # What its worker tells.
 
