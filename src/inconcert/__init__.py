@@ -76,6 +76,7 @@ from inconcert.tasks.group import Group, GroupProgress, GroupWhen
 from inconcert.tasks.health import HealthReport, HealthState, WorkerHealth
 from inconcert.tasks.health_server import HealthServer
 from inconcert.tasks.job import Job, Progress
+from inconcert.tasks.job_description import JobDescription
 from inconcert.tasks.job_pages import JobPage, JobRecord
 from inconcert.tasks.options import EvenIf, JobOptions, UniqueUntil
 from inconcert.tasks.retry import Retry
@@ -128,6 +129,7 @@ __all__ = [
     "ItemNotFound",
     "Job",
     "JobCancelled",
+    "JobDescription",
     "JobExpired",
     "JobFailed",
     "JobNotFound",

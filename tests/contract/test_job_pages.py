@@ -200,6 +200,31 @@ async def test_job_that_cannot_be_read_is_listed_without_its_call(any_concert: C
     assert await listed(any_concert, task="t") == []
 
 
+async def test_jobs_are_described_by_their_ids(any_concert: Coordinator) -> None:
+    """With what they run after, also when they were dead-lettered; the others are left out."""
+    parent = await any_concert.enqueue("t", ["ä"], {"number": 7}, queue="q")
+    children = [await any_concert.enqueue("after", queue="q", after=[parent]) for _ in range(3)]
+    dead = await any_concert.enqueue("bad", queue="failing")
+    done = await any_concert.enqueue("good", queue="failing")
+    async with any_concert.consume("failing") as jobs:
+        for job in await jobs.claim(2):
+            await (job.ack() if job.id == done.id else job.bury(ValueError("no")))
+    found = await any_concert.tasks.describe(parent.id, children[0].id, dead.id, done.id)
+
+    assert {job.id: (job.task, job.status, job.attempts, list(job.after)) for job in found.values()} == {
+        parent.id: ("t", JobStatus.QUEUED, 0, []),
+        children[0].id: ("after", JobStatus.WAITING, 0, [parent.id]),
+        dead.id: ("bad", JobStatus.FAILED, 1, []),
+    }
+    assert (found[parent.id].args, found[parent.id].kwargs) == (["ä"], {"number": 7})
+    assert await parent.dependants() == sorted(child.id for child in children)
+    assert len(await parent.dependants(limit=2)) == 2
+    assert await dead.dependants() == []
+    assert await any_concert.tasks.describe() == {}
+    with pytest.raises(InvalidName):
+        await any_concert.tasks.describe("")
+
+
 async def test_arguments_that_are_not_signed_are_not_shown(any_concert: Coordinator, namespace: str) -> None:
     """What anybody may have written is not passed on as if it were ours."""
     signed = Coordinator.from_client(client_of(any_concert), namespace=namespace, signing_keys={"1": b"k" * 32})
@@ -209,6 +234,11 @@ async def test_arguments_that_are_not_signed_are_not_shown(any_concert: Coordina
         found = await listed(concert, queue="q")
         assert [(one.id, one.task, list(one.args)) for one in found] == [(job.id, "?", []), (good.id, "t", ["mine"])]
         assert ids(await listed(concert, task="t")) == [good.id]
+        described = await concert.tasks.describe(job.id, good.id)
+        assert [(described[one.id].task, list(described[one.id].args)) for one in (job, good)] == [
+            ("?", []),
+            ("t", ["mine"]),
+        ]
 
 
 async def test_worker_runs_on_while_jobs_are_listed(any_concert: Coordinator) -> None:
@@ -237,6 +267,7 @@ async def test_pages_go_over_all_partitions(any_concert: Coordinator, namespace:
         later = [await concert.enqueue("t", queue="q", delay=HOUR) for _ in range(20)]
         found = await listed(concert, limit=7)
         assert len(found) == 40
+        assert set(await concert.tasks.describe(*ids(found))) == set(ids(found))
         assert set(ids(found)) == set(ids_of([*put, *later]))
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import anyio
@@ -105,6 +106,35 @@ async def test_items_come_while_the_job_runs(any_concert: Coordinator, elsewhere
     _, second, _ = await ids(other)
     assert [value["text"] for value in await followed(other, after=second)] == ["three"]
     assert await followed(other, after=(await ids(other))[-1]) == []
+
+
+async def test_latest_items_are_listed(any_concert: Coordinator) -> None:
+    """While it runs and afterwards, with the ids from which a stream goes on."""
+    go_on = asyncio.Event()
+
+    @any_concert.task(name="count")
+    async def count(most: int) -> AsyncIterator[int]:
+        for number in range(most):
+            yield number
+        await go_on.wait()
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await count.enqueue(5)
+        await eventually(partial(has_items, job, 5))
+        fourth, fifth = await job.items(limit=2)
+        go_on.set()
+        await job.result()
+    assert [(item.attempt, item.value) for item in (fourth, fifth)] == [(1, 3), (1, 4)]
+    assert await followed(job, after=fourth.id) == [4]
+    assert [item.id for item in await job.items()] == await ids(job)
+    assert await any_concert.tasks.job("0123456789abcdef.1.0").items() == []
+    with pytest.raises(ValueError, match="limit"):
+        await job.items(limit=1001)
+
+
+async def has_items(job: Job[Any], number: int) -> bool:
+    """Whether it has yielded so many."""
+    return len(await job.items()) == number
 
 
 async def test_stream_of_a_job_that_yields_nothing_ends_with_it(any_concert: Coordinator) -> None:
@@ -547,8 +577,9 @@ async def test_item_that_was_changed_is_not_read(any_concert: Coordinator, names
         client: Any = raw(any_concert)
         first, second, _ = await client.lrange(items, 0, -1)
         await client.lset(items, 0, second)
-        with pytest.raises(InvalidPayload, match="the item was not signed with key 'k' for its id"):
-            await followed(job)
+        for read in (followed(job), job.items()):
+            with pytest.raises(InvalidPayload, match="the item was not signed with key 'k' for its id"):
+                await read
         await client.lset(items, 0, first[:-1] + b"7")
         with pytest.raises(InvalidPayload, match="or was changed since"):
             await followed(job)

@@ -356,6 +356,8 @@ async def test_another_claim_begins_the_stream_anew(scene: Scene) -> None:
     assert await read_items(scene, run.decode(), 0) == [run, 1, 5, 5, b"five"]
     await append(scene, 6, "six", worker="other.1")
     assert await read_items(scene, run.decode(), 5) == [run, 1, 6, 6, b"six"]
+    assert await read_items(scene, after=-1) == [run, 1, 6, 6, b"six"]
+    assert await read_items(scene, after=-9) == [run, 1, 5, 6, b"five", b"six"]
 
 
 @pytest.mark.twice("tasks/read_items")

@@ -51,7 +51,8 @@ FACES = {
         "task_id trace_id waiters"
     ),
     "Inspection": "locks processes silent",
-    "Job": "cancel created id progress reschedule result send status steps stream",
+    "Job": "cancel created dependants id items progress reschedule result send status steps stream",
+    "JobDescription": "after args attempts enqueued_at id kwargs status task",
     "JobPage": "after jobs",
     "JobRecord": (
         "args attempts claimed_at died_at due_at enqueued_at error id kwargs queue status task traceback unique worker"
@@ -94,8 +95,8 @@ FACES = {
     "Task": "call enqueue options",
     "TaskStats": "dead queues unserved workers",
     "Tasks": (
-        "cancel_all dead drain group job jobs pause promote_all purge purge_all queues replay replay_all resume stats "
-        "workers"
+        "cancel_all dead describe drain group job jobs pause promote_all purge purge_all queues replay replay_all "
+        "resume stats workers"
     ),
     "Term": "candidate fencing_token holder is_lost kind lost name number release remaining renew",
     "WaitEntry": ("holder is_redacted job_id kind label line mode name place since task task_id ticket trace_id"),

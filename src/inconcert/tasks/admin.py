@@ -26,6 +26,7 @@ from inconcert.tasks.group import Group
 from inconcert.tasks.group_ids import check_group_id
 from inconcert.tasks.job import Job
 from inconcert.tasks.job_actions import JobActions
+from inconcert.tasks.job_description import JobDescription, describe
 from inconcert.tasks.job_pages import JobPage, JobPages
 from inconcert.tasks.queue_names import queue_names
 from inconcert.tasks.replaying import replay_dependants
@@ -232,6 +233,23 @@ class Tasks:
         """
         _check(queue, task)
         return await self._pages.page(state=state, queue=queue, task=task, limit=limit, after=after)
+
+    async def describe(self, *job_ids: str) -> dict[str, JobDescription]:
+        """What is stored of these jobs, as far as they have not ended, or were dead-lettered.
+
+        Args:
+            job_ids: Which jobs, in any number.
+
+        Returns:
+            Id -> what is stored of it.
+
+        Raises:
+            InvalidName: One is not a job id.
+            Unavailable: The server could not be asked.
+
+        Cost: 1 round trip for each partition, and for each further 250 jobs and each further MiB.
+        """
+        return await describe(self._ref.session, self._jobs, [check_job_id(job_id) for job_id in job_ids])
 
     async def pause(self, queue: str) -> None:
         """Pause claims from a queue until `resume`. Running jobs go on, and enqueued ones wait.

@@ -15,7 +15,7 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.status import Snapshot
 from inconcert.tasks.store import READ_ITEMS, JobKeys
 
-__all__ = ["ITEM", "Feed", "Page", "item_id"]
+__all__ = ["ITEM", "Feed", "Items", "Page", "item_id", "read_items"]
 
 ITEM = "item"  # the kind as which an item is signed
 
@@ -34,6 +34,30 @@ class _Head(NamedTuple):
     attempt: int
     first: int
     last: int
+
+
+class Items(NamedTuple):
+    """Items of a stream; the fields are those of a `Page`."""
+
+    run: str
+    attempt: int
+    first: int
+    last: int
+    items: Sequence[bytes]
+
+
+async def read_items(session: Session, keys: JobKeys, job_id: str, run: str, after: int) -> Items:
+    """The items behind this one of a run, or behind none; or as many of the latest, if the number is below 0.
+
+    Raises:
+        InvalidPayload: An item has no valid signature.
+    """
+    read = READ_ITEMS(stream=keys.stream(job_id), items=keys.items(job_id), run=run, after=after)
+    reply: Reply = await session.run(read)
+    found, texts = head(reply, _Head)
+    verify, attempt = session.key_ring.verify, found.attempt
+    items = [verify(ITEM, item_id(attempt, found.first + place, job_id), text) for place, text in enumerate(texts)]
+    return Items(found.run.decode(), attempt, found.first, found.last, items)
 
 
 class Page(NamedTuple):
@@ -158,10 +182,5 @@ class Feed:
             seen = Snapshot.read(await self._session.run(Snapshot.take(self._keys, self._job_id, self._address)))
             if not changed.is_set():
                 self._seen = seen
-        keys, job_id = self._keys, self._job_id
-        read = READ_ITEMS(stream=keys.stream(job_id), items=keys.items(job_id), run=run, after=number)
-        reply: Reply = await self._session.run(read)
-        found, texts = head(reply, _Head)
-        verify, attempt = self._session.key_ring.verify, found.attempt
-        items = [verify(ITEM, item_id(attempt, found.first + place, job_id), text) for place, text in enumerate(texts)]
-        return Page((run, number), changed, seen, found.run.decode(), attempt, found.first, found.last, items)
+        items = await read_items(self._session, self._keys, self._job_id, run, number)
+        return Page((run, number), changed, seen, *items)

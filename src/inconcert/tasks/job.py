@@ -11,13 +11,15 @@ from inconcert._core.session import SessionRef
 from inconcert._rules import durations
 from inconcert._rules.conversion import Converter
 from inconcert._rules.durations import Seconds, milliseconds
-from inconcert._rules.payloads import JSON
+from inconcert._rules.limits import whole
+from inconcert._rules.payloads import JSON, decode
 from inconcert.tasks.cancellation import STILL_RUNS, cancel
+from inconcert.tasks.feed import read_items
 from inconcert.tasks.messages import send
 from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.step_records import StepRecord, list_steps
-from inconcert.tasks.store import RESCHEDULE, JobKeyspace
-from inconcert.tasks.stream import Stream, follow, place_of
+from inconcert.tasks.store import CHILDREN, RESCHEDULE, JobKeyspace
+from inconcert.tasks.stream import Stream, StreamItem, follow, place_of
 from inconcert.tasks.watch import Watches
 
 __all__ = ["Job", "Progress"]
@@ -265,6 +267,43 @@ class Job(Generic[R_co]):
         Cost: 1 round trip for each 1 MiB of them.
         """
         return await list_steps(self._ref.session, self._keys, self.id)
+
+    async def items(self, *, limit: int = 50) -> list[StreamItem[JSON]]:
+        """The latest items of its stream that are kept, the oldest first, whatever the state of the job.
+
+        Empty if it is not a generator, has yielded nothing, or its stream is no longer kept.
+
+        Args:
+            limit: How many at most, 1 to 1,000. There are fewer if they have more than 1 MiB; then the oldest of these.
+
+        Raises:
+            ValueError: `limit` is out of its range.
+            InvalidPayload: An item has no valid signature.
+            Unavailable: The server could not be asked.
+
+        Cost: 1 round trip.
+        """
+        found = await read_items(self._ref.session, self._keys, self.id, "", -whole("limit", limit, most=1_000))
+        return [
+            StreamItem(f"{found.run}-{found.first + place}", found.attempt, decode(text))
+            for place, text in enumerate(found.items)
+        ]
+
+    async def dependants(self, *, limit: int = 100) -> list[str]:
+        """The ids of the jobs that run after this one, and have not ended or were dead-lettered.
+
+        Args:
+            limit: How many at most, 1 to 1,000.
+
+        Raises:
+            ValueError: `limit` is out of its range.
+            Unavailable: The server could not be asked.
+
+        Cost: 1 round trip.
+        """
+        most = whole("limit", limit, most=1_000)
+        found = await self._ref.session.run(CHILDREN(self._keys, id=self.id, after="", limit=most))
+        return [child.decode() for child in found]
 
     # Below.
 

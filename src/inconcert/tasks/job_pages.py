@@ -20,9 +20,7 @@ from inconcert._core.session import SessionRef
 from inconcert._redis.replies import rows
 from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
-from inconcert._rules.signing import KeyRing
-from inconcert.errors import InvalidPayload
-from inconcert.tasks.envelope import JOB, Envelope, open_envelope
+from inconcert.tasks.job_description import DescribedRow, read_envelope, state_and_place
 from inconcert.tasks.queue_names import queue_names
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.store import (
@@ -139,17 +137,6 @@ class _Pair(NamedTuple):
     about: bytes
 
 
-class _Described(NamedTuple):
-    """A job, as the script returns it."""
-
-    id: bytes
-    state: bytes
-    body: bytes
-    failures: int
-    crashes: int
-    about: bytes
-
-
 class JobWalk:
     """The jobs of some states, one portion after the other.
 
@@ -205,7 +192,7 @@ class JobWalk:
             while found:
                 command = DESCRIBE_JOBS(keys, head=self._head, ids=[one.id for one in found])
                 looked, *flat = await self._ref.session.run(command)
-                described = {row.id.decode(): row for row in rows(flat, _Described)}
+                described = {row.id.decode(): row for row in rows(flat, DescribedRow)}
                 portion: list[tuple[JobRecord | None, _Cursor]] = []
                 for one in found[:looked]:
                     cursor = msgspec.structs.replace(cursor, position=one.position)
@@ -267,13 +254,13 @@ class JobWalk:
         found = [_Found(id_, "", (after, *ids[n + 1 :])) for n, id_ in enumerate(ids[:_MOST_AT_ONCE])]
         return found, after == "0" and len(found) == len(ids)
 
-    def _record(self, cursor: _Cursor, found: _Found, row: _Described) -> JobRecord | None:
+    def _record(self, cursor: _Cursor, found: _Found, row: DescribedRow) -> JobRecord | None:
         """The job; None if it is elsewhere by now, or not meant."""
-        status, where = _where(row.state.decode())
+        status, where = state_and_place(row.state.decode())
         if status is not cursor.status or (status in _NAMING_PLACE and where != cursor.place):
             return None
         enqueued_ms, text = split_body(row.body)
-        envelope = _read(self._ref.session.key_ring, found.id, text)
+        envelope = read_envelope(self._ref.session.key_ring, found.id, text)
         job = JobRecord(
             id=found.id,
             task=envelope.name,
@@ -352,22 +339,3 @@ def listed(state: str | None) -> Sequence[JobStatus]:
             "was cancelled only its result is kept, under its id"
         )
     return (JobStatus(state),)
-
-
-def _where(state: str) -> tuple[JobStatus, str]:
-    """The state that the server noted, and the queue or worker that it names."""
-    word, _, about = state.partition(" ")
-    if word == "queued" or (word == "cancelling" and not about):  # its next claimer ends it
-        return JobStatus.QUEUED, ""
-    if word == "cancelling":
-        return JobStatus.RUNNING, about
-    if word == "waiting":
-        return JobStatus.WAITING, about.partition(" ")[2]
-    return JobStatus(word), "" if word == "failed" else about
-
-
-def _read(key_ring: KeyRing, job_id: str, text: bytes) -> Envelope:
-    try:
-        return open_envelope(key_ring.verify(JOB, job_id, text))
-    except InvalidPayload:
-        return Envelope("?")

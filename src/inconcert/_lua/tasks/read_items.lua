@@ -3,7 +3,7 @@
 -- KEYS[1]  stream  hash    run, attempt, last: which attempt wrote the items, and the number of the latest
 -- KEYS[2]  items   list    signed JSON, the latest has the number `last`
 -- ARGV[1]  run     the run of the items that are known, or ''
--- ARGV[2]  after   integer >= 0: the number of the last of these
+-- ARGV[2]  after   integer >= 0: the number of the last of these | -N: the latest N, from 1 to 1,000
 -- RETURNS  {run, attempt, first, last, item, ...}: the run that is there now, the number of the first item here, and of the
 --          latest there is; at most 1,000 items, and 1 MiB; of another run from its beginning | {'', 0, 1, 0} no stream
 -- TWICE    the same; nothing is changed
@@ -16,5 +16,9 @@ if not latest then
 end
 last = tonumber(last)
 local oldest = last - redis.call('LLEN', items) + 1
-local first = math.max(oldest, run == latest and after + 1 or 1)
+local next = run == latest and after + 1 or 1
+if after < 0 then
+  next = last + after + 1
+end
+local first = math.max(oldest, next)
 return add_messages({latest, tonumber(attempt), first, last}, items, first - oldest, math.min(1000, last - first + 1))
