@@ -25,6 +25,7 @@ from typer.testing import CliRunner, Result
 
 from inconcert import Coordinator
 from inconcert.cli import actions, main
+from inconcert.cli.bench import _jobs as bench_jobs
 from inconcert.cli.commands import app
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger
@@ -523,6 +524,30 @@ async def test_jobs_are_cancelled_promoted_and_drained(concert: Coordinator) -> 
     await concert.enqueue("wait", [0], queue="q")
     assert json.loads((await here(concert, "drain", "q", "--yes", "--json")).stdout) == {"cancelled": 1, "left": []}
     assert await concert.tasks.job(put[1].id).status() == "cancelled"
+
+
+async def test_bench_measures_and_leaves_no_job(concert: Coordinator) -> None:
+    """Each figure has its unit, and all of them were measured."""
+    figures = json.loads((await here(concert, "bench", "--seconds=0.1", "--json")).stdout)
+    assert [one["unit"] for one in figures] == ["ms"] * 3 + ["per s"] * 4
+    assert all(one["value"] > 0 for one in figures)
+    table = (await here(concert, "bench", "--seconds=0.1")).stdout
+    assert all(one["what"] in table for one in figures)
+    assert (await concert.tasks.stats()).queues["inconcert-bench"].ready == 0
+
+
+async def test_bench_that_is_stopped_leaves_no_job(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """What it has enqueued by then is cancelled."""
+    measuring = asyncio.create_task(bench_jobs(elsewhere, 60.0))
+
+    async def has_jobs() -> bool:
+        return (await concert.tasks.stats("inconcert-bench")).queues["inconcert-bench"].ready > 0
+
+    await eventually(has_jobs)
+    measuring.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await measuring
+    assert not await has_jobs()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import typer
 
 from inconcert._version import __version__
 from inconcert.cli.acl import acl
+from inconcert.cli.bench import bench
 from inconcert.cli.cancel import cancel
 from inconcert.cli.dashboard import dashboard
 from inconcert.cli.dead import app as dead
@@ -38,6 +39,7 @@ for command in (
     workers,
     doctor,
     dashboard,
+    bench,
     acl,
 ):
     app.command()(command)
