@@ -8,9 +8,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -18,11 +20,13 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.routing import Route
 
-from inconcert import Coordinator, InvalidName
+from inconcert import Coordinator, InvalidName, Job, durable
 from inconcert.dashboard import Dashboard, Permission, charts, formats, read_only, streams
 from inconcert.dashboard.actions import ACTIONS
 from inconcert.dashboard.live import reference
 from inconcert.dashboard.redaction import Part
+from inconcert.testing.keys import client_of
+from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
 from tests.support.http import events, served
 from tests.support.processes import Leashed
@@ -135,6 +139,78 @@ async def test_job_page_shows_each_state(concert: Coordinator, client: httpx.Asy
     assert "&#34;sent&#34;: 1" in done
     assert "actions/" not in done
     assert "no longer kept" in (await client.get("/jobs/0123456789abcdef.1.0")).text
+
+
+@asynccontextmanager
+async def at_work(concert: Coordinator, text: str) -> AsyncGenerator[Job[Any]]:
+    """A job of a group that runs, with this text in its steps and items; one waits for it."""
+    go_on, has_begun = asyncio.Event(), asyncio.Event()
+
+    @concert.task(name=text, queue="bread", max_attempts=1)
+    async def bake(kind: str) -> AsyncIterator[str]:
+        await durable.step(text, knead, kind)
+        yield text
+        yield kind
+        has_begun.set()
+        await go_on.wait()
+
+    async def knead(kind: str) -> str:
+        return f"{kind}, kneaded"
+
+    @concert.task(name="sell", queue="bread")
+    async def sell() -> None: ...
+
+    group = await concert.group(then=sell.call())
+    await group.add([bake.call(text), sell.options(delay=3600).call()])
+    await group.close()
+    job = group.member(0)
+    await concert.enqueue(text, queue="mail", after=[job.id])
+    async with in_background(concert.run_worker("bread")):
+        await has_begun.wait()
+        await eventually(partial(has_items, job))
+        yield job
+        go_on.set()
+        await job.result()
+
+
+async def has_items(job: Job[Any]) -> bool:
+    """Whether both have arrived."""
+    return len(await job.items()) == 2
+
+
+async def test_job_page_shows_what_belongs_to_it(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """Its steps, items and group, the jobs before and after it, and links to these."""
+    async with at_work(concert, "rye") as job:
+        page = (await client.get(f"/jobs/{job.id}")).text
+        [child] = await job.dependants()
+        after = (await client.get(f"/jobs/{child}")).text
+        [callback] = re.findall(r"/ops/jobs/([^\"]*~then[^\"]*)", page)
+        of_callback = (await client.get(f"/jobs/{callback}")).text
+
+    assert re.search(r"rye</th>.*knead.*&#34;rye, kneaded&#34;", page)
+    assert len(re.findall(r"<code>&#34;rye&#34;</code>", page)) == 2
+    assert "0 of 2 have ended" in page
+    assert re.search(rf"Runs before.*/ops/jobs/{child}\".*rye.*waiting", page, re.DOTALL)
+    assert re.search(rf"Runs after.*/ops/jobs/{job.id}\".*rye.*running", after, re.DOTALL)
+    assert "0 of 2 have ended" in of_callback
+    assert "~then" not in of_callback.partition("Group")[2]
+
+
+async def test_what_is_not_signed_is_not_shown(concert: Coordinator, namespace: str, tmp_path: Path) -> None:
+    """Of a job and its steps and items; and a job does not say itself what runs after another."""
+    source = Coordinator.from_client(client_of(concert), namespace=namespace, signing_keys={"1": b"k" * 32})
+    async with source as signing:
+        app = Dashboard(signing, allow=read_only)
+        mine = await signing.enqueue("sell", queue="mail")
+        forged = await concert.enqueue("forged", ["forged"], queue="mail", after=[mine.id])
+        async with served(app, tmp_path / "s") as client, at_work(concert, "forged") as job:
+            pages = [(await client.get(f"/jobs/{one.id}")).text for one in (mine, forged, job)]
+
+    assert "Runs before" not in pages[0]
+    assert "cannot be read" in pages[1]
+    assert "They are not shown" in pages[2]
+    assert "It is not shown" in pages[2]
+    assert [page for page in pages if "forged" in page] == []
 
 
 async def test_search_leads_to_a_job_or_to_queues(concert: Coordinator, client: httpx.AsyncClient) -> None:
@@ -584,6 +660,9 @@ async def test_names_and_payloads_are_escaped(concert: Coordinator, client: http
     async with concert.consume(HOSTILE) as jobs:
         await jobs.try_claim(1)
         pages.append((await client.get("/workers")).text)
+    async with at_work(concert, HOSTILE) as job:
+        pages.append((await client.get(f"/jobs/{job.id}")).text)
+        pages += [(await client.get(f"/jobs/{child}")).text for child in await job.dependants()]
     async with concert.lock(HOSTILE, label=HOSTILE):
         pages.append((await client.get("/locks")).text)
     paths = ("", "queues", "jobs", "locks", "dead", f"jobs/{dead}", f"jobs/{done.id}")
@@ -604,19 +683,7 @@ async def test_names_and_payloads_are_escaped(concert: Coordinator, client: http
 
 async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:
     """Neither in its text nor in its forms, links and stream."""
-    host.secret = {
-        "queue",
-        "task",
-        "host",
-        "lock",
-        "label",
-        "line",
-        "arguments",
-        "result",
-        "progress",
-        "error",
-        "traceback",
-    }
+    host.secret = set(get_args(Part))
     dead = await bury(concert, "topsecret reason", "topsecret argument")
     await concert.enqueue("topsecret.task", queue="topsecret")
     async with concert.consume("topsecret") as jobs:
@@ -628,6 +695,8 @@ async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: ht
         claimed.result = "topsecret"
         await claimed.ack()
     pages += [(await client.get(f"/{page}")).text for page in ("dead", f"jobs/{dead}", f"jobs/{claimed.id}")]
+    async with at_work(concert, "topsecret") as job:
+        pages += [(await client.get(f"/jobs/{id_}")).text for id_ in (job.id, *await job.dependants())]
     async with concert.lock("topsecret", label="topsecret"):
         pages.append((await client.get("/locks")).text)
     async with client.stream("GET", "/live") as response, aclosing(events(response)) as stream:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from inconcert import Coordinator
 from inconcert.dashboard import Dashboard, Permission
 from inconcert.dashboard.actions import ACTIONS
+from tests.integrations.test_dashboard import at_work
 from tests.support.eventually import eventually
 from tests.support.http import served_at_port
 
@@ -109,10 +110,12 @@ async def test_pages_load_whatever_is_in_them(
         await claimed.progress(0.5, HOSTILE)
         pages.append(f"jobs/{claimed.id}")
         async with (
+            at_work(concert, HOSTILE + LONG) as job,
             concert.lock(HOSTILE, label=HOSTILE),
             concert.lock(LONG, label=LONG),
             browser.visit(url, width=width) as visit,
         ):
+            pages += [f"jobs/{id_}" for id_ in (job.id, *await job.dependants())]
             widths = await visit.do(look)
 
     assert {path: found for path, found in widths.items() if found > width} == {}

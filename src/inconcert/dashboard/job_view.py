@@ -1,16 +1,19 @@
 """What the pages show of jobs."""
 
+import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inconcert.coordinator import Coordinator
 from inconcert.dashboard.formats import as_json, shortened
+from inconcert.dashboard.job_parts import JobParts, job_parts
 from inconcert.dashboard.live import reference
 from inconcert.dashboard.redaction import Redact
 from inconcert.dashboard.requests import LARGEST_EDITED
 from inconcert.dashboard.rows import AT_ONCE
 from inconcert.errors import JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.admin import DeadJob
+from inconcert.tasks.job_description import JobDescription
 from inconcert.tasks.status import JobStatus
 
 __all__ = ["DeadView", "JobRow", "JobView", "dead_jobs", "job_rows", "job_view"]
@@ -52,10 +55,14 @@ class JobView:
     Attributes:
         args: Its positional arguments as JSON, if they are shown as they are, and short enough to be edited.
         kwargs: Its named arguments, likewise.
+        can_be_read: Whether what is stored of it can be read, and is signed as `signing_keys` demand.
     """
 
     id: str
     status: JobStatus
+    parts: JobParts
+    task: str | None = None
+    can_be_read: bool = True
     fraction: float | None = None
     progress: str | None = None
     result: str | None = None
@@ -120,45 +127,37 @@ async def job_view(concert: Coordinator, redact: Redact, job_id: str) -> JobView
         InvalidName: It is not a job id.
     """
     job = concert.tasks.job(job_id)
-    status = await job.status()
+    status, known = await asyncio.gather(job.status(), concert.tasks.describe(job.id))
+    described = known.get(job.id)
+    view = JobView(job.id, status, await job_parts(concert, redact, job, described))
+    if described is not None:
+        view = _with_call(view, redact, described)
     try:
-        progress = await job.progress() if status is JobStatus.RUNNING else None
-        result = await job.result(timeout=0) if status is JobStatus.SUCCEEDED else None
-        if status is JobStatus.FAILED:
-            await job.result(timeout=0)
+        if status is JobStatus.RUNNING and (progress := await job.progress()) is not None:
+            return replace(view, fraction=progress.fraction, progress=redact("progress", progress.text))
+        if status in {JobStatus.SUCCEEDED, JobStatus.FAILED}:
+            return replace(view, result=redact("result", as_json(await job.result(timeout=0))))
     except JobFailed as error:
-        shown, args, kwargs = await _arguments(concert, redact, job.id)
-        return JobView(
-            job.id,
-            status,
+        return replace(
+            view,
             error=redact("error", shortened(error.reason)),
             traceback=redact("traceback", shortened(error.traceback)),
             attempts=error.attempts,
-            arguments=shown,
-            args=args,
-            kwargs=kwargs,
         )
     except (JobCancelled, JobNotFound, TimeoutError):  # it went on meanwhile
-        return JobView(job.id, await job.status())
-    return JobView(
-        job.id,
-        status,
-        fraction=None if progress is None else progress.fraction,
-        progress=None if progress is None else redact("progress", progress.text),
-        result=redact("result", as_json(result)) if status is JobStatus.SUCCEEDED else None,
-    )
+        return replace(view, status=await job.status())
+    return view
 
 
-async def _arguments(concert: Coordinator, redact: Redact, job_id: str) -> tuple[str | None, ...]:
-    """Those of a dead-lettered job that is among the latest: as they are shown, and to be edited."""
-    for dead in await concert.tasks.dead(limit=AT_ONCE):
-        if dead.id == job_id:
-            text = as_json({"args": dead.args, "kwargs": dead.kwargs})
-            shown = redact("arguments", text)
-            args, kwargs = as_json(dead.args, longest=LARGEST_EDITED), as_json(dead.kwargs, longest=LARGEST_EDITED)
-            can_be_edited = shown == text and len((args + kwargs).encode()) <= LARGEST_EDITED
-            return (shown, args, kwargs) if can_be_edited else (shown, None, None)
-    return None, None, None
+def _with_call(view: JobView, redact: Redact, job: JobDescription) -> JobView:
+    """The same with its task and its arguments; those of a dead-lettered job to be edited, if they may be."""
+    text = as_json({"args": job.args, "kwargs": job.kwargs})
+    shown = redact("arguments", text)
+    view = replace(view, task=redact("task", job.task), can_be_read=job.task != "?", arguments=shown)
+    if job.status is not JobStatus.FAILED or not view.can_be_read or shown != text:
+        return view
+    args, kwargs = as_json(job.args, longest=LARGEST_EDITED), as_json(job.kwargs, longest=LARGEST_EDITED)
+    return replace(view, args=args, kwargs=kwargs) if len((args + kwargs).encode()) <= LARGEST_EDITED else view
 
 
 def _dead_view(redact: Redact, job: DeadJob) -> DeadView:

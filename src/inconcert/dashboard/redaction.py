@@ -6,12 +6,28 @@ from typing import Literal, TypeAlias
 __all__ = ["Part", "Redact", "show_all"]
 
 Part: TypeAlias = Literal[
-    "queue", "task", "host", "lock", "label", "line", "arguments", "result", "progress", "error", "traceback"
+    "queue",
+    "task",
+    "host",
+    "lock",
+    "label",
+    "line",
+    "arguments",
+    "step",
+    "item",
+    "result",
+    "progress",
+    "error",
+    "traceback",
 ]
-"""What a text is, for `Redact`; a `lock` is the name of whatever is held or waited for."""
+"""What a text is, for `Redact`.
+
+A `lock` is the name of whatever is held or waited for; a `step` the name or the function of a step, whose value is a
+`result`; an `item` a value of a stream.
+"""
 
 Redact: TypeAlias = Callable[[Part, str], str]
-"""Gives the text to show instead of another: `arguments` and `result` are JSON."""
+"""Gives the text to show instead of another: `arguments`, `result` and `item` are JSON."""
 
 
 def show_all(part: Part, text: str) -> str:
