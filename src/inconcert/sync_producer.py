@@ -222,18 +222,23 @@ class SyncProducer:
         queue: str,
         item: JSON,
         *,
+        id: str | None = None,  # noqa: A002 - as for `Queue.put`
         delay: Seconds = 0.0,
         order: QueueOrder = "fifo",
         maxsize: int | None = None,
-    ) -> None:
+    ) -> bool:
         """Put an item into a queue, as `Queue.put` does without waiting for room.
 
         Args:
             queue: Which queue.
             item: A JSON value of at most 1 MiB.
+            id: What the item is known by, so that it is put in once; as for `Queue.put`.
             delay: After how many seconds it may be taken.
             order: As for `Coordinator.queue`.
             maxsize: As for `Coordinator.queue`.
+
+        Returns:
+            Whether it was put in; False only if one with this `id` was.
 
         Raises:
             QueueFull: There is no room, or others are waiting for it; the item was not put in.
@@ -249,9 +254,17 @@ class SyncProducer:
         check_putting(order, maxsize)
         keys, seconds, opened = ItemKeys(self._keys, queue), durations.delay(delay), self._opened()
         items = NewItems(
-            opened.origin, keys, queue, [item], item_codec(queue, None), order=order, delay=seconds, maxsize=maxsize
+            opened.origin,
+            keys,
+            queue,
+            [item],
+            item_codec(queue, None),
+            order=order,
+            delay=seconds,
+            maxsize=maxsize,
+            item_id=id,
         )
-        items.check(opened.run(items.put()))
+        return items.added(opened.run(items.put()))
 
     def send(
         self, mailbox: str, message: JSON, *, max_messages: int = MAX_MESSAGES, max_age: Seconds | None = None

@@ -169,6 +169,70 @@ async def test_item_is_not_handed_out_early(any_concert: Coordinator) -> None:
     await delivery.ack()
 
 
+# Putting in once.
+
+
+async def test_item_with_an_id_is_put_in_once(any_concert: Coordinator) -> None:
+    """While it is ready, delayed, claimed or dead; an item of another queue is another."""
+    queue = any_concert.queue("q", max_attempts=1)
+    assert await queue.put("first", id="order-17")
+    assert not await queue.put("second", id="order-17")
+    assert await queue.put("first", id="order-18", delay=60)
+    assert not await queue.put("second", id="order-18")
+    assert await any_concert.queue("other").put("first", id="order-17")
+    delivery = await queue.get()
+    assert (delivery.id, delivery.item) == ("order-17", "first")
+    for end in (delivery.nack, partial(queue.replay, "order-17"), queue.purge):
+        await forget_puts(any_concert)
+        assert not await queue.put("second", id="order-17")
+        await end()
+    await forget_puts(any_concert)
+    assert await queue.put("second", id="order-17")
+    assert await take(queue, 1) == ["second"]
+
+
+async def forget_puts(concert: Coordinator) -> None:
+    """As if two minutes had passed."""
+    keys = ItemKeys(concert._ref.keys, "q")
+    await raw(concert).delete(keys.recent, keys.older)
+
+
+async def test_item_with_an_id_that_is_done_is_not_put_in_again(any_concert: Coordinator) -> None:
+    """For a minute; then it is forgotten."""
+    queue = any_concert.queue("q")
+    assert await queue.put(1, id="mine")
+    assert await take(queue, 1) == [1]
+    assert not await queue.put(2, id="mine")
+    assert await queue.size() == 0
+    await forget_puts(any_concert)
+    assert await queue.put(2, id="mine")
+
+
+async def test_item_with_an_id_that_is_there_needs_no_room(any_concert: Coordinator) -> None:
+    """Nor does it wait for any; one that waits finds that another put it in, and leaves the line."""
+    queue = any_concert.queue("q", maxsize=1)
+    assert await queue.put(1, id="mine")
+    assert not await queue.put(2, id="mine")
+    assert not await queue.put(2, id="mine", timeout=None)
+    with pytest.raises(QueueFull):
+        await queue.put(3, id="other")
+    waiting = [asyncio.create_task(queue.put(4, id="other", timeout=None)) for _ in range(2)]
+    await in_line(any_concert, 2)
+    last = asyncio.create_task(queue.put(5, timeout=None))
+    await in_line(any_concert, 3)
+    assert await take(queue, 3) == [1, 4, 5]
+    assert sorted([await waiting[0], await waiting[1]]) == [False, True]
+    assert await last
+
+
+@pytest.mark.parametrize("item_id", ["", "a b", "a\nb", "\u00e9", "#", "x" * 513, 17, b"x"])
+async def test_bad_id_of_an_item_is_refused(any_concert: Coordinator, item_id: Any) -> None:
+    """Before anything is sent."""
+    with pytest.raises(InvalidName, match=r"of an item of queue 'q'; give 1 to 512 printable"):
+        await any_concert.queue("q").put(1, id=item_id)
+    assert await any_concert.queue("q").size() == 0
+
+
 async def test_put_many_of_nothing_does_nothing(any_concert: Coordinator) -> None:
     """Without a round trip."""
     await any_concert.queue("q").put_many([])
@@ -530,7 +594,7 @@ async def test_waiting_puts_are_let_in_in_their_order(any_concert: Coordinator) 
     """And nobody passes those in line, not even who would not wait."""
     queue = any_concert.queue("q", maxsize=2)
     await queue.put_many([0, 0])
-    putting: list[asyncio.Task[None]] = []
+    putting: list[asyncio.Task[bool]] = []
     for number in (1, 2, 3):
         putting.append(asyncio.create_task(queue.put(number, timeout=None)))
         await in_line(any_concert, number)

@@ -107,13 +107,16 @@ async def test_job_is_stored_as_a_coordinator_stores_it(
 
 
 @pytest.mark.one_server("reads every key with one client")
-async def test_item_is_stored_as_a_coordinator_stores_it(server: RealServer, namespace: str, same_ids: None) -> None:
+@pytest.mark.parametrize("item_id", [None, "mine"])
+async def test_item_is_stored_as_a_coordinator_stores_it(
+    server: RealServer, namespace: str, same_ids: None, item_id: str | None
+) -> None:
     """Byte by byte, under the same keys."""
     async with Coordinator(server.url, namespace=namespace, signing_keys=KEYS) as concert:
-        await concert.queue("q", order="lifo", maxsize=3).put({"n": 1}, delay=30.0)
+        await concert.queue("q", order="lifo", maxsize=3).put({"n": 1}, id=item_id, delay=30.0)
         theirs = await stored(concert)
         with SyncProducer(server.url, namespace=namespace, signing_keys=KEYS) as producer:
-            await asyncio.to_thread(producer.put, "q", {"n": 1}, delay=30.0, order="lifo", maxsize=3)
+            await asyncio.to_thread(producer.put, "q", {"n": 1}, id=item_id, delay=30.0, order="lifo", maxsize=3)
         assert await stored(concert) == theirs
         assert theirs
 
@@ -289,6 +292,7 @@ BAD: list[tuple[Callable[[SyncProducer], object], type[Exception], str]] = [
     (lambda p: p.put("q", 1, order="up"), ValueError, "order"),  # type: ignore[arg-type]
     (lambda p: p.put("q", 1, maxsize=0), ValueError, "maxsize"),
     (lambda p: p.put("q", 1, delay=-1), ValueError, "delay"),
+    (lambda p: p.put("q", 1, id="a b"), InvalidName, "id 'a b'"),
     (lambda p: p.send("", 1), InvalidName, "mailbox"),
     (lambda p: p.send("m", object()), InvalidPayload, "message to mailbox 'm'"),  # type: ignore[arg-type]
     (lambda p: p.send("m", 1, max_messages=0), ValueError, "max_messages"),

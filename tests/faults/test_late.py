@@ -185,6 +185,15 @@ async def _item_that_is_done_is_not_there_again(scene: Scene) -> AsyncGenerator[
 
 
 @late("queues/put")
+async def _item_with_an_id_is_not_there_again(scene: Scene) -> AsyncGenerator[None, None]:
+    queue = scene.concert.queue("q")
+    async with scene.sent("queues/put"):
+        assert await queue.put("x", id="mine")
+    await (await queue.get()).ack()
+    yield
+
+
+@late("queues/put")
 async def _refused_item_is_not_put_in_later(scene: Scene) -> AsyncGenerator[None, None]:
     queue = scene.concert.queue("q", maxsize=1)
     await queue.put("first")

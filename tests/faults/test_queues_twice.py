@@ -30,8 +30,8 @@ class Scene:
         """Run a script once."""
         return await self.session.run(command_of(script, self.keys, self.keys.only, **named))
 
-    async def put(self, *ids: str, delay_ms: int = 0, maxsize: int = -1, waits: bool = False) -> int:
-        """Run the script that puts in."""
+    async def put(self, *ids: str, request: str = "", delay_ms: int = 0, maxsize: int = -1, waits: bool = False) -> int:
+        """Run the script that puts in; the ids are given if there is a request beside them."""
         answer: int = await self.run(
             "queues/put",
             front=0,
@@ -39,6 +39,8 @@ class Scene:
             maxsize=maxsize,
             waits=int(waits),
             inboxes=self.session.inboxes(""),
+            request=request or ids[0],
+            is_given=int(bool(request)),
             items=[part for id_ in ids for part in (id_, f'"{id_}"')],
         )
         return answer
@@ -79,6 +81,18 @@ async def test_second_put_adds_nothing(scene: Scene, delay_ms: int) -> None:
     assert await scene.purge() == 4
     before = await scene.everything()
     assert await scene.put("b.1", "b.2", delay_ms=delay_ms, maxsize=1) == 1
+    assert await scene.everything() == before
+
+
+@pytest.mark.twice("queues/put")
+async def test_second_put_of_an_id_answers_as_the_first(scene: Scene) -> None:
+    """That it added the item, or that it did not, whatever has become of the item since."""
+    for request, answer in ("b.1", 1), ("b.2", 2):
+        assert await scene.put("mine", request=request) == answer
+    assert await scene.purge() == 3
+    before = await scene.everything()
+    for request, answer in ("b.1", 1), ("b.2", 2), ("b.3", 2):
+        assert await scene.put("mine", request=request) == answer
     assert await scene.everything() == before
 
 

@@ -47,6 +47,7 @@ class QueueModel(RuleBasedStateMachine):
         self.crashes: dict[str, int] = {}
         self.workers: list[Worker] = []
         self.numbers = 0
+        self.given: set[str] = set()
         self.put_so_far = self.done = 0
 
     def teardown(self) -> None:
@@ -82,6 +83,8 @@ class QueueModel(RuleBasedStateMachine):
             maxsize=maxsize,
             waits=0,
             inboxes=INBOXES,
+            request=ids[0],
+            is_given=0,
             items=[part for id_ in ids for part in (id_, json.dumps(id_))],
         )
         fits = room < 0 or count <= room
@@ -97,6 +100,30 @@ class QueueModel(RuleBasedStateMachine):
             self.ready[:0] = reversed(ids)
         else:
             self.ready += ids
+
+    @rule(which=st.integers(1, 4), has_room=st.booleans())
+    def put_with_an_id(self, which: int, has_room: bool) -> None:
+        """It is put in once, whatever has become of it: nothing is forgotten within a minute."""
+        item, request = f"given.{which}", f"model.{self.new_number()}"
+        command = PUT(
+            self.keys,
+            self.keys.only,
+            front=0,
+            delay_ms=0,
+            maxsize=self.live + has_room,
+            waits=0,
+            inboxes=INBOXES,
+            request=request,
+            is_given=1,
+            items=[item, json.dumps(item)],
+        )
+        expected = 2 if item in self.given else int(has_room)
+        for _ in range(2):
+            assert self.run(command) == expected
+        if expected == 1:
+            self.given.add(item)
+            self.put_so_far += 1
+            self.ready.append(item)
 
     def due(self, item: str) -> tuple[float, str]:
         """When it is, and of equals the first by name."""

@@ -1,10 +1,10 @@
-"""Which names users may give to locks, queues, chats and namespaces, and which ids jobs have."""
+"""Which names users may give to locks, queues, chats and namespaces, and which ids jobs and items have."""
 
 import re
 
 from inconcert.errors import InvalidName
 
-__all__ = ["check_job_id", "check_name", "check_namespace"]
+__all__ = ["check_item_id", "check_job_id", "check_name", "check_namespace"]
 
 _LONGEST = 512  # bytes
 _NAMESPACE = re.compile(r"[^\s:{}]{1,64}")  # no braces: they delimit the hash tag; no colon: it ends the namespace
@@ -48,7 +48,24 @@ def check_job_id(job_id: str) -> str:
     Raises:
         InvalidName: It is not a string, is empty, or has spaces or characters that are not ASCII.
     """
-    is_text = isinstance(job_id, str)  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
-    if not is_text or not job_id or not job_id.isascii() or not job_id.isprintable() or " " in job_id:
+    if not _is_one_word(job_id):
         raise InvalidName(f"invalid job id {job_id!r}; pass the string from `Job.id`")
     return job_id
+
+
+def check_item_id(queue: str, item_id: str) -> str:
+    """Return `item_id` if an item of this queue can be given it.
+
+    Raises:
+        InvalidName: It is not a string of 1 to 512 printable ASCII characters without space and `#`.
+    """
+    if not _is_one_word(item_id) or len(item_id) > _LONGEST or "#" in item_id:
+        raise InvalidName(
+            f"invalid id {item_id!r} of an item of queue {queue!r}; give 1 to {_LONGEST} printable ASCII characters"
+            " without space and '#', or a hash of yours"
+        )
+    return item_id
+
+
+def _is_one_word(text: object) -> bool:
+    return isinstance(text, str) and text.isascii() and text.isprintable() and text != "" and " " not in text

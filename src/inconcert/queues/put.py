@@ -20,6 +20,7 @@ from inconcert._redis.scripts import Command
 from inconcert._rules.codec import Codec, T, codec_of
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.limits import whole
+from inconcert._rules.names import check_item_id
 from inconcert.errors import InconcertError, InvalidPayload, NotConnected, OutcomeUnknown, QueueFull, Unavailable
 from inconcert.queues.store import LEAVE, PUT, ItemKeys, LineKeys, item_of
 from inconcert.queues.worker_lease import QueueOrder
@@ -28,7 +29,7 @@ __all__ = ["NewItems", "Put", "check_putting", "item_codec"]
 
 _MOST = 500  # items in one script
 _MOST_BYTES = 8 * 2**20  # in one script, so that none holds up the server for long
-_IN, _BEHIND_OTHERS = 1, -1  # what the script returns
+_IN, _THERE, _BEHIND_OTHERS = 1, 2, -1  # what the script returns
 _ROOM = "room"  # what a script sends to the first in line
 _SHORTEST_WAIT, _LONGEST_WAIT = 2.0, 5.0  # seconds after which a waiter asks again, even without a notification
 
@@ -66,12 +67,14 @@ class NewItems:
         order: To which end.
         delay: After how many seconds they may be taken.
         maxsize: How many the queue may hold; None for any number.
+        item_id: The id of the one item, which is put in unless there is one with this id; None for a new one.
 
     Attributes:
-        id: That of the first.
+        request: What the script knows them by.
 
     Raises:
         ValueError: There are more than 500, or than `maxsize`.
+        InvalidName: No item can have this id.
         InvalidPayload: One cannot be sent, or they are larger than 8 MiB together.
     """
 
@@ -86,6 +89,7 @@ class NewItems:
         order: QueueOrder,
         delay: float,
         maxsize: int | None,
+        item_id: str | None = None,
     ) -> None:
         most = min(_MOST, maxsize or _MOST)
         if len(items) > most:
@@ -94,7 +98,9 @@ class NewItems:
         if sum(map(len, texts)) > _MOST_BYTES:
             raise InvalidPayload(f"items for queue {name!r} have more than {_MOST_BYTES} bytes together; put fewer")
         ids = [origin.new_address() for _ in texts]
-        self.id = ids[0]
+        self.request = ids[0]
+        if item_id is not None:
+            ids = [check_item_id(name, item_id)]
         self._name = name
         self._maxsize = maxsize
         self._put = partial(
@@ -105,6 +111,8 @@ class NewItems:
             delay_ms=milliseconds(delay),
             maxsize=-1 if maxsize is None else maxsize,
             inboxes=origin.inboxes(keys.only.queue),
+            request=self.request,
+            is_given=int(item_id is not None),
             items=[
                 part
                 for id_, text in zip(ids, texts, strict=True)
@@ -116,14 +124,15 @@ class NewItems:
         """The command that puts them in, or has them wait in line for room."""
         return self._put(waits=int(waits))
 
-    def check(self, answer: Reply) -> None:
-        """Check what that command answered to items that do not wait.
+    def added(self, answer: Reply) -> bool:
+        """Whether they were put in, as that command answered to items that do not wait.
 
         Raises:
             QueueFull: There is no room, or others wait for it.
         """
-        if answer != _IN:
+        if answer not in (_IN, _THERE):
             raise self.full()
+        return bool(answer == _IN)
 
     def full(self, timeout: float | None = None) -> QueueFull:
         """The error that there is no room, and how long it was waited for, in seconds."""
@@ -143,11 +152,14 @@ class Put(InboxReceiver):
         self._session = session
         self._keys = keys
         self._items = items
-        self._address = items.id
+        self._address = items.request
         self._told = session.loop.create_future()
 
-    async def within(self, timeout: float | None) -> None:
+    async def within(self, timeout: float | None) -> bool:
         """Put them in when there is room; None waits forever.
+
+        Returns:
+            False if one with the given id is there.
 
         Raises:
             QueueFull: There was none in time.
@@ -160,7 +172,7 @@ class Put(InboxReceiver):
         self._session.inbox.follow(self._keys.line, self._address)
         answer = None
         try:
-            while (answer := await self._put(waits=True)) != _IN:  # if notified meanwhile, it puts again at once
+            while (answer := await self._put(waits=True)) not in (_IN, _THERE):  # if notified, it puts again at once
                 left = _LONGEST_WAIT if give_up_at is None else give_up_at - time.monotonic()
                 if left <= 0:
                     raise self._items.full(timeout)
@@ -168,6 +180,7 @@ class Put(InboxReceiver):
                 await asyncio.wait([self._told], timeout=min(left, random.uniform(_SHORTEST_WAIT, longest_wait)))
                 self.raise_if_closed()
                 self._told = self._session.loop.create_future()
+            return answer == _IN
         finally:
             self._session.inbox.unregister(self._address)
             if answer != _IN:

@@ -133,27 +133,42 @@ class Queue(Generic[T]):
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
 
-    async def put(self, item: T, *, delay: Seconds = 0.0, timeout: Seconds | None = 0.0) -> None:
+    async def put(
+        self,
+        item: T,
+        *,
+        id: str | None = None,  # noqa: A002 - as in `Delivery.id`
+        delay: Seconds = 0.0,
+        timeout: Seconds | None = 0.0,
+    ) -> bool:
         """Put an item in.
 
-        If the reply is lost, the call is sent again, and the item is added once.
+        If the reply is lost, the call is sent again, and the item is added once.  A caller that may itself put the same
+        item twice, because it was killed after it or is called again, gives an `id`.
 
         Args:
             item: A value of the queue's type; without one None, booleans, numbers, strings, and lists and dictionaries
                 of these. At most 1 MiB as JSON.
+            id: What the item is known by, up to 512 printable ASCII characters without space and `#`, such as
+                `order-17`. Nothing is put in while an item with this id is in the queue, delayed, claimed or
+                dead-lettered, and for a minute after one was put in, unless 10,000 others came since. None draws one.
             delay: After how many seconds it may be taken.
             timeout: Longest wait in line for room, in seconds; None waits forever, 0 does not wait.
+
+        Returns:
+            Whether it was put in; False only if one with this `id` was.
 
         Raises:
             QueueFull: There is no room, or others are waiting for it; the item was not put in.
             InvalidPayload: JSON cannot hold the item, it is not of the queue's type, or it is larger than 1 MiB.
+            InvalidName: No item can have this `id`.
             ValueError: `delay` or `timeout` is negative, or not a number.
             NotConnected: The coordinator is not open, or was closed meanwhile.
             OutcomeUnknown: The server did not answer; it may have been put in.
 
         Cost: 1 round trip. Waiting for room: 1 more to be in line, 1 when woken, and 1 every 2 to 5 s.
         """
-        await self.put_many([item], delay=delay, timeout=timeout)
+        return await self._put([item], delay, timeout, item_id=id)
 
     async def put_many(self, items: Sequence[T], *, delay: Seconds = 0.0, timeout: Seconds | None = 0.0) -> None:
         """Put items in, all of them or none, one after the other; in a `lifo` queue the last is taken first.
@@ -172,24 +187,7 @@ class Queue(Generic[T]):
 
         Cost: As for `put`.
         """
-        in_seconds, patience = durations.delay(delay), durations.timeout(timeout)
-        session = self._ref.session
-        if not items:
-            return
-        new = NewItems(
-            session,
-            self._keys,
-            self.name,
-            items,
-            self._codec,
-            order=self._terms.order,
-            delay=in_seconds,
-            maxsize=self._maxsize,
-        )
-        if self._maxsize is None or patience == 0:
-            new.check(await session.run(new.put()))
-        else:
-            await Put(session, self._keys, new).within(patience)
+        await self._put(items, delay, timeout)
 
     async def get(self, *, timeout: Seconds | None = None) -> Delivery[T]:
         """Wait for an item and claim it: this process holds it until the delivery ends.
@@ -352,6 +350,28 @@ class Queue(Generic[T]):
         return await self._dead_letters.purge_all(older_than=older_than, keep=keep)
 
     # Private.
+
+    async def _put(
+        self, items: Sequence[T], delay: Seconds, timeout: Seconds | None, *, item_id: str | None = None
+    ) -> bool:
+        in_seconds, patience = durations.delay(delay), durations.timeout(timeout)
+        session = self._ref.session
+        if not items:
+            return True
+        new = NewItems(
+            session,
+            self._keys,
+            self.name,
+            items,
+            self._codec,
+            order=self._terms.order,
+            delay=in_seconds,
+            maxsize=self._maxsize,
+            item_id=item_id,
+        )
+        if self._maxsize is None or patience == 0:
+            return new.added(await session.run(new.put()))
+        return await Put(session, self._keys, new).within(patience)
 
     async def _inspect(self, passed_over: int = 0, limit: int = 0) -> tuple[QueueState, list[ItemRow]]:
         command = INSPECT(self._keys, self._keys.only, skip=passed_over, limit=limit)

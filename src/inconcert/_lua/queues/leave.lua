@@ -2,9 +2,9 @@
 --
 -- KEYS[1]  line     zset    address -> ticket: puts that wait for room
 -- KEYS[2]  told     hash    session -> when it was notified of room and has not come since, server ms; 60 s
--- KEYS[3]  recent   hash    id of the first item of a put -> its answer, 120 s
+-- KEYS[3]  recent   hash    request -> its answer, 120 s
 -- KEYS[4]  older    hash    earlier entries of the same; at most 120 s
--- ARGV[1]  address  of the waiter: the id of its first item. If its put arrives after this, it adds nothing
+-- ARGV[1]  address  of the waiter: its request. If its put arrives after this, it adds nothing
 -- ARGV[2]  inboxes  prefix of each session's inbox channel
 -- RETURNS  1 it was in line | 0 it was not
 -- TWICE    0
