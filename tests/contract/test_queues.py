@@ -169,6 +169,79 @@ async def test_item_is_not_handed_out_early(any_concert: Coordinator) -> None:
     await delivery.ack()
 
 
+# Waiting until all is done.
+
+
+@pytest.mark.parametrize("end", ["ack", "dead", "purge", "at_most_once"])
+async def test_join_returns_when_the_last_item_is_done(any_concert: Coordinator, end: str) -> None:
+    """However it ends: acknowledged, dead-lettered, dropped; at once, as the shortest wait is 2 s."""
+    queue = any_concert.queue(
+        "q", max_attempts=1, delivery="at_most_once" if end == "at_most_once" else "at_least_once"
+    )
+    await queue.join(timeout=0)
+    await queue.put_many([1, 2, 3])
+    await (await any_concert.queue("q").get()).ack()
+    joins = [asyncio.create_task(queue.join()) for _ in range(2)]
+    await joined(any_concert, 2)
+    last = [await any_concert.queue("q", max_attempts=1).get()]
+    if end in ("ack", "dead"):
+        last.append(await any_concert.queue("q", max_attempts=1).get())
+    await last[0].ack()
+    assert not any(join.done() for join in joins)
+    with anyio.fail_after(1.5):
+        if end == "purge":
+            await queue.purge()
+        elif end == "at_most_once":
+            await queue.get()
+        else:
+            await (last[1].ack() if end == "ack" else last[1].nack())
+        await asyncio.gather(*joins)
+    assert await raw(any_concert).zcard(ItemKeys(any_concert._ref.keys, "q").joiners) == 0
+
+
+async def joined(concert: Coordinator, count: int) -> None:
+    """Until so many wait for all to be done."""
+    await in_line_at(concert, ItemKeys(concert._ref.keys, "q").joiners, count)
+
+
+async def test_join_waits_for_what_is_delayed_and_what_failed_once(any_concert: Coordinator) -> None:
+    """They are not done; it says how many are left."""
+    queue = any_concert.queue("q")
+    await queue.put(1)
+    await (await queue.get()).nack()
+    await queue.put(2, delay=60)
+    with pytest.raises(TimeoutError, match="2 items of queue 'q' were not done within 0 s"):
+        await queue.join(timeout=0)
+    with pytest.raises(TimeoutError, match=r"within 0\.01 s"):
+        await queue.join(timeout=0.01)
+    with pytest.raises(ValueError, match="timeout"):
+        await queue.join(timeout=-1)
+    assert await queue.purge() == 2
+    await queue.join(timeout=0)
+
+
+async def test_cancelled_join_leaves_others_waiting(any_concert: Coordinator) -> None:
+    """And is forgotten."""
+    queue = any_concert.queue("q")
+    await queue.put(1)
+    gone, stays = asyncio.create_task(queue.join()), asyncio.create_task(queue.join())
+    await joined(any_concert, 2)
+    gone.cancel()
+    await asyncio.wait([gone])
+    await queue.purge()
+    await stays
+
+
+async def test_closing_ends_a_join(any_concert: Coordinator, namespace: str) -> None:
+    """With the error of everything that waits."""
+    async with Coordinator.from_client(client_of(any_concert), namespace=namespace) as other:
+        await other.queue("q").put(1)
+        join = asyncio.create_task(other.queue("q").join())
+        await joined(any_concert, 1)
+    with pytest.raises(NotConnected):
+        await join
+
+
 # Putting in once.
 
 

@@ -67,6 +67,7 @@ BOUNDED = {
     "mailboxes/unread": "it puts back what lapsed claims hold, as anybody may",
     "permits/acquire": "a free permit is held by nobody for one ttl",
     "permits/renew": "a lease that still holds counts from then",
+    "queues/join": "a place of nobody, who is told when nothing is left",
     "quorum/take": "the lock is held by nobody on this server for one ttl",
     "rate_limits/take": "permits are taken that nobody uses, if they were refused before and are free by now",
     "reports/ask": "processes say once more what they hold, to an address of nobody",

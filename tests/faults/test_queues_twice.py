@@ -161,6 +161,21 @@ async def test_second_purge_drops_nothing(scene: Scene) -> None:
     assert await scene.everything() == before
 
 
+@pytest.mark.twice("queues/join")
+async def test_second_join_is_told_once(scene: Scene) -> None:
+    """As long as something is left it waits in one place, for a minute."""
+    keys = scene.keys
+    await scene.client.zadd(keys.joiners, {"gone.1": 1})
+    for _ in range(2):
+        assert await scene.run("queues/join", address="a.9") == 2
+        assert await scene.client.zrange(keys.joiners, 0, -1) == [b"a.9"]
+    assert 59_000 < await scene.client.pttl(keys.joiners) <= 60_000
+    assert await scene.purge() == 2
+    for _ in range(2):
+        assert await scene.run("queues/join", address="a.9") == 0
+        assert await scene.client.zcard(keys.joiners) == 0
+
+
 @pytest.mark.twice("queues/inspect")
 async def test_second_look_answers_the_same(scene: Scene) -> None:
     """It changes nothing."""

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, PURGE, RECOVER, REPLAY
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
-from inconcert.queues.store import INSPECT, PURGE_READY, PUT, ItemKeys
+from inconcert.queues.store import INSPECT, JOIN, PURGE_READY, PUT, ItemKeys
 
 MOST_CRASHES = 3
 HOUR = 3_600_000  # milliseconds
@@ -48,6 +48,7 @@ class QueueModel(RuleBasedStateMachine):
         self.workers: list[Worker] = []
         self.numbers = 0
         self.given: set[str] = set()
+        self.is_joined = False
         self.put_so_far = self.done = 0
 
     def teardown(self) -> None:
@@ -164,6 +165,13 @@ class QueueModel(RuleBasedStateMachine):
         self.done += 1
         self.failures.pop(item, None)
         self.crashes.pop(item, None)
+
+    @rule()
+    def join(self) -> None:
+        """Somebody waits until nothing is left."""
+        for _ in range(2):
+            assert self.run(JOIN(self.keys, address="model.joiner")) == self.live
+        self.is_joined = True
 
     # Processes come, and claim.
 
@@ -366,6 +374,11 @@ class QueueModel(RuleBasedStateMachine):
         held = sum(len(worker.held) for worker in self.workers)
         assert (ready, delayed, claimed, dead) == (len(self.ready), len(self.delayed), held, len(self.dead))
         assert [id_.decode() for id_ in shown[::2]] == self.ready
+
+    @invariant()
+    def whoever_joined_waits_while_something_is_left(self) -> None:
+        self.is_joined = self.is_joined and self.live > 0
+        assert self.client.exists(self.keys.joiners) == self.is_joined
 
     @invariant()
     def whoever_sleeps_is_woken_while_there_is_work(self) -> None:

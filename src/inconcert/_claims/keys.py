@@ -16,6 +16,7 @@
     dead         zset    id -> when it was dead-lettered
     reasons      hash    id -> why, JSON, and the name of its queue
     line         zset    address -> ticket: the waiters for room to put something in
+    joiners      zset    address -> when it asked, server ms: waiters until no item is left; 60 s
     recent       hash    request -> its reply, so that a second run of it changes nothing; see remember.lua
     older        hash    the same, from before
 
@@ -91,6 +92,7 @@ class ClaimKeys(ABC):
         "finished",
         "groups",
         "idle",
+        "joiners",
         "line",
         "messages",
         "news",
@@ -117,6 +119,7 @@ class ClaimKeys(ABC):
             "bodies", "states", "workers", "failures", "crashes"
         )
         self.dead, self.reasons, self.line, self.clock, self.idle = parts("dead", "reasons", "line", "clock", "idle")
+        [self.joiners] = parts("joiners")
         self.parents, self.children, self.outcomes, self.news = parts("parents", "children", "outcomes", "news")
         self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")
         self.finished, self.paused, self.described = parts("finished", "paused", "described")

@@ -1,6 +1,5 @@
 """Putting items into a queue, and waiting in line while there is no room."""
 
-import asyncio
 import random
 import time
 from collections.abc import Sequence
@@ -8,12 +7,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, get_args
 
-import anyio
-
 from inconcert._core.origin import Origin
 from inconcert._core.session import Session, on_unclaimed
 from inconcert._redis.call import Call
-from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
@@ -23,6 +19,7 @@ from inconcert._rules.limits import whole
 from inconcert._rules.names import check_item_id
 from inconcert.errors import InconcertError, InvalidPayload, NotConnected, OutcomeUnknown, QueueFull, Unavailable
 from inconcert.queues.store import LEAVE, PUT, ItemKeys, LineKeys, item_of
+from inconcert.queues.waiter import LONGEST_WAIT, SHORTEST_WAIT, QueueWaiter
 from inconcert.queues.worker_lease import QueueOrder
 
 __all__ = ["NewItems", "Put", "check_putting", "item_codec"]
@@ -31,7 +28,6 @@ _MOST = 500  # items in one script
 _MOST_BYTES = 8 * 2**20  # in one script, so that none holds up the server for long
 _IN, _THERE, _BEHIND_OTHERS = 1, 2, -1  # what the script returns
 _ROOM = "room"  # what a script sends to the first in line
-_SHORTEST_WAIT, _LONGEST_WAIT = 2.0, 5.0  # seconds after which a waiter asks again, even without a notification
 
 
 def check_putting(order: QueueOrder, maxsize: int | None) -> None:
@@ -139,7 +135,7 @@ class NewItems:
         return QueueFull(self._name, self._maxsize or 0, timeout)
 
 
-class Put(InboxReceiver):
+class Put(QueueWaiter):
     """A call that waits for room, in line, and puts in some items, all of them or none.
 
     Args:
@@ -149,11 +145,9 @@ class Put(InboxReceiver):
     """
 
     def __init__(self, session: Session, keys: ItemKeys, items: NewItems) -> None:
-        self._session = session
+        super().__init__(session, keys.line, items.request)
         self._keys = keys
         self._items = items
-        self._address = items.request
-        self._told = session.loop.create_future()
 
     async def within(self, timeout: float | None) -> bool:
         """Put them in when there is room; None waits forever.
@@ -165,43 +159,20 @@ class Put(InboxReceiver):
             QueueFull: There was none in time.
         """
         give_up_at = None if timeout is None else time.monotonic() + timeout
-        if not self._session.inbox.listens(self._keys.line):
-            with anyio.move_on_after(timeout):
-                await self._session.inbox.listen(self._keys.line)
-        self._session.inbox.register(self._address, self)
-        self._session.inbox.follow(self._keys.line, self._address)
+        await self._register(timeout)
         answer = None
         try:
             while (answer := await self._put(waits=True)) not in (_IN, _THERE):  # if notified, it puts again at once
-                left = _LONGEST_WAIT if give_up_at is None else give_up_at - time.monotonic()
+                left = LONGEST_WAIT if give_up_at is None else give_up_at - time.monotonic()
                 if left <= 0:
                     raise self._items.full(timeout)
-                longest_wait = _SHORTEST_WAIT if answer == _BEHIND_OTHERS else _LONGEST_WAIT
-                await asyncio.wait([self._told], timeout=min(left, random.uniform(_SHORTEST_WAIT, longest_wait)))
-                self.raise_if_closed()
-                self._told = self._session.loop.create_future()
+                longest_wait = SHORTEST_WAIT if answer == _BEHIND_OTHERS else LONGEST_WAIT
+                await self._told_within(min(left, random.uniform(SHORTEST_WAIT, longest_wait)))
             return answer == _IN
         finally:
-            self._session.inbox.unregister(self._address)
+            self._unregister()
             if answer != _IN:
                 _leave(self._session, self._keys.line, self._address)
-
-    # Called by the inbox.
-
-    def on_message(self, rest: str) -> None:
-        """There may be room."""
-        del rest
-        self.recheck()
-
-    def recheck(self) -> None:
-        """Ask again: a message may have been missed."""
-        if not self._told.done():
-            self._told.set_result(None)
-
-    def closed(self, error: InconcertError) -> None:
-        """Stop waiting, with this error."""
-        super().closed(error)
-        self.recheck()
 
     # Below.
 

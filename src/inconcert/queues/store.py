@@ -15,7 +15,7 @@ from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import load
 
-__all__ = ["INSPECT", "LEAVE", "PURGE_READY", "PUT", "ItemKeys", "ItemRow", "QueueState", "item_of"]
+__all__ = ["INSPECT", "JOIN", "LEAVE", "PURGE_READY", "PUT", "ItemKeys", "ItemRow", "QueueState", "item_of"]
 
 
 def item_of(queue: str) -> str:
@@ -88,5 +88,6 @@ class ItemRow(NamedTuple):
 
 PUT = load("queues/put").bind(ItemKeys, QueueKeys)
 LEAVE = load("queues/leave").bind(LineKeys)
+JOIN = load("queues/join").bind(ItemKeys)
 INSPECT = load("queues/inspect").bind(ItemKeys, QueueKeys)
 PURGE_READY = load("queues/purge").bind(ItemKeys, QueueKeys)

@@ -23,6 +23,8 @@
 -- KEYS[21] messages  hash  'LENGTH NAME ID' -> a message to that job
 -- KEYS[22] awaited   hash  id -> 'LENGTH NAME' of each message for which it has left its worker; permanent until the job
 --          has ended
+-- KEYS[23] bodies    hash  id -> 'put_ms text'
+-- KEYS[24] joiners   zset  address -> when it asked, server ms: those that wait until no item is left; 60 s
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed
 -- ARGV[3]  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
@@ -44,10 +46,11 @@
 -- @include requeue
 -- @include packed_names
 -- @include wake_first_putter
+-- @include tell_joiners
 local claimed, failures, dead, reasons, queue, bell, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local states, progress, watchers = KEYS[8], KEYS[9], KEYS[10]
-local line, crashes = KEYS[15], KEYS[16]
+local line, crashes, bodies, joiners = KEYS[15], KEYS[16], KEYS[23], KEYS[24]
 local keys = {
   parents = KEYS[11], children = KEYS[12], outcomes = KEYS[13], news = KEYS[14], groups = KEYS[19], settled = KEYS[20],
 }
@@ -89,6 +92,7 @@ if verdict == 'dead' then
   dead_letter(dead, reasons, id, now_ms, reason, name)
   notify_watchers(watchers, inboxes, id)
   wake_first_putter(line, inboxes)
+  tell_joiners(joiners, bodies, dead, inboxes)
   if note_end(keys, id, 'failed ' .. reason) then
     return 2
   end

@@ -19,7 +19,8 @@
 -- KEYS[17]   bodies       hash    id -> 'enqueued_ms [max_crashes] envelope'
 -- KEYS[18]   groups       hash    group -> what has become of it; see read_group.lua
 -- KEYS[19]   settled      zset    group -> when to forget it, server ms; of those that have ended
--- KEYS[20..] queues       list, then its bell (list), for each queue from which it has claimed
+-- KEYS[20]   joiners      zset    address -> when it asked, server ms: those that wait until no item is left; 60 s
+-- KEYS[21..] queues       list, then its bell (list), for each queue from which it has claimed
 -- ARGV[1]    worker       string
 -- ARGV[2]    max_crashes  integer > 0: what killed so many workers is dead-lettered, unless its body says how many | 0: the
 --            worker retires, and that is no crash
@@ -35,14 +36,15 @@
 -- @include requeue
 -- @include note_end
 -- @include wake_first_putter
+-- @include tell_joiners
 local workers, claimed, crashes, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local states, progress, watchers = KEYS[6], KEYS[7], KEYS[8]
-local line = KEYS[13]
+local line, joiners = KEYS[13], KEYS[20]
 local clock, idle, described = KEYS[14], KEYS[15], KEYS[16]
 local keys = {
   parents = KEYS[9], children = KEYS[10], outcomes = KEYS[11], news = KEYS[12], groups = KEYS[18], settled = KEYS[19],
 }
-local FIRST_QUEUE, PARTS, FIRST_NAME = 20, 2, 4  -- KEYS of the queues, and how many each has; ARGV of their names
+local FIRST_QUEUE, PARTS, FIRST_NAME = 21, 2, 4  -- KEYS of the queues, and how many each has; ARGV of their names
 local bodies, worker, max_crashes, inboxes = KEYS[17], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', idle, worker)
@@ -96,6 +98,7 @@ for _, job in ipairs(jobs) do
 end
 if buried > 0 then
   wake_first_putter(line, inboxes)
+  tell_joiners(joiners, bodies, dead, inboxes)
 end
 if redis.call('EXISTS', claimed) == 0 then
   redis.call('ZREM', workers, worker)

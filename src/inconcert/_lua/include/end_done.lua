@@ -7,6 +7,7 @@
 -- @include note_end
 -- @include group_of
 -- @include wake_first_putter
+-- @include tell_joiners
 local function end_done(keys, inboxes, worker, jobs, results)
   local FIELDS = 5
   local SHORTEST_TTL_MS = 60000  -- of a result for which somebody waits
@@ -53,6 +54,9 @@ local function end_done(keys, inboxes, worker, jobs, results)
     end
   end
   wake_first_putter(keys.line, inboxes)
+  if keys.joiners then
+    tell_joiners(keys.joiners, keys.bodies, keys.dead, inboxes)
+  end
   local some_are_watched = redis.call('EXISTS', keys.watchers) == 1
   local some_are_related = redis.call('EXISTS', keys.parents, keys.children) > 0
   for _, i in ipairs(done) do

@@ -9,6 +9,8 @@
 -- KEYS[7]  line      zset  address -> ticket: puts that wait for room
 -- KEYS[8]  recent    hash  request -> its answer, 120 s
 -- KEYS[9]  older     hash  earlier entries of the same; at most 120 s
+-- KEYS[10] dead      zset  id -> when it was dead-lettered, server ms
+-- KEYS[11] joiners   zset  address -> when it asked, server ms: those that wait until no item is left; 60 s
 -- ARGV[1]  inboxes   prefix of each session's inbox channel
 -- ARGV[2]  request   string, unique to this call
 -- RETURNS  how many were dropped; 500 if there may be more
@@ -17,8 +19,10 @@
 -- @include recall
 -- @include remember
 -- @include wake_first_putter
+-- @include tell_joiners
 local bodies, queue, delayed, states, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local line, recent, older, inboxes, request = KEYS[7], KEYS[8], KEYS[9], ARGV[1], ARGV[2]
+local line, recent, older, dead, joiners = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local inboxes, request = ARGV[1], ARGV[2]
 local answer = recall(recent, older, request)
 if answer then
   return tonumber(answer)
@@ -41,6 +45,7 @@ if #ids > 0 then
     redis.call('HDEL', key, unpack(ids))
   end
   wake_first_putter(line, inboxes)
+  tell_joiners(joiners, bodies, dead, inboxes)
 end
 remember(recent, older, request, #ids)
 return #ids

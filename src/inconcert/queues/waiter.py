@@ -1,0 +1,64 @@
+"""A call that asks the server again when it is told to, and from time to time in case it was not."""
+
+import asyncio
+
+import anyio
+
+from inconcert._core.session import Session
+from inconcert._redis.inbox import InboxReceiver
+from inconcert.errors import InconcertError
+
+__all__ = ["LONGEST_WAIT", "SHORTEST_WAIT", "QueueWaiter"]
+
+SHORTEST_WAIT, LONGEST_WAIT = 2.0, 5.0  # seconds after which a waiter asks again, even without a notification
+
+
+class QueueWaiter(InboxReceiver):
+    """Waits for messages to one address.
+
+    Args:
+        session: The open session.
+        key: Of whose scripts.
+        address: To whom they send.
+    """
+
+    def __init__(self, session: Session, key: str, address: str) -> None:
+        self._session = session
+        self._key = key
+        self._address = address
+        self._told = session.loop.create_future()
+
+    # Called by the inbox.
+
+    def on_message(self, rest: str) -> None:
+        """It may go on."""
+        del rest
+        self.recheck()
+
+    def recheck(self) -> None:
+        """Ask again: a message may have been missed."""
+        if not self._told.done():
+            self._told.set_result(None)
+
+    def closed(self, error: InconcertError) -> None:
+        """Stop waiting, with this error."""
+        super().closed(error)
+        self.recheck()
+
+    # For subclasses.
+
+    async def _register(self, timeout: float | None) -> None:
+        inbox = self._session.inbox
+        if not inbox.listens(self._key):
+            with anyio.move_on_after(timeout):
+                await inbox.listen(self._key)
+        inbox.register(self._address, self)
+        inbox.follow(self._key, self._address)
+
+    def _unregister(self) -> None:
+        self._session.inbox.unregister(self._address)
+
+    async def _told_within(self, seconds: float) -> None:
+        await asyncio.wait([self._told], timeout=seconds)
+        self.raise_if_closed()
+        self._told = self._session.loop.create_future()
