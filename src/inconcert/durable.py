@@ -16,6 +16,7 @@ import random as random_numbers
 import time
 import uuid as uuids
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast, overload
@@ -266,13 +267,16 @@ def _known(function: Callable[..., object]) -> _Function:
     while isinstance(function, partial):
         function = function.func
     function = getattr(function, "__func__", function)  # a bound method is another object each time
-    known = _functions.get(function)
+    known = None
+    with suppress(TypeError):  # some can neither be hashed nor referred to weakly
+        known = _functions.get(function)
     if known is None:
         name: str = getattr(function, "__qualname__", type(function).__qualname__)
         what = f"the result of {name}()"
         returns = annotations(f"of step function {name!r}", function).get("return", Any)
         known = _Function(name, inspect.iscoroutinefunction(function), Converter(what, returns))
-        _functions[function] = known
+        with suppress(TypeError):
+            _functions[function] = known
     return known
 
 

@@ -87,6 +87,28 @@ async def test_step_that_was_kept_does_not_run_again(any_concert: Coordinator) -
     assert await kept(any_concert) == {}
 
 
+@dataclass
+class _Plus:
+    """Equal to others of its kind, and so without a hash."""
+
+    amount: int
+
+    def __call__(self, number: int) -> int:
+        return number + self.amount
+
+
+@pytest.mark.parametrize(
+    "function", [partial(int.__add__, 2), _Plus(2), (2).__add__], ids=["partial", "unhashable", "builtin"]
+)
+async def test_whatever_can_be_called_may_be_a_step(any_concert: Coordinator, function: Callable[[int], int]) -> None:
+    """Also what can neither be hashed nor referred to weakly."""
+
+    async def add() -> int:
+        return await durable.step("add", function, 1)
+
+    assert await run(any_concert, add) == 3
+
+
 async def test_step_that_raises_keeps_nothing(any_concert: Coordinator) -> None:
     """It runs again in the next attempt, or in this one if the body catches the error."""
     tries: list[int] = []
