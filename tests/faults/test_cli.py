@@ -23,7 +23,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from inconcert import Coordinator
+from inconcert import Coordinator, durable
 from inconcert.cli import actions, main
 from inconcert.cli.bench import _jobs as bench_jobs
 from inconcert.cli.commands import app
@@ -471,6 +471,36 @@ async def test_jobs_are_a_table_or_json(concert: Coordinator) -> None:
     refused = ask(concert, "jobs", "--state=succeeded")
     assert refused.returncode == 2
     assert "state is 'succeeded'; give one of" in refused.stderr
+
+
+async def test_job_is_shown_with_its_call_its_steps_and_its_end(concert: Coordinator) -> None:
+    """As far as it has them, while it waits and when it has ended."""
+
+    @concert.task(name="add", queue="q")
+    async def add(left: int, right: int) -> int:
+        return await durable.step("sum", int.__add__, left, right)
+
+    @concert.task(name="break", queue="q", max_attempts=1)
+    async def break_() -> None:
+        raise ValueError("out of eggs")
+
+    good, bad = await add.enqueue(1, right=2), await break_.enqueue()
+    later = await concert.enqueue("add", [3, 4], queue="q", after=[bad])
+    shown = json.loads((await here(concert, "show", later.id, "--json")).stdout)
+    assert (shown["status"], shown["described"]["after"], shown["described"]["args"]) == ("waiting", [bad.id], [3, 4])
+    waiting = (await here(concert, "show", good.id)).stdout
+    assert {"queued", "add", "[1,", '{"right":', "2}]"} <= set(waiting.split())
+    await concert.run_worker("q", burst=True)
+    assert "result  3" in (await here(concert, "show", good.id)).stdout
+    failed = (await here(concert, "show", bad.id)).stdout
+    assert "out of eggs" in failed
+    assert "Traceback" in failed
+    gone = await here(concert, "show", "0-0")
+    assert (gone.exit_code, gone.stderr) == (
+        1,
+        "inconcert: there is no job '0-0' in this namespace, or its result is no longer kept\n",
+    )
+    assert (await here(concert, "show", "a b")).exit_code == 2
 
 
 async def bury(concert: Coordinator, count: int, why: str) -> list[str]:

@@ -19,6 +19,7 @@ from inconcert.cli.ls import ls
 from inconcert.cli.promote import promote
 from inconcert.cli.queues import queues
 from inconcert.cli.release import release
+from inconcert.cli.show import show
 from inconcert.cli.worker import worker
 from inconcert.cli.workers import workers
 
@@ -33,6 +34,7 @@ for command in (
     release,
     queues,
     jobs,
+    show,
     cancel,
     promote,
     drain,

@@ -1,0 +1,137 @@
+"""`inconcert show JOB`: all that is kept of one job."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from inconcert._rules.payloads import JSON
+from inconcert.cli.ends import fail
+from inconcert.cli.server import Json, Namespace, Url, ask
+from inconcert.cli.tables import ago, call, print_json, print_table
+from inconcert.coordinator import Coordinator
+from inconcert.errors import JobFailed
+from inconcert.tasks.group_ids import group_of
+from inconcert.tasks.job import Job, Progress
+from inconcert.tasks.job_description import JobDescription
+from inconcert.tasks.status import JobStatus
+from inconcert.tasks.step_records import StepRecord
+
+__all__ = ["Shown", "show"]
+
+_ITEMS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is kept of a job; what it does not have is None or empty.
+
+    Attributes:
+        id: Which job.
+        status: Its state.
+        described: Its call, until it has succeeded or was cancelled.
+        group: The id of the group of which it is a member or the callback.
+        dependants: The ids of jobs that run after it, at most 100.
+        progress: What it has reported, while it is running.
+        steps: Its durable steps.
+        items: The latest items of its stream, at most 10.
+        result: What its function returned.
+        error: Why it was dead-lettered.
+        traceback: Where its last error was raised.
+    """
+
+    id: str
+    status: JobStatus
+    described: JobDescription | None
+    group: str | None
+    dependants: Sequence[str]
+    progress: Progress | None
+    steps: Sequence[StepRecord]
+    items: Sequence[JSON]
+    result: JSON = None
+    error: str | None = None
+    traceback: str | None = None
+
+
+def show(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The id of the job.")],
+    *,
+    url: Url = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> None:
+    """All that is kept of a job: its call, its state, its steps, and how it ended."""
+    shown = ask(url, namespace, lambda concert: _shown(concert, job))
+    if shown.status is JobStatus.UNKNOWN:
+        fail(f"there is no job {job!r} in this namespace, or its result is no longer kept")
+    if as_json:
+        print_json(shown)
+        return
+    print_table(("job", shown.id), ((what, value) for what, value in _lines(shown) if value), empty="")
+    if shown.traceback:
+        typer.echo(f"\n{shown.traceback.rstrip()}")
+
+
+async def _shown(concert: Coordinator, job_id: str) -> Shown:
+    job = concert.tasks.job(job_id)
+    result, error = await _outcome(job)
+    status, described, progress, steps, items, dependants = await asyncio.gather(
+        job.status(),
+        concert.tasks.describe(job_id),
+        job.progress(),
+        job.steps(),
+        job.items(limit=_ITEMS),
+        job.dependants(),
+    )
+    return Shown(
+        id=job.id,
+        status=status,
+        described=described.get(job.id),
+        group=group_of(job.id),
+        dependants=dependants,
+        progress=progress,
+        steps=steps,
+        items=[item.value for item in items],
+        result=result,
+        error=None if error is None else error.reason,
+        traceback=None if error is None else error.traceback,
+    )
+
+
+async def _outcome(job: Job[JSON]) -> tuple[JSON, JobFailed | None]:
+    """What it has returned, or why it failed; None where it has not."""
+    if await job.status() not in (JobStatus.SUCCEEDED, JobStatus.FAILED):
+        return None, None
+    try:
+        return await job.result(timeout=0), None
+    except JobFailed as error:
+        return None, error
+
+
+def _lines(shown: Shown) -> list[tuple[str, object]]:
+    """A line for each thing that is known."""
+    known: list[tuple[str, object]] = [("state", shown.status)]
+    if shown.described is not None:
+        job = shown.described
+        known += [
+            ("task", job.task),
+            ("call", call(job.args, job.kwargs)),
+            ("enqueued", f"{ago(job.enqueued_at)} ago"),
+            ("failed attempts", job.attempts),
+            ("runs after", " ".join(job.after)),
+        ]
+    if shown.progress is not None:
+        known.append(("progress", f"{shown.progress.fraction:.0%} {shown.progress.text}"))
+    known += [("of group", shown.group), ("before", " ".join(shown.dependants))]
+    known += [(f"step {step.name}", _as_json(step.value)) for step in shown.steps]
+    known += [("item", _as_json(item)) for item in shown.items]
+    if shown.status is JobStatus.SUCCEEDED:
+        known.append(("result", _as_json(shown.result)))
+    return [*known, ("error", shown.error)]
+
+
+def _as_json(value: JSON) -> str:
+    return json.dumps(value, ensure_ascii=False)
