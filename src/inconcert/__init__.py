@@ -41,6 +41,7 @@ from inconcert.errors import (
     StepChanged,
     StepRefused,
     Unavailable,
+    UnknownSchedule,
     UnknownTask,
     WrongLayout,
     WrongState,
@@ -81,6 +82,7 @@ from inconcert.tasks.job_pages import JobPage, JobRecord
 from inconcert.tasks.options import EvenIf, JobOptions, UniqueUntil
 from inconcert.tasks.retry import Retry
 from inconcert.tasks.schedule import Missed
+from inconcert.tasks.schedules import Schedules, ScheduleStatus
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.step_records import StepRecord
 from inconcert.tasks.stream import Restarted, StreamItem
@@ -178,6 +180,8 @@ __all__ = [
     "Restarted",
     "Retry",
     "RunningJob",
+    "ScheduleStatus",
+    "Schedules",
     "Semaphore",
     "Signal",
     "Signalled",
@@ -194,6 +198,7 @@ __all__ = [
     "Term",
     "Unavailable",
     "UniqueUntil",
+    "UnknownSchedule",
     "UnknownTask",
     "WaitEntry",
     "WorkerHealth",

@@ -14,6 +14,7 @@
     ├── NotHeld               not executed: released before
     │   └── NotClaimed            a job or item that was ended before, or is claimed by another
     ├── UnknownTask           not executed
+    ├── UnknownSchedule       not executed
     ├── NotAMember            not executed
     ├── BarrierBroken         executed, and not passed: also an asyncio.BrokenBarrierError
     ├── JobFailed             executed, and failed
@@ -62,6 +63,7 @@ __all__ = [
     "StepChanged",
     "StepRefused",
     "Unavailable",
+    "UnknownSchedule",
     "UnknownTask",
     "WrongLayout",
     "WrongState",
@@ -388,6 +390,18 @@ class MessageRefused(InconcertError):
         )
         self.job_id = job_id
         self.name = name
+
+
+class UnknownSchedule(InconcertError):
+    """There is no schedule of this id; nothing was changed.
+
+    Attributes:
+        id: The id.
+    """
+
+    def __init__(self, id_: str) -> None:
+        super().__init__(f"there is no schedule {id_!r}; concert.schedules.list() has those that there are")
+        self.id = id_
 
 
 class NotAMember(InconcertError):

@@ -26,7 +26,7 @@ SENT = {
 # Words in capitals in the scripts that are no commands, or the first or second word of one.
 ARGUMENTS = {
     "channels", "count", "gt", "keepttl", "limit", "lt", "match", "numsub", "nx", "pubsub", "px", "shardchannels",
-    "shardnumsub", "withscores", "xx",
+    "shardnumsub", "weights", "withscores", "xx",
 }  # fmt: skip
 
 

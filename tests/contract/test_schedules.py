@@ -289,6 +289,9 @@ def test_schedule_stands_on_a_task_without_arguments(any_concert: Coordinator) -
         any_concert.cron(every=60)(cast("Any", plain))
     with pytest.raises(TypeError, match="number"):
         any_concert.cron(every=60)(needs)
+    for both_or_none in ({"expression": "* * * * *", "every": 5}, {}):
+        with pytest.raises(ValueError, match="give either a cron expression"):
+            any_concert.cron(**cast("Any", both_or_none))
     with pytest.raises(ValueError, match="missed is 'never'; give 'skip', 'once' or 'all'"):
         any_concert.cron(every=60, missed=cast("Any", "never"))
     assert len(any_concert._registry.schedules) == 1

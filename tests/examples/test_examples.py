@@ -259,3 +259,14 @@ def test_queue() -> None:
         "tried again:    2 tries of 3, 3 of 7",
         "set aside:      7, for ValueError: not a picture",
     ]
+
+
+def test_schedules() -> None:
+    """Each change is in force in both workers."""
+    assert run("schedules") == [
+        "fetched from: old shop",
+        "changed to:   new shop",
+        "paused:       prices every 0.2 s None",
+        "triggered:    once",
+        "left:         0",
+    ]

@@ -25,6 +25,7 @@ from inconcert import (
     LeaseLost,
     QueueFull,
     Signal,
+    UnknownSchedule,
     current_job,
     durable,
 )
@@ -35,8 +36,11 @@ from inconcert._redis.scripts import assemble
 from inconcert.periodic import _Keys as PeriodicKeys
 from inconcert.quorum.rounds import QuorumKeys
 from inconcert.tasks.claimed_job import state_of
+from inconcert.tasks.draft import Draft
+from inconcert.tasks.options import Options
 from tests.support.eventually import eventually
 from tests.support.raw import raw
+from tests.support.schedules import keys_of, look_at_all, set_since
 from tests.support.scripts import command_of
 
 LUA = Path(__file__).parents[2] / "src/inconcert/_lua"
@@ -47,6 +51,8 @@ _READS = re.compile(
     "EXISTS|GET|GETRANGE|H(EXISTS|GET|GETALL|LEN|MGET|SCAN|STRLEN)|L(INDEX|LEN|RANGE)|PTTL|PUBLISH|PUBSUB|SDIFF|SISMEMBER|SMEMBERS"
     "|STRLEN|TIME|Z(CARD|COUNT|LEXCOUNT|RANGE|RANGEBYLEX|RANGEBYSCORE|RANK|REVRANGE|REVRANGEBYLEX|REVRANK|SCAN|SCORE)"
 )
+
+RUN: Draft[object] = Draft("run", (), {}, Options())
 
 # What a late run may cost, of those that need not be refused.
 BOUNDED = {
@@ -71,6 +77,7 @@ BOUNDED = {
     "quorum/take": "the lock is held by nobody on this server for one ttl",
     "rate_limits/take": "permits are taken that nobody uses, if they were refused before and are free by now",
     "reports/ask": "processes say once more what they hold, to an address of nobody",
+    "schedules/due": "schedules that are due at that moment are looked at 5 s later",
     "sessions/guard": "it notes what this server is now",
     "sessions/layout": "a namespace whose keys were all deleted has the layout of before",
     "signals/join": "a place of nobody: what comes for it is handed to the next",
@@ -650,6 +657,60 @@ async def _instant_that_was_enqueued_is_not_again(scene: Scene) -> AsyncGenerato
     async with scene.sent("tasks/enqueue_due"):
         assert (await scene.session.run(tick(results=results, instants=instants)))[2] == 1
     await raw(scene.concert).delete(keys.bodies, queue.queue, queue.bell)  # it has run, and its result is not kept
+    yield
+
+
+@late("schedules/put")
+async def _schedule_that_was_deleted_is_not_there_again(scene: Scene) -> AsyncGenerator[None, None]:
+    async with scene.sent("schedules/put"):
+        await scene.concert.schedules.put("s", RUN, every=3600)
+    await scene.concert.schedules.delete("s")
+    yield
+
+
+@late("schedules/put")
+async def _schedule_that_was_changed_stays_so(scene: Scene) -> AsyncGenerator[None, None]:
+    async with scene.sent("schedules/put"):
+        await scene.concert.schedules.put("s", RUN, every=3600)
+    await scene.concert.schedules.put("s", RUN, every=7200)
+    yield
+
+
+@late("schedules/delete")
+async def _schedule_that_was_put_again_stays(scene: Scene) -> AsyncGenerator[None, None]:
+    await scene.concert.schedules.put("s", RUN, every=3600)
+    async with scene.sent("schedules/delete"):
+        await scene.concert.schedules.delete("s")
+    await scene.concert.schedules.put("s", RUN, every=3600)
+    yield
+
+
+@late("schedules/pause")
+async def _schedule_that_was_resumed_goes_on(scene: Scene) -> AsyncGenerator[None, None]:
+    await scene.concert.schedules.put("s", RUN, every=3600)
+    async with scene.sent("schedules/pause"):
+        await scene.concert.schedules.pause("s")
+    await scene.concert.schedules.resume("s")
+    yield
+
+
+@late("schedules/pause")
+async def _schedule_that_was_not_there_yet_is_not_paused(scene: Scene) -> AsyncGenerator[None, None]:
+    async with scene.sent("schedules/pause"):
+        with pytest.raises(UnknownSchedule):
+            await scene.concert.schedules.pause("s")
+    await scene.concert.schedules.put("s", RUN, every=3600)
+    yield
+
+
+@late("schedules/advance")
+async def _instant_that_a_schedule_has_left_does_not_come_again(scene: Scene) -> AsyncGenerator[None, None]:
+    await scene.concert.schedules.put("s", RUN, every=3600)
+    await set_since(scene.concert, "s", 3_600_000)
+    async with scene.sent("schedules/advance"):
+        await look_at_all(scene.concert)
+    keys = keys_of(scene.concert, "s")
+    await raw(scene.concert).delete(keys.bodies, keys.queue("default").queue, keys.queue("default").bell)
     yield
 
 

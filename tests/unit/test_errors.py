@@ -28,6 +28,7 @@ ALL = [
     errors.NotHeld("lock", "n"),
     errors.NotClaimed("job", "n"),
     errors.UnknownTask("n"),
+    errors.UnknownSchedule("n"),
     errors.NotAMember("c", "u"),
     errors.BarrierBroken("n", "h"),
     errors.JobFailed("1", "reason", "traceback", 3),

@@ -26,7 +26,8 @@ FACES = {
     "Coordinator": (
         "add_enqueue_middleware add_middleware barrier chat consume cron election embedded enqueue enqueue_many event "
         "every from_client from_env group index inspect latch lock locks locks_held mailbox members ping queue "
-        "rate_limiter redis redis_cluster release_by_force run_worker rwlock semaphore signal signals task tasks url"
+        "rate_limiter redis redis_cluster release_by_force run_worker rwlock schedules semaphore signal signals task "
+        "tasks url"
     ),
     "DeadItem": "attempts died_at id item reason traceback",
     "DeadJob": "args attempts died_at id kwargs name queue reason traceback",
@@ -84,6 +85,8 @@ FACES = {
     "ReadLock": "acquire holders locked try_acquire waiters",
     "Restarted": "attempt",
     "RunningJob": "attempt claimed_at id queue task",
+    "ScheduleStatus": "args id is_paused kwargs last_at missed next_at problem queue rule task",
+    "Schedules": "delete list pause put resume trigger",
     "Semaphore": "acquire holders locked try_acquire waiters",
     "Signal": "broadcast notify subscribe wait",
     "Signalled": "name payload",

@@ -153,6 +153,7 @@ MADE_BY_US = {
     "PreparedJob",
     "QuorumLease",
     "ReadLock",
+    "Schedules",
     "Tasks",
     "Term",
     "WorkerHealth",

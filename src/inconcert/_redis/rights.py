@@ -43,7 +43,7 @@ _DATA = (
     *("hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hscan", "hset", "hsetnx"),
     *("sadd", "sdiff", "sismember", "smembers", "srem"),
     *("zadd", "zcard", "zcount", "zlexcount", "zpopmin", "zrange", "zrangebylex", "zrangebyscore", "zrank", "zrem"),
-    *("zremrangebyscore", "zrevrange", "zrevrangebylex", "zrevrank", "zscan", "zscore"),
+    *("zremrangebyscore", "zrevrange", "zrevrangebylex", "zrevrank", "zscan", "zscore", "zunionstore"),
     "time",
 )
 

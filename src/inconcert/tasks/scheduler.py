@@ -11,12 +11,10 @@ from typing import Self
 import anyio
 
 from inconcert._core.cancellation import cancel_all
-from inconcert._core.observer import begin_enqueueing
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
-from inconcert._redis.commands import Argument
 from inconcert.errors import InconcertError
-from inconcert.tasks.draft import stored_as
+from inconcert.tasks.due_jobs import DueJobs
 from inconcert.tasks.schedule import Schedule
 from inconcert.tasks.store import ENQUEUE_DUE, JobKeyspace
 
@@ -88,22 +86,12 @@ class Scheduler:
             ttl_ms=_REMEMBERED_MS,
             name=place.name,
         )
-        task, queue = schedule.task.name, schedule.task.defaults.queue
-        tracing = begin_enqueueing(session.observers, task, queue, len(due)) if due else None
-        trace = "" if tracing is None else tracing.trace
-        ids: list[str] = []
-        instants: list[Argument] = []
-        for instant_ms in due:
-            job_id, draft = schedule.draft(instant_ms)
-            ids.append(job_id)
-            instants += (instant_ms, job_id, stored_as(draft, job_id, session.key_ring, trace))
-        now_ms, last_ms, added = await session.run(tick(void_ms="", results=keys.results(ids), instants=instants))
-        if added:
-            if tracing is not None:  # otherwise another worker has enqueued them, and traces that
-                tracing.end(ids, None)
-            for observer in session.observers:
-                for _ in range(added):
-                    observer.job_enqueued(task, queue)
+        jobs = DueJobs(session, schedule.task.name, schedule.task.defaults.queue, due, schedule.draft)
+        now_ms, last_ms, added = await session.run(
+            tick(void_ms="", results=keys.results(jobs.ids), instants=jobs.arguments)
+        )
+        if added:  # otherwise another worker has enqueued them
+            jobs.were_added(added)
             _log.info("schedule %s: jobs that are due: %d", schedule, added)
         if schedule.next(now_ms) < last_ms:  # the clock was set back, and no instant until then may be missed
             now_ms, last_ms, _ = await session.run(tick(void_ms=last_ms, results=[], instants=[]))

@@ -11,7 +11,16 @@ A namespace has one or more partitions, each with keys in one slot.  A job lies 
     followers    zset    'id child': a child to notify when the job of this id has ended
     waiting      hash    queue name -> its jobs that wait for others
     served       zset    queue name -> when a consumer last reported that it serves it; 1 day
-    schedule:... string  last instant of a schedule, server ms; forgotten when no worker checked it for 30 days
+    schedule:... string  last instant of a schedule in code, server ms; forgotten when no worker checked it for 30 days
+
+Of schedules that operators can change, `concert.schedules`:
+
+    schedules         hash    id -> 'SINCE LAST RULE': the last instant that is done with, or when it was put or
+                              resumed; the last one for which a job was enqueued, or 0; its rule without spaces
+    definitions       hash    id -> what it runs and when, signed JSON
+    looks             zset    id -> when a worker looks at it next, server ms; not of those that are paused or over
+    paused_schedules  set     ids
+    looked            string  when a worker looked last, server ms: the clock may have been set back since; 30 days
 
 The others are in _claims/keys.py.  An id without a body belongs to a job that was cancelled in its place; scripts skip
 it.
@@ -33,6 +42,7 @@ from inconcert._rules.names import check_name
 __all__ = [
     "ACK_AND_ENQUEUE",
     "ADD_MEMBERS",
+    "ADVANCE",
     "APPEND_ITEMS",
     "CANCEL",
     "CANCELLED_TTL",
@@ -45,21 +55,27 @@ __all__ = [
     "DEAD_IDS",
     "DEAD_TIMES",
     "DELAYED_IDS",
+    "DELETE_SCHEDULE",
     "DESCRIBED",
     "DESCRIBE_JOBS",
+    "DUE",
     "ENQUEUE",
     "ENQUEUE_AFTER",
     "ENQUEUE_DUE",
+    "FIND_SCHEDULE",
     "FOLLOW",
     "FORGET",
     "FREE_NAMES",
     "HELD",
     "INSPECT_GROUP",
+    "LIST_SCHEDULES",
     "OPEN_GROUP",
     "OUTCOMES",
     "PASSED_ON",
     "PAUSE",
+    "PAUSE_SCHEDULE",
     "PROGRESS",
+    "PUT_SCHEDULE",
     "QUEUED_IDS",
     "QUEUE_NAMES",
     "READ_ITEMS",
@@ -100,10 +116,27 @@ class JobKeys(ClaimKeys):
 
     Attributes:
         number: As given.
+        schedule_changes: The channel on which workers hear of changes of schedules.
         suffix: What the ids of its jobs end with; empty if there is no other partition.
     """
 
-    __slots__ = ("_streams", "followers", "number", "passing", "pending", "served", "suffix", "unfollowed", "waiting")
+    __slots__ = (
+        "_streams",
+        "definitions",
+        "followers",
+        "looked",
+        "looks",
+        "number",
+        "passing",
+        "paused_schedules",
+        "pending",
+        "schedule_changes",
+        "schedules",
+        "served",
+        "suffix",
+        "unfollowed",
+        "waiting",
+    )
 
     def __init__(self, keys: Keyspace, number: int = 0, count: int = 1) -> None:
         super().__init__(partial(keys.shared, f"tasks:{number}"))
@@ -112,6 +145,9 @@ class JobKeys(ClaimKeys):
         self.suffix = f".{number}" if count > 1 else ""
         self.pending, self.unfollowed, self.passing = self._parts("pending", "unfollowed", "passing")
         self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
+        self.schedules, self.definitions, self.looks = self._parts("schedules", "definitions", "looks")
+        self.paused_schedules, self.looked = self._parts("paused_schedules", "looked")
+        self.schedule_changes = keys.channel(self.schedules, "schedules", str(number))
 
     def id_at(self, address: str) -> str:
         """The id of a new job of this partition, with this address."""
@@ -236,6 +272,13 @@ SEND = load("tasks/send").bind(JobKeys, QueueKeys)
 APPEND_ITEMS = load("tasks/append_items").bind()
 READ_ITEMS = load("tasks/read_items").bind()
 ENQUEUE_DUE = load("tasks/enqueue_due").bind(JobKeys, QueueKeys)
+ADVANCE = load("schedules/advance").bind(JobKeys, QueueKeys)
+DUE = load("schedules/due").bind(JobKeys)
+DELETE_SCHEDULE = load("schedules/delete").bind(JobKeys)
+FIND_SCHEDULE = load("schedules/find").bind(JobKeys)
+LIST_SCHEDULES = load("schedules/list").bind(JobKeys)
+PAUSE_SCHEDULE = load("schedules/pause").bind(JobKeys)
+PUT_SCHEDULE = load("schedules/put").bind(JobKeys)
 WATCH = load("tasks/watch").bind(JobKeys)
 UNWATCH = load("tasks/unwatch").bind()
 CANCEL = load("tasks/cancel").bind(JobKeys, QueueKeys)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, get_args, overload
+from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
 from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.consumer import Guarantee
@@ -21,10 +21,13 @@ from inconcert.tasks.job import Job
 from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, JobOptions, Options
 from inconcert.tasks.registry import Registry
 from inconcert.tasks.retry import Backoff, RetryPolicy
-from inconcert.tasks.schedule import Missed, Schedule, timetable
+from inconcert.tasks.schedule import Missed, Schedule, check_missed
+from inconcert.tasks.schedule_follower import ScheduleFollower
 from inconcert.tasks.scheduler import Scheduler
+from inconcert.tasks.schedules import Schedules
 from inconcert.tasks.store import JobKeyspace
 from inconcert.tasks.task import Task
+from inconcert.tasks.timetable import timetable
 from inconcert.tasks.watch import Watches
 from inconcert.tasks.worker import DEFAULT_GRACE, Middleware, Worker
 from inconcert.tasks.worker_lease import HEARTBEAT_LEASE
@@ -67,6 +70,7 @@ class TaskCoordinator:
         self._watches = watches
         self._enqueuing = EnqueueBatcher(ref, jobs, watches)
         self._tasks = Tasks(ref, jobs, watches)
+        self._schedules = Schedules(ref, jobs, self._enqueuing)
         self._registry = Registry(self._enqueuing)
         self._middlewares: list[Middleware] = []
         self._heartbeat_lease = heartbeat_lease
@@ -75,6 +79,11 @@ class TaskCoordinator:
     def tasks(self) -> Tasks:
         """What operators do with tasks: inspect, replay, purge, pause. See `Tasks`."""
         return self._tasks
+
+    @property
+    def schedules(self) -> Schedules:
+        """Schedules that operators change while workers run. See `Schedules`."""
+        return self._schedules
 
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
@@ -178,9 +187,12 @@ class TaskCoordinator:
             ImportError: An expression is given, and the extra is not installed.
             TypeError: It is not applied to a task, or the task cannot be called without arguments.
         """
+        if (expression is None) == (every is None):
+            raise ValueError(
+                'give either a cron expression, such as cron("*/5 * * * *"), or a period, such as cron(every=300)'
+            )
         when = timetable(expression, every=every, zone=tz)
-        if missed not in get_args(Missed):
-            raise ValueError(f"missed is {missed!r}; give 'skip', 'once' or 'all'")
+        check_missed(missed)
 
         def schedule(task: Task[P, R]) -> Task[P, R]:
             self._registry.schedule(Schedule(task, when, missed))
@@ -345,7 +357,10 @@ class TaskCoordinator:
             middlewares=self._middlewares,
         )
         with watched(health, worker.signs):
-            async with Scheduler(self._ref, self._jobs, self._registry.schedules):
+            async with (
+                Scheduler(self._ref, self._jobs, self._registry.schedules),
+                ScheduleFollower(self._ref, self._jobs),
+            ):
                 await worker.run()
 
     def add_middleware(self, middleware: Callable[[ClaimedJob], AbstractAsyncContextManager[object]]) -> None:

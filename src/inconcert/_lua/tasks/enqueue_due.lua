@@ -15,8 +15,8 @@
 -- TWICE     adds nothing: the instants are not after the last one
 -- COST      O(N), N instants given
 -- @include server_time
--- @include ring
-local FIRST_RESULT, FIRST_INSTANT, FIELDS = 6, 4, 3  -- KEYS of the results; ARGV of the instants, and how many each has
+-- @include enqueue_instants
+local FIRST_RESULT, FIRST_INSTANT = 6, 4  -- KEYS of the results; ARGV of the instants
 
 local bodies, queue, bell, schedule, finished = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now_ms = math.floor(server_time() / 1000)
@@ -26,24 +26,7 @@ if not last_ms then  -- new; or forgotten by the server, and then the given inst
 elseif last_ms == tonumber(ARGV[2]) then
   last_ms = math.min(last_ms, now_ms)
 end
--- Both are read before anything is changed: a foreign key stops the script here.
-redis.call('LLEN', queue)
-redis.call('LLEN', bell)
-local ready = {}
-for i = FIRST_INSTANT, #ARGV, FIELDS do
-  local instant_ms, id, envelope = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
-  if last_ms < instant_ms and instant_ms <= now_ms then
-    last_ms = instant_ms
-    local has_ended = redis.call('EXISTS', KEYS[FIRST_RESULT + (i - FIRST_INSTANT) / FIELDS]) == 1
-    if not has_ended and redis.call('HSETNX', bodies, id, string.format('%.0f ', now_ms) .. envelope) == 1 then
-      ready[#ready + 1] = id
-    end
-  end
-end
-if #ready > 0 then
-  redis.call('HSETNX', finished, ARGV[3], 0)  -- the names of all queues are there
-  redis.call('RPUSH', queue, unpack(ready))
-  ring(bell)
-end
-redis.call('SET', schedule, string.format('%.0f', last_ms), 'PX', ARGV[1])
-return {now_ms, last_ms, #ready}
+local results, instants = {unpack(KEYS, FIRST_RESULT)}, {unpack(ARGV, FIRST_INSTANT)}
+local latest_ms, added = enqueue_instants(bodies, queue, bell, finished, ARGV[3], last_ms, now_ms, results, instants)
+redis.call('SET', schedule, string.format('%.0f', latest_ms), 'PX', ARGV[1])
+return {now_ms, latest_ms, added}

@@ -1,0 +1,39 @@
+-- schedules/due: the schedules to be looked at now, which other workers leave alone for a while; and when to ask again.
+--
+-- KEYS[1]  schedules    hash    id -> 'SINCE LAST RULE'
+-- KEYS[2]  definitions  hash    id -> signed JSON
+-- KEYS[3]  looks        zset    id -> when a worker looks at it next, server ms
+-- KEYS[4]  looked       string  when one looked last, server ms
+-- ARGV[1]  hold_ms      integer > 0: for how long others leave them alone
+-- ARGV[2]  ttl_ms       integer > 0: for how long it is known when one looked last
+-- RETURNS  {now_ms, next_ms, held_ms, {{id, 'SINCE LAST RULE', signed JSON}, ...}}: the server's clock; when to ask for
+--          others, or -1; until when these are held; at most 100 schedules, or about 1 MiB
+-- TWICE    leaves out those that were given before, which are given again after hold_ms
+-- COST     O(K log N), K schedules that are due, N schedules; O(N log N) after the clock was set back
+-- @include server_time
+local MOST, MOST_BYTES = 100, 1048576
+
+local schedules, definitions, looks, looked = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local now_ms = math.floor(server_time() / 1000)
+local held_ms = now_ms + ARGV[1]
+if tonumber(redis.call('GET', looked) or '0') > now_ms then  -- the clock was set back: each is looked at
+  redis.call('ZUNIONSTORE', looks, 1, looks, 'WEIGHTS', 0)
+end
+redis.call('SET', looked, string.format('%.0f', now_ms), 'PX', ARGV[2])
+local later = '(' .. string.format('%.0f', now_ms)
+local next_ms = tonumber(redis.call('ZRANGEBYSCORE', looks, later, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '-1')
+local taken, bytes = {}, 0
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', looks, '-inf', now_ms, 'LIMIT', 0, MOST)) do
+  local state, definition = redis.call('HGET', schedules, id), redis.call('HGET', definitions, id)
+  if not state or not definition then
+    redis.call('ZREM', looks, id)  -- only what does not come from us is so
+  elseif bytes < MOST_BYTES then
+    bytes = bytes + #definition
+    redis.call('ZADD', looks, held_ms, id)
+    taken[#taken + 1] = {id, state, definition}
+  end
+end
+if redis.call('ZCOUNT', looks, '-inf', now_ms) > 0 then
+  next_ms = now_ms
+end
+return {now_ms, next_ms, held_ms, taken}

@@ -1,0 +1,278 @@
+"""Schedules that operators can change while workers run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from inconcert._core.session import SessionRef
+from inconcert._rules.durations import Seconds
+from inconcert._rules.names import check_name
+from inconcert._rules.payloads import JSON
+from inconcert.errors import InvalidPayload, UnknownSchedule
+from inconcert.tasks.draft import Draft
+from inconcert.tasks.enqueue import EnqueueBatcher
+from inconcert.tasks.envelope import open_envelope
+from inconcert.tasks.job import Job
+from inconcert.tasks.schedule import Missed, check_missed
+from inconcert.tasks.store import (
+    DELETE_SCHEDULE,
+    FIND_SCHEDULE,
+    LIST_SCHEDULES,
+    PAUSE_SCHEDULE,
+    PUT_SCHEDULE,
+    JobKeys,
+    JobKeyspace,
+)
+from inconcert.tasks.stored_schedule import Progress, StoredSchedule, check_schedule_id, id_prefix
+from inconcert.tasks.timetable import timetable
+
+__all__ = ["ScheduleStatus", "Schedules"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleStatus:
+    """A schedule, as `Schedules.list` found it.
+
+    Attributes:
+        id: Which schedule.
+        rule: When it runs, such as `0 3 * * * Europe/Berlin`, `every 300 s` or `at 2026-12-24T17:00:00Z`; empty if it
+            cannot be read.
+        task: The name of the task that it runs; empty likewise.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+        queue: Where its jobs go; empty likewise.
+        missed: What happens to instants at which no worker was running; None likewise.
+        is_paused: Whether it is paused.
+        last_at: The last instant for which a job was enqueued, in seconds since 1970 by the server's clock; None if
+            there was none yet.
+        next_at: The next instant, likewise; in the past while no worker follows it. None if it is paused, or over.
+        problem: Why it cannot be read here, and thus not followed by a worker like this process; None if it can.
+    """
+
+    id: str
+    rule: str
+    task: str
+    args: Sequence[JSON]
+    kwargs: "dict[str, JSON]"
+    queue: str
+    missed: Missed | None
+    is_paused: bool
+    last_at: float | None
+    next_at: float | None
+    problem: str | None
+
+
+class Schedules:
+    """Schedules that are kept on the server, where operators change them while workers run.
+
+    All workers of the namespace follow them, whichever queues they serve. Each instant gets one job, whatever dies, and
+    through restarts and changes. A change is in force at once: workers are told.
+
+    ```python
+    @concert.task()
+    async def report(which: str) -> None: ...
+
+
+    await concert.schedules.put("nightly", report.call("all"), cron="0 3 * * *", tz="Europe/Berlin")
+    await concert.schedules.pause("nightly")
+    ```
+
+    They are `concert.schedules`. For schedules that are part of the code, see `Coordinator.cron`.
+    """
+
+    def __init__(self, ref: SessionRef, jobs: JobKeyspace, enqueuing: EnqueueBatcher) -> None:
+        self._ref = ref
+        self._jobs = jobs
+        self._enqueuing = enqueuing
+
+    async def put(
+        self,
+        id_: str,
+        call: Draft[Any],
+        /,
+        *,
+        cron: str | None = None,
+        every: Seconds | None = None,
+        at: datetime | None = None,
+        tz: str = "UTC",
+        missed: Missed = "once",
+    ) -> None:
+        """Add a schedule, or change the one of this id.
+
+        A new rule begins with its next instant. While the rule stays the same, no instant is missed or comes twice,
+        however often it is put: so a service may put its schedules whenever it starts. A paused one stays paused.
+
+        Args:
+            id_: Which schedule: 1 to 512 bytes without spaces.
+            call: What runs, made by `Task.call`.
+            cron: Minute, hour, day of month, month and day of week, or six fields with seconds first. Needs the extra
+                `inconcert[cron]`, here and in the workers.
+            every: A period in seconds instead, 0.1 or more, counted from 1970.
+            at: One instant instead, with its time zone; one that is past is missed. The schedule stays in the list.
+            tz: The time zone of `cron`.
+            missed: What happens to instants at which no worker was running: `once` runs the last of them, `skip` only
+                if it is less than 60 s ago, `all` runs each of the last 100.
+
+        Raises:
+            TypeError: `call` is not a call of a task.
+            ValueError: Not exactly one rule is given, it cannot be read, or it never matches a date; or the call has
+                `after`, `unique` or `delay`.
+            InvalidName: The id is empty, too long, or has spaces.
+            InvalidPayload: All together is larger than 1 MiB.
+            ImportError: `cron` is given, and the extra is not installed.
+            Unavailable: The server could not be asked; nothing was changed.
+            OutcomeUnknown: The server did not answer; it may have been changed.
+
+        Cost: 1 round trip, and 1 message to each worker.
+        """
+        check_schedule_id(id_)
+        if not isinstance(call, Draft):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+            raise TypeError(f"{call!r} is not a call of a task; give what task.call(...) returns")
+        if (cron is None) + (every is None) + (at is None) != 2:
+            raise ValueError(f"schedule {id_!r} needs one rule; give one of cron=, every= and at=")
+        options = call.options
+        if options.after or options.unique is not None or options.delay:
+            raise ValueError(f"schedule {id_!r}: its jobs run at its instants; give the call no after, unique or delay")
+        when = timetable(cron, every=every, at=at, zone=tz)
+        schedule = StoredSchedule(id_, when, check_missed(missed), options.queue, open_envelope(call.text))
+        session, keys = self._ref.session, self._partition(id_)
+        await session.run(
+            PUT_SCHEDULE(
+                keys,
+                id=id_,
+                rule=schedule.rule,
+                since_ms="" if schedule.begins_ms is None else schedule.begins_ms,
+                definition=schedule.stored(session.key_ring),
+                request=session.new_address(),
+                changes=keys.schedule_changes,
+            )
+        )
+
+    async def pause(self, id_: str, /) -> bool:
+        """Let a schedule enqueue nothing until it is resumed; instants until then do not count as missed.
+
+        Jobs that it has enqueued stay.
+
+        Returns:
+            Whether it was not paused before.
+
+        Raises:
+            UnknownSchedule: There is none of this id.
+            Unavailable: The server could not be asked; nothing was changed.
+            OutcomeUnknown: The server did not answer; it may be paused.
+
+        Cost: 1 round trip, and 1 message to each worker.
+        """
+        return await self._pause(id_, is_paused=1)
+
+    async def resume(self, id_: str, /) -> bool:
+        """Let a paused schedule go on with its next instant.
+
+        Returns:
+            Whether it was paused.
+
+        Raises:
+            UnknownSchedule: There is none of this id.
+            Unavailable: The server could not be asked; nothing was changed.
+            OutcomeUnknown: The server did not answer; it may be resumed.
+
+        Cost: 1 round trip, and 1 message to each worker.
+        """
+        return await self._pause(id_, is_paused=0)
+
+    async def trigger(self, id_: str, /) -> Job[JSON]:
+        """Enqueue its job now, once, even if it is paused; its instants stay as they are.
+
+        In the body, `current_job().scheduled_at` is None.
+
+        Raises:
+            UnknownSchedule: There is none of this id.
+            InvalidPayload: It was not signed with one of our keys, or cannot be read here.
+            Unavailable: The server could not be asked; nothing was added.
+            OutcomeUnknown: The server did not answer; the job may have been added.
+
+        Cost: 2 round trips.
+        """
+        check_name("schedule", id_)
+        session = self._ref.session
+        text = await session.run(FIND_SCHEDULE(self._partition(id_), id=id_))
+        if text is None:
+            raise UnknownSchedule(id_)
+        schedule = StoredSchedule.read(session.key_ring, id_, text)
+        [job] = await self._enqueuing.add([schedule.draft_now()])
+        return job
+
+    async def delete(self, id_: str, /) -> None:
+        """Remove a schedule. Jobs that it has enqueued stay.
+
+        Raises:
+            UnknownSchedule: There is none of this id.
+            Unavailable: The server could not be asked; nothing was changed.
+            OutcomeUnknown: The server did not answer; it may have been removed.
+
+        Cost: 1 round trip.
+        """
+        check_name("schedule", id_)
+        session = self._ref.session
+        if not await session.run(DELETE_SCHEDULE(self._partition(id_), id=id_, request=session.new_address())):
+            raise UnknownSchedule(id_)
+
+    async def list(self) -> Sequence[ScheduleStatus]:
+        """All schedules, sorted by id.
+
+        One that is put or deleted meanwhile may be there or not.
+
+        Raises:
+            Unavailable: The server could not be asked.
+            OutcomeUnknown: The server did not answer.
+
+        Cost: 1 round trip for each 100 schedules.
+        """
+        session = self._ref.session
+        found: dict[str, ScheduleStatus] = {}
+        for keys in self._jobs.partitions:
+            cursor: bytes | int = 0
+            while True:
+                cursor, page = await session.run(LIST_SCHEDULES(keys, cursor=cursor))
+                for id_, progress, text, is_paused in page:
+                    status = self._status(id_.decode(), Progress.read(progress), text, is_paused=bool(is_paused))
+                    found[status.id] = status
+                if int(cursor) == 0:
+                    break
+        return [found[id_] for id_ in sorted(found)]
+
+    def _partition(self, id_: str) -> JobKeys:
+        return self._jobs.of_id(id_prefix(id_))
+
+    async def _pause(self, id_: str, *, is_paused: int) -> bool:
+        check_name("schedule", id_)
+        session, keys = self._ref.session, self._partition(id_)
+        command = PAUSE_SCHEDULE(
+            keys, id=id_, is_paused=is_paused, request=session.new_address(), changes=keys.schedule_changes
+        )
+        answer = await session.run(command)
+        if answer < 0:
+            raise UnknownSchedule(id_)
+        return bool(answer)
+
+    def _status(self, id_: str, progress: Progress, text: bytes, *, is_paused: bool) -> ScheduleStatus:
+        last_at = progress.last_ms / 1000 if progress.last_ms else None
+        try:
+            schedule = StoredSchedule.read(self._ref.session.key_ring, id_, text)
+        except InvalidPayload as error:
+            return ScheduleStatus(id_, "", "", (), {}, "", None, is_paused, last_at, None, str(error))
+        next_ms = None if is_paused else next(schedule.timetable.after(progress.since_ms), None)
+        return ScheduleStatus(
+            id_,
+            str(schedule.timetable),
+            schedule.job.name,
+            schedule.job.args,
+            dict(schedule.job.kwargs),
+            schedule.queue,
+            schedule.missed,
+            is_paused,
+            last_at,
+            None if next_ms is None else next_ms / 1000,
+            None,
+        )

@@ -1,0 +1,45 @@
+"""What tests do to schedules beside their users: let time have passed, and look as a worker does."""
+
+from typing import Any
+
+from inconcert import Coordinator
+from inconcert.tasks.schedule_follower import ScheduleFollower, look
+from inconcert.tasks.store import JobKeys
+from inconcert.tasks.stored_schedule import id_prefix
+from tests.support.ledger import read_ledger
+from tests.support.raw import raw
+
+
+def keys_of(concert: Coordinator, id_: str) -> JobKeys:
+    """Where a schedule lies."""
+    return concert._jobs.of_id(id_prefix(id_))
+
+
+def following(concert: Coordinator) -> ScheduleFollower:
+    """What a worker runs beside its jobs."""
+    return ScheduleFollower(concert._ref, concert._jobs)
+
+
+async def look_at_all(concert: Coordinator) -> float:
+    """Look once, as a worker does; how many seconds it would sleep then."""
+    return min([await look(concert._ref.session, keys) for keys in concert._jobs.partitions])
+
+
+async def set_since(concert: Coordinator, id_: str, since_ms: int) -> None:
+    """Let the last instant that is done with be so, and the schedule be due to be looked at."""
+    keys, client = keys_of(concert, id_), raw(concert)
+    _, rest = (await client.hget(keys.schedules, id_)).decode().split(" ", 1)
+    await client.hset(keys.schedules, id_, f"{since_ms} {rest}")
+    await client.zadd(keys.looks, {id_: 0})
+
+
+async def now_ms(concert: Coordinator) -> int:
+    """The server's clock."""
+    client: Any = raw(concert)
+    seconds, microseconds = await client.time()
+    return int(seconds * 1000 + microseconds // 1000)
+
+
+async def job_ids(concert: Coordinator) -> list[str]:
+    """The ids of all jobs, sorted."""
+    return sorted((await read_ledger(raw(concert), concert._ref.keys.namespace)).bodies)
