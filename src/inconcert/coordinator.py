@@ -519,6 +519,7 @@ class Coordinator(TaskCoordinator):
         name: str,
         *,
         limit: int,
+        permits: int = 1,
         ttl: Seconds = DEFAULT_TTL,
         timeout: Seconds | None = None,
         metrics_name: str | None = None,
@@ -532,20 +533,30 @@ class Coordinator(TaskCoordinator):
 
         Args:
             name: Which semaphore. The same name in the same namespace is the same semaphore, on any machine.
-            limit: How many holders there may be at once, 1 to 100,000.
-            ttl: Life of a lease between renewals, in seconds; by default 30. After that long the permit of a dead
-                holder is free.
+            limit: How many permits there are, 1 to 100,000.
+            permits: How many an acquisition takes, all of them or none, 1 to `limit` and at most 1,000; by default 1.
+            ttl: Life of a lease between renewals, in seconds; by default 30. After that long the permits of a dead
+                holder are free.
             timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever, 0 tries once.
             metrics_name: Its name in metrics, written in the code, because each makes time series; None for none.
             label: What `inspect` shows of its acquisitions, such as the number of an order; None for nothing.
 
         Raises:
-            ValueError: `limit` is out of range, `ttl` is not above 0, or `timeout` is below 0.
+            ValueError: `limit` or `permits` is out of range, `ttl` is not above 0, or `timeout` is below 0.
             InvalidName: `name` is empty or longer than 512 bytes.
 
         Cost: 1 round trip to acquire a free permit, 1 to release it, 0 while waiting.
         """
-        return Semaphore(self._ref, name, limit=limit, ttl=ttl, timeout=timeout, metrics_name=metrics_name, label=label)
+        return Semaphore(
+            self._ref,
+            name,
+            limit=limit,
+            permits=permits,
+            ttl=ttl,
+            timeout=timeout,
+            metrics_name=metrics_name,
+            label=label,
+        )
 
     def rate_limiter(self, name: str, limit: int, period: Seconds, *, burst: int | None = None) -> RateLimiter:
         """A rate limiter: `limit` permits per `period` seconds, for all processes together. See `RateLimiter`.

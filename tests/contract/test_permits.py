@@ -17,7 +17,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from inconcert import AcquireTimeout, Coordinator, InvalidName, Lease, LeaseLost, NotConnected, NotHeld
+from inconcert import AcquireTimeout, Coordinator, InvalidName, Lease, LeaseLost, NotConnected, NotHeld, testing
 from inconcert._core import body as body_module
 from inconcert._core import permits as permits_module
 from inconcert._core.permits import Permits
@@ -64,6 +64,13 @@ def make_semaphore(limit: int) -> Make:
     return make
 
 
+def make_wide_semaphore(
+    concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: Seconds | None = None
+) -> Permits[Lease]:
+    """Make semaphores of which each holder takes two permits."""
+    return concert.semaphore(name, limit=5, permits=2, ttl=ttl, timeout=timeout)
+
+
 def make_write_lock(
     concert: Coordinator, name: str, *, ttl: Seconds = 30.0, timeout: Seconds | None = None
 ) -> Permits[Lease]:
@@ -82,6 +89,7 @@ FAMILY = [
     Member("lock", 1, make_lock),
     Member("semaphore of 1", 1, make_semaphore(1)),
     Member("semaphore of 3", 3, make_semaphore(3)),
+    Member("semaphore of 5, two at a time", 2, make_wide_semaphore),
     Member("write lock", 1, make_write_lock),
     Member("election", 1, make_election),
 ]
@@ -126,7 +134,10 @@ async def fill(permits: Permits[Lease], member: Member) -> list[Lease]:
 
 async def lapse(concert: Coordinator, permits: Permits[Lease], lease: Lease) -> None:
     """Let the server's side of a lease end now; nobody is told."""
-    await raw(concert).zadd(permits._keys.holders, {lease.holder: 1}, xx=True)
+    entries = await raw(concert).zrange(permits._keys.holders, 0, -1)
+    all_of_it = [entry for entry in entries if entry.decode().partition("+")[0] == lease.holder]
+    if all_of_it:
+        await raw(concert).zadd(permits._keys.holders, dict.fromkeys(all_of_it, 1), xx=True)
 
 
 async def lease_end(concert: Coordinator, permits: Permits[Lease], lease: Lease) -> float:
@@ -257,6 +268,59 @@ async def test_caller_with_a_larger_limit_does_not_overtake(any_concert: Coordin
     third = await second  # the first is in, and for this one there is room beside it
     await third.release()
     await lease.release()
+
+
+async def test_one_that_wants_many_permits_is_not_starved(any_concert: Coordinator) -> None:
+    """It gets all of them or none, in its turn: what is free meanwhile waits for it."""
+    semaphore = any_concert.semaphore("door", limit=4)
+    two, one = await semaphore.acquire(permits=2), await semaphore.acquire()
+    many = asyncio.create_task(semaphore.acquire(permits=4))
+    await in_line(semaphore, 1)
+    assert await semaphore.try_acquire() is None
+    behind = asyncio.create_task(semaphore.acquire())
+    await in_line(semaphore, 2)
+    await two.release()
+    await in_line(semaphore, 2)
+    await one.release()
+    lease = await many
+    assert await semaphore.holders() == [lease.holder]
+    assert await semaphore.locked()
+    await lease.renew()
+    assert not behind.done()
+    await lease.release()
+    await (await behind).release()
+    async with any_concert.semaphore("door", limit=4, permits=3), semaphore as fourth:
+        assert await semaphore.try_acquire(permits=1) is None
+        assert fourth.holder in await semaphore.holders()
+    with pytest.raises(AcquireTimeout):
+        async with semaphore:
+            await semaphore.acquire(permits=4, timeout=0)
+    await (await semaphore.acquire(permits=4, timeout=0)).release()
+
+
+async def test_all_permits_of_a_holder_end_together(any_concert: Coordinator) -> None:
+    """When its lease lapses, and when it is released by force."""
+    semaphore = any_concert.semaphore("door", limit=3)
+    lease = await semaphore.acquire(permits=3)
+    await testing.lapse(lease)
+    assert lease.is_lost
+    lease = await semaphore.acquire(permits=3, timeout=0)
+    assert await any_concert.release_by_force("semaphore", "door") == [lease.holder]
+    await (await semaphore.acquire(permits=3, timeout=0)).release()
+
+
+async def test_cancelled_waiter_for_many_permits_lets_the_next_in(any_concert: Coordinator) -> None:
+    """And leaves nothing behind."""
+    semaphore = any_concert.semaphore("door", limit=2)
+    lease = await semaphore.acquire()
+    many = asyncio.create_task(semaphore.acquire(permits=2))
+    await in_line(semaphore, 1)
+    one = asyncio.create_task(semaphore.acquire())
+    await in_line(semaphore, 2)
+    many.cancel()
+    await (await one).release()
+    await lease.release()
+    assert await semaphore.holders() == []
 
 
 async def test_second_in_line_is_served_when_the_first_gives_up(
@@ -404,12 +468,12 @@ async def test_lapsed_permit_is_free(
 
 
 async def test_waiter_gets_in_when_a_dead_holder_s_lease_lapses(
-    any_concert: Coordinator, permits: Permits[Lease], member: Member
+    any_concert: Coordinator, permits: Permits[Lease]
 ) -> None:
     """Nobody tells it: it looks by itself when the lease should have ended."""
     seconds, microseconds = await raw(any_concert).time()
     end = seconds * 1000 + microseconds // 1000 + 200
-    await raw(any_concert).zadd(permits._keys.holders, {f"dead.{number}": end for number in range(member.limit)})
+    await raw(any_concert).zadd(permits._keys.holders, {f"dead.{number}": end for number in range(5)})
     began = time.monotonic()
     async with permits:
         assert 0.15 < time.monotonic() - began < 1.5
@@ -639,11 +703,11 @@ async def test_lease_that_is_held_is_not_taken_for_abandoned(concert: Coordinato
     permits = member.make(concert, "door", ttl=1.0)
     async with permits:
         gc.collect()
-        [(_, first_end)] = await raw(concert).zrange(permits._keys.holders, 0, -1, withscores=True)
+        (_, first_end), *_ = await raw(concert).zrange(permits._keys.holders, 0, -1, withscores=True)
 
         async def is_renewed_beyond_it() -> bool:
-            [(_, end)] = await raw(concert).zrange(permits._keys.holders, 0, -1, withscores=True)
-            return bool(end > first_end + 1000)
+            ends = await raw(concert).zrange(permits._keys.holders, 0, -1, withscores=True)
+            return all(end > first_end + 1000 for _, end in ends)
 
         await eventually(is_renewed_beyond_it)
 
@@ -1150,3 +1214,17 @@ def test_limit_of_a_semaphore_is_a_whole_number_above_0(limit: Any) -> None:
     """Anything else is a `ValueError`."""
     with pytest.raises(ValueError, match="limit of semaphore 'door' is"):
         Coordinator().semaphore("door", limit=limit)
+
+
+@pytest.mark.parametrize("permits", [0, -1, True, 1.0, "1", 4])
+async def test_permits_are_a_whole_number_up_to_the_limit(permits: Any) -> None:
+    """Anything else is a `ValueError`, before anything is sent."""
+    with pytest.raises(ValueError, match=r"permits of semaphore 'door' is .* from 1 to 3"):
+        Coordinator().semaphore("door", limit=3, permits=permits)
+    semaphore = Coordinator().semaphore("door", limit=3)
+    with pytest.raises(ValueError, match="permits of semaphore 'door' is"):
+        await semaphore.acquire(permits=permits)
+    with pytest.raises(ValueError, match="permits of semaphore 'door' is"):
+        await semaphore.try_acquire(permits=permits)
+    with pytest.raises(ValueError, match="from 1 to 1,000"):
+        await Coordinator().semaphore("door", limit=100_000).acquire(permits=1_001)

@@ -86,6 +86,26 @@ async def acquire_free(bench: Bench) -> None:
     assert await bench.waiters() == []
 
 
+async def acquire_several_permits(bench: Bench) -> None:
+    """It has them once; all are renewed, and given back, together."""
+    wide = f"{bench.me}x3"
+    entries = [wide, f"{wide}+2", f"{wide}+3"]
+    [first] = await bench.acquire(wide, limit=4)
+    [second, *_] = await bench.acquire(wide, limit=4)
+    assert second > first
+    assert await bench.holders() == entries
+    assert await bench.run("permits/inspect") == [0, 3, wide.encode()]
+    for entry in entries:
+        await raw(bench.concert).zincrby(bench.keys.holders, -20_000, entry)
+    short = await raw(bench.concert).zscore(bench.keys.holders, wide)
+    for _ in range(2):
+        assert await bench.run("permits/renew", holder=wide, ttl_ms=30_000) == 1
+        assert len(await raw(bench.concert).zrangebyscore(bench.keys.holders, short + 19_000, "+inf")) == 3
+    for held in 1, 0:
+        assert await bench.run("permits/release", holder=wide, inboxes=bench.inboxes, place="") == [held]
+        assert await bench.holders() == []
+
+
 async def acquire_held(bench: Bench) -> None:
     """A waiter keeps its place."""
     await bench.acquire(bench.other)
@@ -266,7 +286,13 @@ async def acquire_several_of_which_one_is_held(bench: Bench) -> None:
 
 
 TWICE: dict[str, list[Callable[[Bench], Awaitable[None]]]] = {
-    "permits/acquire": [acquire_free, acquire_held, acquire_held_without_waiting, acquire_with_a_ticket],
+    "permits/acquire": [
+        acquire_free,
+        acquire_several_permits,
+        acquire_held,
+        acquire_held_without_waiting,
+        acquire_with_a_ticket,
+    ],
     "permits/downgrade": [downgrade, downgrade_before_one_who_waits, downgrade_what_is_not_held],
     "permits/drop": [drop],
     "permits/evict": [evict],

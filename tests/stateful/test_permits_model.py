@@ -45,6 +45,7 @@ class Visitor:
     client: int
     limit: int
     task: "asyncio.Task[Lease]"
+    permits: int = 1
     lease: Lease | None = None
 
 
@@ -56,13 +57,13 @@ class Model:
     line: list[Visitor] = field(default_factory=list[Visitor])
     granted: list[Visitor] = field(default_factory=list[Visitor])  # by the last step, in order
 
-    def has_room(self, limit: int) -> bool:
-        """Whether one of this limit may come in."""
-        return len(self.held) < limit
+    def has_room(self, limit: int, permits: int) -> bool:
+        """Whether one of this limit may come in, with so many permits."""
+        return sum(visitor.permits for visitor in self.held) + permits <= limit
 
     def serve(self) -> None:
         """Let in who may come in."""
-        while self.line and self.has_room(self.line[0].limit):
+        while self.line and self.has_room(self.line[0].limit, self.line[0].permits):
             self.grant(self.line.pop(0))
 
     def grant(self, visitor: Visitor) -> None:
@@ -107,36 +108,37 @@ class PermitsModel(RuleBasedStateMachine):
         await self.redis.delete(*keys)
         await self.redis.aclose()
 
-    def permits(self, client: int, limit: int = 1) -> Permits[Lease]:
-        """Where one of this limit acquires."""
-        return self.concerts[client].semaphore("door", limit=limit, ttl=300)
+    def permits(self, client: int, limit: int = 1, permits: int = 1) -> Permits[Lease]:
+        """Where one of this limit acquires so many."""
+        return self.concerts[client].semaphore("door", limit=limit, permits=permits, ttl=300)
 
     # Rules.
 
-    @rule(client=clients, limit=limits)
-    def acquire(self, client: int, limit: int) -> None:
-        """Wait for a permit."""
-        self.runner.run(self._acquire(client, limit))
+    @rule(client=clients, limit=limits, pick=picks)
+    def acquire(self, client: int, limit: int, pick: int) -> None:
+        """Wait for some permits."""
+        self.runner.run(self._acquire(client, limit, 1 + pick % limit))
 
-    async def _acquire(self, client: int, limit: int) -> None:
-        visitor = Visitor(client, limit, asyncio.create_task(self.permits(client, limit).acquire()))
+    async def _acquire(self, client: int, limit: int, permits: int = 1) -> None:
+        task = asyncio.create_task(self.permits(client, limit, permits).acquire())
+        visitor = Visitor(client, limit, task, permits)
         self.model.line.append(visitor)
         self.model.serve()
         await self.settle()
 
-    @rule(client=clients, limit=limits)
-    def try_acquire(self, client: int, limit: int) -> None:
-        """Do not wait for one."""
-        self.runner.run(self._try(client, limit))
+    @rule(client=clients, limit=limits, pick=picks)
+    def try_acquire(self, client: int, limit: int, pick: int) -> None:
+        """Do not wait for them."""
+        self.runner.run(self._try(client, limit, 1 + pick % limit))
 
-    async def _try(self, client: int, limit: int) -> None:
-        lease = await self.permits(client, limit).try_acquire()
+    async def _try(self, client: int, limit: int, permits: int = 1) -> None:
+        lease = await self.permits(client, limit, permits).try_acquire()
         self.model.serve()
-        if self.model.line or not self.model.has_room(limit):
+        if self.model.line or not self.model.has_room(limit, permits):
             assert lease is None
         else:
             assert lease is not None
-            visitor = Visitor(client, limit, asyncio.create_task(_given(lease)))
+            visitor = Visitor(client, limit, asyncio.create_task(_given(lease)), permits)
             self.model.grant(visitor)
         await self.settle()
 
@@ -213,7 +215,10 @@ class PermitsModel(RuleBasedStateMachine):
 
     async def _lapse(self, visitor: Visitor) -> None:
         assert visitor.lease is not None
-        assert await self.redis.zadd(self.permits(0)._keys.holders, {visitor.lease.holder: 1}, xx=True, ch=True) == 1
+        key, holder = self.permits(0)._keys.holders, visitor.lease.holder.encode()
+        lapsed = {each: 1 for each in await self.redis.zrange(key, 0, -1) if each.partition(b"+")[0] == holder}
+        assert len(lapsed) == visitor.permits
+        await self.redis.zadd(key, lapsed, xx=True)
 
     @precondition(lambda self: self.model.held)
     @rule()
@@ -311,6 +316,8 @@ class PermitsModel(RuleBasedStateMachine):
         holders = self.runner.run(self.holders())
         expected = {visitor.lease.holder for visitor in self.model.held if visitor.lease is not None}
         assert set(holders) == expected
+        count = self.runner.run(self._run("ZCOUNT", self.permits(0)._keys.holders, 2, "inf"))
+        assert count == sum(visitor.permits for visitor in self.model.held)
 
     async def holders(self) -> list[str]:
         """Ask who holds."""
@@ -330,8 +337,8 @@ class PermitsModel(RuleBasedStateMachine):
 class RWModel(Model):
     """Readers together, or one writer: who asks with a limit of 1."""
 
-    def has_room(self, limit: int) -> bool:
-        return super().has_room(limit) and not any(visitor.limit == 1 for visitor in self.held)
+    def has_room(self, limit: int, permits: int) -> bool:
+        return super().has_room(limit, permits) and not any(visitor.limit == 1 for visitor in self.held)
 
 
 class RWLockModel(PermitsModel):
@@ -339,18 +346,21 @@ class RWLockModel(PermitsModel):
 
     make_model = RWModel
 
-    def permits(self, client: int, limit: int = 1) -> Permits[Lease]:
+    def permits(self, client: int, limit: int = 1, permits: int = 1) -> Permits[Lease]:
+        del permits
         rwlock = self.concerts[client].rwlock("door", ttl=300)
         return rwlock.write() if limit == 1 else rwlock.read()
 
-    @rule(client=clients, limit=sides)
-    def acquire(self, client: int, limit: int) -> None:
-        """Wait to write or to read."""
+    @rule(client=clients, limit=sides, pick=picks)
+    def acquire(self, client: int, limit: int, pick: int) -> None:
+        """Wait to write or to read: each has one permit."""
+        del pick
         self.runner.run(self._acquire(client, limit))
 
-    @rule(client=clients, limit=sides)
-    def try_acquire(self, client: int, limit: int) -> None:
+    @rule(client=clients, limit=sides, pick=picks)
+    def try_acquire(self, client: int, limit: int, pick: int) -> None:
         """Do not wait for it."""
+        del pick
         self.runner.run(self._try(client, limit))
 
     @precondition(lambda self: any(visitor.limit == 1 for visitor in self.model.held))

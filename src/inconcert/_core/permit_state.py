@@ -86,6 +86,12 @@ class PermitState(LeaseState):
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}, fencing token {self.fencing_token}, {self._left}"
 
+    @property
+    def permits(self) -> int:
+        """How many it holds."""
+        _, _, count = self.holder.partition("x")
+        return int(count) if count else 1
+
     def loss(self) -> LeaseLost:
         return LeaseLost(self.kind, self.name, self.fencing_token)
 

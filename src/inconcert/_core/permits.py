@@ -3,7 +3,8 @@
 A holder has a permit under a lease; a caller that finds none joins a line that the server keeps, and is handed a permit
 by the next release.  The server's keys hold the truth; this module adds how one process waits.
 
-    holders   zset    holder -> lease end, server ms; at .5 until one that was handed over is extended
+    holders   zset    holder -> lease end, server ms; at .5 until one that was handed over is extended; and 'HOLDER+2'
+                      to 'HOLDER+N', for the other permits of one whose name ends in 'xN'
     waiters   zset    'limit:handoff_ms:ttl_ms holder' -> ticket
     fence     string  last fencing token
 
@@ -52,6 +53,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         timeout: Longest wait of `async with` and `acquire()`, in seconds; None waits forever.
         face: Makes a holder's lease from its state.
         mark: The end of its holders' names; a holder with 'w' excludes all others.
+        permits: How many each of its holders takes; if it is N, not 1, their names end in 'xN'.
         metrics_name: Its name in metrics, written in the code; None for none.
         label: What reports call its acquisitions.
     """
@@ -67,6 +69,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         timeout: Seconds | None,
         face: Callable[[PermitState], LeaseT_co],
         mark: str = "",
+        permits: int = 1,
         metrics_name: str | None = None,
         label: str | None = None,
     ) -> None:
@@ -75,17 +78,18 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         self._keys = ref.keys.of(PermitKeys, kind, name)
         self._ttl = durations.ttl(ttl)
         self._terms = _Terms(limit, self._ttl)
-        self._mark = mark
+        self._mark = mark if permits == 1 else f"x{permits}"
+        self._permits = permits
         self._metrics_name = metrics_name or ""
         self._label = label
 
     async def locked(self) -> bool:
-        """Whether `acquire` would wait: every permit is held, or others wait already.
+        """Whether `acquire` would wait: there are not enough free permits, or others wait already.
 
         Cost: 1 round trip.
         """
         standing = await self._inspect()
-        return standing.held >= self._terms.limit or standing.waiting > 0
+        return standing.held + self._permits > self._terms.limit or standing.waiting > 0
 
     async def holders(self) -> list[str]:
         """The `Lease.holder` of each holder, in the order in which their leases end; at most 1,000.

@@ -57,7 +57,9 @@ async def lapse(lease: Lease) -> None:
     """
     state = state_of(lease)
     state.check_held()
-    await state.session.gather([PlainCall("ZADD", state.keys.holders, "XX", 0, state.holder)])
+    permits = [state.holder, *(f"{state.holder}+{number}" for number in range(2, state.permits + 1))]
+    scores = [part for permit in permits for part in (0, permit)]
+    await state.session.gather([PlainCall("ZADD", state.keys.holders, "XX", *scores)])
     with suppress(LeaseLost):
         await state.renew()
 

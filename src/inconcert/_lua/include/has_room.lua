@@ -1,5 +1,7 @@
--- Whether one more may hold, by the caller's limit. A holder whose name ends in 'w' is exclusive.
-local function has_room(holders, limit)
+-- Whether one more may hold, with all its permits, by the caller's limit. A holder whose name ends in 'w' is exclusive.
+-- @include units_of
+local function has_room(holders, limit, holder)
   local held = redis.call('ZCARD', holders)
-  return held < limit and (held ~= 1 or string.sub(redis.call('ZRANGE', holders, 0, 0)[1], -1) ~= 'w')
+  local is_exclusive = held == 1 and string.sub(redis.call('ZRANGE', holders, 0, 0)[1], -1) == 'w'
+  return held + #units_of(holder) <= limit and not is_exclusive
 end

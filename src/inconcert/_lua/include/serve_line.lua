@@ -10,6 +10,7 @@
 -- LEASE_MS TERMS HOLDERS': with the terms of the place and the key, so that a process that no longer has that address
 -- can release the permit.  With TOKEN 0 it says when to re-check.
 -- @include has_room
+-- @include hold
 -- @include next_token
 -- @include extend_ttl
 -- @include is_listening
@@ -25,7 +26,7 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
       -- Checked before publishing: a message also reaches listeners on a replica, which do not count.
       listens = session == home or is_listening(inboxes .. session)
     end
-    local may_enter = listens and has_room(holders, tonumber(limit))
+    local may_enter = listens and has_room(holders, tonumber(limit), holder)
     if place and not listens then
       redis.call('ZREM', waiters, place)
     elseif may_enter and number <= 100 then
@@ -37,7 +38,7 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
       local ends = string.format('%.0f', now_ms + lease_ms)
       local told = ' ' .. ends .. ' ' .. lease_ms .. ' ' .. terms .. ' ' .. holders
       local grant = holder .. ' permit ' .. next_token(fence, now_us) .. told
-      redis.call('ZADD', holders, ends .. '.5', holder)
+      hold(holders, holder, ends .. '.5')
       extend_ttl(holders, lease_ms + 60000)  -- longer than the lease, so that one that lapsed unextended is noticed
       is_news = true
       if session == home then

@@ -1,9 +1,9 @@
 -- permits/acquire: take a permit, or join the line, or re-check from a place in it.
 --
--- KEYS[1]  holders     zset    holder -> lease end, server ms; at .5 if handed over and not yet extended
+-- KEYS[1]  holders     zset    holder, and its other permits -> lease end, server ms; at .5 if handed over and not yet extended
 -- KEYS[2]  waiters     zset    'limit:handoff_ms:ttl_ms holder' -> ticket
 -- KEYS[3]  fence       string  last fencing token
--- ARGV[1]  holder      string  'session.number', unique to this attempt
+-- ARGV[1]  holder      string  'session.number', unique to this attempt; 'session.numberxN' takes N permits
 -- ARGV[2]  limit       integer > 0
 -- ARGV[3]  ttl_ms      integer > 0
 -- ARGV[4]  handoff_ms  integer > 0, life of a lease handed to a process that may be stopped, until extended
@@ -12,13 +12,14 @@
 -- RETURNS  {token} granted at once | {token or 0, now_ms, ticket, joined, retry_ms, grant, ...}: in line with that ticket
 --          (joined is 1 if it was not before), and the grants to others of this session, in serve_line's form
 -- TWICE    a holder remains one, with a full lease and a new, larger token; a waiter keeps its place
--- COST     O(log N), N holders and waiters
+-- COST     O(P log N), P permits, N holders and waiters
 -- @include server_time
 -- @include next_token
 -- @include extend_ttl
 -- @include drop_lapsed
 -- @include drop_places
 -- @include has_room
+-- @include hold
 -- @include serve_line
 local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
 local holder, limit, ttl_ms, handoff_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
@@ -30,11 +31,11 @@ local now_ms = math.floor(now_us / 1000)
 local is_free = redis.call('EXISTS', holders, waiters) == 0
 if not is_free then
   drop_places(waiters, drop_lapsed(holders, now_ms), home)
-  is_free = redis.call('EXISTS', waiters) == 0 and has_room(holders, limit)
+  is_free = redis.call('EXISTS', waiters) == 0 and has_room(holders, limit, holder)
 end
 if is_free then
   local token = next_token(fence, now_us)
-  redis.call('ZADD', holders, now_ms + ttl_ms, holder)
+  hold(holders, holder, now_ms + ttl_ms)
   extend_ttl(holders, ttl_ms)
   return {tonumber(token)}
 end
@@ -53,11 +54,11 @@ end
 
 local answer = serve_line(holders, waiters, fence, inboxes, home, now_us)
 is_mine = is_mine or redis.call('ZSCORE', holders, holder)
-is_free = redis.call('EXISTS', waiters) == 0 and has_room(holders, limit)
+is_free = redis.call('EXISTS', waiters) == 0 and has_room(holders, limit, holder)
 local token = 0
 if is_mine or is_free then
   token = tonumber(next_token(fence, now_us))
-  redis.call('ZADD', holders, now_ms + ttl_ms, holder)
+  hold(holders, holder, now_ms + ttl_ms)
   extend_ttl(holders, ttl_ms)
 else
   extend_ttl(waiters, answer[1] + 60000)

@@ -5,4 +5,5 @@
 -- RETURNS  1 it was held | 0 not held
 -- TWICE    0, and nothing is changed
 -- COST     O(log N), N holders
-return redis.call('ZREM', KEYS[1], ARGV[1])
+-- @include drop_holder
+return drop_holder(KEYS[1], ARGV[1])

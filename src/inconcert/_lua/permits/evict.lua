@@ -13,11 +13,12 @@
 -- @include drop_lapsed
 -- @include drop_places
 -- @include serve_line
+-- @include drop_holder
 local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
 local inboxes = ARGV[1]
 local answer = {0}
 for i = 2, #ARGV do
-  answer[#answer + 1] = redis.call('ZREM', holders, ARGV[i])
+  answer[#answer + 1] = drop_holder(holders, ARGV[i])
 end
 if redis.call('EXISTS', waiters) == 1 then
   local now_us = server_time()

@@ -9,9 +9,10 @@
 -- RETURNS  {held} no waiters | {held, retry_ms, grant, ...}: 1 if it was held; the rest as in acquire
 -- TWICE    {0, ...}: it is no longer held; the line is served as far as permits are free
 -- COST     O(log N), N holders and waiters
+-- @include drop_holder
 local holders, waiters, fence = KEYS[1], KEYS[2], KEYS[3]
 local holder, inboxes, place = ARGV[1], ARGV[2], ARGV[3]
-local held = redis.call('ZREM', holders, holder)  -- first: it frees memory, so a full server accepts the rest
+local held = drop_holder(holders, holder)  -- first: it frees memory, so a full server accepts the rest
 if place ~= '' then
   redis.call('ZREM', waiters, place)
 end
