@@ -542,6 +542,32 @@ async def test_dead_jobs_are_listed_replayed_and_purged(concert: Coordinator) ->
     assert (await here(concert, "dead", "list")).stdout == "no dead job\n"
 
 
+async def test_schedules_are_listed_and_changed(concert: Coordinator) -> None:
+    """One by one; what is not there, or was so before, is said."""
+    assert (await here(concert, "schedules", "list")).stdout == "no schedule\n"
+    assert (await here(concert, "schedules", "list", "--json")).stdout == "[]\n"
+    task = concert.task(name="fetch", queue="q")(lambda source: source)
+    await concert.schedules.put("poll", task.call("shop"), every=86_400)
+    [listed] = json.loads((await here(concert, "schedules", "list", "--json")).stdout)
+    assert (listed["id"], listed["rule"], listed["args"]) == ("poll", "every 86400 s", ["shop"])
+    table = (await here(concert, "schedules", "list")).stdout
+    assert ("every 86400 s" in table, "paused" in table) == (True, False)
+    assert (await here(concert, "schedules", "pause", "poll")).stdout == "paused poll\n"
+    assert (await here(concert, "schedules", "pause", "poll")).stdout == "poll was paused before\n"
+    assert "paused" in (await here(concert, "schedules", "list")).stdout
+    assert (await here(concert, "schedules", "resume", "poll")).stdout == "resumed poll\n"
+    assert json.loads((await here(concert, "schedules", "resume", "poll", "--json")).stdout) == {"resumed": False}
+    assert json.loads((await here(concert, "schedules", "pause", "poll", "--json")).stdout) == {"paused": True}
+    job = json.loads((await here(concert, "schedules", "trigger", "poll", "--json")).stdout)["job"]
+    assert await concert.tasks.job(job).status() == "queued"
+    assert (await here(concert, "schedules", "trigger", "poll")).stdout.startswith("enqueued job ")
+    asked = await here(concert, "schedules", "delete", "poll")
+    assert (asked.exit_code, "give --yes" in asked.stderr) == (2, True)
+    assert (await here(concert, "schedules", "delete", "poll", "--yes")).stdout == "deleted 1 schedule\n"
+    unknown = await here(concert, "schedules", "trigger", "poll")
+    assert (unknown.exit_code, "there is no schedule 'poll'" in unknown.stderr) == (1, True)
+
+
 async def test_jobs_are_cancelled_promoted_and_drained(concert: Coordinator) -> None:
     """Also where there are none."""
     assert (await here(concert, "drain", "q", "-y")).stdout == "cancelled 0 jobs\n"

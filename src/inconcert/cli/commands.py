@@ -19,6 +19,7 @@ from inconcert.cli.ls import ls
 from inconcert.cli.promote import promote
 from inconcert.cli.queues import queues
 from inconcert.cli.release import release
+from inconcert.cli.schedules import app as schedules
 from inconcert.cli.show import show
 from inconcert.cli.worker import worker
 from inconcert.cli.workers import workers
@@ -46,6 +47,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(dead, name="dead")
+app.add_typer(schedules, name="schedules")
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
