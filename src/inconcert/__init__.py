@@ -62,7 +62,8 @@ from inconcert.queues.queue import DeadItem, Queue, QueueCounts
 from inconcert.queues.worker_lease import QueueOrder
 from inconcert.quorum.lock import QuorumLease, QuorumLock
 from inconcert.rate_limiter import RateDecision, RateLimiter
-from inconcert.reports.report import HeldEntry, HeldLock, Inspection, ProcessReport, WaitEntry
+from inconcert.reports.explanation import Explanation, Reason
+from inconcert.reports.report import HeldEntry, HeldLock, Inspection, ProcessReport, WaitEntry, Waiter
 from inconcert.rwlock import ReadLock, RWLock, WriteLease, WriteLock
 from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signalled, Signals
@@ -110,6 +111,7 @@ __all__ = [
     "EnqueuedJob",
     "EvenIf",
     "Event",
+    "Explanation",
     "Gap",
     "Group",
     "GroupClosed",
@@ -177,6 +179,7 @@ __all__ = [
     "RateDecision",
     "RateLimiter",
     "ReadLock",
+    "Reason",
     "Restarted",
     "Retry",
     "RunningJob",
@@ -201,6 +204,7 @@ __all__ = [
     "UnknownSchedule",
     "UnknownTask",
     "WaitEntry",
+    "Waiter",
     "WorkerHealth",
     "WorkerStatus",
     "WriteLease",

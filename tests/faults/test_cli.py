@@ -856,3 +856,26 @@ async def test_lock_is_released_by_force(concert: Coordinator, elsewhere: Coordi
     for thing, words in (("item", "is not KIND:NAME"), ("mailbox:x", "kind is 'mailbox'")):
         refused = await here(concert, "release", thing, "--yes")
         assert (refused.exit_code, words in refused.stderr) == (2, True)
+
+
+async def test_what_waits_is_explained(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """As text or JSON; what cannot be explained, or is not there, is named."""
+    async with elsewhere.lock("item:42", label="order 7"):
+        text, document = [await here(concert, "explain", "lock:item:42", *more) for more in ([], ["--json"])]
+    assert text.exit_code == document.exit_code == 0
+    title, held = text.stdout.splitlines()
+    assert title == "lock 'item:42' is held"
+    who = rf"process {os.getpid()} on .*, label 'order 7', at {__file__}:\d+"
+    assert re.fullmatch(rf"- held for .* s by {who}; lost in \d+ s unless renewed", held)
+    found = json.loads(document.stdout)
+    assert (found["state"], [reason["code"] for reason in found["reasons"]]) == ("held", ["held"])
+    assert [holder["label"] for holder in found["holders"]] == ["order 7"]
+    empty = await here(concert, "explain", "queue:mail")
+    assert empty.stdout.startswith("queue 'mail' is unknown\n")
+    for thing, code, words in (
+        ("item", 2, "is not KIND:NAME"),
+        ("lock:", 2, "must not be empty"),
+        ("job:1.11.0", 1, "job 1.11.0 does not exist"),
+    ):
+        refused = await here(concert, "explain", thing)
+        assert (refused.exit_code, words in refused.stderr) == (code, True)

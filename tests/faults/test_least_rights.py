@@ -7,10 +7,11 @@ from contextlib import aclosing, nullcontext, suppress
 import anyio
 import pytest
 
-from inconcert import Coordinator, QueueFull
+from inconcert import Coordinator, Inspection, QueueFull
 from inconcert._redis.rights import least_rights
 from inconcert._redis.scripts import Command, Script
 from inconcert._redis.slots import slot_of
+from inconcert.reports.explain_job import JobQuestion
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.servers import RealServer, command
@@ -142,6 +143,7 @@ async def jobs(concert: Coordinator, server: RealServer) -> None:
     await work.options(after=[job]).enqueue()
     await concert.tasks.pause("other")
     await concert.tasks.stats("default")
+    await JobQuestion(concert._ref, concert._jobs, concert.tasks, job.id).explanation(Inspection((), ()))
     async with asyncio.timeout(2):
         await concert.run_worker("default", burst=True)
     await job.result(timeout=1)
@@ -185,6 +187,24 @@ async def refused(
             await tell(story, server, others, namespace)
     what = named(server, right)
     return any({namespace, what} <= set(map(str, entry)) for entry in server.command("ACL", "LOG", 10_000))
+
+
+async def explained(concert: Coordinator, server: RealServer) -> None:
+    """What the server knows, to a user who may not ask the processes."""
+    async with concert.lock("a") as lease:
+        found = await concert.explain("lock:a")
+    assert (found.state, [reason.code for reason in found.reasons]) == ("held", ["unasked", "held"])
+    assert "inconcert acl --inspect" in found.reasons[0].text
+    assert lease.holder in found.reasons[1].text
+    job = await concert.enqueue("t")
+    codes = [reason.code for reason in (await concert.explain(f"job:{job.id}")).reasons]
+    assert codes == ["no_consumer", "unasked"]
+
+
+async def test_explanation_has_what_the_server_knows(own_server: RealServer) -> None:
+    """To a user who may not ask the processes."""
+    rights = [rule[1:] for rule in least_rights("shop", server=own_server.version) if rule.startswith("+")]
+    await tell(explained, own_server, rights, "shop")
 
 
 @pytest.mark.torture

@@ -825,6 +825,19 @@ async def test_second_list_of_jobs_is_the_same(scene: Scene) -> None:
         assert await scene.ledger() == before
 
 
+@pytest.mark.twice("tasks/locate")
+async def test_second_look_for_a_job_is_the_same(scene: Scene) -> None:
+    """In its queue, among the delayed ones, or in neither; and changes nothing."""
+    queues = (scene.place.queue, scene.place.delayed)
+    before = await scene.ledger()
+    for _ in range(2):
+        for job, name, ahead in (("ready2", b"q", 1), ("later", b"q", -1), ("held", b"", -1)):
+            _, *found = await scene.run("tasks/locate", queues=queues, id=job, names=["q"])
+            assert (found[0], found[1], found[2], found[4]) == (b"", name, ahead, 0)
+            assert (found[3] > 0) == (job == "later")
+        assert await scene.ledger() == before
+
+
 @pytest.mark.twice("tasks/count_claimed")
 async def test_second_count_of_what_runs_is_the_same(scene: Scene) -> None:
     """And changes nothing."""

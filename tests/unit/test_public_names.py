@@ -25,7 +25,7 @@ FACES = {
     "Consumer": "claim stop try_claim",
     "Coordinator": (
         "add_enqueue_middleware add_middleware barrier chat consume cron election embedded enqueue enqueue_many event "
-        "every from_client from_env group index inspect latch lock locks locks_held mailbox members ping queue "
+        "every explain from_client from_env group index inspect latch lock locks locks_held mailbox members ping queue "
         "rate_limiter redis redis_cluster release_by_force run_worker rwlock schedules semaphore signal signals task "
         "tasks url"
     ),
@@ -37,6 +37,7 @@ FACES = {
     "ElectionRecord": "candidate number since",
     "EnqueuedJob": "created id",
     "Event": "clear is_set set wait",
+    "Explanation": "holders kind name reasons silent state waiters",
     "Gap": "missed",
     "Group": "add callback cancel close id member progress",
     "GroupProgress": "cancelled failed is_closed is_done left succeeded total",
@@ -51,7 +52,7 @@ FACES = {
         "fencing_token holder host is_redacted job_id kind label line mode name pid process remaining since task "
         "task_id trace_id waiters"
     ),
-    "Inspection": "locks processes silent",
+    "Inspection": "locks processes silent waiters",
     "Job": "cancel created dependants id items progress reschedule result send status steps stream",
     "JobDescription": "after args attempts enqueued_at id kwargs status task",
     "JobPage": "after jobs",
@@ -83,6 +84,7 @@ FACES = {
     "RateDecision": "is_allowed remaining retry_after",
     "RateLimiter": "acquire try_acquire",
     "ReadLock": "acquire holders locked try_acquire waiters",
+    "Reason": "code text",
     "Restarted": "attempt",
     "RunningJob": "attempt claimed_at id queue task",
     "ScheduleStatus": "args id is_paused kwargs last_at missed next_at problem queue rule task",
@@ -103,6 +105,9 @@ FACES = {
     ),
     "Term": "candidate fencing_token holder is_lost kind lost name number release remaining renew",
     "WaitEntry": ("holder is_redacted job_id kind label line mode name place since task task_id ticket trace_id"),
+    "Waiter": (
+        "holder host is_redacted job_id kind label line mode name pid place process since task task_id ticket trace_id"
+    ),
     "WorkerHealth": "live ready serve",
     "WorkerStatus": "capacity heard_at host id is_alive pid queues running",
     "WriteLease": "downgrade fencing_token holder is_lost kind lost name release remaining renew",

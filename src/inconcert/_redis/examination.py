@@ -26,7 +26,8 @@ _SLOTS = 16384
 # a script, is not asked instead: for `EVAL` with too few arguments it ends Valkey 9.
 TRIALS = (
     *("set $ x PX 10000", "get $", "getrange $ 0 0", "incrby $ 1"),
-    *("lindex $ 0", "llen $", "lpop $", "lpush $ x", "lrange $ 0 0", "lrem $ 0 x", "ltrim $ 0 0", "rpush $ x"),
+    *("lindex $ 0", "llen $", "lpop $", "lpos $ x", "lpush $ x"),
+    *("lrange $ 0 0", "lrem $ 0 x", "ltrim $ 0 0", "rpush $ x"),
     *("exists $", "persist -", "pexpire $ 10000", "pttl $", "rename - -", "unlink -"),
     *("hdel $ x", "hexists $ x", "hget $ x", "hgetall $", "hincrby $ x 1", "hlen $", "hmget $ x", "hscan $ 0"),
     *("hset $ x x", "hsetnx $ x x"),

@@ -3,7 +3,7 @@
 import math
 from datetime import timedelta
 
-__all__ = ["Seconds", "call_timeout", "delay", "in_seconds", "milliseconds", "period", "timeout", "ttl"]
+__all__ = ["Seconds", "call_timeout", "delay", "in_seconds", "in_words", "milliseconds", "period", "timeout", "ttl"]
 
 Seconds = float | timedelta
 
@@ -43,6 +43,14 @@ def delay(value: Seconds) -> float:
 def milliseconds(seconds: float) -> int:
     """Seconds as a whole number of milliseconds, never less than asked for."""
     return math.ceil(round(seconds * 1000, 3)) if seconds else 0
+
+
+def in_words(seconds: float) -> str:
+    """A duration for people: `0.4 s`, `12 s`, `3 min`, `2 h`, `5 d`."""
+    for size, unit, until in ((1.0, "s", 120.0), (60.0, "min", 7200.0), (3600.0, "h", 172_800.0)):
+        if seconds < until:
+            return f"{seconds / size:.1f} {unit}" if seconds < 10 else f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
 
 
 def _above_0(parameter: str, value: Seconds) -> float:

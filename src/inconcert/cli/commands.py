@@ -13,6 +13,7 @@ from inconcert.cli.dead import app as dead
 from inconcert.cli.demo import demo
 from inconcert.cli.doctor import doctor
 from inconcert.cli.drain import drain
+from inconcert.cli.explain import explain
 from inconcert.cli.health import health
 from inconcert.cli.jobs import jobs
 from inconcert.cli.ls import ls
@@ -32,6 +33,7 @@ for command in (
     worker,
     health,
     ls,
+    explain,
     release,
     queues,
     jobs,

@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from inconcert._rules.durations import in_words
+
 __all__ = ["ago", "call", "print_json", "print_table", "seconds"]
 
 _LONGEST_CALL = 60  # characters
@@ -42,13 +44,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
 
 
 def seconds(duration: float | None) -> str | None:
-    """A duration for people: `0.4 s`, `12 s`, `3 min`, `2 h`, `5 d`."""
-    if duration is None:
-        return None
-    for size, unit, until in ((1.0, "s", 120.0), (60.0, "min", 7200.0), (3600.0, "h", 172_800.0)):
-        if duration < until:
-            return f"{duration / size:.1f} {unit}" if duration < 10 else f"{duration / size:.0f} {unit}"
-    return f"{duration / 86_400:.0f} d"
+    """A duration for people, such as `12 s`."""
+    return None if duration is None else in_words(duration)
 
 
 def ago(moment: float | None) -> str | None:

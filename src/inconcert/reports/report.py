@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Literal
 
-__all__ = ["HeldEntry", "HeldLock", "Inspection", "ProcessReport", "WaitEntry"]
+__all__ = ["HeldEntry", "HeldLock", "Inspection", "ProcessReport", "WaitEntry", "Waiter"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +84,21 @@ class WaitEntry(_Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiter(WaitEntry):
+    """Something that a process waits for, and where.
+
+    Attributes:
+        process: The id of its coordinator.
+        host: The name of its machine.
+        pid: Its process.
+    """
+
+    process: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessReport:
     """One open coordinator.
 
@@ -135,3 +150,17 @@ class Inspection:
             for entry in process.holds
         ]
         return sorted(found, key=lambda lock: lock.since)
+
+    def waiters(self) -> list[Waiter]:
+        """What is waited for, the longest wait first."""
+        found = [
+            Waiter(
+                **{field.name: getattr(entry, field.name) for field in fields(WaitEntry)},
+                process=process.id,
+                host=process.host,
+                pid=process.pid,
+            )
+            for process in self.processes
+            for entry in process.waits
+        ]
+        return sorted(found, key=lambda waiter: waiter.since)

@@ -69,6 +69,7 @@ __all__ = [
     "HELD",
     "INSPECT_GROUP",
     "LIST_SCHEDULES",
+    "LOCATE",
     "OPEN_GROUP",
     "OUTCOMES",
     "PASSED_ON",
@@ -254,6 +255,7 @@ ENQUEUE_AFTER = load("tasks/enqueue_after").bind(JobKeys, QueueKeys)
 RESOLVE_DEPENDENTS = load("tasks/resolve_dependents").bind(JobKeys)
 OPEN_GROUP = load("tasks/open_group").bind(JobKeys)
 CLOSE_GROUP = load("tasks/close_group").bind(JobKeys)
+LOCATE = load("tasks/locate").bind(JobKeys)
 INSPECT_GROUP = load("tasks/inspect_group").bind(JobKeys)
 OUTCOMES = load("tasks/outcomes").bind(JobKeys)
 FOLLOW = load("tasks/follow").bind(JobKeys)

@@ -1,0 +1,39 @@
+"""`inconcert explain KIND:NAME`: who holds it and who waits for it, or why a job does not run."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from inconcert.cli.server import Json, Namespace, Url, ask
+from inconcert.cli.tables import print_json
+from inconcert.coordinator import Coordinator
+from inconcert.reports.explanation import Explanation
+
+__all__ = ["explain"]
+
+
+def explain(
+    thing: Annotated[
+        str, typer.Argument(metavar="KIND:NAME", help="Such as lock:item:42, job:ID or queue:mail.", show_default=False)
+    ],
+    *,
+    url: Url = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> None:
+    """Who holds a lock, semaphore, rwlock or leadership and who waits for it, or why a job or queue does not go on."""
+
+    async def question(concert: Coordinator) -> Explanation:
+        return await concert.explain(thing)
+
+    found = ask(url, namespace, question)
+    if as_json:
+        print_json(found)
+        return
+    title, *lines = str(found).splitlines()
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(title, style="bold"))
+    for line in lines:
+        console.print(Text(line))

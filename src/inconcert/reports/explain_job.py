@@ -1,0 +1,262 @@
+"""Says why a job does not run, or what it does, and how a queue is served."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from inconcert._claims.dead_letters import Reason as DeadReason
+from inconcert._core.session import SessionRef
+from inconcert._rules.durations import in_words
+from inconcert._rules.names import check_job_id
+from inconcert.errors import GroupNotFound, JobNotFound
+from inconcert.reports.explanation import Explanation, Reason, ago, cause, whereabouts
+from inconcert.reports.report import Inspection
+from inconcert.tasks.admin import QueueStats, Tasks
+from inconcert.tasks.group_ids import group_of, is_callback
+from inconcert.tasks.status import JobStatus, Snapshot
+from inconcert.tasks.store import LOCATE, JobKeyspace
+from inconcert.tasks.workers import WorkerStatus
+
+__all__ = ["JobQuestion", "explain_queue"]
+
+_AT_ONCE = 100  # queues that one script looks through
+_MOST = 10  # parents that are told of
+_TRIES = 3
+
+
+class _Place(NamedTuple):
+    """Where a job is that does not run yet, see `tasks/locate`."""
+
+    now: float
+    pending: str
+    queue: str
+    ahead: int
+    due_ms: int
+    is_paused: int
+
+
+class JobQuestion:
+    """Why one job does not run.
+
+    Args:
+        ref: Refers to the open session.
+        jobs: The keys of all jobs.
+        tasks: What is known of them.
+        job_id: Which job.
+
+    Raises:
+        InvalidName: `job_id` is not a job id.
+    """
+
+    def __init__(self, ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, job_id: str) -> None:
+        self._ref = ref
+        self._keys = jobs.of_id(check_job_id(job_id))
+        self._tasks = tasks
+        self._id = job_id
+
+    async def explanation(self, seen: Inspection | Reason) -> Explanation:
+        """Its state, and why.
+
+        Raises:
+            JobNotFound: There is no such job.
+        """
+        reasons: list[Reason] = []
+        status = JobStatus.UNKNOWN
+        for _ in range(_TRIES):  # it may go on while it is looked for
+            status, about = Snapshot.read(await self._ref.session.run(Snapshot.take(self._keys, self._id, "")))
+            if status is JobStatus.UNKNOWN:
+                raise JobNotFound(self._id)
+            reasons = await self._reasons(status, about)
+            if reasons:
+                break
+        else:
+            reasons = [Reason("moving", "it goes from one state to another now; ask again")]
+        if isinstance(seen, Reason):
+            reasons.append(seen)
+            seen = Inspection((), ())
+        waiters, locks = seen.waiters(), seen.locks()
+        reasons += (cause(waiter, locks) for waiter in waiters if waiter.job_id == self._id)
+        reasons += (
+            Reason("holds", f"it holds {held.kind} {held.name!r}: {whereabouts(held)}, for {ago(held.since)}")
+            for held in locks
+            if held.job_id == self._id
+        )
+        return Explanation(
+            kind="job",
+            name=self._id,
+            state=str(status),
+            reasons=tuple(reasons),
+            waiters=tuple(waiter for waiter in waiters if (waiter.kind, waiter.name) == ("job", self._id)),
+            silent=seen.silent,
+        )
+
+    # Below.
+
+    async def _reasons(self, status: JobStatus, about: bytes) -> list[Reason]:
+        """Why it is in this state; empty if it has gone on."""
+        if status is JobStatus.QUEUED:
+            return await self._queued()
+        if status is JobStatus.DELAYED:
+            return await self._delayed(about.decode())
+        if status is JobStatus.WAITING:
+            return await self._waiting(about.decode())
+        if status is JobStatus.RUNNING:
+            return await self._running()
+        if status is JobStatus.FAILED:
+            why = DeadReason.read(about)
+            return [Reason("dead", f"it was dead-lettered after {_attempts(why.attempts)}: {why.reason}")]
+        return [Reason("ended", "it has succeeded" if status is JobStatus.SUCCEEDED else "it was cancelled")]
+
+    async def _queued(self) -> list[Reason]:
+        place = await self._locate(await self._tasks.queues())
+        if place.ahead < 0:
+            return []
+        workers = await self._tasks.workers()
+        reasons = _paused_or_unserved(place.queue, workers, is_paused=bool(place.is_paused))
+        serving = [worker for worker in workers if worker.is_alive and place.queue in worker.queues]
+        reasons += _busy(place, serving)
+        if serving:
+            reasons += await self._more_urgent(place.queue, serving)
+        if place.ahead:
+            reasons.append(Reason("behind", f"it is behind others in queue {place.queue!r}: {place.ahead:,}"))
+        elif not reasons:
+            reasons.append(Reason("next", f"it is the next in queue {place.queue!r}: a worker is about to claim it"))
+        return reasons
+
+    async def _more_urgent(self, queue: str, serving: Sequence[WorkerStatus]) -> list[Reason]:
+        """Which queues are before this one for all workers that serve it, if jobs are ready there."""
+        before = [set(worker.queues[: list(worker.queues).index(queue)]) for worker in serving]
+        names = sorted(before[0].intersection(*before[1:]))
+        if not names:
+            return []
+        stats = (await self._tasks.stats(*names)).queues
+        ready = {name: stats[name].ready for name in names if stats[name].ready and not stats[name].is_paused}
+        if not ready:
+            return []
+        counts = ", ".join(f"{count:,} in {name!r}" for name, count in ready.items())
+        return [Reason("urgent", f"its workers take jobs of more urgent queues first: {counts}")]
+
+    async def _delayed(self, queue: str) -> list[Reason]:
+        place = await self._locate([queue])
+        if place.due_ms < 0:
+            return []
+        due_at = place.due_ms / 1000
+        when = f"in {ago(due_at, place.now)}" if due_at > place.now else "now"
+        job = self._tasks.job(self._id)
+        described = (await self._tasks.describe(self._id)).get(self._id)
+        steps = await job.steps()
+        awaited = [step.name for step in steps if step.is_awaited]
+        if awaited:
+            names = ", ".join(map(repr, awaited))
+            text = f"it waits for a message, with durable.wait_for(): {names}; it is back {when} at the latest"
+            reasons = [Reason("message", text)]
+        elif steps and steps[-1].function == "durable.sleep":
+            reasons = [Reason("sleeps", f"it sleeps in durable.sleep({steps[-1].name!r}), and is due {when}")]
+        elif described and described.attempts:
+            which = described.attempts + 1
+            reasons = [Reason("retry", f"{_attempts(described.attempts)} failed; attempt {which} is due {when}")]
+        else:
+            reasons = [Reason("not_due", f"it is due {when}, in queue {queue!r}")]
+        return reasons + _paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
+
+    async def _waiting(self, queue: str) -> list[Reason]:
+        place = await self._locate([queue])
+        group = group_of(self._id)
+        if group is not None and is_callback(self._id):
+            try:
+                progress = await self._tasks.group(group).progress()
+            except GroupNotFound:
+                return []
+            if not progress.is_closed:
+                return [Reason("group", f"it runs after the jobs of group {group}, which is not closed yet")]
+            return [Reason("group", f"it runs after the jobs of group {group}, of which {progress.left:,} are left")]
+        if not place.pending:
+            return []
+        parents = place.pending.split(" ")
+        reasons: list[Reason] = []
+        described = await self._tasks.describe(*parents[:_MOST])
+        for parent in parents[:_MOST]:
+            found = described.get(parent)
+            what = "has ended, of which it is about to be told" if found is None else f"is {found.status}"
+            task = "" if found is None else f" of task {found.task!r}"
+            reasons.append(Reason("after", f"it runs after job {parent}{task}, which {what}"))
+        if len(parents) > _MOST:
+            reasons.append(Reason("after", f"it runs after {len(parents):,} jobs that have not ended"))
+        return reasons + _paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
+
+    async def _running(self) -> list[Reason]:
+        now = (await self._locate([])).now
+        for worker in await self._tasks.workers():
+            for job in worker.running:
+                if job.id == self._id:
+                    where = "unknown" if worker.host is None else f"process {worker.pid} on {worker.host}"
+                    runs = f"attempt {job.attempt} of task {job.task!r} has run for {ago(job.claimed_at, now)}: {where}"
+                    if worker.is_alive:
+                        return [Reason("runs", f"{runs}, worker {worker.id}")]
+                    return [Reason("dead_worker", f"{runs}, worker {worker.id}, which is dead: others will requeue it")]
+        return []
+
+    async def _locate(self, queues: Sequence[str]) -> _Place:
+        """In which of these queues it is."""
+        while True:
+            names, queues = queues[:_AT_ONCE], queues[_AT_ONCE:]
+            places = [self._keys.queue(name) for name in names]
+            parts = [key for place in places for key in (place.queue, place.delayed)]
+            reply = await self._ref.session.run(LOCATE(self._keys, queues=parts, id=self._id, names=names))
+            now_ms, pending, name, *rest = reply
+            if name or not queues:
+                return _Place(now_ms / 1000, pending.decode(), name.decode(), *rest)
+
+
+async def explain_queue(tasks: Tasks, name: str) -> Explanation:
+    """How a queue of jobs is served."""
+    stats = await tasks.stats(name)
+    queue = stats.queues[name]
+    workers = await tasks.workers()
+    reasons = _paused_or_unserved(name, workers, is_paused=queue.is_paused)
+    serving = [worker for worker in workers if worker.is_alive and name in worker.queues]
+    count = queue.ready + queue.delayed + queue.waiting + queue.running
+    for worker in serving[:_MOST]:
+        places = "" if worker.capacity is None else f" of {worker.capacity:,}"
+        busy = f"{len(worker.running):,}{places} places taken"
+        reasons.append(Reason("served", f"served by process {worker.pid} on {worker.host}: {busy}"))
+    reasons.append(Reason("backlog", _backlog(queue)))
+    if not count and not serving and not queue.finished and name not in await tasks.queues():
+        return Explanation(
+            kind="queue",
+            name=name,
+            state="unknown",
+            reasons=(Reason("unknown", "no job was ever enqueued to it, and no worker serves it"),),
+        )
+    state = "paused" if queue.is_paused else "served" if serving else "unserved"
+    return Explanation(kind="queue", name=name, state=state, reasons=tuple(reasons))
+
+
+def _busy(place: _Place, serving: Sequence[WorkerStatus]) -> list[Reason]:
+    """Whether all places of these workers are taken, and by what."""
+    if not serving or any(worker.capacity is None or len(worker.running) < worker.capacity for worker in serving):
+        return []
+    places = sum(len(worker.running) for worker in serving)
+    oldest = min((job for worker in serving for job in worker.running), key=lambda job: job.claimed_at)
+    which = f"job {oldest.id} of task {oldest.task!r} has run longest, for {ago(oldest.claimed_at, place.now)}"
+    return [Reason("busy", f"all {places:,} places of the workers that serve {place.queue!r} are taken; {which}")]
+
+
+def _backlog(queue: QueueStats) -> str:
+    oldest = "" if queue.oldest_age is None else f" (the oldest for {in_words(queue.oldest_age)})"
+    return (
+        f"its jobs: {queue.ready:,} ready{oldest}, {queue.delayed:,} due later, {queue.waiting:,} after others, "
+        f"{queue.running:,} running"
+    )
+
+
+def _paused_or_unserved(queue: str, workers: Sequence[WorkerStatus], *, is_paused: bool) -> list[Reason]:
+    reasons: list[Reason] = []
+    if is_paused:
+        reasons.append(Reason("paused", f"queue {queue!r} is paused, until tasks.resume({queue!r})"))
+    if not any(worker.is_alive and queue in worker.queues for worker in workers):
+        reasons.append(Reason("no_consumer", f"no worker serves queue {queue!r}: start one, or correct the name"))
+    return reasons
+
+
+def _attempts(count: int) -> str:
+    return "1 attempt" if count == 1 else f"{count:,} attempts"

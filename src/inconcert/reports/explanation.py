@@ -1,0 +1,82 @@
+"""Why something waits: what `Coordinator.explain` answers."""
+
+import time
+from dataclasses import dataclass
+
+from inconcert._rules.durations import in_words
+from inconcert.reports.report import HeldLock, Waiter
+
+__all__ = ["Explanation", "Reason", "ago", "cause", "whereabouts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason why something waits.
+
+    Attributes:
+        code: Which, for programs, such as `held`, `paused` or `no_consumer`; docs/explanation/waiting.md lists them.
+        text: The same for people: who, since when, and where.
+    """
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Who holds something and who waits for it, or why a job does not run; `str()` of it is for people.
+
+    Attributes:
+        kind: Such as `lock`.
+        name: Which one.
+        state: `held` or `free`; of a job its state, such as `delayed`; of a queue `served`, `paused`, `unserved` or
+            `unknown`.
+        reasons: Why, what decides first.
+        holders: Those that hold it, as far as they answered, the oldest first.
+        waiters: Those that wait for it, likewise: as they stand in line, or for a job's result.
+        silent: The ids of the processes that did not answer.
+    """
+
+    kind: str
+    name: str
+    state: str
+    reasons: tuple[Reason, ...] = ()
+    holders: tuple[HeldLock, ...] = ()
+    waiters: tuple[Waiter, ...] = ()
+    silent: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.kind} {self.name!r} is {self.state}"]
+        lines += [f"- {reason.text}" for reason in self.reasons]
+        for waiter in self.waiters:
+            place = "" if waiter.place is None else f"place {waiter.place}: "
+            lines.append(f"- {place}{whereabouts(waiter)} has waited for {ago(waiter.since)}")
+        if self.silent:
+            lines.append(f"- did not answer: {', '.join(self.silent)}")
+        return "\n".join(lines)
+
+
+def ago(moment: float, now: float | None = None) -> str:
+    """How long ago that is, or how long until then, by this machine's clock unless another's is given."""
+    return in_words(abs((time.time() if now is None else now) - moment))
+
+
+def whereabouts(entry: HeldLock | Waiter) -> str:
+    """Who has or wants something: process, task, line of code, job and label."""
+    parts = [f"process {entry.pid} on {entry.host}"]
+    if entry.task is not None:
+        parts.append(f"task {entry.task!r}")
+    if entry.job_id is not None:
+        parts.append(f"job {entry.job_id}")
+    if entry.label is not None:
+        parts.append(f"label {entry.label!r}")
+    if entry.line is not None:
+        parts.append(f"at {entry.line}")
+    return ", ".join(parts)
+
+
+def cause(waiter: Waiter, holders: list[HeldLock]) -> Reason:
+    """What a task waits for that others wait for in turn, and who has that."""
+    text = f"{whereabouts(waiter)} waits itself for {waiter.kind} {waiter.name!r}, for {ago(waiter.since)}"
+    has = [whereabouts(held) for held in holders if (held.kind, held.name) == (waiter.kind, waiter.name)]
+    return Reason("waits", f"{text}; held by {'; '.join(has)}" if has else text)

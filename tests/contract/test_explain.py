@@ -1,0 +1,292 @@
+"""Why something waits: who holds it and where, and why a job does not run."""
+
+import asyncio
+from typing import Any
+
+import anyio
+import pytest
+
+from inconcert import Coordinator, Explanation, InvalidName, Job, JobNotFound, JobStatus, Retry, durable
+from tests.contract.test_jobs import status
+from tests.contract.test_reports import may_ask, waits_of
+from tests.contract.test_tasks import in_background
+from tests.support.eventually import eventually
+
+__all__ = ["may_ask"]  # the fixture
+
+HOUR = 3600
+
+
+def codes(found: Explanation) -> list[str]:
+    """What its reasons are."""
+    return [reason.code for reason in found.reasons]
+
+
+async def of_job(concert: Coordinator, job: Job[Any]) -> Explanation:
+    """Why it does not run."""
+    return await concert.explain(f"job:{job.id}")
+
+
+@pytest.mark.parametrize("kind", ["lock", "semaphore", "rwlock", "election"])
+async def test_holder_and_waiters_are_named(any_concert: Coordinator, elsewhere: Coordinator, kind: str) -> None:
+    """In whatever process they are, with the line of code, the label, and how long they have waited."""
+
+    def thing(concert: Coordinator) -> Any:
+        if kind == "semaphore":
+            return concert.semaphore("x", limit=1, label="order 7")
+        if kind == "rwlock":
+            return concert.rwlock("x", label="order 7").write()
+        return concert.lock("x", label="order 7") if kind == "lock" else concert.election("x")
+
+    async def wait(concert: Coordinator) -> None:
+        async with thing(concert):
+            pass
+
+    lease = await thing(elsewhere).acquire()
+    async with in_background(wait(any_concert)):
+        await waits_of(any_concert, 1)
+        found = await any_concert.explain(f"{kind}:x")
+        assert (found.kind, found.name, found.state, codes(found)) == (kind, "x", "held", ["held"])
+        [holder], [waiter] = found.holders, found.waiters
+        assert (holder.holder, holder.process, waiter.process) == (
+            lease.holder,
+            elsewhere._ref.session.id,
+            any_concert._ref.session.id,
+        )
+        text = str(found)
+        assert text.startswith(f"{kind} 'x' is held\n- held for ")
+        assert f"at {__file__}:" in text
+        assert ("label 'order 7'" in text) == (kind != "election")
+        assert "place 1: process" in text
+        await lease.release()
+    free = await any_concert.explain(f"{kind}:x")
+    assert (free.state, codes(free), free.holders, free.waiters) == ("free", ["free"], (), ())
+
+
+async def test_holder_that_waits_itself_is_explained(any_concert: Coordinator) -> None:
+    """By what it waits for, and who has that."""
+
+    async def hold_one_and_wait() -> None:
+        async with any_concert.lock("first"), any_concert.lock("second"):
+            pass
+
+    async with any_concert.lock("second", label="the root"), in_background(hold_one_and_wait()):
+        await waits_of(any_concert, 1)
+        found = await any_concert.explain("lock:first")
+        assert codes(found) == ["held", "waits"]
+        assert "waits itself for lock 'second'" in found.reasons[1].text
+        assert "label 'the root'" in found.reasons[1].text
+
+
+async def test_holder_of_a_dead_process_is_told_of(any_concert: Coordinator) -> None:
+    """The server knows it although no process does."""
+    lease = await any_concert.lock("x").acquire()
+    any_concert._ref.session.renewal.remove(lease._state)  # as if this process had died
+    any_concert._ref.session.inbox.on_unclaimed("ask", lambda _to, _rest: None)
+    found = await any_concert.explain("lock:x", timeout=0.1)
+    assert (found.state, codes(found)) == ("held", ["silent_holder"])
+    assert found.silent == (any_concert._ref.session.id,)
+
+
+async def test_queued_job_waits_for_a_worker(any_concert: Coordinator) -> None:
+    """Nobody serves its queue; it is paused; others are before it; all places are taken; its queue is less urgent."""
+    gate = asyncio.Event()
+
+    @any_concert.task(name="t", queue="q")
+    async def task() -> None:
+        await gate.wait()
+
+    first, second, third = [await task.enqueue() for _ in range(3)]
+    assert codes(await of_job(any_concert, first)) == ["no_consumer"]
+    await any_concert.tasks.pause("q")
+    found = await of_job(any_concert, third)
+    assert (found.state, codes(found)) == ("queued", ["paused", "no_consumer", "behind"])
+    assert "it is behind others in queue 'q': 2" in str(found)
+    await any_concert.tasks.resume("q")
+    await any_concert.enqueue("u", queue="high")
+    await any_concert.tasks.pause("high")
+    async with in_background(any_concert.run_worker("high", "q", concurrency=1)):
+        await status(any_concert, first, JobStatus.RUNNING)
+        found = await of_job(any_concert, second)
+        assert codes(found) == ["busy"]
+        assert f"job {first.id} of task 't' has run longest" in str(found)
+        runs = await of_job(any_concert, first)
+        assert (runs.state, codes(runs)) == ("running", ["runs"])
+        assert "attempt 1 of task 't' has run for" in str(runs)
+        gate.set()
+
+
+async def test_more_urgent_queues_come_first(any_concert: Coordinator) -> None:
+    """They are named, with what is ready in them."""
+    await any_concert.enqueue("t", queue="high")
+    async with any_concert.consume("high", "low") as jobs, await anext(jobs):
+        low = await any_concert.enqueue("t", queue="low")
+        await any_concert.enqueue("t", queue="high")
+        found = await of_job(any_concert, low)
+        assert codes(found) == ["urgent"]
+        assert "1 in 'high'" in str(found)
+
+
+async def test_job_that_is_next_is_about_to_be_claimed(any_concert: Coordinator) -> None:
+    """Nothing is in its way."""
+    await any_concert.enqueue("t", queue="q")
+    async with any_concert.consume("q") as jobs, await anext(jobs):
+        job = await any_concert.enqueue("t", queue="q")
+        assert codes(await of_job(any_concert, job)) == ["next"]
+
+
+async def test_delayed_job_says_when_it_is_due(any_concert: Coordinator) -> None:
+    """At first, and before another attempt."""
+
+    @any_concert.task(name="t", queue="q", max_attempts=2)
+    async def task() -> None:
+        raise Retry(after=HOUR)
+
+    later = await task.options(delay=2 * HOUR).enqueue()
+    async with in_background(any_concert.run_worker("q")):
+        job = await task.enqueue()
+        await status(any_concert, job, JobStatus.DELAYED)
+        found = await of_job(any_concert, job)
+        assert (found.state, codes(found)) == ("delayed", ["retry"])
+        assert "1 attempt failed; attempt 2 is due in" in str(found)
+        found = await of_job(any_concert, later)
+        assert codes(found) == ["not_due"]
+        assert "it is due in" in str(found)
+    await any_concert.tasks.pause("q")
+    assert "paused" in codes(await of_job(any_concert, later))
+
+
+async def test_job_that_left_its_worker_says_for_what(any_concert: Coordinator) -> None:
+    """For a message, or to sleep."""
+
+    @any_concert.task(name="waits", queue="q")
+    async def waits() -> None:
+        await durable.wait_for("packed", str, timeout=HOUR)
+
+    @any_concert.task(name="sleeps", queue="q")
+    async def sleeps() -> None:
+        await durable.sleep("a while", HOUR)
+
+    async with in_background(any_concert.run_worker("q")):
+        for task, code, text in ((waits, "message", "'packed'"), (sleeps, "sleeps", "'a while'")):
+            job = await task.enqueue()
+            await status(any_concert, job, JobStatus.DELAYED)
+            found = await of_job(any_concert, job)
+            assert codes(found) == [code]
+            assert text in str(found)
+
+
+async def test_job_that_runs_after_others_names_them(any_concert: Coordinator) -> None:
+    """Those that have not ended, with their states; a callback says how many members of its group are left."""
+    done = await any_concert.enqueue("t", queue="q")
+    open_ = await any_concert.enqueue("t", queue="q")
+    child = await any_concert.enqueue("t", queue="q", after=[done, open_])
+    async with any_concert.consume("q") as jobs:
+        async with await anext(jobs):
+            assert (await of_job(any_concert, child)).reasons[0].text.endswith("which is running")
+        found: Explanation = await eventually(lambda: _with_parents(any_concert, child, 1))
+        assert found.state == "waiting"
+        assert f"it runs after job {open_.id} of task 't', which is queued" in str(found)
+
+
+async def _with_parents(concert: Coordinator, job: Job[Any], count: int) -> Explanation | None:
+    found = await of_job(concert, job)
+    return found if codes(found) == ["after"] * count else None
+
+
+async def test_callback_says_how_many_members_are_left(any_concert: Coordinator) -> None:
+    """And before that, that its group is open."""
+
+    @any_concert.task(name="t")
+    async def task() -> None: ...
+
+    group = await any_concert.group(then=task.call())
+    await group.add([task.call(), task.call()])
+    found = await of_job(any_concert, group.callback)
+    assert codes(found) == ["group"]
+    assert "not closed yet" in str(found)
+    await group.close()
+    found = await of_job(any_concert, group.callback)
+    assert "of which 2 are left" in str(found)
+
+
+async def test_job_that_waits_inside_names_the_lock(any_concert: Coordinator) -> None:
+    """What a running job waits for, who has that, what it holds, and who waits for its result."""
+
+    @any_concert.task(name="t")
+    async def task() -> None:
+        async with any_concert.lock("mine"), any_concert.lock("theirs"):
+            pass
+
+    async def result(job: Job[None]) -> None:
+        await job.result()
+
+    async with any_concert.lock("theirs", label="root"), in_background(any_concert.run_worker("default")):
+        job = await task.enqueue()
+        async with in_background(result(job)):
+            await waits_of(any_concert, 2)
+            found = await of_job(any_concert, job)
+            assert codes(found) == ["runs", "waits", "holds"]
+            assert "waits itself for lock 'theirs'" in found.reasons[1].text
+            assert "label 'root'" in found.reasons[1].text
+            assert "lock 'mine'" in found.reasons[2].text
+            assert [waiter.name for waiter in found.waiters] == [job.id]
+
+
+async def test_job_that_has_ended_says_how(any_concert: Coordinator) -> None:
+    """Done, cancelled, or dead-lettered, with the error."""
+
+    @any_concert.task(name="t", queue="q", max_attempts=1)
+    async def task(fails: bool) -> None:
+        if fails:
+            raise ValueError("card declined")
+
+    cancelled, done, dead = [await task.enqueue(fails) for fails in (False, False, True)]
+    assert await cancelled.cancel()
+    await any_concert.run_worker("q", burst=True)
+    assert codes(await of_job(any_concert, cancelled)) == ["ended"]
+    assert "succeeded" in str(await of_job(any_concert, done))
+    found = await of_job(any_concert, dead)
+    assert (found.state, codes(found)) == ("failed", ["dead"])
+    assert "after 1 attempt: ValueError: card declined" in str(found)
+
+
+async def test_queue_says_who_serves_it(any_concert: Coordinator) -> None:
+    """Or that nobody does, that it is paused, or that it was never used."""
+    assert codes(await any_concert.explain("queue:q")) == ["unknown"]
+    await any_concert.enqueue("t", queue="q")
+    found = await any_concert.explain("queue:q")
+    assert (found.state, codes(found)) == ("unserved", ["no_consumer", "backlog"])
+    assert "1 ready" in str(found)
+    async with any_concert.consume("q") as jobs, await anext(jobs):
+        found = await any_concert.explain("queue:q")
+        assert (found.state, codes(found)) == ("served", ["served", "backlog"])
+        await any_concert.tasks.pause("q")
+        assert (await any_concert.explain("queue:q")).state == "paused"
+
+
+@pytest.mark.parametrize("thing", ["item", "mailbox:x", ":x", ""])
+async def test_other_kinds_are_refused(any_concert: Coordinator, thing: str) -> None:
+    """With the kinds that there are."""
+    with pytest.raises(ValueError, match="lock, semaphore, rwlock, election, job, queue"):
+        await any_concert.explain(thing)
+
+
+async def test_what_is_not_there_is_named(any_concert: Coordinator) -> None:
+    """A job that does not exist, and names that nothing can have."""
+    job = await any_concert.enqueue("t")
+    with pytest.raises(JobNotFound):
+        await any_concert.explain(f"job:{job.id[:-1]}9")
+    for thing in ("lock:", "job:", "job:not an id", "queue:"):
+        with pytest.raises(InvalidName):
+            await any_concert.explain(thing)
+
+
+async def test_explanation_can_be_cancelled(any_concert: Coordinator) -> None:
+    """Nothing is left of the question."""
+    any_concert._ref.session.inbox.on_unclaimed("ask", lambda _to, _rest: None)
+    before = len(list(any_concert._ref.session.inbox.receivers()))
+    with anyio.move_on_after(0.05) as scope:
+        await any_concert.explain("lock:x", timeout=60)
+    assert scope.cancelled_caught
+    assert len(list(any_concert._ref.session.inbox.receivers())) == before
