@@ -8,12 +8,12 @@ Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates
 6(1), 1998. The score here is a product modulo a prime, so that a pair costs a multiplication and not a hash.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from hashlib import blake2b
 
 __all__ = ["Division", "Rendezvous"]
 
-_PRIME = 2**61 - 1
+_PRIME = 2**30 - 35  # the largest of which Python multiplies and divides in its quickest way
 
 
 def _number(text: str) -> int:
@@ -52,54 +52,78 @@ class Rendezvous:
 
 
 class Division:
-    """Some keys, divided among the members of a `Rendezvous`, and divided anew when one comes or goes.
+    """Some keys, divided among the members of a `Rendezvous`, and divided anew when some come or go.
+
+    It is done in steps, because there may be many: 10,000 keys and 1,000 members are 10,000,000 pairs.
 
     Args:
         keys: The keys.
-        rendezvous: The members, which are told to this, too, when they change.
+        rendezvous: The members; code that adds or removes one notes it here, too.
     """
 
-    __slots__ = ("__weakref__", "_best", "_numbers", "_owned", "_rendezvous")
+    __slots__ = (
+        "__weakref__",
+        "_keys",
+        "_members",
+        "_noted",
+        "_numbers",
+        "_owned",
+        "_owners",
+        "_rendezvous",
+        "_scores",
+    )
 
     def __init__(self, keys: Iterable[str], rendezvous: Rendezvous) -> None:
         self._rendezvous = rendezvous
-        self._numbers = {key: _number(key) for key in keys}
-        # Key -> the score of its owner, and that.
-        self._best: dict[str, tuple[int, str]] = dict.fromkeys(self._numbers, (0, ""))
-        self._owned: dict[str, set[str]] = {}
-        for member in rendezvous.numbers:
-            self.added(member)
+        self._keys = [*keys]
+        self._numbers = [_number(key) for key in self._keys]
+        self._scores = [0] * len(self._keys)  # of each key's owner
+        self._owners = [""] * len(self._keys)
+        self._owned: dict[str, set[int]] = {}  # member -> places of its keys
+        self._members: set[str] = set()  # that have had their step
+        self._noted = dict.fromkeys(rendezvous.numbers)  # that came or went since
+
+    def note(self, member: str) -> None:
+        """The `Rendezvous` has this member now, or has it no more: a later step divides its keys."""
+        self._noted[member] = None
+
+    def steps(self) -> Iterator[None]:
+        """Divide the keys anew, a member in each step; several may do so in turn, and share the work.
+
+        Cost: O(K) for a member that has come, K keys. O(N) for each key of one that has gone, N members.
+        """
+        while self._noted:
+            member, _ = self._noted.popitem()
+            number = self._rendezvous.numbers.get(member)
+            if number is not None and member not in self._members:
+                self._members.add(member)
+                self._offer(number, member, range(len(self._keys)))
+            elif number is None and member in self._members:
+                self._members.remove(member)
+                self._divide(self._owned.pop(member, set()))
+            yield
 
     def of(self, member: str) -> set[str]:
-        """The keys of a member."""
-        return self._owned.get(member, set())
+        """The keys of a member, when all steps are done."""
+        return {self._keys[place] for place in self._owned.get(member, ())}
 
-    def added(self, member: str) -> None:
-        """The `Rendezvous` has this member now.
+    # Below.
 
-        Cost: O(K), K keys.
-        """
-        self._offer(self._rendezvous.numbers[member], member, self._numbers)
+    def _divide(self, places: Collection[int]) -> None:
+        """Give keys that have lost their owner to others."""
+        for place in places:
+            self._scores[place], self._owners[place] = 0, ""
+        if places:
+            for member, number in self._rendezvous.numbers.items():
+                self._offer(number, member, places)
 
-    def removed(self, member: str) -> None:
-        """The `Rendezvous` does not have this member any more.
-
-        Cost: O(N), N members, for each of its keys.
-        """
-        keys = self._owned.pop(member, set())
-        for key in keys:
-            self._best[key] = (0, "")
-        for other, number in self._rendezvous.numbers.items():
-            self._offer(number, other, keys)
-
-    def _offer(self, its_number: int, member: str, keys: Iterable[str]) -> None:
+    def _offer(self, its_number: int, member: str, places: Iterable[int]) -> None:
         """Give a member those of these keys that it wins."""
-        best, numbers = self._best, self._numbers
-        for key in keys:
-            score = numbers[key] * its_number % _PRIME
-            its_best = best[key]
-            if score >= its_best[0] and (score, member) > its_best:
-                best[key] = score, member
-                if its_best[1]:
-                    self._owned[its_best[1]].discard(key)
-                self._owned.setdefault(member, set()).add(key)
+        numbers, scores = self._numbers, self._scores
+        for place in [place for place in places if numbers[place] * its_number % _PRIME >= scores[place]]:
+            its_best, owner = (numbers[place] * its_number % _PRIME, member), self._owners[place]
+            if its_best > (scores[place], owner):
+                self._scores[place], self._owners[place] = its_best
+                if owner:
+                    self._owned[owner].discard(place)
+                self._owned.setdefault(member, set()).add(place)

@@ -162,7 +162,7 @@ class Roster:
         await asyncio.shield(self._read())
 
     def division(self, keys: frozenset[str]) -> Division:
-        """These keys, divided among the members; one for all in this process that ask for the same."""
+        """These keys, to be divided among the members; one for all in this process that ask for the same."""
         division = self._divisions.get(keys)
         if division is None:
             division = self._divisions[keys] = Division(keys, self._rendezvous)
@@ -261,12 +261,12 @@ class Roster:
     def _add(self, member: str) -> None:
         self._rendezvous.add(member)
         for division in self._divisions.values():
-            division.added(member)
+            division.note(member)
 
     def _remove(self, member: str) -> None:
         self._rendezvous.remove(member)
         for division in self._divisions.values():
-            division.removed(member)
+            division.note(member)
 
     def _leave_if_unused(self) -> None:
         if not self._users and self._is_subscribed:

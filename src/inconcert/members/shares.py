@@ -8,6 +8,7 @@ Source: docs/explanation/members.md
 """
 
 import logging
+from asyncio import sleep
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -15,6 +16,7 @@ from itertools import islice
 from inconcert._core.retry import retry_until_answered
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import Command, load
+from inconcert._rules.rendezvous import Division
 from inconcert.members.changes import Changed, Freed, Joined, Left, Lost, MemberChange, StartOver
 from inconcert.members.member_state import MemberState
 from inconcert.members.roster import Feed, MemberKeys
@@ -56,8 +58,8 @@ class Shares:
                 division = state.roster.division(self._keys)
                 while True:
                     state.check_held()
-                    await self._take_turn(division.of(state.holder))
-                    owned = division.of(state.holder)
+                    await self._take_turn(await self._owned(division))
+                    owned = await self._owned(division)
                     given = {key: token for key, token in self._held.items() if key in owned}
                     if given != self._given:
                         self._given = given
@@ -71,6 +73,12 @@ class Shares:
             self._let_go_of_all()
 
     # Below.
+
+    async def _owned(self, division: Division) -> set[str]:
+        """The keys that are this member's own by now."""
+        for _ in division.steps():
+            await sleep(0)  # so that many keys and members do not hold up the event loop
+        return division.of(self._state.holder)
 
     def _note(self, change: MemberChange | Freed | StartOver) -> None:
         """Keep in mind which keys may be free now."""
