@@ -546,8 +546,11 @@ async def test_schedules_are_listed_and_changed(concert: Coordinator) -> None:
     """One by one; what is not there, or was so before, is said."""
     assert (await here(concert, "schedules", "list")).stdout == "no schedule\n"
     assert (await here(concert, "schedules", "list", "--json")).stdout == "[]\n"
-    task = concert.task(name="fetch", queue="q")(lambda source: source)
-    await concert.schedules.put("poll", task.call("shop"), every=86_400)
+
+    @concert.task(name="fetch", queue="q")
+    async def fetch(source: str) -> None: ...
+
+    await concert.schedules.put("poll", fetch.call("shop"), every=86_400)
     [listed] = json.loads((await here(concert, "schedules", "list", "--json")).stdout)
     assert (listed["id"], listed["rule"], listed["args"]) == ("poll", "every 86400 s", ["shop"])
     table = (await here(concert, "schedules", "list")).stdout
