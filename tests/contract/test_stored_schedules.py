@@ -222,7 +222,7 @@ async def test_bad_input_is_refused_before_anything_is_sent(here: Coordinator) -
     task = concert.task(name="other")(lambda: None)
     options: list[dict[str, Any]] = [{"after": ["a"]}, {"unique": "u"}, {"delay": 1}]
     for more in options:
-        with pytest.raises(ValueError, match="give the call no after, unique or delay"):
+        with pytest.raises(ValueError, match="give the call no after, unique, delay or at"):
             await concert.schedules.put("s", task.options(**more).call(), every=1)
     with pytest.raises(TypeError, match=r"give what task.call\(...\) returns"):
         await concert.schedules.put("s", add_task, every=1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

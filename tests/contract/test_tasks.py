@@ -7,13 +7,13 @@ import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, cast
 
 import anyio
 import pytest
 
-from inconcert import Coordinator, InvalidName, InvalidPayload, NotClaimed, NotConnected
+from inconcert import Coordinator, InvalidName, InvalidPayload, NotClaimed, NotConnected, current_job
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from tests.support.eventually import eventually
@@ -771,6 +771,25 @@ async def test_delayed_job_runs_when_it_is_due_and_not_before(any_concert: Coord
     assert [number for number, _ in ran] == [1, 2, 0]
     for number, at in ran:
         assert due[number] <= at < due[number] + 500
+
+
+async def test_job_for_an_instant_runs_then(any_concert: Coordinator) -> None:
+    """In whichever time zone it is given; at once if it is over, however long ago the call was written down."""
+    client: Any = raw(any_concert)
+    ran: list[tuple[str, float | None]] = []
+
+    @any_concert.task(queue="q")
+    async def task(name: str) -> None:
+        ran.append((name, current_job().scheduled_at))
+
+    at = datetime.now(timezone(timedelta(hours=-7))) + timedelta(hours=2)
+    job = await task.options(at=at).enqueue("later")
+    due_ms = await client.zscore(any_concert._jobs.partitions[0].queue("q").delayed, job.id)
+    assert abs(due_ms / 1000 - at.timestamp()) < 10
+    past = datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC)
+    await any_concert.enqueue_many([task.options(at=past).call("now")])
+    await any_concert.run_worker("q", burst=True)
+    assert ran == [("now", 1e9)]
 
 
 async def test_due_jobs_of_an_urgent_delayed_queue_come_first(any_concert: Coordinator) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import typing
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -30,6 +31,9 @@ def test_unknown_option_is_refused_by_name() -> None:
     [
         ("queue", "", InvalidName),
         ("delay", -1, ValueError),
+        ("at", datetime(2026, 12, 24), ValueError),  # noqa: DTZ001 - naive
+        ("at", 60.0, ValueError),
+        ("at", "2026-12-24T00:00:00Z", ValueError),
         ("max_attempts", 0, ValueError),
         ("max_attempts", True, ValueError),
         ("result_ttl", None, ValueError),
@@ -51,6 +55,27 @@ def test_bad_option_is_refused_by_name(option: str, value: object, error: type[E
 
     with pytest.raises(error, match=rf"\b{option}\b"):
         Options().changed(**options)
+
+
+AT = datetime(2026, 12, 24, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("options", [{"at": AT, "delay": 5}, {"at": AT, "delay": 0}, {"at": AT, "after": ["id"]}])
+def test_instant_comes_alone(options: dict[str, Any]) -> None:
+    """It is in place of a delay, and nobody knows when others will have ended."""
+    with pytest.raises(ValueError, match="both at= and"):
+        Options().changed(**options)
+    with pytest.raises(ValueError, match="both at= and after="):
+        Options().changed(at=AT).changed(after=["id"])
+
+
+def test_later_one_of_delay_and_instant_is_in_force() -> None:
+    """The options of a call replace those of the task; None takes an instant back."""
+    instant = Options().changed(at=AT)
+    assert Options(delay=5).changed(at=AT) == instant
+    assert instant.changed(delay=5) == Options(delay=5)
+    assert instant.changed(at=None) == Options()
+    assert Options(delay=5).changed(at=None) == Options(delay=5)
 
 
 def test_options_that_are_not_given_stay() -> None:

@@ -240,7 +240,7 @@ class ClaimedJob(Claimed[JobState]):
 
     @property
     def scheduled_at(self) -> float | None:
-        """The instant of the schedule that enqueued it, in seconds since 1970; None for no schedule."""
+        """The instant of the schedule that enqueued it, or of `at=`, in seconds since 1970; None for no instant."""
         return self._state.envelope.scheduled_at
 
     @property

@@ -57,7 +57,7 @@ class Draft(Generic[R_co]):
                 result_ttl=options.result_ttl,
                 expires=options.expires,
                 time_limit=options.time_limit,
-                scheduled_at=scheduled_at,
+                scheduled_at=options.at if scheduled_at is None else scheduled_at,
                 unique="" if options.unique_for else options.unique or "",
                 unique_until_started=options.unique_until == "started",
                 after=options.after,
@@ -121,7 +121,7 @@ def enqueue(keys: JobKeys, queue: str, batch: Sequence[NewJob]) -> Command:
     jobs: list[Argument] = []
     for job in batch:
         options = job.draft.options
-        jobs += (job.id, job.text, milliseconds(options.delay), options.unique or "", milliseconds(options.unique_for))
+        jobs += (job.id, job.text, options.delay_ms(), options.unique or "", milliseconds(options.unique_for))
     results = keys.results(job.id for job in batch)
     return ENQUEUE(keys, keys.queue(queue), results=results, name=queue, jobs=jobs)
 
@@ -137,7 +137,7 @@ def _enqueue_after(keys: JobKeys, queue: str, job: NewJob) -> Command:
         queue_name=queue,
         id=job.id,
         envelope=job.text,
-        delay_ms=milliseconds(options.delay),
+        delay_ms=options.delay_ms(),
         name=options.unique or "",
         window_ms=milliseconds(options.unique_for),
         suffix=keys.suffix,

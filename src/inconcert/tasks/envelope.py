@@ -30,7 +30,8 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
         result_ttl: How long its result is kept, in seconds.
         expires: Seconds after which it is no longer started; None for never.
         time_limit: Seconds after which an attempt is stopped; None for never.
-        scheduled_at: The instant of the schedule that enqueued it, in seconds since 1970; None for no schedule.
+        scheduled_at: The instant of the schedule that enqueued it, or that was given `at=`, in seconds since 1970; None
+            for no instant.
         unique: The name that no two live jobs may have, until it is done or started; None for no name.
         unique_until_started: Whether it gives up that name when it starts.
         after: The ids of the jobs that it runs after.

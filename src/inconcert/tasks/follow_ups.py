@@ -11,7 +11,6 @@ from inconcert._core.observer import begin_enqueueing
 from inconcert._core.origin import Origin
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
-from inconcert._rules.durations import milliseconds
 from inconcert.errors import InvalidPayload
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.store import ACK_AND_ENQUEUE, JobKeys
@@ -66,7 +65,7 @@ class AckAndEnqueue(Ack):
         queues: list[str] = []
         for job in jobs:
             options = job.draft.options
-            added += (job.id, job.text, milliseconds(options.delay), options.queue)
+            added += (job.id, job.text, options.delay_ms(), options.queue)
             queues += keys.queue(options.queue)[1:]
         claimed, result, ttl_ms, _, _ = end
         command = ACK_AND_ENQUEUE(

@@ -350,7 +350,7 @@ class Group:
             options = job.draft.options
             if options.queue not in queues:
                 queues[options.queue] = self._keys.queue(options.queue)
-            parts += (job.id, job.text, milliseconds(options.delay), options.queue)
+            parts += (job.id, job.text, options.delay_ms(), options.queue)
             parts += (options.unique or "", milliseconds(options.unique_for))
             parts += (" ".join(dict.fromkeys(options.after)), options.even_if or "")
         return ADD_MEMBERS(
@@ -389,7 +389,7 @@ async def open_group(
         when=when,
         id=callback.id,
         envelope=callback.text,
-        delay_ms=milliseconds(then.options.delay),
+        delay_ms=then.options.delay_ms(),
         name=then.options.queue,
     )
     try:

@@ -1,12 +1,14 @@
 """The options of a job: a task sets them for all its jobs, and each call may change them."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
 
 from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._rules import durations
-from inconcert._rules.durations import Seconds
+from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_job_id, check_name
 from inconcert.errors import InvalidName
@@ -39,6 +41,12 @@ class JobOptions(TypedDict, total=False):
 
     delay: Seconds
     """How long it waits before it may run, in seconds, by the server's clock; by default 0."""
+
+    at: datetime | None
+    """At which instant it may run, in place of a delay: a datetime with a time zone; None, the default, for at once.
+
+    How long that is from now is told by the clock of the process that enqueues it. Not together with `after`.
+    """
 
     max_attempts: int
     """How many attempts may fail before it is dead-lettered, 1 or more; by default 5."""
@@ -99,6 +107,7 @@ class Options:
 
     queue: str = DEFAULT_QUEUE
     delay: float = 0.0
+    at: float | None = None  # seconds since 1970
     max_attempts: int = MAX_ATTEMPTS
     max_crashes: int = MAX_CRASHES
     result_ttl: float = RESULT_TTL
@@ -116,18 +125,39 @@ class Options:
 
         Raises:
             TypeError: There is no option of this name, `after` is not a list, or `headers` are not strings.
-            ValueError: A number is out of its range, `after` has more than 100 jobs, or `headers` more than 8 KiB.
+            ValueError: A number is out of its range; `at` has no time zone, or comes with `delay` or `after`; `after`
+                has more than 100 jobs, or `headers` more than 8 KiB.
             InvalidName: The queue or the unique name is empty or longer than 512 bytes, or an entry of `after` is not a
                 job id.
         """
         unknown = [name for name in options if name not in _CHECKS]
         if unknown:
             raise TypeError(f"a job has no option {unknown[0]!r}; its options are {', '.join(_CHECKS)}")
-        return replace(self, **{name: _CHECKS[name](value) for name, value in options.items()})
+        if "delay" in options and options.get("at") is not None:
+            raise ValueError("a job has both at= and delay=; give one of them")
+        checked = {name: _CHECKS[name](value) for name, value in options.items()}
+        if "delay" in checked or checked.get("at") is not None:  # the later one is in force
+            checked = {"delay": 0.0, "at": None} | checked
+        changed = replace(self, **checked)
+        if changed.at is not None and changed.after:
+            raise ValueError("a job has both at= and after=; give it a delay=, which counts from the end of the others")
+        return changed
+
+    def delay_ms(self) -> int:
+        """How long the job waits if it is enqueued now."""
+        return milliseconds(self.delay if self.at is None else max(0.0, self.at - time.time()))
 
 
 def _seconds(parameter: str) -> Callable[[Any], float]:
     return lambda value: durations.in_seconds(parameter, value)
+
+
+def _instant(at: object) -> float | None:
+    if at is None:
+        return None
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise ValueError(f"at is {at!r}; give a datetime with a time zone, such as datetime(2026, 12, 24, tzinfo=UTC)")
+    return at.timestamp()
 
 
 def _above_zero(parameter: str, value: Seconds) -> float:
@@ -186,6 +216,7 @@ def _parent(job_id: str) -> str:
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": lambda value: check_name("queue", value),
     "delay": _seconds("delay"),
+    "at": _instant,
     "max_attempts": lambda value: whole("max_attempts", value),
     "max_crashes": lambda value: whole("max_crashes", value),
     "result_ttl": _seconds("result_ttl"),

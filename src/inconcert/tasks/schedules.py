@@ -132,8 +132,10 @@ class Schedules:
         if (cron is None) + (every is None) + (at is None) != 2:
             raise ValueError(f"schedule {id_!r} needs one rule; give one of cron=, every= and at=")
         options = call.options
-        if options.after or options.unique is not None or options.delay:
-            raise ValueError(f"schedule {id_!r}: its jobs run at its instants; give the call no after, unique or delay")
+        if options.after or options.unique is not None or options.delay or options.at is not None:
+            raise ValueError(
+                f"schedule {id_!r}: its jobs run at its instants; give the call no after, unique, delay or at"
+            )
         when = timetable(cron, every=every, at=at, zone=tz)
         schedule = StoredSchedule(id_, when, check_missed(missed), options.queue, open_envelope(call.text))
         session, keys = self._ref.session, self._partition(id_)
