@@ -4,11 +4,12 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
 
-from inconcert import Coordinator
+from inconcert import Coordinator, InvalidName
 from inconcert.tasks.claimed_job import current_job
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.scheduler import Scheduler
@@ -51,14 +52,17 @@ async def jobs_of(concert: Coordinator) -> list[str]:
     return (await read_ledger(raw(concert), concert._ref.keys.namespace)).bodies
 
 
-def last_key(concert: Coordinator, number: int = 0) -> str:
-    """Where the last instant of a schedule is."""
-    return JobKeys(concert._ref.keys).schedule(str(concert._registry.schedules[number]))
+async def is_followed(concert: Coordinator) -> bool:
+    """Whether a scheduler has looked at the schedule."""
+    return (
+        await raw(concert).zscore(JobKeys(concert._ref.keys).declared, str(concert._registry.schedules[0])) is not None
+    )
 
 
-async def set_last(concert: Coordinator, seconds: float) -> None:
-    """Let the last instant be so."""
-    await raw(concert).set(last_key(concert), int(seconds * 1000), px=60_000)
+async def set_since(concert: Coordinator, seconds: float) -> None:
+    """Let the last instant that is done with be so."""
+    schedule, since = str(concert._registry.schedules[0]), int(seconds * 1000)
+    await raw(concert).hset(JobKeys(concert._ref.keys).schedules, schedule, f"{since} 0 rule")
 
 
 async def now_of(concert: Coordinator) -> float:
@@ -143,7 +147,7 @@ async def test_new_schedule_begins_with_the_next_instant(any_concert: Coordinato
     """What was before it was there is not missed."""
     add_schedule(any_concert, [], every=86_400)
     async with scheduling(any_concert):
-        await eventually(lambda: raw(any_concert).exists(last_key(any_concert)))
+        await eventually(lambda: is_followed(any_concert))
     assert await jobs_of(any_concert) == []
 
 
@@ -155,40 +159,78 @@ async def test_instants_without_a_worker_are_made_up_for_as_told(
     now = await now_of(any_concert)
     period = (now - 300) / 60
     add_schedule(any_concert, [], every=period, missed=missed)
-    await set_last(any_concert, 1)
+    await set_since(any_concert, 1)
     async with scheduling(any_concert):
         if count:
             await eventually(lambda: jobs_of_length(any_concert, count))
         else:
-            await asyncio.wait_for(looked(any_concert), 10)
+            await eventually(lambda: is_followed(any_concert))
     assert len(await jobs_of(any_concert)) == count
-
-
-async def looked(concert: Coordinator) -> None:
-    """Wait until a scheduler has looked: then the schedule is remembered for longer."""
-
-    async def is_kept() -> bool:
-        return bool(await raw(concert).pttl(last_key(concert)) > 60_000)
-
-    await eventually(is_kept)
 
 
 async def test_instant_that_is_only_just_past_is_not_skipped(any_concert: Coordinator) -> None:
     """A worker that restarts at the wrong moment skips nothing."""
     now = await now_of(any_concert)
     add_schedule(any_concert, [], every=(now - 20) / 60, missed="skip")
-    await set_last(any_concert, 1)
+    await set_since(any_concert, 1)
     async with scheduling(any_concert):
         await eventually(lambda: jobs_of(any_concert))
 
 
-async def test_schedule_is_forgotten_when_nobody_looks_for_a_month(any_concert: Coordinator) -> None:
+async def test_schedule_is_forgotten_when_nobody_follows_it_for_a_month(any_concert: Coordinator) -> None:
     """So one that was removed from the code leaves nothing."""
+    keys, client = JobKeys(any_concert._ref.keys), raw(any_concert)
+    day_ms, now_ms = 86_400_000, int(await now_of(any_concert) * 1000)
     add_schedule(any_concert, [], every=3600)
+    for name, days in (("a of task 't'", 31), ("b of task 't'", 29)):
+        await client.hset(keys.schedules, name, "1 0 rule")
+        await client.hset(keys.definitions, name, "{}")
+        await client.sadd(keys.paused_schedules, name)
+        await client.zadd(keys.declared, {name: now_ms - days * day_ms})
     async with scheduling(any_concert):
-        await eventually(lambda: raw(any_concert).exists(last_key(any_concert)))
-    days = await raw(any_concert).pttl(last_key(any_concert)) / 86_400_000
-    assert 29 < days <= 30
+        await eventually(lambda: is_followed(any_concert))
+    kept = {b"b of task 't'", b"every 3600 s of task 't'"}
+    assert set(await client.hkeys(keys.schedules)) == set(await client.hkeys(keys.definitions)) == kept
+    assert await client.smembers(keys.paused_schedules) == {b"b of task 't'"}
+
+
+async def test_schedule_in_code_is_listed_paused_resumed_and_triggered(
+    any_concert: Coordinator, elsewhere: Coordinator
+) -> None:
+    """Also by a process that has not its code; it is neither deleted nor put there."""
+    seen: list[float] = []
+    add_schedule(any_concert, seen, every=0.1)
+    schedules, id_ = elsewhere.schedules, "every 0.1 s of task 't'"
+    async with scheduling(any_concert):
+        await eventually(lambda: jobs_of_length(any_concert, 2))
+        assert await schedules.pause(id_)
+        await any_concert.ping()  # what was under way has arrived
+        before = await jobs_of(any_concert)
+        [status] = await schedules.list()
+        assert (status.id, status.rule, status.task, status.missed) == (id_, "every 0.1 s", "t", "all")
+        assert (status.is_in_code, status.is_paused, status.next_at, status.problem) == (True, True, None, None)
+        job = await schedules.trigger(id_)
+        paused_ms = await now_of(any_concert) * 1000
+        await eventually(lambda: is_followed_since(any_concert, paused_ms + 300))
+        assert sorted(await jobs_of(any_concert)) == sorted([*before, job.id])
+        assert await schedules.resume(id_)
+        await eventually(lambda: jobs_of_length(any_concert, len(before) + 3))
+        [status] = await schedules.list()
+        assert status.last_at is not None
+    after = min(set(await jobs_of(any_concert)) - {*before, job.id})
+    assert not await raw(any_concert).exists(JobKeys(any_concert._ref.keys).looks)
+    # None of the pause is made up for.
+    assert after > f"t@{datetime.fromtimestamp(paused_ms / 1000, UTC).isoformat()}"
+    with pytest.raises(InvalidName, match="is part of the code; remove it there, or pause it"):
+        await schedules.delete(id_)
+    with pytest.raises(InvalidName, match="has spaces"):
+        await schedules.put(id_, any_concert.task(name="other")(lambda: None).call(), every=1)
+
+
+async def is_followed_since(concert: Coordinator, ms: float) -> bool:
+    """Whether a scheduler has looked at the paused schedule after this moment of the server's clock."""
+    state = await raw(concert).hget(JobKeys(concert._ref.keys).schedules, str(concert._registry.schedules[0]))
+    return int(state.split()[0]) > ms
 
 
 async def test_clock_of_the_client_does_not_matter(concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +256,9 @@ def tick(any_concert: Coordinator) -> Tick:
         command = ENQUEUE_DUE(
             keys,
             keys.queue("q"),
-            schedule=keys.schedule("s"),
+            schedule="s",
+            rule="rule",
+            definition="{}",
             results=keys.results(str(job_id) for job_id in instants[1::3]),
             ttl_ms=60_000,
             void_ms=void_ms,
@@ -266,7 +310,7 @@ async def test_tick_forgets_a_last_instant_that_has_not_come(any_concert: Coordi
     """The one that was seen, and no other: another worker may have gone on from now already."""
     now_ms, *_ = await tick()
     ahead = now_ms + 86_400_000
-    await raw(any_concert).set(JobKeys(any_concert._ref.keys).schedule("s"), ahead)
+    await raw(any_concert).hset(JobKeys(any_concert._ref.keys).schedules, "s", f"{ahead} 0 rule")
     assert (await tick(void_ms=ahead + 1))[1:] == [ahead, 0]
     again_ms, last_ms, _ = await tick(void_ms=ahead)
     assert last_ms == again_ms

@@ -648,11 +648,11 @@ async def _items_of_a_job_that_has_ended_are_not_added(scene: Scene) -> AsyncGen
 @late("tasks/enqueue_due")
 async def _instant_that_was_enqueued_is_not_again(scene: Scene) -> AsyncGenerator[None, None]:
     keys = scene.concert._jobs.partitions[0]
-    queue, schedule = keys.queue("q"), keys.schedule("s")
-    terms = {"schedule": schedule, "ttl_ms": 3_600_000, "void_ms": "", "name": "q"}
+    queue = keys.queue("q")
+    terms = {"schedule": "s", "rule": "r", "definition": "{}", "ttl_ms": 3_600_000, "void_ms": "", "name": "q"}
     tick = partial(command_of, "tasks/enqueue_due", keys, queue, **terms)
     [now_ms, *_] = await scene.session.run(tick(results=(), instants=()))
-    await raw(scene.concert).set(schedule, now_ms - 1000, px=3_600_000)
+    await raw(scene.concert).hset(keys.schedules, "s", f"{now_ms - 1000} 0 r")
     results, instants = [keys.result("instant")], (now_ms - 500, "instant", "{}")
     async with scene.sent("tasks/enqueue_due"):
         assert (await scene.session.run(tick(results=results, instants=instants)))[2] == 1

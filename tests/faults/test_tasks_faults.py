@@ -368,11 +368,13 @@ async def test_foreign_key_keeps_a_job_from_being_added(concert: Coordinator) ->
     """One that is in no queue would never run, and keep its unique name for ever."""
     keys, place = keys_of(concert), keys_of(concert).queue("q")
     parent = await concert.enqueue("t", queue="other")
-    await raw(concert).set(keys.schedule("s"), 1, px=60_000)
+    await raw(concert).hset(keys.schedules, "s", "1 0 rule")
     tick = ENQUEUE_DUE(
         keys,
         place,
-        schedule=keys.schedule("s"),
+        schedule="s",
+        rule="rule",
+        definition="{}",
         results=[keys.result("scheduled")],
         ttl_ms=60_000,
         void_ms="",

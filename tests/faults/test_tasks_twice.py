@@ -860,12 +860,14 @@ async def test_second_sweep_looks_at_others(scene: Scene) -> None:
 @pytest.mark.twice("tasks/enqueue_due")
 async def test_second_tick_adds_nothing(scene: Scene) -> None:
     """The instant is not after the last one any more."""
-    schedule, results = scene.keys.schedule("s"), [scene.keys.result("scheduled")]
-    await scene.client.set(schedule, 1, px=60_000)
+    results = [scene.keys.result("scheduled")]
+    await scene.client.hset(scene.keys.schedules, "s", "1 0 rule")
     for added in (1, 0):
         answer = await scene.run(
             "tasks/enqueue_due",
-            schedule=schedule,
+            schedule="s",
+            rule="rule",
+            definition="{}",
             results=results,
             ttl_ms=60_000,
             void_ms="",

@@ -17,6 +17,7 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.due_jobs import DueJobs
 from inconcert.tasks.schedule import Schedule
 from inconcert.tasks.store import ENQUEUE_DUE, JobKeyspace
+from inconcert.tasks.stored_schedule import StoredSchedule
 
 __all__ = ["Scheduler"]
 
@@ -78,13 +79,16 @@ class Scheduler:
     async def _tick(self, session: Session, schedule: Schedule, due: list[int]) -> tuple[int, int]:
         keys = self._jobs.of_id(schedule.id_prefix)
         place = keys.queue(schedule.task.defaults.queue)
+        stored = StoredSchedule.of(schedule)
         tick = partial(
             ENQUEUE_DUE,
             keys,
             place,
-            schedule=keys.schedule(str(schedule)),
-            ttl_ms=_REMEMBERED_MS,
             name=place.name,
+            schedule=stored.id,
+            rule=stored.rule,
+            definition=stored.stored(session.key_ring),
+            ttl_ms=_REMEMBERED_MS,
         )
         jobs = DueJobs(session, schedule.task.name, schedule.task.defaults.queue, due, schedule.draft)
         now_ms, last_ms, added = await session.run(

@@ -9,7 +9,7 @@ from inconcert._core.session import SessionRef
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
-from inconcert.errors import InvalidPayload, UnknownSchedule
+from inconcert.errors import InvalidName, InvalidPayload, UnknownSchedule
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher
 from inconcert.tasks.envelope import open_envelope
@@ -43,6 +43,8 @@ class ScheduleStatus:
         kwargs: The keyword arguments.
         queue: Where its jobs go; empty likewise.
         missed: What happens to instants at which no worker was running; None likewise.
+        is_in_code: Whether it is part of the code, `Coordinator.cron`: it can be paused, resumed and triggered, and
+            not be put or deleted.
         is_paused: Whether it is paused.
         last_at: The last instant for which a job was enqueued, in seconds since 1970 by the server's clock; None if
             there was none yet.
@@ -57,6 +59,7 @@ class ScheduleStatus:
     kwargs: "dict[str, JSON]"
     queue: str
     missed: Missed | None
+    is_in_code: bool
     is_paused: bool
     last_at: float | None
     next_at: float | None
@@ -78,7 +81,9 @@ class Schedules:
     await concert.schedules.pause("nightly")
     ```
 
-    They are `concert.schedules`. For schedules that are part of the code, see `Coordinator.cron`.
+    They are `concert.schedules`. Schedules that are part of the code, `Coordinator.cron`, are listed, too, once a
+    worker has followed them. Their ids are such as `every 300 s of task 'report'`, and they can be paused, resumed and
+    triggered.
     """
 
     def __init__(self, ref: SessionRef, jobs: JobKeyspace, enqueuing: EnqueueBatcher) -> None:
@@ -138,7 +143,7 @@ class Schedules:
             )
         when = timetable(cron, every=every, at=at, zone=tz)
         schedule = StoredSchedule(id_, when, check_missed(missed), options.queue, open_envelope(call.text))
-        session, keys = self._ref.session, self._partition(id_)
+        session, [keys] = self._ref.session, self._partitions(id_)
         await session.run(
             PUT_SCHEDULE(
                 keys,
@@ -198,7 +203,9 @@ class Schedules:
         """
         check_name("schedule", id_)
         session = self._ref.session
-        text = await session.run(FIND_SCHEDULE(self._partition(id_), id=id_))
+        text: bytes | None = None
+        for keys in self._partitions(id_):
+            text = text or await session.run(FIND_SCHEDULE(keys, id=id_))
         if text is None:
             raise UnknownSchedule(id_)
         schedule = StoredSchedule.read(session.key_ring, id_, text)
@@ -210,14 +217,17 @@ class Schedules:
 
         Raises:
             UnknownSchedule: There is none of this id.
+            InvalidName: The id is one of a schedule in code, or no schedule can have it.
             Unavailable: The server could not be asked; nothing was changed.
             OutcomeUnknown: The server did not answer; it may have been removed.
 
         Cost: 1 round trip.
         """
-        check_name("schedule", id_)
+        if " of task " in check_name("schedule", id_):
+            raise InvalidName(f"schedule {id_!r} is part of the code; remove it there, or pause it")
         session = self._ref.session
-        if not await session.run(DELETE_SCHEDULE(self._partition(id_), id=id_, request=session.new_address())):
+        [keys] = self._partitions(check_schedule_id(id_))
+        if not await session.run(DELETE_SCHEDULE(keys, id=id_, request=session.new_address())):
             raise UnknownSchedule(id_)
 
     async def list(self) -> Sequence[ScheduleStatus]:
@@ -237,42 +247,48 @@ class Schedules:
             cursor: bytes | int = 0
             while True:
                 cursor, page = await session.run(LIST_SCHEDULES(keys, cursor=cursor))
-                for id_, progress, text, is_paused in page:
-                    status = self._status(id_.decode(), Progress.read(progress), text, is_paused=bool(is_paused))
+                for row in page:
+                    status = self._status(*row)
                     found[status.id] = status
                 if int(cursor) == 0:
                     break
         return [found[id_] for id_ in sorted(found)]
 
-    def _partition(self, id_: str) -> JobKeys:
-        return self._jobs.of_id(id_prefix(id_))
+    def _partitions(self, id_: str) -> Sequence[JobKeys]:
+        """Where it may be: one in code lies with its task."""
+        return self._jobs.partitions if " " in id_ else [self._jobs.of_id(id_prefix(id_))]
 
     async def _pause(self, id_: str, *, is_paused: int) -> bool:
         check_name("schedule", id_)
-        session, keys = self._ref.session, self._partition(id_)
-        command = PAUSE_SCHEDULE(
-            keys, id=id_, is_paused=is_paused, request=session.new_address(), changes=keys.schedule_changes
-        )
-        answer = await session.run(command)
-        if answer < 0:
+        session, request = self._ref.session, self._ref.session.new_address()
+        answers = [
+            await session.run(
+                PAUSE_SCHEDULE(keys, id=id_, is_paused=is_paused, request=request, changes=keys.schedule_changes)
+            )
+            for keys in self._partitions(id_)
+        ]
+        if max(answers) < 0:
             raise UnknownSchedule(id_)
-        return bool(answer)
+        return 1 in answers
 
-    def _status(self, id_: str, progress: Progress, text: bytes, *, is_paused: bool) -> ScheduleStatus:
+    def _status(self, id_: bytes, state: bytes, text: bytes, *flags: int) -> ScheduleStatus:
+        name, progress = id_.decode(), Progress.read(state)
+        is_in_code, is_paused = map(bool, flags)
         last_at = progress.last_ms / 1000 if progress.last_ms else None
         try:
-            schedule = StoredSchedule.read(self._ref.session.key_ring, id_, text)
+            schedule = StoredSchedule.read(self._ref.session.key_ring, name, text)
         except InvalidPayload as error:
-            return ScheduleStatus(id_, "", "", (), {}, "", None, is_paused, last_at, None, str(error))
+            return ScheduleStatus(name, "", "", (), {}, "", None, is_in_code, is_paused, last_at, None, str(error))
         next_ms = None if is_paused else next(schedule.timetable.after(progress.since_ms), None)
         return ScheduleStatus(
-            id_,
+            name,
             str(schedule.timetable),
             schedule.job.name,
             schedule.job.args,
             dict(schedule.job.kwargs),
             schedule.queue,
             schedule.missed,
+            is_in_code,
             is_paused,
             last_at,
             None if next_ms is None else next_ms / 1000,

@@ -11,14 +11,14 @@ A namespace has one or more partitions, each with keys in one slot.  A job lies 
     followers    zset    'id child': a child to notify when the job of this id has ended
     waiting      hash    queue name -> its jobs that wait for others
     served       zset    queue name -> when a consumer last reported that it serves it; 1 day
-    schedule:... string  last instant of a schedule in code, server ms; forgotten when no worker checked it for 30 days
 
-Of schedules that operators can change, `concert.schedules`:
+Of schedules:
 
     schedules         hash    id -> 'SINCE LAST RULE': the last instant that is done with, or when it was put or
                               resumed; the last one for which a job was enqueued, or 0; its rule without spaces
     definitions       hash    id -> what it runs and when, signed JSON
-    looks             zset    id -> when a worker looks at it next, server ms; not of those that are paused or over
+    looks             zset    id -> when a worker looks at it next, server ms; not of those paused, over, or in code
+    declared          zset    id -> when a worker followed it last, server ms; of those in code, forgotten after 30 days
     paused_schedules  set     ids
     looked            string  when a worker looked last, server ms: the clock may have been set back since; 30 days
 
@@ -123,6 +123,7 @@ class JobKeys(ClaimKeys):
 
     __slots__ = (
         "_streams",
+        "declared",
         "definitions",
         "followers",
         "looked",
@@ -147,7 +148,7 @@ class JobKeys(ClaimKeys):
         self.pending, self.unfollowed, self.passing = self._parts("pending", "unfollowed", "passing")
         self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
         self.schedules, self.definitions, self.looks = self._parts("schedules", "definitions", "looks")
-        self.paused_schedules, self.looked = self._parts("paused_schedules", "looked")
+        self.paused_schedules, self.declared, self.looked = self._parts("paused_schedules", "declared", "looked")
         self.schedule_changes = keys.channel(self.schedules, "schedules", str(number))
 
     def id_at(self, address: str) -> str:
@@ -174,10 +175,6 @@ class JobKeys(ClaimKeys):
     def stream_channel(self, job_id: str) -> str:
         """The channel that announces new items of this job's stream."""
         return self._streams + job_id
-
-    def schedule(self, name: str) -> str:
-        """The key of this schedule's last instant."""
-        return self._parts(f"schedule:{name}")[0]
 
     def queue(self, name: str) -> QueueKeys:
         """The keys of one queue.

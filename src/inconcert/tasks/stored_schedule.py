@@ -1,4 +1,4 @@
-"""A schedule that operators can change: what is stored of it, data only, and the jobs that it makes."""
+"""What is stored of a schedule, data only, and the jobs that it makes if operators can change it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -13,7 +13,7 @@ from inconcert.errors import InvalidName, InvalidPayload
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.envelope import Envelope, open_envelope, seal
 from inconcert.tasks.options import Options
-from inconcert.tasks.schedule import Missed, due_instants
+from inconcert.tasks.schedule import Missed, Schedule, due_instants
 from inconcert.tasks.timetable import Cron, Every, Once, Timetable, instant_text, timetable
 
 __all__ = ["Progress", "StoredSchedule", "check_schedule_id", "id_prefix"]
@@ -89,6 +89,13 @@ class StoredSchedule:
             return cls(id_, _timetable(found), found.missed, found.queue, open_envelope(bytes(found.job)))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, ImportError) as error:
             raise InvalidPayload(f"schedule {id_!r} cannot be read: {error}") from error
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Self:
+        """A schedule in code, as it is stored to be listed."""
+        defaults = schedule.task.defaults
+        job = open_envelope(Draft(schedule.task.name, (), {}, defaults).text)
+        return cls(str(schedule), schedule.timetable, schedule.missed, defaults.queue, job)
 
     @property
     def rule(self) -> str:

@@ -2,9 +2,10 @@
 --
 -- KEYS[1]  schedules         hash  id -> 'SINCE LAST RULE'
 -- KEYS[2]  looks             zset  id -> when a worker looks at it next, server ms
--- KEYS[3]  paused_schedules  set   ids
--- KEYS[4]  recent            hash  request -> its answer, 120 s
--- KEYS[5]  older             hash  earlier entries of the same; at most 120 s
+-- KEYS[3]  declared          zset  id -> when a worker followed it last, server ms; of schedules in code
+-- KEYS[4]  paused_schedules  set   ids
+-- KEYS[5]  recent            hash  request -> its answer, 120 s
+-- KEYS[6]  older             hash  earlier entries of the same; at most 120 s
 -- ARGV[1]  id         string
 -- ARGV[2]  is_paused  1 | 0
 -- ARGV[3]  request    string, unique to this call
@@ -16,7 +17,8 @@
 -- @include recall
 -- @include remember
 -- @include publish
-local schedules, looks, paused_schedules, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local schedules, looks, declared, paused_schedules = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local recent, older = KEYS[5], KEYS[6]
 local id, is_paused, request, changes = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
 local answer = recall(recent, older, request)
 if answer then
@@ -33,7 +35,9 @@ if is_paused then
   redis.call('ZREM', looks, id)
 elseif answer == 1 then  -- instants of the pause do not count as missed
   redis.call('HSET', schedules, id, string.format('%.0f', math.floor(server_time() / 1000)) .. rest)
-  redis.call('ZADD', looks, 0, id)
+  if not redis.call('ZSCORE', declared, id) then
+    redis.call('ZADD', looks, 0, id)
+  end
 end
 remember(recent, older, request, answer)
 return answer

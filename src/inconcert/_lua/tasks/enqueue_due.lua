@@ -1,32 +1,58 @@
--- tasks/enqueue_due: enqueue the jobs of a schedule's due instants, unless already done; and report the time.
+-- tasks/enqueue_due: enqueue the jobs of due instants of a schedule in code, unless already done; and report the time.
 --
--- KEYS[1]   bodies    hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
--- KEYS[2]   queue     list    ids, the next one first; permanent until claimed
--- KEYS[3]   bell      list    at most one token
--- KEYS[4]   schedule  string  its last instant that was handled, server ms
--- KEYS[5]   finished  hash    queue name -> jobs that have succeeded or were cancelled; one entry for each queue, permanent
--- KEYS[6..] results   string  of each instant's job: another schedule of its task may have enqueued it
--- ARGV[1]   ttl_ms    integer > 0, how long an unused schedule is remembered
--- ARGV[2]   void_ms   a last instant that is void, because the clock was set back by more than a period since; or ''
--- ARGV[3]   name      of the queue
--- ARGV[4..] instants  instant_ms, id, envelope: for each instant, in their order, at most 100
--- RETURNS   {now_ms, last_ms, added}: the server's clock; the last instant, or now if the schedule is new; how many jobs
---           were added
--- TWICE     adds nothing: the instants are not after the last one
--- COST      O(N), N instants given
+-- KEYS[1]   bodies            hash    id -> 'enqueued_ms envelope'; permanent until the job has ended
+-- KEYS[2]   queue             list    ids, the next one first; permanent until claimed
+-- KEYS[3]   bell              list    at most one token
+-- KEYS[4]   finished          hash    queue name -> jobs that have succeeded or were cancelled; permanent
+-- KEYS[5]   schedules         hash    id -> 'SINCE LAST RULE'
+-- KEYS[6]   definitions       hash    id -> signed JSON
+-- KEYS[7]   declared          zset    id -> when a worker followed it last, server ms, give or take 60 s; of those in code
+-- KEYS[8]   paused_schedules  set     ids
+-- KEYS[9..] results           string  of each instant's job: another schedule of its task may have enqueued it
+-- ARGV[1]   name        of the queue
+-- ARGV[2]   schedule    its id
+-- ARGV[3]   rule        string without spaces
+-- ARGV[4]   definition  signed JSON
+-- ARGV[5]   ttl_ms      integer > 0, how long an unused schedule is remembered
+-- ARGV[6]   void_ms     a last instant that is void, because the clock was set back by more than a period since; or ''
+-- ARGV[7..] instants    instant_ms, id, envelope: for each instant, in their order, at most 100
+-- RETURNS   {now_ms, since_ms, added}: the server's clock; the last instant that is done with, or now if the schedule is new
+--           or paused; how many jobs were added
+-- TWICE     adds nothing: the instants are done with
+-- COST      O(I + log N), I instants given, N schedules; at most 100 that nobody follows any more are forgotten
 -- @include server_time
 -- @include enqueue_instants
-local FIRST_RESULT, FIRST_INSTANT = 6, 4  -- KEYS of the results; ARGV of the instants
+local FIRST_RESULT, FIRST_INSTANT = 9, 7  -- KEYS of the results; ARGV of the instants
+local MOST, MINUTE_MS = 100, 60000
 
-local bodies, queue, bell, schedule, finished = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local now_ms = math.floor(server_time() / 1000)
-local last_ms = tonumber(redis.call('GET', schedule) or '')
-if not last_ms then  -- new; or forgotten by the server, and then the given instants are known to follow it
-  last_ms = ARGV[FIRST_INSTANT] and 0 or now_ms
-elseif last_ms == tonumber(ARGV[2]) then
-  last_ms = math.min(last_ms, now_ms)
-end
+local bodies, queue, bell, finished, schedules = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local definitions, declared, paused_schedules = KEYS[6], KEYS[7], KEYS[8]
+local name, schedule, rule, definition, ttl_ms, void_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local results, instants = {unpack(KEYS, FIRST_RESULT)}, {unpack(ARGV, FIRST_INSTANT)}
-local latest_ms, added = enqueue_instants(bodies, queue, bell, finished, ARGV[3], last_ms, now_ms, results, instants)
-redis.call('SET', schedule, string.format('%.0f', latest_ms), 'PX', ARGV[1])
-return {now_ms, latest_ms, added}
+local now_ms = math.floor(server_time() / 1000)
+local since, last = string.match(redis.call('HGET', schedules, schedule) or '', '^(%d+) (%d+) ')
+local since_ms, added = tonumber(since), 0
+if not since_ms then  -- new; or forgotten by the server, and then the given instants are known to follow it
+  since_ms = #instants > 0 and 0 or now_ms
+elseif since_ms == tonumber(void_ms) then
+  since_ms = math.min(since_ms, now_ms)
+end
+if redis.call('SISMEMBER', paused_schedules, schedule) == 1 then
+  since_ms = math.max(since_ms, now_ms)
+else
+  since_ms, added = enqueue_instants(bodies, queue, bell, finished, name, since_ms, now_ms, results, instants)
+end
+last = added > 0 and string.format('%.0f', since_ms) or last or '0'
+redis.call('HSET', schedules, schedule, string.format('%.0f', since_ms) .. ' ' .. last .. ' ' .. rule)
+redis.call('HSET', definitions, schedule, definition)
+local followed_ms = tonumber(redis.call('ZSCORE', declared, schedule) or '0')
+if now_ms - followed_ms >= MINUTE_MS then
+  redis.call('ZADD', declared, now_ms, schedule)
+end
+for _, old in ipairs(redis.call('ZRANGEBYSCORE', declared, '-inf', now_ms - ttl_ms, 'LIMIT', 0, MOST)) do
+  redis.call('HDEL', schedules, old)
+  redis.call('HDEL', definitions, old)
+  redis.call('SREM', paused_schedules, old)
+  redis.call('ZREM', declared, old)
+end
+return {now_ms, since_ms, added}
