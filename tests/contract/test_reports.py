@@ -122,6 +122,18 @@ async def test_inspect_shows_every_kind_of_lease(any_concert: Coordinator) -> No
         assert all(entry.line is not None and entry.line.startswith(__file__) for entry in entries)
 
 
+async def test_inspect_shows_memberships(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """As long as they last, each by its id."""
+    async with any_concert.members("crawlers") as one, elsewhere.members("crawlers") as two:
+        entries = held(await elsewhere.inspect())
+    assert {(entry.kind, entry.name, entry.holder) for entry in entries} == {
+        ("members", "crawlers", one.id),
+        ("members", "crawlers", two.id),
+    }
+    assert all(0 < entry.remaining <= 30 for entry in entries)
+    assert held(await any_concert.inspect()) == []
+
+
 async def test_inspect_shows_the_job_that_holds_and_who_waits_for_a_job(any_concert: Coordinator) -> None:
     """The lock has the id of the job in whose body it was acquired."""
     gate, started = asyncio.Event(), asyncio.Event()

@@ -445,7 +445,7 @@ async def test_what_is_held_is_a_table_or_json(concert: Coordinator) -> None:
     """Holders first, then waiters in line; or only what is named. A process that does not answer is named."""
     assert concert.url is not None
     quiet = Coordinator(concert.url, namespace=concert._ref.keys.namespace, report=False)
-    async with quiet, concert.lock("item", label="order"), concert.semaphore("door", limit=1):
+    async with quiet, concert.lock("item", label="order"), concert.semaphore("door", limit=1), concert.members("them"):
         silent = f"did not answer: {quiet._ref.session.id}\n"
         waiter = asyncio.create_task(concert.lock("item").acquire())
         await in_line(concert.lock("item"), 1)
@@ -454,7 +454,12 @@ async def test_what_is_held_is_a_table_or_json(concert: Coordinator) -> None:
     await (await waiter).release()
     assert (table.returncode, table.stderr, document.stderr) == (0, "", "")
     states = [line.split()[:3] for line in table.stdout.splitlines()[1:-1] if line[0] != " "]
-    assert states == [["lock", "item", "held"], ["lock", "item", "place"], ["semaphore", "door", "held"]]
+    assert states == [
+        ["lock", "item", "held"],
+        ["lock", "item", "place"],
+        ["members", "them", "held"],
+        ["semaphore", "door", "held"],
+    ]
     assert table.stdout.endswith(silent)
     assert nothing.stdout == f"nothing is held or waited for\n{silent}"
     process, _ = json.loads(document.stdout)["processes"]  # the other one asks

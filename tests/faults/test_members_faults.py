@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from inconcert import Coordinator, LeaseLost
+from inconcert import Coordinator, LeaseLost, OutcomeUnknown, Unavailable
+from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
 from tests.support.processes import Child, spawn, tell
+from tests.support.proxy import Proxy
 from tests.support.servers import RealServer
 
 log = logging.getLogger(__name__)
@@ -113,6 +115,42 @@ async def test_paused_member_learns_that_it_was_lost(server: RealServer, namespa
         one.resume()
         await one.wait_for("lost")
         await all_keys_are_had(one, two)
+
+
+async def test_member_that_is_cut_off_stops_before_others_have_its_keys(server: RealServer, namespace: str) -> None:
+    """By its own clock; when the link is back it joins again, and its keys come with larger tokens."""
+    had: list[tuple[str, dict[str, int]]] = []
+
+    async def take_part(who: str, concert: Coordinator) -> None:
+        while True:
+            try:
+                async with concert.members("crawlers", ttl=TTL) as me:
+                    async for keys in me.shares(KEYS):
+                        had.append((who, keys))  # noqa: PERF401 - it is looked at while this goes on
+            except (LeaseLost, Unavailable, OutcomeUnknown):
+                had.append((who, {}))
+                await asyncio.sleep(0.01)
+
+    def latest(who: str) -> dict[str, int]:
+        return next((keys for name, keys in reversed(had) if name == who), dict[str, int]())
+
+    async with (
+        Proxy(server.tcp_url) as proxy,
+        Coordinator(proxy.url, namespace=namespace) as far,
+        Coordinator(server.url, namespace=namespace) as near,
+        in_background(take_part("far", far)),
+        in_background(take_part("near", near)),
+    ):
+        await eventually(lambda: latest("far") and latest("near") and len(latest("far") | latest("near")) == len(KEYS))
+        before, cut_at = latest("far"), len(had)
+        proxy.refuse()
+        proxy.cut()
+        await eventually(lambda: len(latest("near")) == len(KEYS), timeout=30)
+        since = had[cut_at:]
+        assert since.index(("far", {})) < min(at for at, (_, keys) in enumerate(since) if before.keys() & keys.keys())
+        assert all(latest("near")[key] > token for key, token in before.items())
+        await proxy.heal()
+        await eventually(lambda: latest("far") and len(latest("far") | latest("near")) == len(KEYS), timeout=30)
 
 
 @pytest.mark.torture
