@@ -362,6 +362,33 @@ async def test_clock_that_was_set_back_loses_none_and_doubles_none(
         assert len(await job_ids(any_concert)) <= 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("definitions", "{}"),
+        ("definitions", '{"queue":"q","job":{"name":"t"},"every_ms":0}'),
+        ("definitions", '{"queue":"","job":{"name":"t"},"every_ms":60000}'),
+        ("definitions", '{"queue":"q","job":{"name":""},"every_ms":60000}'),
+        ("definitions", '{"queue":"q","job":{"name":"t"},"at_ms":99999999999999999999}'),
+        ("definitions", '{"queue":"q","job":{"name":"t"},"cron":"61 * * * *"}'),
+        ("schedules", "foreign"),
+        ("schedules", "999999999999999 0 rule"),
+    ],
+)
+async def test_what_is_not_ours_stops_no_other(
+    any_concert: Coordinator, report: Task[..., Any], kind: str, text: str
+) -> None:
+    """Whichever part of it: it is not followed, and the list has it all the same."""
+    for id_ in ("bad", "good"):
+        await any_concert.schedules.put(id_, report.call("x"), cron="* * * * *")
+        await set_since(any_concert, id_, MINUTE)
+    await raw(any_concert).hset(getattr(keys_of(any_concert, "bad"), kind), "bad", text)
+    await look_at_all(any_concert)
+    [job_id] = await job_ids(any_concert)
+    assert job_id.startswith("schedule:good@")
+    assert [status.id for status in await any_concert.schedules.list()] == ["bad", "good"]
+
+
 async def test_what_cannot_be_read_stops_no_other(
     any_concert: Coordinator, report: Task[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -20,7 +20,7 @@ from inconcert._core.channel_subscription import ChannelSubscription
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.call import Call
-from inconcert.errors import InconcertError, InvalidPayload, NotConnected
+from inconcert.errors import InconcertError, NotConnected
 from inconcert.tasks.due_jobs import DueJobs
 from inconcert.tasks.store import ADVANCE, DUE, JobKeys, JobKeyspace
 from inconcert.tasks.stored_schedule import Progress, StoredSchedule
@@ -91,12 +91,12 @@ async def look(session: Session, keys: JobKeys) -> float:
     *times, taken = await session.run(DUE(keys, hold_ms=_HOLD_MS, ttl_ms=_REMEMBERED_MS))
     times = _Times(*times)
     steps: list[_Step] = []
-    problems: list[InvalidPayload] = []
+    problems: list[Exception] = []
     for id_, progress, text in taken:
         try:
             schedule = StoredSchedule.read(session.key_ring, id_.decode(), text)
             steps.append(_Step(session, keys, schedule, Progress.read(progress), times))
-        except InvalidPayload as error:
+        except (ValueError, OverflowError) as error:  # also of what is not ours: it must not stop the others
             problems.append(error)
     if problems:
         _log.warning("schedules that this worker cannot follow: %d; the first: %s", len(problems), problems[0])

@@ -47,7 +47,7 @@ class ScheduleStatus:
             not be put or deleted.
         is_paused: Whether it is paused.
         last_at: The last instant for which a job was enqueued, in seconds since 1970 by the server's clock; None if
-            there was none yet.
+            there was none yet, or it cannot be read.
         next_at: The next instant, likewise; in the past while no worker follows it. None if it is paused, or over.
         problem: Why it cannot be read here, and thus not followed by a worker like this process; None if it can.
     """
@@ -272,13 +272,14 @@ class Schedules:
         return 1 in answers
 
     def _status(self, id_: bytes, state: bytes, text: bytes, *flags: int) -> ScheduleStatus:
-        name, progress = id_.decode(), Progress.read(state)
+        name = id_.decode(errors="replace")
         is_in_code, is_paused = map(bool, flags)
-        last_at = progress.last_ms / 1000 if progress.last_ms else None
         try:
+            progress = Progress.read(state)
             schedule = StoredSchedule.read(self._ref.session.key_ring, name, text)
         except InvalidPayload as error:
-            return ScheduleStatus(name, "", "", (), {}, "", None, is_in_code, is_paused, last_at, None, str(error))
+            return ScheduleStatus(name, "", "", (), {}, "", None, is_in_code, is_paused, None, None, str(error))
+        last_at = progress.last_ms / 1000 if progress.last_ms else None
         next_ms = None if is_paused else next(schedule.timetable.after(progress.since_ms), None)
         return ScheduleStatus(
             name,

@@ -1,7 +1,8 @@
 """What is stored of a schedule, data only, and the jobs that it makes if operators can change it."""
 
+import re
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 from urllib.parse import quote
 
 import msgspec
@@ -22,6 +23,9 @@ _SCHEDULE = "schedule"  # the kind as which a definition is signed
 _VERSION = 1
 
 
+_Instant = Annotated[int, msgspec.Meta(lt=253_402_300_800_000)]  # before the year 10000, which datetime does not have
+
+
 class _Definition(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is stored, as JSON: the job, and one of the three rules."""
 
@@ -30,10 +34,12 @@ class _Definition(msgspec.Struct, frozen=True, omit_defaults=True):
     cron: str | None = None
     zone: str = "UTC"
     every_ms: int | None = None
-    at_ms: int | None = None
+    at_ms: _Instant | None = None
     missed: Missed = "once"
     version: int = _VERSION
 
+
+_PROGRESS = re.compile(rb"(\d{1,15}) (\d{1,15}) \S+")
 
 _decode = msgspec.json.Decoder(_Definition).decode
 
@@ -51,9 +57,15 @@ class Progress(NamedTuple):
 
     @classmethod
     def read(cls, text: bytes) -> Self:
-        """Parse 'SINCE LAST RULE'."""
-        since, last, _ = text.split(b" ", 2)
-        return cls(int(since), int(last))
+        """Parse 'SINCE LAST RULE'.
+
+        Raises:
+            InvalidPayload: It did not come from a script of ours.
+        """
+        found = _PROGRESS.fullmatch(text)
+        if found is None:
+            raise InvalidPayload(f"how far a schedule is cannot be read: {text[:40]!r}")
+        return cls(int(found[1]), int(found[2]))
 
 
 @dataclass(frozen=True, slots=True)
