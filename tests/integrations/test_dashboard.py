@@ -34,7 +34,18 @@ from tests.support.processes import Leashed
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 OURS = {"sec-fetch-site": "same-origin"}
-PAGES = ("", "queues", "jobs", "locks", "workers", "dead", "search?q=mail", "jobs/0123456789abcdef.1.0", "live")
+PAGES = (
+    "",
+    "queues",
+    "jobs",
+    "locks",
+    "schedules",
+    "workers",
+    "dead",
+    "search?q=mail",
+    "jobs/0123456789abcdef.1.0",
+    "live",
+)
 
 
 class Host:
@@ -483,6 +494,28 @@ async def test_queue_is_paused_and_resumed(concert: Coordinator, client: httpx.A
     assert '<span class="tag">paused</span>' in paused
 
 
+async def test_schedules_are_shown_paused_resumed_and_run(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """With their rules and instants; by what stands for them in the page."""
+    assert "No schedule." in (await client.get("/schedules")).text
+    await concert.schedules.put("nightly", concert.task(name="report", queue="mail")(print).call("all"), every=86_400)
+    form = {"schedule": reference("s", "nightly")}
+
+    shown = (await client.get("/schedules")).text
+    await client.post("/actions/pause-schedule", data=form, headers=OURS)
+    paused = (await client.get("/schedules")).text
+    assert (await concert.schedules.list())[0].is_paused
+    ran = await client.post("/actions/trigger-schedule", data=form, headers=OURS)
+    await client.post("/actions/resume-schedule", data=form, headers=OURS)
+
+    for text in ("nightly", "every 86400 s", "report", "mail", "all", "once"):
+        assert text in shown
+    assert ("actions/resume-schedule" in shown, "actions/resume-schedule" in paused) == (False, True)
+    assert '<span class="tag">paused</span>' in paused
+    assert not (await concert.schedules.list())[0].is_paused
+    [job] = (await concert.tasks.jobs(queue="mail")).jobs
+    assert (ran.status_code, ran.headers["location"].endswith(f"jobs/{job.id}")) == (303, True)
+
+
 async def test_dead_job_is_replayed_or_purged(
     concert: Coordinator, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -619,6 +652,8 @@ async def test_job_is_rescheduled_or_cancelled(concert: Coordinator, client: htt
     [
         ("pause", {"queue": "nobody's"}, 404),
         ("pause", {}, 404),
+        ("pause-schedule", {"schedule": "nobody's"}, 404),
+        ("trigger-schedule", {}, 404),
         ("purge", {}, 404),
         ("purge", {"job": "../../etc"}, 404),
         ("replay", {"job": "0123456789abcdef.1.0"}, 404),
@@ -663,6 +698,9 @@ async def test_names_and_payloads_are_escaped(concert: Coordinator, client: http
     async with at_work(concert, HOSTILE) as job:
         pages.append((await client.get(f"/jobs/{job.id}")).text)
         pages += [(await client.get(f"/jobs/{child}")).text for child in await job.dependants()]
+    hostile = concert.task(name=f"{HOSTILE} report", queue=HOSTILE)(print)
+    await concert.schedules.put("".join(HOSTILE.split()), hostile.call(HOSTILE), every=86_400)
+    pages.append((await client.get("/schedules")).text)
     async with concert.lock(HOSTILE, label=HOSTILE):
         pages.append((await client.get("/locks")).text)
     paths = ("", "queues", "jobs", "locks", "dead", f"jobs/{dead}", f"jobs/{done.id}")
@@ -697,6 +735,9 @@ async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: ht
     pages += [(await client.get(f"/{page}")).text for page in ("dead", f"jobs/{dead}", f"jobs/{claimed.id}")]
     async with at_work(concert, "topsecret") as job:
         pages += [(await client.get(f"/jobs/{id_}")).text for id_ in (job.id, *await job.dependants())]
+    secret = concert.task(name="topsecret.report", queue="topsecret")(print)
+    await concert.schedules.put("topsecret", secret.call("topsecret"), every=86_400)
+    pages.append((await client.get("/schedules")).text)
     async with concert.lock("topsecret", label="topsecret"):
         pages.append((await client.get("/locks")).text)
     async with client.stream("GET", "/live") as response, aclosing(events(response)) as stream:

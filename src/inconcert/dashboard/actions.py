@@ -13,6 +13,7 @@ from inconcert.dashboard.live import reference
 from inconcert.dashboard.permissions import Permission
 from inconcert.dashboard.poll import Poll
 from inconcert.dashboard.rows import AT_ONCE
+from inconcert.dashboard.schedule_view import find_schedule
 from inconcert.errors import InvalidName
 
 __all__ = ["ACTIONS", "Act", "WrongField", "find_queue", "refused_as_bad"]
@@ -98,6 +99,27 @@ async def _edit(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]
     return f"job {job_id}, with other arguments", f"jobs/{job_id}"
 
 
+async def _pause_schedule(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
+    del poll
+    schedule = await _schedule(concert, form)
+    await concert.schedules.pause(schedule)
+    return f"schedule {schedule!r}", "schedules"
+
+
+async def _resume_schedule(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
+    del poll
+    schedule = await _schedule(concert, form)
+    await concert.schedules.resume(schedule)
+    return f"schedule {schedule!r}", "schedules"
+
+
+async def _trigger_schedule(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
+    del poll
+    schedule = await _schedule(concert, form)
+    job = await concert.schedules.trigger(schedule)
+    return f"schedule {schedule!r}, job {job.id}", f"jobs/{job.id}"
+
+
 async def _purge(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
     del poll
     await concert.tasks.purge(_job_id(form))
@@ -122,6 +144,9 @@ ACTIONS: Mapping[Permission, Act] = {
     Permission.REPLAY: _replay,
     Permission.EDIT: _edit,
     Permission.REPLAY_ALL: _replay_all,
+    Permission.PAUSE_SCHEDULE: _pause_schedule,
+    Permission.RESUME_SCHEDULE: _resume_schedule,
+    Permission.TRIGGER_SCHEDULE: _trigger_schedule,
     Permission.PURGE: _purge,
     Permission.PURGE_ALL: _purge_all,
 }
@@ -169,6 +194,13 @@ def _value(form: Form, field: str) -> JSON:
 
 async def _queue(poll: Poll, form: Form) -> str:
     return await find_queue(poll, form.get("queue"))
+
+
+async def _schedule(concert: Coordinator, form: Form) -> str:
+    schedule = await find_schedule(concert, form.get("schedule"))
+    if schedule is None:
+        raise HTTPException(404, "There is no such schedule any more.")
+    return schedule
 
 
 async def _filter(poll: Poll, form: Form) -> tuple[str | None, str | None]:

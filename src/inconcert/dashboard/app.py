@@ -28,8 +28,9 @@ from inconcert.dashboard.poll import Poll
 from inconcert.dashboard.redaction import Redact, show_all
 from inconcert.dashboard.requests import HEADERS, check_origin, read_form
 from inconcert.dashboard.rows import queue_rows, worker_rows
+from inconcert.dashboard.schedule_view import schedule_rows
 from inconcert.dashboard.streams import Streams
-from inconcert.errors import InconcertError, InvalidName, InvalidPayload, JobNotFound
+from inconcert.errors import InconcertError, InvalidName, InvalidPayload, JobNotFound, UnknownSchedule
 from inconcert.integrations._sse import HEADERS as STREAM_HEADERS
 from inconcert.integrations._sse import encode_event
 from inconcert.tasks.status import JobStatus
@@ -81,6 +82,7 @@ class Dashboard:
                 Route("/", self._overview),
                 Route("/queues", self._queues),
                 Route("/jobs", self._jobs),
+                Route("/schedules", self._schedules),
                 Route("/workers", self._workers),
                 Route("/dead", self._dead),
                 Route("/locks", self._locks),
@@ -119,6 +121,11 @@ class Dashboard:
             jobs, after = await job_rows(self._concert, self._redact, state=state, queue=queue, task=task, after=after)
         fields = {name: asked[name] for name in ("state", "queue", "task") if name in asked}
         return await self._page(request, "jobs.html", jobs=jobs, after=after, queue=queue, fields=fields)
+
+    async def _schedules(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        found = await schedule_rows(self._concert, self._redact, _page_number(request))
+        return await self._page(request, "schedules.html", found=found)
 
     async def _workers(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
@@ -248,7 +255,7 @@ class Dashboard:
     async def _failed(self, request: Request, error: Exception) -> Response:
         """What the server refused, or did not answer."""
         status = 503
-        if isinstance(error, InvalidName | JobNotFound):
+        if isinstance(error, InvalidName | JobNotFound | UnknownSchedule):
             status = 404
         elif isinstance(error, InvalidPayload):
             status = 422

@@ -24,6 +24,9 @@ class Permission(StrEnum):
         REPLAY: Enqueue a dead-lettered job again.
         EDIT: Enqueue a dead-lettered job again with other arguments.
         REPLAY_ALL: Enqueue many dead-lettered jobs again, by queue, task and reason.
+        PAUSE_SCHEDULE: Let a schedule enqueue nothing.
+        RESUME_SCHEDULE: Let it go on.
+        TRIGGER_SCHEDULE: Enqueue the job of a schedule now, once.
         PURGE: Drop a dead-lettered job.
         PURGE_ALL: Drop all dead-lettered jobs, or those of a queue, a task or a reason.
     """
@@ -39,6 +42,9 @@ class Permission(StrEnum):
     REPLAY = "replay"
     EDIT = "edit"
     REPLAY_ALL = "replay-all"
+    PAUSE_SCHEDULE = "pause-schedule"
+    RESUME_SCHEDULE = "resume-schedule"
+    TRIGGER_SCHEDULE = "trigger-schedule"
     PURGE = "purge"
     PURGE_ALL = "purge-all"
 

@@ -10,6 +10,7 @@ Part: TypeAlias = Literal[
     "task",
     "host",
     "lock",
+    "schedule",
     "label",
     "line",
     "arguments",
@@ -22,8 +23,8 @@ Part: TypeAlias = Literal[
 ]
 """What a text is, for `Redact`.
 
-A `lock` is the name of whatever is held or waited for; a `step` the name or the function of a step, whose value is a
-`result`; an `item` a value of a stream.
+A `lock` is the name of whatever is held or waited for; a `schedule` its id, which may name a task; a `step` the name or
+the function of a step, whose value is a `result`; an `item` a value of a stream.
 """
 
 Redact: TypeAlias = Callable[[Part, str], str]

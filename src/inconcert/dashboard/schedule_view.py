@@ -1,0 +1,63 @@
+"""What the dashboard shows of schedules."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from inconcert.coordinator import Coordinator
+from inconcert.dashboard.formats import as_json
+from inconcert.dashboard.live import reference
+from inconcert.dashboard.redaction import Redact
+from inconcert.dashboard.rows import Rows, page_of
+from inconcert.tasks.schedules import ScheduleStatus
+
+__all__ = ["ScheduleView", "find_schedule", "schedule_rows"]
+
+_LONGEST = 200  # characters of the arguments
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleView:
+    """A row.
+
+    Attributes:
+        key: Stands for it in forms.
+        name: Its id, as it is shown.
+        task: The task, likewise.
+        queue: Where its jobs go, likewise.
+        arguments: As JSON, likewise.
+        problem: Why it cannot be read, likewise; None if it can.
+        status: What is shown as it is.
+    """
+
+    key: str
+    name: str
+    task: str
+    queue: str
+    arguments: str
+    problem: str | None
+    status: ScheduleStatus
+
+    @classmethod
+    def of(cls, status: ScheduleStatus, redact: Redact) -> Self:
+        """What may be seen of it."""
+        arguments = as_json({"args": status.args, "kwargs": status.kwargs}, longest=_LONGEST)
+        return cls(
+            reference("s", status.id),
+            redact("schedule", status.id),
+            redact("task", status.task),
+            redact("queue", status.queue),
+            redact("arguments", arguments),
+            None if status.problem is None else redact("error", status.problem),
+            status,
+        )
+
+
+async def schedule_rows(concert: Coordinator, redact: Redact, number: int) -> Rows[ScheduleView]:
+    """Some of the schedules: first what cannot be read, then by their ids."""
+    found = sorted(await concert.schedules.list(), key=lambda status: (status.problem is None, status.id))
+    return page_of([ScheduleView.of(status, redact) for status in found], number)
+
+
+async def find_schedule(concert: Coordinator, key: str | None) -> str | None:
+    """The id of the schedule that this refers to; None if there is none."""
+    return next((status.id for status in await concert.schedules.list() if reference("s", status.id) == key), None)
