@@ -181,6 +181,11 @@ async def test_each_action_is_clicked(concert: Coordinator, browser: Reader, url
         await visit.do(press("queues", "Drain", row="mail"))
         assert (await concert.tasks.stats("mail")).queues["mail"].ready == 0
 
+        await concert.schedules.put("nightly", concert.task(name="report", queue="mail")(print).call(), every=86_400)
+        assert "paused" in await visit.do(press("schedules", "Pause", row="nightly"))
+        assert "paused" not in await visit.do(press("schedules", "Resume", row="nightly"))
+        assert "queued" in await visit.do(press("schedules", "Run now", row="nightly"))
+
     assert clicked == set(ACTIONS)
 
 
