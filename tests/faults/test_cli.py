@@ -25,6 +25,7 @@ from typer.testing import CliRunner, Result
 
 from inconcert import Coordinator, durable
 from inconcert.cli import actions, main
+from inconcert.cli import top as top_module
 from inconcert.cli.bench import _jobs as bench_jobs
 from inconcert.cli.commands import app
 from tests.support.eventually import eventually
@@ -901,3 +902,52 @@ async def test_what_waits_is_explained(concert: Coordinator, elsewhere: Coordina
     ):
         refused = await here(concert, "explain", thing)
         assert (refused.exit_code, words in refused.stderr) == (code, True)
+
+
+async def test_top_shows_what_goes_on(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Of an empty namespace, too; as JSON, or as text where there is no terminal."""
+    empty = await here(concert, "top", "--once")
+    assert (empty.exit_code, empty.stdout) == (0, "0 workers, 0 dead jobs; 0 held, 0 waited for\n")
+    await concert.enqueue("t", queue="mail")
+    async with elsewhere.lock("item"):
+        waiter = asyncio.create_task(concert.lock("item").acquire())
+        await in_line(concert.lock("item"), 1)
+        text, document = [await here(concert, "top", *more) for more in ([], ["--json"])]
+    await (await waiter).release()
+    assert text.exit_code == document.exit_code == 0
+    assert text.stdout.startswith("0 workers, 0 dead jobs; 1 held, 1 waited for\n")
+    first = [line.split()[:2] for line in text.stdout.splitlines()]
+    assert all(words in first for words in (["mail", "1"], ["lock", "item"], ["queue", "ready"], ["held", "name"]))
+    assert "jobs wait, and nobody serves: mail" in text.stdout
+    found = json.loads(document.stdout)
+    assert (found["tasks"]["queues"]["mail"]["ready"], len(found["held"]), len(found["waiters"])) == (1, 1, 1)
+    assert (await here(concert, "top", "--every", "0.1")).exit_code == 2
+
+
+async def test_top_refreshes_on_a_terminal(concert: Coordinator) -> None:
+    """With few commands each time, and the rate of what has ended since; it ends with what it was asked by."""
+    screen = Console(file=io.StringIO(), force_terminal=True, width=120, height=40, highlight=False, markup=False)
+    await concert.enqueue("t", queue="mail")
+
+    async def job_done() -> None:
+        async with concert.consume("mail") as jobs, await anext(jobs):
+            pass
+
+    def shown() -> str:
+        assert isinstance(screen.file, io.StringIO)
+        return screen.file.getvalue()
+
+    client: Any = raw(concert)
+    watching = asyncio.create_task(top_module._watch(concert, screen, 0.05))
+    await eventually(lambda: "jobs wait, and nobody serves: mail" in shown())
+    await job_done()
+    await eventually(lambda: re.search(r"mail +0 +0 +0 +0 +0\.0", shown()))
+    looks = shown().count("workers, ")
+    before = (await client.info("commandstats"))["cmdstat_evalsha"]["calls"]
+    await eventually(lambda: shown().count("workers, ") >= looks + 10)
+    sent = (await client.info("commandstats"))["cmdstat_evalsha"]["calls"] - before
+    looks = shown().count("workers, ") - looks
+    assert sent <= 12 * (looks + 1)
+    watching.cancel()
+    await asyncio.wait([watching])
+    assert watching.cancelled()

@@ -22,6 +22,7 @@ from inconcert.cli.queues import queues
 from inconcert.cli.release import release
 from inconcert.cli.schedules import app as schedules
 from inconcert.cli.show import show
+from inconcert.cli.top import top
 from inconcert.cli.worker import worker
 from inconcert.cli.workers import workers
 
@@ -34,6 +35,7 @@ for command in (
     health,
     ls,
     explain,
+    top,
     release,
     queues,
     jobs,

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from inconcert._rules.durations import in_words
 
-__all__ = ["ago", "call", "print_json", "print_table", "seconds"]
+__all__ = ["ago", "call", "print_json", "print_table", "seconds", "table_of"]
 
 _LONGEST_CALL = 60  # characters
 
@@ -33,14 +33,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
     if not rows:
         typer.echo(empty)
         return
+    Console(highlight=False, markup=False).print(table_of(columns, rows))
+
+
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """The rows under the names of their columns, as `print_table` prints them."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, name in enumerate(columns):
         is_number = all(row[place] is None or isinstance(row[place], int | float) for row in rows)
         table.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*("" if value is None else _cell(value) for value in row))
-    console = Console(highlight=False, markup=False)
-    console.print(table)
+    return table
 
 
 def seconds(duration: float | None) -> str | None:

@@ -1,0 +1,141 @@
+"""`inconcert top`: what goes on now: queues, who waits for what, and deadlocks."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import anyio
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from inconcert.cli.server import Json, Namespace, Url, ask
+from inconcert.cli.tables import ago, print_json, seconds, table_of
+from inconcert.coordinator import Coordinator
+from inconcert.errors import OutcomeUnknown
+from inconcert.reports.report import Deadlock, HeldLock, Inspection, Waiter
+from inconcert.tasks.admin import TaskStats
+
+__all__ = ["top"]
+
+_SHORTEST = 0.5  # seconds between two looks
+_MOST = 15  # rows of each table
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What goes on at one time.
+
+    Attributes:
+        tasks: How much work there is.
+        held: What is held, the oldest first.
+        waiters: What is waited for, the longest wait first.
+        deadlocks: Tasks that wait for each other.
+        silent: The processes that did not answer.
+        unasked: Why the processes could not be asked; empty if they were.
+    """
+
+    tasks: TaskStats
+    held: list[HeldLock]
+    waiters: list[Waiter]
+    deadlocks: tuple[Deadlock, ...]
+    silent: tuple[str, ...]
+    unasked: str
+
+
+def top(
+    *,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=_SHORTEST)] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once, as when the output is not a terminal.")] = False,
+    url: Url = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> None:
+    """Queues, what is waited for and held the longest, and deadlocks, live; Ctrl-C ends it."""
+    console = Console(highlight=False, markup=False)
+    if not (once or as_json) and console.is_terminal:
+        ask(url, namespace, lambda concert: _watch(concert, console, every))
+        return
+    seen = ask(url, namespace, _look)
+    if as_json:
+        print_json(seen)
+    else:
+        console.print(_shown(seen, {}))
+
+
+async def _watch(concert: Coordinator, console: Console, every: float) -> None:
+    """Look again and again, until Ctrl-C."""
+    before: _Seen | None = None
+    looked_at = time.monotonic()
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        while True:
+            seen, now = await _look(concert), time.monotonic()
+            rates = {} if before is None else _rates(before.tasks, seen.tasks, now - looked_at)
+            live.update(_shown(seen, rates), refresh=True)
+            before, looked_at = seen, now
+            await anyio.sleep(every)
+
+
+async def _look(concert: Coordinator) -> _Seen:
+    unasked = ""
+    try:
+        found = await concert.inspect()
+    except OutcomeUnknown as error:  # also if the user may not ask
+        found, unasked = Inspection((), ()), str(error)
+    stats = await concert.tasks.stats()
+    return _Seen(stats, found.locks(), found.waiters(), found.deadlocks, found.silent, unasked)
+
+
+def _rates(before: TaskStats, now: TaskStats, elapsed: float) -> dict[str, float]:
+    """How many jobs of each queue end in a second."""
+    return {
+        name: (queue.finished - before.queues[name].finished) / elapsed
+        for name, queue in now.queues.items()
+        if name in before.queues
+    }
+
+
+def _shown(seen: _Seen, rates: Mapping[str, float]) -> RenderableType:
+    stats = seen.tasks
+    work = f"{stats.workers:,} workers, {stats.dead:,} dead jobs"
+    locks = f"{len(seen.held):,} held, {len(seen.waiters):,} waited for"
+    parts: list[RenderableType] = [Text(f"{work}; {locks}", style="bold")]
+    queues = sorted(stats.queues.items(), key=lambda item: (-item[1].ready, item[0]))[:_MOST]
+    if queues:
+        columns = ("queue", "ready", "delayed", "waiting", "running", "per s", "oldest", "paused", "consumers")
+        rows = [
+            (
+                name,
+                queue.ready,
+                queue.delayed,
+                queue.waiting,
+                queue.running,
+                f"{rates[name]:,.1f}" if name in rates else None,
+                seconds(queue.oldest_age),
+                queue.is_paused,
+                queue.consumers,
+            )
+            for name, queue in queues
+        ]
+        parts += [Text(), table_of(columns, rows)]
+    if seen.waiters:
+        waits = [(each.kind, each.name, ago(each.since), each.place, *_where(each)) for each in seen.waiters[:_MOST]]
+        parts += [Text(), table_of(("waited for", "name", "since", "place", "process", "task", "line"), waits)]
+    if seen.held:
+        wanted = sorted(seen.held, key=lambda each: -each.waiters)[:_MOST]
+        held = [(each.kind, each.name, ago(each.since), each.waiters, *_where(each)) for each in wanted]
+        parts += [Text(), table_of(("held", "name", "since", "waiters", "process", "task", "line"), held)]
+    parts += [Text(f"\n{deadlock}", style="bold red") for deadlock in seen.deadlocks]
+    if stats.unserved:
+        parts.append(Text(f"\njobs wait, and nobody serves: {', '.join(stats.unserved)}", style="bold red"))
+    if seen.silent:
+        parts.append(Text(f"\ndid not answer: {', '.join(seen.silent)}"))
+    if seen.unasked:
+        parts.append(Text(f"\nthe processes could not be asked: {seen.unasked}"))
+    return Group(*parts)
+
+
+def _where(entry: HeldLock | Waiter) -> tuple[str, str | None, str | None]:
+    return f"{entry.host}:{entry.pid}", entry.task, entry.line
