@@ -76,11 +76,14 @@ async def filled(concert: Coordinator, text: str) -> list[str]:
         await claimed.ack()
     await concert.enqueue(text, [text], queue=text)
     later = await concert.enqueue(text, [text], queue=text, delay=3600)
+    task = concert.task(name=text, queue=text)(print)
+    await concert.schedules.put(f"s{text}"[:100].replace(" ", "-"), task.call(text), every=86_400)
     return [
         "",
         "queues",
         "jobs",
         "locks",
+        "schedules",
         "workers",
         "dead",
         *(f"jobs/{job_id}" for job_id in (dead, failed, done.id, later.id)),
@@ -96,6 +99,7 @@ async def test_pages_load_whatever_is_in_them(
     pages = await filled(concert, HOSTILE)
     await bury(concert, LONG, LONG, queue=LONG, task=LONG)
     await concert.enqueue(LONG, queue=LONG)
+    await concert.schedules.put(LONG, concert.task(name=LONG, queue=LONG)(print).call(LONG), cron="0 3 * * MON-FRI")
 
     def look(visit: Visit) -> dict[str, int]:
         widths: dict[str, int] = {}
