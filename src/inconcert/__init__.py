@@ -63,16 +63,7 @@ from inconcert.queues.worker_lease import QueueOrder
 from inconcert.quorum.lock import QuorumLease, QuorumLock
 from inconcert.rate_limiter import RateDecision, RateLimiter
 from inconcert.reports.explanation import Explanation, Reason
-from inconcert.reports.report import (
-    Blocked,
-    Deadlock,
-    HeldEntry,
-    HeldLock,
-    Inspection,
-    ProcessReport,
-    WaitEntry,
-    Waiter,
-)
+from inconcert.reports.report import HeldEntry, HeldLock, Inspection, ProcessReport, WaitEntry, Waiter
 from inconcert.rwlock import ReadLock, RWLock, WriteLease, WriteLock
 from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signalled, Signals
@@ -97,6 +88,7 @@ from inconcert.tasks.status import JobStatus
 from inconcert.tasks.step_records import StepRecord
 from inconcert.tasks.stream import Restarted, StreamItem
 from inconcert.tasks.task import Task
+from inconcert.tasks.undo import Undo
 from inconcert.tasks.workers import RunningJob, WorkerStatus
 
 __all__ = [
@@ -104,7 +96,6 @@ __all__ = [
     "Barrier",
     "BarrierBroken",
     "Batch",
-    "Blocked",
     "Changed",
     "ChatNotFound",
     "Chats",
@@ -114,7 +105,6 @@ __all__ = [
     "CoordinatorOptions",
     "DeadItem",
     "DeadJob",
-    "Deadlock",
     "Delivery",
     "Draft",
     "Election",
@@ -211,6 +201,7 @@ __all__ = [
     "Tasks",
     "Term",
     "Unavailable",
+    "Undo",
     "UniqueUntil",
     "UnknownSchedule",
     "UnknownTask",

@@ -34,9 +34,10 @@ from inconcert._rules.names import check_name
 from inconcert.tasks.arguments import annotations
 from inconcert.tasks.claimed_job import current_job, state_of
 from inconcert.tasks.loop import Loop
-from inconcert.tasks.steps import StepCall, Steps
+from inconcert.tasks.steps import UNDOES, StepCall, Steps
+from inconcert.tasks.undo import Undo
 
-__all__ = ["each", "key", "now", "random", "sleep", "step", "uuid", "wait_for"]
+__all__ = ["each", "key", "now", "random", "sleep", "step", "undo", "uuid", "wait_for"]
 
 _LONGEST_WAIT = timedelta(days=3650)  # the longest time that can be given
 
@@ -106,12 +107,7 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
     Cost: 1 round trip; at the first step of an attempt 1 more, which reads all that was kept. 0 for a kept one.
     """
     may_change = _may_change(kwargs.pop("on_change", None))
-    steps, known = _steps(), _known(function)
-    call = StepCall(known.name, _digest(args, kwargs), known.converter)
-    run = partial(function, *args, **kwargs)
-    if known.is_async:
-        return await steps.take(name, call, cast("Callable[[], Awaitable[object]]", run), may_change=may_change)
-    return await _in_thread(partial(steps.take, name, call, partial(_call, run), may_change=may_change))
+    return await _step(_steps(), name, function, args, kwargs, may_change=may_change)
 
 
 async def sleep(name: str, seconds: Seconds, *, in_memory_below: Seconds = 60.0) -> None:
@@ -191,6 +187,33 @@ def each(name: str, items: Iterable[T] | AsyncIterable[T], *, key: Callable[[T],
     return Loop(_steps(), check_name("step", name), items, key)
 
 
+def undo(name: str = "undo") -> Undo:
+    """A block that says what to undo if the job ends without success before the block is left.
+
+    ```python
+    payment = await durable.step("charge", charge, order)
+    async with durable.undo() as undo:
+        undo.later("refund", refund, payment)
+        packed = await durable.wait_for("packed", Packed, timeout=3 * DAY)
+    ```
+
+    When the job is to be dead-lettered or cancelled, also while it waits or sleeps, its body runs once more first: it
+    gets its kept steps, begins no others, and where it would, this block is left, and what was registered is run, the
+    latest first, each as a step. Code between the steps runs again, as in each attempt. What fails is tried again as
+    the task's retries say; then the job is dead-lettered as it is, and a replay goes on undoing.
+
+    Args:
+        name: Which block, as the name of a step; leaving it is the step `NAME left`.
+
+    Raises:
+        RuntimeError: As `step`, and so are the others, when the block is entered.
+
+    Cost: 2 round trips to enter it, 1 to leave it. To undo, another claim, and 1 round trip for each that is undone.
+    """
+    check_name("step", f"{check_name('step', name)} left")
+    return Undo(_steps(), name, partial(_step, undoes=UNDOES))
+
+
 def key(name: str) -> str:
     """An idempotency key for what this job does under this name: `JOB:name`, the same in all attempts.
 
@@ -248,6 +271,24 @@ async def random(name: str = "random") -> float:
 
 def _steps() -> Steps:
     return state_of(current_job()).steps
+
+
+async def _step(
+    steps: Steps,
+    name: str,
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    *,
+    may_change: bool = False,
+    undoes: str = "",
+) -> object:
+    known = _known(function)
+    call = StepCall(known.name, undoes + _digest(args, kwargs), known.converter)
+    run = partial(function, *args, **kwargs)
+    if known.is_async or steps.are_only_read:
+        return await steps.take(name, call, cast("Callable[[], Awaitable[object]]", run), may_change=may_change)
+    return await _in_thread(partial(steps.take, name, call, partial(_call, run), may_change=may_change))
 
 
 async def _recorded(name: str, verb: str, value_type: type[T], draw: Callable[[], T]) -> T:

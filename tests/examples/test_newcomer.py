@@ -16,7 +16,7 @@ from tests.support.servers import RealServer
 
 pytestmark = [pytest.mark.torture, pytest.mark.timeout(900)]
 
-DEVELOPERS = {"bench", "dev", "docs", "tests"}
+DEVELOPERS = {"bench", "browser", "dev", "docs", "tests"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = sorted(PROJECT["optional-dependencies"].keys() - DEVELOPERS)
 CHECKOUT = ("tests", "examples", "docs", "benchmarks", ".github", "pyproject.toml", "mkdocs.yml", "Makefile")
@@ -72,7 +72,7 @@ def environment(tmp_path: Path) -> Environment:
 def walk(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment with the wheel and what the tests need, and a checkout without sources."""
     environment = Environment(tmp_path_factory.mktemp("walk"))
-    environment.install(f"{wheel}[tests]")
+    environment.install(f"{wheel}[django,litestar,tests]")
     for name in (*CHECKOUT, *(page.name for page in ROOT.glob("*.md"))):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, environment.folder / "checkout" / name)

@@ -82,7 +82,7 @@ class Scene:
         """Run the script that claims, and return the ids."""
         answer = await self.ask(number, count)
         assert answer[0] == 1
-        ids: list[bytes] = answer[3::7]
+        ids: list[bytes] = answer[3::8]
         return ids
 
     async def ack(
@@ -206,6 +206,7 @@ SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
     "claims/claimed_queues": ({}, [b"q"], [b"q"]),
     "claims/purge": ({"ids": ["dead"], "age_ms": 0, "keep": 0, "request": "one"}, 1, 1),
     "claims/replay": ({"queue_name": "q", "jobs": ("dead", "", ""), "request": "one"}, 1, 1),
+    "tasks/begin_undo": ({"id": "held", "place": 2001}, b"-", b"-"),
     "tasks/cancelling": ({"ids": ("held", "ready1")}, [], []),
     "tasks/commit_step": ({"id": "held", "place": 2001, "number": 1, "step": "[]"}, 1, 1),
     "tasks/free_names": ({"request": "one", "jobs": ("name", "held")}, 1, 1),
@@ -557,11 +558,11 @@ async def test_job_that_came_back_is_cancelled_at_once(scene: Scene) -> None:
 async def test_second_claim_answers_with_the_same_jobs(scene: Scene) -> None:
     """And no others, even if it may have more by now; without those that ended meanwhile, each at its old place."""
     first = await scene.ask(3, 2)
-    assert first[3::7] == [b"ready1", b"ready2"]
+    assert first[3::8] == [b"ready1", b"ready2"]
     again = await scene.ask(3, 3)
     assert again[3:] == first[3:]
     assert await scene.ack("ready1", 3001, result="", ttl_ms=0, unique="") == [1]
-    assert (await scene.ask(3, 2))[3:] == first[10:]
+    assert (await scene.ask(3, 2))[3:] == first[11:]
     assert (await scene.ledger()).ready == {"q": ["ready3"]}
     assert await scene.ack("ready2", 3002, result="", ttl_ms=0, unique="") == [1]
 

@@ -219,7 +219,7 @@ class GroupsModel(RuleBasedStateMachine):
         )
         _, _, _, *answer = self.run(command)
         members = {id_: member for known in self.known.values() for id_, member in known.members.items()}
-        for id_, _, place, *_ in zip(*[iter(answer)] * 7, strict=True):
+        for id_, _, place, *_ in zip(*[iter(answer)] * 8, strict=True):
             member = members[id_.decode()]
             assert member.where == "ready"
             member.where, member.place = "held", place

@@ -225,7 +225,7 @@ class QueueModel(RuleBasedStateMachine):
         ]
         for _ in range(2):  # the second for a lost reply
             _, _, _, *parts = self.run(command)
-            rows = list(zip(*[iter(parts)] * 7, strict=True))
+            rows = list(zip(*[iter(parts)] * 8, strict=True))
             assert [(row[0].decode(), int(row[2]), int(row[3])) for row in rows] == expected
 
     @rule(pick=picks, which=picks, is_late=rarely)

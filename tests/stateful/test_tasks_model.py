@@ -395,10 +395,10 @@ class TasksModel(RuleBasedStateMachine):
         status, *answer = self.run(command)
         if not status:
             return None
-        rows = zip(*[iter(answer[2:])] * 7, strict=True)
+        rows = zip(*[iter(answer[2:])] * 8, strict=True)
         return [
             (job.decode(), at, attempt, failed, bool(is_cancelled), name.decode())
-            for job, _, at, attempt, failed, is_cancelled, name in rows
+            for job, _, at, attempt, failed, is_cancelled, name, _ in rows
         ]
 
     # Jobs end.

@@ -16,7 +16,6 @@ SRC = Path(__file__).parents[2] / "src"
 FACES = {
     "Barrier": "abort n_waiting parties reset wait",
     "Batch": "chat_id last_id messages missed unfit",
-    "Blocked": "holds waiter",
     "Changed": "member value",
     "Chats": "ack add create fetch history join leave listen members of remove send unread",
     "ClaimedJob": (
@@ -32,14 +31,13 @@ FACES = {
     ),
     "DeadItem": "attempts died_at id item reason traceback",
     "DeadJob": "args attempts died_at id kwargs name queue reason traceback",
-    "Deadlock": "id tasks things",
     "Delivery": "ack attempt bury give_back id is_over item nack outcome put_at queue",
     "Draft": "name options returns text yields",
     "Election": "acquire candidate holders leader locked record resign run terms try_acquire waiters watch",
     "ElectionRecord": "candidate number since",
     "EnqueuedJob": "created id",
     "Event": "clear is_set set wait",
-    "Explanation": "deadlocks holders kind name reasons silent state waiters",
+    "Explanation": "holders kind name reasons silent state waiters",
     "Gap": "missed",
     "Group": "add callback cancel close id member progress",
     "GroupProgress": "cancelled failed is_closed is_done left succeeded total",
@@ -54,7 +52,7 @@ FACES = {
         "fencing_token holder host is_redacted job_id kind label line mode name pid process remaining since task "
         "task_id trace_id waiters"
     ),
-    "Inspection": "deadlocks locks processes silent waiters",
+    "Inspection": "locks processes silent waiters",
     "Job": "cancel created dependants id items progress reschedule result send status steps stream",
     "JobDescription": "after args attempts enqueued_at id kwargs status task",
     "JobPage": "after jobs",
@@ -75,7 +73,7 @@ FACES = {
     "Members": "join list watch",
     "Message": "body id sender time",
     "PreparedJob": "enqueue id",
-    "ProcessReport": "holds host id label more opened_at pid told waits",
+    "ProcessReport": "holds host id label more opened_at pid waits",
     "Progress": "fraction text",
     "Queue": "counts dead get get_many join oldest_age peek purge purge_dead put put_many replay size",
     "QueueCounts": "claimed dead delayed ready",
@@ -106,6 +104,7 @@ FACES = {
         "resume stats workers"
     ),
     "Term": "candidate fencing_token holder is_lost kind lost name number release remaining renew",
+    "Undo": "later",
     "WaitEntry": ("holder is_redacted job_id kind label line mode name place since task task_id ticket trace_id"),
     "Waiter": (
         "holder host is_redacted job_id kind label line mode name pid place process since task task_id ticket trace_id"

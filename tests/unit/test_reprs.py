@@ -159,6 +159,7 @@ MADE_BY_US = {
     "WorkerHealth",
     "WriteLease",
     "WriteLock",
+    "Undo",
 }
 
 

@@ -29,6 +29,8 @@ also notifies its waiters and dependents; these keys, and those of names, progre
     messages     hash    'LENGTH NAME ID' -> a message to that job, signed JSON, until it has ended
     received     hash    id -> 'COUNT BYTES NAMES': of the messages to it
     awaited      hash    id -> 'LENGTH NAME' of each message for which it has left its worker
+    undo         hash    id -> '-' of a job that has something to undo; 'failed JSON' or 'cancelled ': how it ends once
+                         that is undone
     watchers     zset    'id address': processes that wait for its end
     parents      hash    id -> ids of the jobs it runs after
     children     zset    'id child': a job that runs after this one and has not ended
@@ -108,6 +110,7 @@ class ClaimKeys(ABC):
         "states",
         "stepped",
         "steps",
+        "undo",
         "unique",
         "watchers",
         "workers",
@@ -125,7 +128,7 @@ class ClaimKeys(ABC):
         self.finished, self.paused, self.described = parts("finished", "paused", "described")
         self.recent, self.older, self.steps, self.stepped = parts("recent", "older", "steps", "stepped")
         self.groups, self.settled = parts("groups", "settled")
-        self.messages, self.received, self.awaited = parts("messages", "received", "awaited")
+        self.messages, self.received, self.awaited, self.undo = parts("messages", "received", "awaited", "undo")
 
     def claimed(self, worker: str) -> str:
         """The key of what this worker has claimed."""

@@ -18,14 +18,15 @@ from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.group_ids import is_callback
 from inconcert.tasks.messages import FOUND, packed_name
 from inconcert.tasks.retry import RetryPolicy
-from inconcert.tasks.steps import Asleep, Steps, asleep
+from inconcert.tasks.steps import Asleep, Steps, asleep, is_undoing
 from inconcert.tasks.store import CANCELLED_TTL
 
-__all__ = ["JobClaimer", "JobState"]
+__all__ = ["UNDONE_NOW", "JobClaimer", "JobState"]
 
 _log = logging.getLogger("inconcert.tasks")
 
-_CANCELLED = b"cancelled "
+_CANCELLED, _FAILED = b"cancelled ", b"failed "  # as outcomes begin
+UNDONE_NOW = 2  # as the claiming script says that a job is to be undone
 
 
 class JobClaimer(Claimer, Protocol):
@@ -62,6 +63,10 @@ class JobClaimer(Claimer, Protocol):
         """Add items to the stream of a job, the first with this number; returns whether it was still held."""
         ...
 
+    async def begin_undo(self, job: "JobState") -> bytes:
+        """Note that it has something to undo; returns how it ends once that is undone, empty if it is not held."""
+        ...
+
     def draw_follow_ups(self, job: "JobState", drafts: Sequence[Draft[Any]]) -> list[NewJob]:
         """These drafts as jobs that are to follow this one."""
         ...
@@ -83,11 +88,13 @@ class JobState(ClaimState):
         retry_policy: Which failures are tried again, and when.
         is_handed_out: Whether it was handed out; until then it is only claimed ahead.
         is_cancelled: Whether it was cancelled.
+        is_undoing: Whether it ends without success, and is undone before.
         follow_ups: The jobs to be added when it succeeds.
     """
 
     __slots__ = (
         "_asleep",
+        "_has_undo",
         "_hopeless",
         "_outcomes",
         "_steps",
@@ -97,6 +104,7 @@ class JobState(ClaimState):
         "follow_ups",
         "is_cancelled",
         "is_handed_out",
+        "is_undoing",
         "result",
         "retry_policy",
         "started_at",
@@ -131,11 +139,13 @@ class JobState(ClaimState):
         self.retry_policy = RetryPolicy()
         self.is_handed_out = False
         self.is_cancelled = False
+        self.is_undoing = row.undo == UNDONE_NOW
         self.follow_ups: Sequence[NewJob] = ()
         self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
         self._steps: Steps | None = None  # until one is asked for
         self._asleep: Asleep | None = None  # once its body has left its place to come back later
         self._hopeless: Exception | None = None  # an error with which each attempt would end
+        self._has_undo = row.undo != 0  # something that is undone before it ends without success
 
     def __str__(self) -> str:
         return f"job {self.id} attempt {self.attempt} (task {self.envelope.name!r}, queue {self.queue!r})"
@@ -153,7 +163,7 @@ class JobState(ClaimState):
     async def exit(self, error: BaseException | None) -> bool:
         """End the body, which raised this error; see `ClaimState.exit`."""
         self._asleep = asleep(error)
-        if self._asleep is None:
+        if self._asleep is None and not is_undoing(error):
             return await super().exit(error)
         await super().exit(None)
         return True
@@ -241,7 +251,7 @@ class JobState(ClaimState):
                     f"job {self.id} is delivered at most once, and steps are for jobs that may run again; consume "
                     "with delivery='at_least_once'"
                 )
-            self._steps = Steps(self)
+            self._steps = Steps(self, is_undoing=self.is_undoing)
         return self._steps
 
     async def read_steps(self) -> tuple[int, list[tuple[int, bytes]]]:
@@ -282,6 +292,12 @@ class JobState(ClaimState):
         if self.is_over or not await self._claimer.append_items(self, first, texts, ttl):
             raise NotClaimed("job", self.id)
 
+    async def begin_undo(self) -> None:
+        """Note that it has something to undo."""
+        self._has_undo = True  # also if the answer is lost
+        if self.is_over or not await self._claimer.begin_undo(self):
+            raise NotClaimed("job", self.id)
+
     def note_hopeless(self, error: Exception) -> None:
         """If this error ends the attempt, dead-letter the job: another attempt would end likewise."""
         self._hopeless = error
@@ -292,17 +308,20 @@ class JobState(ClaimState):
         return 0 if self._steps is None else self._steps.bulk
 
     async def end_cancelled(self) -> None:
-        """End it as cancelled."""
+        """End it as cancelled, or undo it before."""
         _log.info("%s was cancelled", self, extra=self.fields())
+        if self._has_undo:
+            await self._end("undo", reason=_CANCELLED)
+            return
         await self._done(_CANCELLED, CANCELLED_TTL, outcome="cancelled")
 
     def cancel_nowait(self) -> None:
         """The job was cancelled: stop the body, or end the job if it was not handed out."""
-        if not self.is_over and not self.is_cancelled:
+        if not self.is_over and not self.is_cancelled and not self.is_undoing:
             self.is_cancelled = True
             if self._body is not None:
                 self._body.stop()
-            elif not self.is_handed_out:
+            elif not self.is_handed_out and not self._has_undo:
                 self._end_once("cancelled")
                 if not self.is_settled:
                     self._claimer.done(self, _CANCELLED, CANCELLED_TTL)
@@ -318,13 +337,38 @@ class JobState(ClaimState):
             observer.job_ended(self)
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
+        if self.is_undoing and (error is None or isinstance(error, Exception)):
+            return self._end_undoing(error)
         if self.is_cancelled and error is not None and (was_stopped or isinstance(error, Exception)):
             return self.end_cancelled()
         if self._asleep is not None:
             return self.end_cancelled() if self.is_cancelled else self._leave(self._asleep)
         return super()._end_of_body(error, was_stopped=was_stopped)
 
+    async def _end_undoing(self, error: Exception | None) -> None:
+        """End it as it would have ended at first, if everything is undone."""
+        steps, failure = self.steps, error if _is_or_has(error, self._hopeless) else self.steps.failure
+        try:
+            await steps.read()
+        except InvalidPayload as unreadable:
+            failure = unreadable
+        if failure is None and (steps.open_undos or steps.unasked):
+            missed = f"to its step {steps.unasked[0]!r} again" if steps.unasked else "to the end of what it undoes"
+            failure = RuntimeError(f"it was not undone: its body did not come {missed}")
+            failure.__cause__ = error
+        if failure is not None:
+            await self._fail(failure)
+            return
+        outcome = await self._claimer.begin_undo(self)
+        _log.info("%s is undone", self, extra=self.fields())
+        if outcome == _CANCELLED:
+            await self._done(_CANCELLED, CANCELLED_TTL, outcome="cancelled")
+        else:
+            await self._end("undone", reason=outcome.removeprefix(_FAILED))
+
     async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
+        if verdict == "dead" and self._has_undo and not self.is_undoing:
+            verdict, reason = "undo", _FAILED + reason
         if self._steps is not None and not self.is_over:
             self._steps.save_cursors_nowait()  # sent before the end, and so run before it
         await super()._end(verdict, delay=delay, reason=reason)

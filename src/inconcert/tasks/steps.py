@@ -4,8 +4,10 @@
 kept of it is one JSON text, signed as the job is.
 """
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 import anyio
@@ -16,9 +18,24 @@ from inconcert._rules.names import check_name
 from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload, StepChanged, StepRefused
 
-__all__ = ["STEP", "Asleep", "Cursor", "KeptStep", "Position", "StepCall", "StepStore", "Steps", "asleep", "read_step"]
+__all__ = [
+    "STEP",
+    "UNDOES",
+    "Asleep",
+    "Cursor",
+    "KeptStep",
+    "Position",
+    "StepCall",
+    "StepStore",
+    "Steps",
+    "Undoing",
+    "asleep",
+    "is_undoing",
+    "read_step",
+]
 
 STEP = "step"  # the kind as which a step is signed
+UNDOES = "undoes "  # before the hash of the arguments of a step that undoes something
 
 _MOST = 1_000  # steps of a job: all are read when it goes on
 _MOST_BYTES = 16 * 2**20  # of the steps of a job, likewise
@@ -57,6 +74,9 @@ class StepStore(Protocol):
         """
         ...
 
+    async def begin_undo(self) -> None:
+        """Note that the job has something to undo; raises NotClaimed if it is no longer claimed here."""
+
     def note_hopeless(self, error: Exception) -> None:
         """If this error ends the attempt, another attempt would end likewise."""
 
@@ -66,7 +86,7 @@ class StepCall(NamedTuple):
 
     Attributes:
         function: The qualified name of its function; kept with the result, and compared by later attempts.
-        arguments: A hash of its arguments, likewise.
+        arguments: A hash of its arguments, likewise; after `UNDOES` if it undoes something.
         converter: Converts its result to JSON and back.
     """
 
@@ -156,6 +176,20 @@ class Asleep(BaseException):
         self.awaited = awaited
 
 
+class Undoing(BaseException):
+    """Raised in the body of a job that is undone, where it would go on with what it has not begun."""
+
+    def __init__(self) -> None:
+        super().__init__("the job is undone, and does not go on here; let this exception pass")
+
+
+def is_undoing(error: BaseException | None) -> bool:
+    """Whether it says that the job is undone, by itself or in the groups of task groups."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_undoing, cast("BaseExceptionGroup[BaseException]", error).exceptions))
+    return isinstance(error, Undoing)
+
+
 def asleep(error: BaseException | None) -> Asleep | None:
     """How a body sleeps that raised this; None if it raised something else."""
     if isinstance(error, Asleep):
@@ -173,9 +207,13 @@ class Steps:
 
     Args:
         store: Where they are kept.
+        is_undoing: Whether nothing is begun that was not kept: the body runs to find what it has to undo.
 
     Attributes:
         is_awake: Whether sleeps end, and waits time out, at once, as tests want it.
+        is_undoing: Whether the job is being undone.
+        failure: While it is, the error with which one of its steps has failed; None for none.
+        open_undos: For each block that may still have something to undo, what stops its body; the innermost last.
     """
 
     __slots__ = (
@@ -186,13 +224,21 @@ class Steps:
         "_last",
         "_numbers",
         "_reading",
+        "_runs_again",
         "_store",
         "_taken",
+        "failure",
         "is_awake",
+        "is_undoing",
+        "open_undos",
     )
 
-    def __init__(self, store: StepStore) -> None:
+    def __init__(self, store: StepStore, *, is_undoing: bool = False) -> None:
         self.is_awake = False
+        self.is_undoing = is_undoing
+        self.failure: Exception | None = None
+        self.open_undos: list[Callable[[], None]] = []
+        self._runs_again = not is_undoing  # whether steps that were not kept may run
         self._store = store
         self._reading = anyio.Lock()
         self._kept: dict[str, KeptStep] | None = None  # until they are read
@@ -232,9 +278,56 @@ class Steps:
             NotClaimed: The job has ended, or its worker was presumed dead; nothing was kept.
             OutcomeUnknown: The server did not answer; a later attempt may run the step again.
         """
+        with self._noting_failure():
+            taken = await self._take(name, call, run, may_change=may_change)
+            self._stop_if_all_was_asked()
+            return taken
+
+    async def begin_undo(self) -> None:
+        """Note that the job has something to undo."""
+        with self._noting_failure():
+            if not self.is_undoing:
+                await self._store.begin_undo()
+
+    async def was_kept(self, name: str) -> bool:
+        """Whether a step of this name was kept; it counts as asked for."""
+        with self._noting_failure():
+            return await self._find(name) is not None
+
+    @contextmanager
+    def running_again(self) -> Generator[None]:
+        """While it is open, steps run that were not kept: they undo something."""
+        was, self._runs_again = self._runs_again, True
+        try:
+            yield
+        finally:
+            self._runs_again = was
+
+    def stop_if_undoing(self) -> None:
+        """Raise Undoing if the body is about to begin what was not kept."""
+        if not self._runs_again:
+            raise Undoing
+
+    @property
+    def are_only_read(self) -> bool:
+        """Whether no step runs now that was not kept."""
+        return not self._runs_again
+
+    @property
+    def unasked(self) -> list[str]:
+        """The names of the steps that were kept, and that this attempt has not asked for."""
+        return [name for name in self._kept or () if name not in self._taken]
+
+    async def read(self) -> None:
+        """Read what was kept, if that was not done yet."""
+        if self._kept is None:
+            await self._read()
+
+    async def _take(self, name: str, call: StepCall, run: Callable[[], Awaitable[T]], *, may_change: bool = False) -> T:
         found = await self._find(name)
         if found is not None:
             return cast("T", self._kept_result(found, call, may_change=may_change))
+        self.stop_if_undoing()
         if self._last >= _MOST:
             raise self._refused(name, f"the job has {_MOST} steps already; do more in each, or enqueue other jobs")
         try:
@@ -251,7 +344,10 @@ class Steps:
             StepRefused: As for `take`, and so are the others.
         """
         found = await self._find(name)
+        if found is None:
+            self.stop_if_undoing()
         position = Position() if found is None else self._kept_result(found, _EACH, may_change=False)
+        self._stop_if_all_was_asked()
         cursor = Cursor(name, cast("Position", position), self._numbers.get(name, 0))
         self._cursors.append(cursor)
         return cursor
@@ -283,11 +379,15 @@ class Steps:
         Raises:
             Asleep: The job is to come back later.
         """
-        rest = await self._rest(name, _SLEEP, seconds)
+        with self._noting_failure():
+            rest = await self._rest(name, _SLEEP, seconds)
         if self.is_awake:
             return
+        if rest > 0:
+            self.stop_if_undoing()
         if rest > 0 and rest >= in_memory_below:
             raise Asleep(rest)
+        self._stop_if_all_was_asked()
         await anyio.sleep(max(0.0, rest))
 
     async def wait_for(self, name: str, as_type: type[T], timeout: float) -> T:
@@ -301,10 +401,12 @@ class Steps:
         """
         job_id = self._store.id
         converter = Converter(f"message {name!r} of job {job_id}", as_type)
-        rest = await self._rest(name, _WAIT, timeout)
         try:
-            text = await self._store.receive(name, is_over=rest <= 0 or self.is_awake)
+            rest = await self._rest(name, _WAIT, timeout)
+            is_over = self._runs_again and (rest <= 0 or self.is_awake)
+            text = await self._store.receive(name, is_over=is_over)
             if text is None:
+                self.stop_if_undoing()
                 raise Asleep(rest, frozenset([name]))
             if not text:
                 raise TimeoutError(f"message {name!r} was not sent to job {job_id} within {timeout:g} s")
@@ -312,9 +414,30 @@ class Steps:
         except (TimeoutError, InvalidPayload) as error:
             self._store.note_hopeless(error)
             raise
+        self._stop_if_all_was_asked()
         return value
 
     # Below.
+
+    def _stop_if_all_was_asked(self) -> None:
+        """Of a job that is undone: what comes behind the last step that was kept is not to run again."""
+        if self._runs_again or any(not self._undoes(name) for name in self.unasked):
+            return
+        if not self.open_undos:
+            raise Undoing
+        asyncio.get_running_loop().call_soon(self.open_undos[-1])  # behind it something is registered at once
+
+    def _undoes(self, name: str) -> bool:
+        return self._kept is not None and self._kept[name].arguments.startswith(UNDOES)
+
+    @contextmanager
+    def _noting_failure(self) -> Generator[None]:
+        try:
+            yield
+        except Exception as error:
+            if self.is_undoing:
+                self.failure = error
+            raise
 
     async def _find(self, name: str) -> KeptStep | None:
         """What was kept under this name, which this attempt uses from now on."""
@@ -346,7 +469,7 @@ class Steps:
         async def ends_at() -> float:
             return time.monotonic() + self._ahead + seconds
 
-        return await self.take(name, call, ends_at) - self._ahead - time.monotonic()
+        return await self._take(name, call, ends_at) - self._ahead - time.monotonic()
 
     async def _read(self) -> dict[str, KeptStep]:
         async with self._reading:

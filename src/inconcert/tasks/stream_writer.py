@@ -20,7 +20,7 @@ from inconcert._core.shield import run_shielded
 from inconcert.errors import InconcertError, InvalidPayload
 from inconcert.tasks.arguments import encode_result
 
-__all__ = ["StreamStore", "write_stream"]
+__all__ = ["StreamStore", "run_unwritten", "write_stream"]
 
 _log = logging.getLogger("inconcert.tasks")
 
@@ -69,6 +69,14 @@ async def write_stream(store: StreamStore, call: Callable[[], AsyncGenerator[obj
     finally:
         await run_shielded(writer.close())
     writer.raise_failure()
+
+
+async def run_unwritten(store: StreamStore, call: Callable[[], AsyncGenerator[object, None]]) -> None:
+    """Run a generator to its end, of a job that is undone: what it yields was in the stream before, or never is."""
+    del store
+    async with aclosing(call()) as values:
+        async for _ in values:
+            pass
 
 
 class _Writer:

@@ -19,12 +19,13 @@ from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope
 from inconcert.tasks.feed import ITEM, item_id
 from inconcert.tasks.follow_ups import AckAndEnqueue, draw_follow_ups
-from inconcert.tasks.job_state import JobState
+from inconcert.tasks.job_state import UNDONE_NOW, JobState
 from inconcert.tasks.messages import MESSAGE, packed_name
 from inconcert.tasks.step_records import read_steps
 from inconcert.tasks.steps import STEP
 from inconcert.tasks.store import (
     APPEND_ITEMS,
+    BEGIN_UNDO,
     CANCELLING,
     COMMIT_STEP,
     FREE_NAMES,
@@ -115,6 +116,13 @@ class JobWorkerLease(WorkerLease[JobState]):
         self._session.channel.submit(call)
         return bool(await call)
 
+    async def begin_undo(self, job: JobState) -> bytes:
+        """Note that a job has something to undo; returns how it ends once that is undone, empty if it is not held."""
+        noted: bytes = await self._session.run(
+            BEGIN_UNDO(self._keys, claimed=self._claimed, id=job.id, place=job.place)
+        )
+        return noted
+
     def save_cursor(self, job: JobState, number: int, count: int, text: bytes) -> Awaitable[Reply]:
         """Keep how far a loop of a job is; the reply is whether it was still held. Begun at once, not waited for."""
         step = self._session.key_ring.sign(STEP, f"{number} {job.id}", text)
@@ -191,14 +199,19 @@ class JobWorkerLease(WorkerLease[JobState]):
         obstacle: InvalidPayload | JobExpired | None = None
         try:
             envelope = open_envelope(self._session.key_ring.verify(JOB, id_, text))
-            if envelope.expires is not None and now_ms - enqueued_ms > envelope.expires * 1000:
+            if (
+                envelope.expires is not None
+                and row.undo != UNDONE_NOW
+                and now_ms - enqueued_ms > envelope.expires * 1000
+            ):
                 obstacle = JobExpired(id_, envelope.expires)
         except InvalidPayload as unreadable:
             obstacle = unreadable
         job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000, claimed_at=now_ms / 1000)
         if obstacle is not None:
             return job, partial(job.bury, obstacle)
-        return job, job.end_cancelled if row.is_cancelled or id_ in self._heard else None
+        is_cancelled = (row.is_cancelled or id_ in self._heard) and not job.is_undoing
+        return job, job.end_cancelled if is_cancelled else None
 
 
 class _CancellingCall(Call):

@@ -26,7 +26,8 @@
 -- KEYS[24]   awaited   hash    id -> 'LENGTH NAME' of each message for which it has left its worker
 -- KEYS[25]   dead      zset    id -> when it was dead-lettered, server ms
 -- KEYS[26]   joiners   zset    address -> when it asked, server ms: those that wait until no item is left; 60 s
--- KEYS[27..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[27]   undo      hash    id -> what is noted of undoing it
+-- KEYS[28..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]    inboxes   what the channel of each session's inbox begins with
 -- ARGV[2]    worker    string
 -- ARGV[3..]  jobs      id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is
@@ -35,7 +36,7 @@
 -- TWICE      0 for each: it is done already
 -- COST       O(N), N jobs given, their steps and messages
 -- @include end_done
-local FIRST_RESULT, FIRST_JOB = 27, 3  -- KEYS of the results; ARGV of the jobs
+local FIRST_RESULT, FIRST_JOB = 28, 3  -- KEYS of the results; ARGV of the jobs
 
 local keys = {
   bodies = KEYS[1], claimed = KEYS[2], failures = KEYS[3], crashes = KEYS[4], states = KEYS[5], progress = KEYS[6],
@@ -43,6 +44,7 @@ local keys = {
   outcomes = KEYS[13], news = KEYS[14], line = KEYS[15], workers = KEYS[16], idle = KEYS[17], steps = KEYS[18],
   stepped = KEYS[19], groups = KEYS[20], settled = KEYS[21],
   messages = KEYS[22], received = KEYS[23], awaited = KEYS[24], dead = KEYS[25], joiners = KEYS[26],
+  undo = KEYS[27],
 }
 local inboxes, worker = ARGV[1], ARGV[2]
 return end_done(keys, inboxes, worker, {unpack(ARGV, FIRST_JOB)}, {unpack(KEYS, FIRST_RESULT)})

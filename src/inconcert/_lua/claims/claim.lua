@@ -10,15 +10,18 @@
 -- KEYS[7]    paused    set     names of queues from which nothing is claimed
 -- KEYS[8]    clock     string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
 -- KEYS[9]    idle      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
--- KEYS[10..] queues    list, then its bell (list) and delayed (zset), for each queue, the most urgent first
+-- KEYS[10]   undo      hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends once
+--            that is undone
+-- KEYS[11..] queues    list, then its bell (list) and delayed (zset), for each queue, the most urgent first
 -- ARGV[1]    worker    string
 -- ARGV[2]    number    integer, one more with each claim of this worker
 -- ARGV[3]    count     integer from 1 to 500; fewer are claimed if they have 1 MiB
 -- ARGV[4]    suspects  1 or 0: how many jobs it may take with which two workers have died
 -- ARGV[5..]  names     of each queue, in the same order
--- RETURNS    {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, ...}: milliseconds until
+-- RETURNS    {1, next_ms, now_ms, id, body, place, attempt, failed, is_cancelled, queue-name, undo, ...}: milliseconds until
 --            there is something to do again, such as a delayed job that is due, -1 if there is nothing; then each job,
---            which attempt this is, how many attempts failed, whether somebody wants it cancelled, and where it comes from
+--            which attempt this is, how many attempts failed, whether somebody wants it cancelled, where it comes from,
+--            and 1 if it has something to undo, 2 if it is to be undone now, otherwise 0
 --            | {0}: this worker was presumed dead
 -- TWICE      the jobs of the first run again, as far as they are not done, and no others; none after a later claim
 -- COST       O(Q log D + count + G), Q queues with D delayed jobs, G ids of cancelled jobs and of suspects that are left,
@@ -26,12 +29,12 @@
 -- @include server_time
 -- @include ring
 local HOUR_MS = 3600000
-local FIRST_QUEUE, PARTS, FIRST_NAME = 10, 3, 5  -- KEYS of the queues, and how many each has; ARGV of their names
-local HEAD, FIELDS = 3, 7  -- parts of the answer before the jobs, and of each job
+local FIRST_QUEUE, PARTS, FIRST_NAME = 11, 3, 5  -- KEYS of the queues, and how many each has; ARGV of their names
+local HEAD, FIELDS = 3, 8  -- parts of the answer before the jobs, and of each job
 local MOST_BYTES = 1048576  -- of all that is claimed
 
 local bodies, workers, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local states, paused, clock, idle = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local states, paused, clock, idle, undo = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local worker, number, count, suspects = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- Is this worker alive, and which claim is this?
@@ -53,6 +56,7 @@ end
 local ready, next_ms = {}, -1
 local some_are_paused = redis.call('EXISTS', paused) == 1
 local some_failed, some_crashed = redis.call('EXISTS', failures) == 1, redis.call('EXISTS', crashes) == 1
+local some_undo = redis.call('HLEN', undo) > 0
 for i = FIRST_QUEUE, #KEYS, PARTS do
   ready[i] = redis.call('LLEN', KEYS[i])
   redis.call('LLEN', KEYS[i + 1])
@@ -121,6 +125,7 @@ if #ids > 0 then
   local failed = some_failed and redis.call('HMGET', failures, unpack(ids)) or {}
   local crashed = some_crashed and redis.call('HMGET', crashes, unpack(ids)) or {}
   local state = redis.call('HMGET', states, unpack(ids))
+  local undoing = some_undo and redis.call('HMGET', undo, unpack(ids)) or {}
   for i, id in ipairs(ids) do
     local errors = tonumber(failed[i]) or 0
     local attempt = errors + (tonumber(crashed[i]) or 0) + 1
@@ -130,6 +135,7 @@ if #ids > 0 then
     local at = HEAD + FIELDS * (i - 1)  -- each part by itself: a table of them would take 0.5 us more
     answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], tonumber(places[i]), attempt
     answer[at + 5], answer[at + 6], answer[at + 7] = errors, is_cancelled and 1 or 0, names[i]
+    answer[at + 8] = undoing[i] and (undoing[i] == '-' and 1 or 2) or 0
   end
 end
 

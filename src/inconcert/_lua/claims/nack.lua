@@ -25,12 +25,18 @@
 --          has ended
 -- KEYS[23] bodies    hash  id -> 'put_ms text'
 -- KEYS[24] joiners   zset  address -> when it asked, server ms: those that wait until no item is left; 60 s
+-- KEYS[25] undo      hash  id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends once
+--          that is undone
+-- KEYS[26] steps     hash  'NUMBER ID' -> a step of that job
+-- KEYS[27] stepped   hash  id -> the number of its latest step
+-- KEYS[28] received  hash  id -> 'COUNT BYTES NAMES': of the messages to it
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed
 -- ARGV[3]  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
---          no attempt | 'asleep' likewise: it comes later | 'crash' its worker ends with it: it comes at once | 'dead' it gave up
+--          no attempt | 'asleep' likewise: it comes later | 'crash' its worker ends with it: it comes at once | 'dead' it gave
+--          up | 'undo' it ends as the reason says, once it is undone: it comes at once | 'undone' it gave up, and is undone
 -- ARGV[4]  delay_ms  integer >= 0, before a retry, or while it sleeps
--- ARGV[5]  reason    JSON, of the dead | 'LENGTH NAME' of each message for which one waits that is asleep, or ''
+-- ARGV[5]  reason    JSON, of the dead | 'failed JSON' or 'cancelled ', of one that is to be undone | 'LENGTH NAME' of each message for which one waits that is asleep, or ''
 -- ARGV[6]  name      of the queue
 -- ARGV[7]  inboxes   what the channel of each session's inbox begins with
 -- ARGV[8]  worker    string
@@ -45,6 +51,7 @@
 -- @include note_end
 -- @include requeue
 -- @include packed_names
+-- @include drop_steps
 -- @include wake_first_putter
 -- @include tell_joiners
 local claimed, failures, dead, reasons, queue, bell, delayed =
@@ -53,16 +60,19 @@ local states, progress, watchers = KEYS[8], KEYS[9], KEYS[10]
 local line, crashes, bodies, joiners = KEYS[15], KEYS[16], KEYS[23], KEYS[24]
 local keys = {
   parents = KEYS[11], children = KEYS[12], outcomes = KEYS[13], news = KEYS[14], groups = KEYS[19], settled = KEYS[20],
+  undo = KEYS[25], steps = KEYS[26], stepped = KEYS[27], received = KEYS[28], messages = KEYS[21], awaited = KEYS[22],
 }
 local id, place, verdict, delay_ms, reason = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
-local workers, idle, messages, awaited = KEYS[17], KEYS[18], KEYS[21], KEYS[22]
+local workers, idle, messages, awaited, undo = KEYS[17], KEYS[18], KEYS[21], KEYS[22], KEYS[25]
 local name, inboxes, worker = ARGV[6], ARGV[7], ARGV[8]
 local claim = redis.call('HGET', claimed, id)
 if not claim or string.match(claim, '^%d+') ~= place then
   return 0
 end
 -- Where it may go is read before anything is changed: a key that is not ours stops the script here.
-if verdict == 'dead' then
+local gives_up = verdict == 'dead' or verdict == 'undone'
+redis.call('HLEN', undo)
+if gives_up then
   redis.call('ZCARD', dead)
   redis.call('HLEN', keys.groups)
   redis.call('ZCARD', keys.settled)
@@ -84,18 +94,27 @@ fall_idle(workers, idle, claimed, worker)
 local is_cancelled = string.sub(redis.call('HGET', states, id) or '', 1, 10) == 'cancelling'
 if verdict == 'crash' then
   redis.call('HINCRBY', crashes, id, 1)
-elseif verdict ~= 'back' and verdict ~= 'asleep' then
+elseif verdict == 'retry' or verdict == 'again' or verdict == 'dead' then
   redis.call('HINCRBY', failures, id, 1)
 end
-if verdict == 'dead' then
+if gives_up then
   redis.call('HDEL', states, id)
   dead_letter(dead, reasons, id, now_ms, reason, name)
   notify_watchers(watchers, inboxes, id)
   wake_first_putter(line, inboxes)
   tell_joiners(joiners, bodies, dead, inboxes)
+  if verdict == 'undone' then
+    drop_steps(keys, {id})
+  end
   if note_end(keys, id, 'failed ' .. reason) then
     return 2
   end
+elseif verdict == 'undo' then
+  redis.call('HSET', undo, id, reason)
+  for _, key in ipairs({states, failures, crashes}) do
+    redis.call('HDEL', key, id)
+  end
+  requeue(queue, bell, states, watchers, inboxes, id)
 elseif (verdict == 'retry' or verdict == 'asleep') and not is_cancelled and not is_there then
   if #names > 0 then
     redis.call('HSET', awaited, id, reason)

@@ -16,6 +16,7 @@
 -- KEYS[14] messages  hash  'LENGTH NAME ID' -> a message to that job
 -- KEYS[15] received  hash  id -> 'COUNT BYTES NAMES': of the messages to it
 -- KEYS[16] awaited   hash  id -> 'LENGTH NAME' of each message for which it has left its worker
+-- KEYS[17] undo      hash  id -> what is noted of undoing it
 -- ARGV[1]  age_ms    integer >= 0: only those that were dead-lettered longer ago
 -- ARGV[2]  keep      integer >= 0: of all dead jobs the latest so many stay
 -- ARGV[3]  request   string, unique to this call
@@ -35,7 +36,7 @@ local dead, reasons, bodies, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS
 local parents, recent, older = KEYS[6], KEYS[8], KEYS[9]
 local keys = {
   news = KEYS[7], steps = KEYS[10], stepped = KEYS[11], groups = KEYS[12], settled = KEYS[13],
-  messages = KEYS[14], received = KEYS[15], awaited = KEYS[16],
+  messages = KEYS[14], received = KEYS[15], awaited = KEYS[16], undo = KEYS[17],
 }
 local request = ARGV[3]
 local answer = recall(recent, older, request)

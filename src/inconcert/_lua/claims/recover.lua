@@ -20,7 +20,10 @@
 -- KEYS[18]   groups       hash    group -> what has become of it; see read_group.lua
 -- KEYS[19]   settled      zset    group -> when to forget it, server ms; of those that have ended
 -- KEYS[20]   joiners      zset    address -> when it asked, server ms: those that wait until no item is left; 60 s
--- KEYS[21..] queues       list, then its bell (list), for each queue from which it has claimed
+-- KEYS[21]   undo         hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends
+--            once that is undone
+-- KEYS[22]   failures     hash    id -> attempts that failed
+-- KEYS[23..] queues       list, then its bell (list), for each queue from which it has claimed
 -- ARGV[1]    worker       string
 -- ARGV[2]    max_crashes  integer > 0: what killed so many workers is dead-lettered, unless its body says how many | 0: the
 --            worker retires, and that is no crash
@@ -44,7 +47,8 @@ local clock, idle, described = KEYS[14], KEYS[15], KEYS[16]
 local keys = {
   parents = KEYS[9], children = KEYS[10], outcomes = KEYS[11], news = KEYS[12], groups = KEYS[18], settled = KEYS[19],
 }
-local FIRST_QUEUE, PARTS, FIRST_NAME = 21, 2, 4  -- KEYS of the queues, and how many each has; ARGV of their names
+local FIRST_QUEUE, PARTS, FIRST_NAME = 23, 2, 4  -- KEYS of the queues, and how many each has; ARGV of their names
+local undo, failures = KEYS[21], KEYS[22]
 local bodies, worker, max_crashes, inboxes = KEYS[17], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', idle, worker)
@@ -56,12 +60,18 @@ end
 redis.call('ZCARD', dead)
 redis.call('HLEN', keys.groups)
 redis.call('ZCARD', keys.settled)
+redis.call('HLEN', undo)
 for i = FIRST_QUEUE, #KEYS do
   redis.call('LLEN', KEYS[i])
 end
 local place = {}
 for i = FIRST_NAME, #ARGV do
   place[ARGV[i]] = FIRST_QUEUE + (i - FIRST_NAME) * PARTS
+end
+
+local function reason_of(count, attempts)
+  local why = count .. (count == 1 and ' worker' or ' workers') .. ' died with it'
+  return '{"reason":"' .. why .. '","attempts":' .. attempts .. '}'
 end
 
 redis.call('HDEL', claimed, '#')
@@ -80,10 +90,16 @@ for _, job in ipairs(jobs) do
     redis.call('HDEL', progress, id)
     local count = max_crashes > 0 and redis.call('HINCRBY', crashes, id, 1) or 0
     local most = count > 0 and string.match(redis.call('HGET', bodies, id) or '', '^%d+ (%d+) ') or max_crashes
-    if count > 0 and count >= tonumber(most) then
+    local is_last = count > 0 and count >= tonumber(most)
+    if is_last and redis.call('HGET', undo, id) == '-' then
+      redis.call('HSET', undo, id, 'failed ' .. reason_of(count, job[4]))
+      redis.call('HDEL', crashes, id)
+      redis.call('HDEL', failures, id)
+      is_last = false
+    end
+    if is_last then
       redis.call('HDEL', states, id)
-      local why = count .. (count == 1 and ' worker' or ' workers') .. ' died with it'
-      local reason = '{"reason":"' .. why .. '","attempts":' .. job[4] .. '}'
+      local reason = reason_of(count, job[4])
       dead_letter(dead, reasons, id, now_ms, reason, name)
       notify_watchers(watchers, inboxes, id)
       buried = buried + 1

@@ -1,7 +1,7 @@
--- Drops the steps of jobs that have ended, and what was sent to them.
+-- Drops the steps of jobs that have ended, what was sent to them, and what is noted of undoing them.
 -- @include packed_names
 local function drop_steps(keys, ids)
-  if redis.call('EXISTS', keys.stepped, keys.received) == 0 then
+  if redis.call('EXISTS', keys.stepped, keys.received, keys.undo) == 0 then
     return
   end
   for i, last in ipairs(redis.call('HMGET', keys.stepped, unpack(ids))) do
@@ -22,7 +22,7 @@ local function drop_steps(keys, ids)
       redis.call('HDEL', keys.messages, unpack(fields))
     end
   end
-  for _, key in ipairs({keys.stepped, keys.received, keys.awaited}) do
+  for _, key in ipairs({keys.stepped, keys.received, keys.awaited, keys.undo}) do
     redis.call('HDEL', key, unpack(ids))
   end
 end

@@ -24,8 +24,9 @@
 -- KEYS[22]   messages  hash    'LENGTH NAME ID' -> a message to that job
 -- KEYS[23]   received  hash    id -> 'COUNT BYTES NAMES': of the messages to it
 -- KEYS[24]   awaited   hash    id -> 'LENGTH NAME' of each message for which it has left its worker
--- KEYS[25]   result    string  of the job: 'succeeded JSON'
--- KEYS[26..] queues    list, then its bell (list) and delayed (zset), for each job that follows
+-- KEYS[25]   undo      hash    id -> what is noted of undoing it
+-- KEYS[26]   result    string  of the job: 'succeeded JSON'
+-- KEYS[27..] queues    list, then its bell (list) and delayed (zset), for each job that follows
 -- ARGV[1]    inboxes   what the channel of each session's inbox begins with
 -- ARGV[2]    worker    string
 -- ARGV[3]    id        string
@@ -40,16 +41,16 @@
 -- @include server_time
 -- @include end_done
 -- @include make_ready
-local FIRST_QUEUE, PARTS, FIRST_JOB, FIELDS = 26, 3, 8, 4  -- KEYS of the queues, ARGV of the jobs; how many each has
+local FIRST_QUEUE, PARTS, FIRST_JOB, FIELDS = 27, 3, 8, 4  -- KEYS of the queues, ARGV of the jobs; how many each has
 
 local keys = {
   bodies = KEYS[1], claimed = KEYS[2], failures = KEYS[3], crashes = KEYS[4], states = KEYS[5], progress = KEYS[6],
   watchers = KEYS[7], unique = KEYS[8], checks = KEYS[9], finished = KEYS[10], parents = KEYS[11], children = KEYS[12],
   outcomes = KEYS[13], news = KEYS[14], line = KEYS[15], workers = KEYS[16], idle = KEYS[17], steps = KEYS[18],
   stepped = KEYS[19], groups = KEYS[20], settled = KEYS[21],
-  messages = KEYS[22], received = KEYS[23], awaited = KEYS[24],
+  messages = KEYS[22], received = KEYS[23], awaited = KEYS[24], undo = KEYS[25],
 }
-local result, inboxes, worker = KEYS[25], ARGV[1], ARGV[2]
+local result, inboxes, worker = KEYS[26], ARGV[1], ARGV[2]
 local id, place, outcome, ttl_ms, name = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local now_ms = math.floor(server_time() / 1000)
 -- All destination keys are read before anything is changed: a foreign key stops the script here.

@@ -24,13 +24,16 @@
 -- KEYS[22] messages  hash    'LENGTH NAME ID' -> a message to that job
 -- KEYS[23] received  hash    id -> 'COUNT BYTES NAMES': of the messages to it
 -- KEYS[24] awaited   hash    id -> 'LENGTH NAME' of each message for which it has left its worker
--- KEYS[25..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[25] undo      hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends
+--          once that is undone
+-- KEYS[26] bell      list    at most one token
+-- KEYS[27..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]  ttl_ms    integer > 0, how long the fact that they were cancelled is kept
 -- ARGV[2]  inboxes   prefix of each session's inbox channel
 -- ARGV[3]  request   string, unique to this call
 -- ARGV[4..] ids      of the jobs, 1 to 250
 -- RETURNS  {answer, ...}, for each job: 1 it was cancelled | 2 the same, and dependents must be notified | 0 it runs: its
---          worker is to stop it | 3 it had ended, or never existed
+--          worker is to stop it; or it is to be undone, and ends then | 3 it had ended, or never existed
 -- TWICE    the same, and nothing is changed, even if some were replayed in between
 -- COST     O(N log D), N ids, D delayed jobs of the queue; and the steps and messages of the jobs, at most 1,000 of each
 -- @include recall
@@ -41,15 +44,17 @@
 -- @include publish
 -- @include drop_cancelled
 -- @include drop_steps
-local FIRST_RESULT, FIRST_ID = 25, 4  -- KEYS of the results; ARGV of the ids
+-- @include ring
+local FIRST_RESULT, FIRST_ID = 27, 4  -- KEYS of the results; ARGV of the ids
 
 local bodies, states, dead, failures, crashes, watchers, queue, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local waiting = KEYS[13]
 local keys = {
   parents = KEYS[9], children = KEYS[10], outcomes = KEYS[11], news = KEYS[12], groups = KEYS[20], settled = KEYS[21],
-  steps = KEYS[18], stepped = KEYS[19], messages = KEYS[22], received = KEYS[23], awaited = KEYS[24],
+  steps = KEYS[18], stepped = KEYS[19], messages = KEYS[22], received = KEYS[23], awaited = KEYS[24], undo = KEYS[25],
 }
+local bell = KEYS[26]
 local pending, unfollowed, recent, older = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3]
 local answer, ended = {}, {}
@@ -66,6 +71,10 @@ local function cancel(id, result)
     return 3
   end
   local state, about = string.match(redis.call('HGET', states, id) or '', '^(%S+) (.*)$')
+  local undo = redis.call('HGET', keys.undo, id)
+  if undo and undo ~= '-' then
+    return 0
+  end
   if (state == 'running' or state == 'cancelling') and about ~= '' then
     redis.call('HSET', states, id, 'cancelling ' .. about)
     publish(inboxes .. string.match(about, '^(.*)%.'), about .. ' cancelled ' .. id)
@@ -73,6 +82,17 @@ local function cancel(id, result)
   end
   if state == 'waiting' then
     count_waiting(waiting, string.match(about, '^%S+ (.*)$'), -1)
+  end
+  if undo then
+    redis.call('HSET', keys.undo, id, 'cancelled ')
+    for _, key in ipairs({states, failures, crashes, pending, unfollowed, keys.awaited}) do
+      redis.call('HDEL', key, id)
+    end
+    if state == 'waiting' or state == 'delayed' then
+      redis.call('LPUSH', queue, id)
+      ring(bell)
+    end
+    return 0
   end
   -- Its id stays in its queue: without a body, it is not run.
   for _, key in ipairs({bodies, states, failures, crashes, pending, unfollowed}) do
@@ -85,6 +105,8 @@ local function cancel(id, result)
 end
 
 redis.call('LLEN', queue)  -- a foreign key stops the script here
+redis.call('LLEN', bell)
+redis.call('HLEN', keys.undo)
 redis.call('HLEN', keys.groups)
 redis.call('ZCARD', keys.settled)
 redis.call('ZREM', delayed, unpack(ARGV, FIRST_ID))  -- first: needs no memory, so a full server accepts the rest

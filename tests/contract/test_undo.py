@@ -1,0 +1,378 @@
+"""What a job has begun is undone, the latest first, when it ends without success."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from inconcert import Coordinator, InvalidName, Job, JobCancelled, JobFailed, JobStatus, current_job, durable
+from tests.contract.test_durable import kept
+from tests.contract.test_jobs import status
+from tests.contract.test_tasks import in_background
+from tests.support.eventually import eventually
+from tests.support.raw import raw
+
+WITHIN = 10.0  # seconds
+
+
+class Shop:
+    """What happens outside of the jobs, in order."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+        self.broken = 0  # how often a refund fails from now on
+
+    async def charge(self, what: str) -> str:
+        """A step."""
+        self.did.append(f"charge {what}")
+        return f"p-{what}"
+
+    async def refund(self, payment: str) -> None:
+        """What undoes it."""
+        if self.broken:
+            self.broken -= 1
+            raise ConnectionError("the bank does not answer")
+        self.did.append(f"refund {payment}")
+
+
+@pytest.fixture
+def shop() -> Shop:
+    """A new one."""
+    return Shop()
+
+
+async def buy_two(shop: Shop, then: Callable[[], Any]) -> str:
+    """The body of a job that charges twice, and then does something else."""
+    async with durable.undo() as undo:
+        for what in ("tea", "cup"):
+            payment = await durable.step(f"charge {what}", shop.charge, what)
+            undo.later(f"refund {what}", shop.refund, payment)
+        await then()
+    return "done"
+
+
+BOTH = ["charge tea", "charge cup", "refund p-cup", "refund p-tea"]
+
+
+async def marks(concert: Coordinator) -> dict[bytes, bytes]:
+    """What is noted of undoing jobs."""
+    found: dict[bytes, bytes] = {}
+    for keys in concert._jobs.partitions:
+        found |= await raw(concert).hgetall(keys.undo)
+    return found
+
+
+async def is_clean(concert: Coordinator) -> bool:
+    """Whether no step, and no note of undoing, is kept."""
+    return await kept(concert) == {} == await marks(concert)
+
+
+async def failing() -> None:
+    """What ends all attempts."""
+    raise ValueError("sold out")
+
+
+async def test_failed_job_is_undone_before_it_is_dead_lettered(any_concert: Coordinator, shop: Shop) -> None:
+    """Once, after its last attempt, the latest first; it fails with its own error. A replay begins anew."""
+    bodies: list[int] = []
+
+    @any_concert.task(max_attempts=2, backoff=lambda _: 0.0)
+    async def buy() -> str:
+        bodies.append(current_job().attempt)
+        return await buy_two(shop, failing)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        with pytest.raises(JobFailed, match="sold out") as failed:
+            await job.result(timeout=WITHIN)
+        assert failed.value.attempts == 2
+        assert bodies == [1, 2, 1]  # the last to undo
+        assert shop.did == BOTH
+        assert await is_clean(any_concert)
+        assert await any_concert.tasks.replay(job.id) == []
+        await eventually(lambda: shop.did == BOTH * 2, timeout=WITHIN)
+        await status(any_concert, job, JobStatus.FAILED)
+
+
+async def test_job_that_succeeds_is_not_undone(any_concert: Coordinator, shop: Shop) -> None:
+    """Nor is a block that was left, whatever comes after it."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy(*, fails: bool) -> str:
+        done = await buy_two(shop, anyio.lowlevel.checkpoint)
+        if fails:
+            await failing()
+        return done
+
+    async with in_background(any_concert.run_worker("default")):
+        assert await (await buy.enqueue(fails=False)).result(timeout=WITHIN) == "done"
+        with pytest.raises(JobFailed, match="sold out"):
+            await (await buy.enqueue(fails=True)).result(timeout=WITHIN)
+    assert shop.did == ["charge tea", "charge cup"] * 2
+    assert await is_clean(any_concert)
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        lambda: durable.wait_for("packed", str, timeout=3600),
+        lambda: durable.sleep("cool-down", 3600),
+    ],
+    ids=["waits for a message", "sleeps"],
+)
+async def test_job_that_is_cancelled_while_it_has_left_its_worker_is_undone(
+    any_concert: Coordinator, shop: Shop, waiting: Callable[[], Any]
+) -> None:
+    """It is claimed once more for that; cancelling it waits until it is done, and is not done twice."""
+
+    @any_concert.task()
+    async def buy() -> str:
+        return await buy_two(shop, waiting)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        await status(any_concert, job, JobStatus.DELAYED)
+        assert await job.cancel(timeout=WITHIN)
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=WITHIN)
+    assert shop.did == BOTH
+    assert await is_clean(any_concert)
+
+
+async def test_job_that_is_cancelled_while_it_runs_is_undone(any_concert: Coordinator, shop: Shop) -> None:
+    """Its body is stopped, and runs once more, to undo; a cancellation does not end that."""
+
+    @any_concert.task()
+    async def buy() -> str:
+        return await buy_two(shop, anyio.sleep_forever)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        await eventually(lambda: len(shop.did) == 2)
+        assert await job.cancel(timeout=WITHIN)
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=WITHIN)
+        assert await job.cancel(timeout=WITHIN)
+    assert shop.did == BOTH
+    assert await is_clean(any_concert)
+
+
+async def test_job_in_its_queue_is_undone_if_it_is_cancelled(any_concert: Coordinator, shop: Shop) -> None:
+    """One that was requeued, and one that had never begun, which ends at once."""
+
+    @any_concert.task()
+    async def buy() -> str:
+        return await buy_two(shop, anyio.sleep_forever)
+
+    async with in_background(any_concert.run_worker("default", grace=0)):
+        job = await buy.enqueue()
+        await eventually(lambda: len(shop.did) == 2)
+    await status(any_concert, job, JobStatus.QUEUED)
+    new = await buy.enqueue()
+    assert [await job.cancel(timeout=0), await new.cancel(timeout=0)] == [False, True]
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=WITHIN)
+    assert shop.did == BOTH
+    assert await is_clean(any_concert)
+
+
+async def test_what_cannot_be_undone_is_tried_again_and_then_kept(any_concert: Coordinator, shop: Shop) -> None:
+    """What is undone is not undone twice, and a replay goes on where it failed."""
+
+    @any_concert.task(max_attempts=2, backoff=lambda _: 0.0)
+    async def buy() -> str:
+        return await buy_two(shop, failing)
+
+    shop.broken = 1
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        with pytest.raises(JobFailed, match="sold out"):
+            await job.result(timeout=WITHIN)
+        assert shop.did == BOTH
+        shop.did.clear()
+        shop.broken = 2
+        job = await buy.enqueue()
+        with pytest.raises(JobFailed, match="the bank does not answer"):
+            await job.result(timeout=WITHIN)
+        assert shop.did == BOTH[:2]
+        assert await any_concert.tasks.replay(job.id) == []
+        await eventually(lambda: shop.did == BOTH, timeout=WITHIN)
+        with pytest.raises(JobFailed, match="sold out"):
+            await job.result(timeout=WITHIN)
+    assert await is_clean(any_concert)
+
+
+async def test_undoing_goes_on_elsewhere_when_its_worker_stops(any_concert: Coordinator, shop: Shop) -> None:
+    """Each is undone once; the job ends as it was to end."""
+    stops = asyncio.Event()
+
+    async def last() -> None:
+        if not stops.is_set():
+            stops.set()
+            await anyio.sleep_forever()
+        shop.did.append("last")
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> str:
+        async with durable.undo() as outer:
+            outer.later("last", last)
+            return await buy_two_inside(shop)
+
+    async def buy_two_inside(shop: Shop) -> str:
+        async with durable.undo("inner") as undo:
+            payment = await durable.step("charge", shop.charge, "tea")
+            undo.later("refund", shop.refund, payment)
+            raise ValueError("sold out")
+
+    async with in_background(any_concert.run_worker("default", grace=0)):
+        job = await buy.enqueue()
+        await stops.wait()
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="sold out"):
+            await job.result(timeout=WITHIN)
+    assert shop.did == ["charge tea", "refund p-tea", "last"]
+    assert await is_clean(any_concert)
+
+
+async def test_job_that_its_workers_die_of_is_undone(any_concert: Coordinator, shop: Shop) -> None:
+    """After as many crashes as it may have."""
+    crashed: list[bool] = []
+
+    @any_concert.task(max_crashes=1)
+    async def buy() -> str:
+        return await buy_two(shop, crash)
+
+    async def crash() -> None:
+        if len(shop.did) == 2 and not crashed:
+            crashed.append(True)
+            raise SystemExit
+
+    job = await buy.enqueue()
+    async with any_concert.consume("default") as jobs:
+        claimed = await anext(jobs)
+        with pytest.raises(SystemExit):
+            async with claimed:
+                await buy_two(shop, crash)
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="SystemExit"):
+            await job.result(timeout=WITHIN)
+    assert shop.did == BOTH
+    assert await is_clean(any_concert)
+
+
+async def test_job_that_expires_before_it_goes_on_is_undone(any_concert: Coordinator, shop: Shop) -> None:
+    """It does not go on, and what it has begun does not stay."""
+
+    @any_concert.task(expires=0.2)
+    async def buy() -> str:
+        return await buy_two(shop, lambda: durable.sleep("nap", 0.3, in_memory_below=0))
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        with pytest.raises(JobFailed, match="was not started within"):
+            await job.result(timeout=WITHIN)
+    assert shop.did == BOTH
+    assert await is_clean(any_concert)
+
+
+async def test_body_that_does_not_come_as_far_again_is_not_taken_for_undone(
+    any_concert: Coordinator, shop: Shop
+) -> None:
+    """It fails with what it has missed, and keeps everything for a replay."""
+    fails_early = False
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> str:
+        nonlocal fails_early
+        if fails_early:
+            raise OSError("no route to the shop")
+        try:
+            return await buy_two(shop, failing)
+        finally:
+            fails_early = True
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        with pytest.raises(JobFailed, match="did not come to its step 'undo' again"):
+            await job.result(timeout=WITHIN)
+        fails_early = False
+        assert await any_concert.tasks.replay(job.id) == []
+        await eventually(lambda: shop.did == BOTH, timeout=WITHIN)
+        with pytest.raises(JobFailed, match="sold out"):
+            await job.result(timeout=WITHIN)
+    assert await is_clean(any_concert)
+
+
+async def test_time_limit_does_not_pass_for_undone(any_concert: Coordinator, shop: Shop) -> None:
+    """It ends the attempt to undo, and another one goes on."""
+    is_slow = True
+
+    async def refund() -> None:
+        nonlocal is_slow
+        if is_slow:
+            is_slow = False
+            await anyio.sleep_forever()
+        shop.did.append("refund")
+
+    @any_concert.task(max_attempts=2, backoff=lambda _: 0.0, time_limit=0.3)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("refund", refund)
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        with pytest.raises(JobFailed, match="sold out"):
+            await job.result(timeout=WITHIN)
+    assert shop.did == ["refund"]
+
+
+async def test_loop_and_stream_of_a_job_that_is_undone_do_not_go_on(any_concert: Coordinator, shop: Shop) -> None:
+    """No item is begun anew, and followers of its stream see none twice."""
+    seen: list[int] = []
+
+    @any_concert.task(max_attempts=1)
+    async def count() -> Any:
+        async with durable.undo() as undo:
+            undo.later("refund", shop.refund, "all")
+            async for number in durable.each("numbers", range(10), key=lambda number: number):
+                seen.append(number)
+                yield number
+                if number == 2:
+                    await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        job: Job[Any] = await count.enqueue()
+        with pytest.raises(JobFailed, match="sold out"):
+            await job.result(timeout=WITHIN)
+        assert [item.value for item in await job.items()] == [0, 1, 2]
+    assert (seen, shop.did) == ([0, 1, 2], ["refund all"])
+
+
+@pytest.mark.parametrize("name", ["", "x" * 512, 7], ids=["empty", "too long", "no text"])
+async def test_bad_names_are_refused(any_concert: Coordinator, name: Any) -> None:
+    """Of a block, and of what is undone, before anything is noted."""
+
+    @any_concert.task(max_attempts=1)
+    async def task() -> None:
+        with pytest.raises((InvalidName, TypeError)):
+            durable.undo(name)
+        async with durable.undo() as undo:
+            with pytest.raises((InvalidName, TypeError)):
+                undo.later(name, print)
+            undo.later("twice", print)
+            with pytest.raises(ValueError, match="'twice' is registered in 'undo' already"):
+                undo.later("twice", print)
+        assert current_job().attempt == 1
+
+    async with in_background(any_concert.run_worker("default")):
+        await (await task.enqueue()).result(timeout=WITHIN)
+
+
+def test_undoing_is_for_jobs() -> None:
+    """As all durable verbs are."""
+    with pytest.raises(RuntimeError, match="no job"):
+        durable.undo()
