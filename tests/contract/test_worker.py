@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -287,6 +288,35 @@ async def test_burst_ends_when_nothing_is_left(any_concert: Coordinator) -> None
     assert sorted(ran) == list(range(6))
     ledger = await until(any_concert, lambda ledger: not ledger.workers)
     assert (ledger.bodies, ledger.delayed) == ([later.id], {"default": [later.id]})
+
+
+async def test_worker_returns_after_as_many_jobs_as_it_may_run(any_concert: Coordinator) -> None:
+    """When these have ended; each attempt counts, and what it does not run stays where it is."""
+    ran: list[int] = []
+    both_run, may_end = asyncio.Event(), asyncio.Event()
+
+    @any_concert.task(name="t")
+    async def task(number: int) -> None:
+        ran.append(number)
+        if number == 0:
+            raise ValueError("once more")
+        if len(ran) == 3:
+            both_run.set()
+        await may_end.wait()
+
+    put = [await task.options(max_attempts=1).enqueue(number) for number in range(5)]
+    with anyio.fail_after(30):
+        await any_concert.run_worker("default", concurrency=10, max_jobs=1)
+        assert ran == [0]
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(any_concert.run_worker, "default", concurrency=10, max_jobs=2))
+            await both_run.wait()
+            may_end.set()
+    assert ran == [0, 1, 2]
+    ledger = await until(any_concert, lambda ledger: not ledger.workers)
+    assert ledger.ready == {"default": [job.id for job in put[3:]]}
+    with pytest.raises(ValueError, match="max_jobs"):
+        await any_concert.run_worker("default", max_jobs=0)
 
 
 async def test_burst_runs_delayed_jobs_that_are_due(any_concert: Coordinator) -> None:

@@ -245,6 +245,20 @@ async def test_burst_ends_with_0(concert: Coordinator, options: list[str]) -> No
     assert (await ledger_of(concert)).bodies == []
 
 
+async def test_worker_ends_after_as_many_jobs_as_it_may(concert: Coordinator) -> None:
+    """With 0, and the rest is left; under a parent it is replaced."""
+    for _ in range(3):
+        await concert.enqueue("wait", [0])
+    async with start(concert, "worker", SERVICE, "--max-jobs=2") as child:
+        assert await child.wait() == 0
+    assert len((await ledger_of(concert)).bodies) == 1
+    async with start(concert, "worker", SERVICE, "--max-jobs=1", "--processes=2") as child:
+        await eventually(lambda: "has run as many jobs as it may; another starts" in child.errors(), timeout=30)
+        assert (await ledger_of(concert)).bodies == []
+        child.signal(signal.SIGTERM)
+        assert await child.wait(timeout=30) == 0
+
+
 async def test_health_of_a_server_that_answers(concert: Coordinator) -> None:
     """0, a line of JSON, and nothing is left behind."""
     put = await concert.enqueue("wait", [0])

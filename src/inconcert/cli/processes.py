@@ -31,16 +31,25 @@ class Parent:
             probes.
         count: How many.
         burst: Whether a process that ended by itself stays ended.
+        is_renewed: Whether one that ended by itself is replaced at once.
         watch: Restart them when a `.py` file in this folder changes; None to watch nothing.
         port: They answer probes, each at a port of its own after this one; None if they do not.
     """
 
     def __init__(
-        self, command: Sequence[str], count: int, *, burst: bool, watch: Path | None, port: int | None = None
+        self,
+        command: Sequence[str],
+        count: int,
+        *,
+        burst: bool,
+        is_renewed: bool,
+        watch: Path | None,
+        port: int | None = None,
     ) -> None:
         self._command = command
         self._count = count
         self._burst = burst
+        self._is_renewed = is_renewed
         self._watch = watch
         self._port = port
         self._children: dict[Process, int] = {}  # and the pipe for its orders
@@ -86,6 +95,9 @@ class Parent:
                 deaths = 0
             elif code == 0 and self._burst:
                 break
+            elif code == 0 and self._is_renewed:
+                _log.info("worker process %d has run as many jobs as it may; another starts", number)
+                deaths = 0
             elif code == CANNOT_START and self._watch is None:
                 self._exit_code = CANNOT_START
                 self._order(STOP)

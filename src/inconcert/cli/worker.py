@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import random
 import sys
 from collections.abc import Coroutine, Generator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -46,6 +47,14 @@ def worker(
         float, typer.Option(min=0, help="Seconds that running jobs have to end after SIGTERM or Ctrl-C.")
     ] = DEFAULT_GRACE,
     burst: Annotated[bool, typer.Option("--burst", help="End when the queues are empty.")] = False,
+    max_jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="End after so many jobs; of several processes each is replaced, up to a tenth earlier.",
+            show_default=False,
+        ),
+    ] = None,
     processes: Annotated[int, typer.Option(min=1, help="How many worker processes.")] = 1,
     health: Annotated[
         str | None,
@@ -81,13 +90,17 @@ def worker(
         options += [f"--log-level={log_level}"] if log_level else []
         options += [f"--log-format={log_format}"] if log_format else []
         options += [f"--metrics={metrics}"] if metrics else []
+        options += [f"--max-jobs={max_jobs}"] if max_jobs else []
         options += ["--burst"] * burst + ["--uvloop"] * uvloop
         command = [sys.executable, "-m", "inconcert", "worker", target, *options]
         log_to_stderr(log_level, log_format)
         folder = Path.cwd() if reload else None
         with nullcontext() if probes is None else _listening(answer_for_all(*probes, processes)):
             of_children = None if probes is None else probes[1]
-            sys.exit(asyncio.run(Parent(command, processes, burst=burst, watch=folder, port=of_children).run()))
+            keeper = Parent(
+                command, processes, burst=burst, is_renewed=max_jobs is not None, watch=folder, port=of_children
+            )
+            sys.exit(asyncio.run(keeper.run()))
     concert = load_or_refuse(target)
     log_to_stderr(log_level, log_format)
     try:
@@ -98,10 +111,20 @@ def worker(
         refuse(str(error))
 
     state = WorkerHealth()
+    count = max_jobs
+    if count is not None and parent is not None:
+        count -= random.randrange(count // 10 + 1)  # so that they do not all end together
 
     async def run_worker(stop: asyncio.Event) -> None:
         await concert.run_worker(
-            *names, concurrency=concurrency, stop=stop, grace=grace, burst=burst, weights=shares, health=state
+            *names,
+            concurrency=concurrency,
+            stop=stop,
+            grace=grace,
+            burst=burst,
+            max_jobs=count,
+            weights=shares,
+            health=state,
         )
 
     probed = nullcontext() if probes is None else _listening(state.serve(*probes))

@@ -320,6 +320,7 @@ class TaskCoordinator:
         stop: asyncio.Event | None = None,
         grace: Seconds = DEFAULT_GRACE,
         burst: bool = False,
+        max_jobs: int | None = None,
         weights: Mapping[str, int] | None = None,
         health: WorkerHealth | None = None,
     ) -> None:
@@ -338,12 +339,14 @@ class TaskCoordinator:
             stop: Ends the worker, for example as `loop.add_signal_handler(signal.SIGTERM, stop.set)`.
             grace: How long running jobs have to end after `stop`, in seconds; 0 for not at all.
             burst: Whether to return when the queues are empty and nothing runs. Jobs that are not due yet do not count.
+            max_jobs: How many jobs to run, each attempt counted, before it returns when these have ended: for code
+                that leaks memory. None for no end.
             weights: Queue -> its weight, so that each gets its share; None for strict order. See `Consumer`.
             health: Answers probes for this worker from now on.
 
         Raises:
             RuntimeError: `health` answers for another worker, which still runs.
-            ValueError: `concurrency` or `grace` is out of range.
+            ValueError: `concurrency`, `max_jobs` or `grace` is out of range.
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
         worker = Worker(
@@ -354,6 +357,7 @@ class TaskCoordinator:
             stop=stop,
             grace=grace,
             burst=burst,
+            max_jobs=max_jobs,
             middlewares=self._middlewares,
         )
         with watched(health, worker.signs):

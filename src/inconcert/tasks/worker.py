@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -51,6 +52,7 @@ class Worker:
         stop: When set, no more jobs are claimed, and running ones have `grace` to end.
         grace: Seconds from `stop` until running jobs are cancelled.
         burst: Whether to return when nothing is left to run.
+        max_jobs: How many attempts to run, and then to return; None for no end.
         middlewares: Context managers around each attempt, the outermost first.
     """
 
@@ -64,9 +66,11 @@ class Worker:
         stop: asyncio.Event | None = None,
         grace: Seconds = DEFAULT_GRACE,
         burst: bool = False,
+        max_jobs: int | None = None,
         middlewares: Sequence[Middleware] = (),
     ) -> None:
         whole("concurrency", concurrency)
+        self._left = math.inf if max_jobs is None else whole("max_jobs", max_jobs)  # to claim
         self._ref = ref
         self._consumer = consumer
         self._registry = registry
@@ -115,7 +119,7 @@ class Worker:
         return WorkerSigns(
             consumer=signs_of(self._consumer),
             claims_since=self._claims_since,
-            is_draining=self._stop.is_set(),
+            is_draining=self._stop.is_set() or not self._left,
             running=self._places - self._free,
             capacity=self._places,
             jobs=[(str(state), since, state.envelope.time_limit) for state, since in running if not state.is_over],
@@ -132,24 +136,26 @@ class Worker:
         await cancel_all(self._running)
 
     async def _claim_and_start(self) -> None:
-        while not self._stop.is_set():
+        while not self._stop.is_set() and self._left:
             while not self._free:
                 self._freed.clear()
                 await self._freed.wait()
                 self._claims_since = time.monotonic()
             may_be_over = self._burst and not self._running
-            count = min(self._free, self._portion)
+            count = int(min(self._free, self._portion, self._left))
             jobs = await self._claim(count, wait=not may_be_over)
             if may_be_over and not jobs:
                 break
             self._free -= len(jobs)
             self._attempts += len(jobs)
+            self._left -= len(jobs)
             started_at = time.monotonic()
             for job in jobs:
                 state = state_of(job)
                 task = asyncio.create_task(self._run(job, state), name=str(state))  # the name is for logs
                 self._running[task] = state, started_at
                 task.add_done_callback(self._ended)
+        self._consumer.stop()
 
     async def _claim(self, count: int, *, wait: bool) -> list[ClaimedJob]:
         with anyio.CancelScope() as self._wait:  # the next claim returns what a cancelled one claimed
