@@ -119,4 +119,4 @@ class Member(HeldLease[MemberState]):
         known = frozenset(check_name("key", key) for key in keys)
         if not known:
             raise ValueError(f"keys of members {self.name!r} is empty; give at least one key")
-        return Shares(self._state, known).sets()
+        return Shares(self._state).sets(known)

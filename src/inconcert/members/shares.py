@@ -35,19 +35,17 @@ class Shares:
 
     Args:
         state: The member.
-        keys: All keys of the group.
     """
 
-    def __init__(self, state: MemberState, keys: frozenset[str]) -> None:
+    def __init__(self, state: MemberState) -> None:
         self._state = state
-        self._keys = keys
         self._held: dict[str, int] = {}  # claimed; key -> fencing token
         self._given: dict[str, int] | None = None  # what the user was given last
         self._refused: set[str] = set()  # another had them, or the answer is not here yet
         self._again: set[str] = set()  # of these, which may have become free since
 
-    async def sets(self) -> AsyncGenerator[dict[str, int], None]:
-        """Yield the member's keys, and again whenever they change."""
+    async def sets(self, keys: frozenset[str]) -> AsyncGenerator[dict[str, int], None]:
+        """Yield the member's keys, and again whenever they change; these are all keys of the group."""
         state = self._state
         if state.is_sharing:
             raise RuntimeError(f"another loop shares out the keys of this member of {state.name!r}; end that first")
@@ -55,7 +53,8 @@ class Shares:
         try:
             async with Feed(state.roster) as feed:
                 state.add_feed(feed)
-                division = state.roster.division(self._keys)
+                division = state.roster.division(keys)
+                del keys  # which are in the division, once for all members of this process
                 while True:
                     state.check_held()
                     await self._take_turn(await self._owned(division))
