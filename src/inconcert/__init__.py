@@ -63,7 +63,16 @@ from inconcert.queues.worker_lease import QueueOrder
 from inconcert.quorum.lock import QuorumLease, QuorumLock
 from inconcert.rate_limiter import RateDecision, RateLimiter
 from inconcert.reports.explanation import Explanation, Reason
-from inconcert.reports.report import HeldEntry, HeldLock, Inspection, ProcessReport, WaitEntry, Waiter
+from inconcert.reports.report import (
+    Blocked,
+    Deadlock,
+    HeldEntry,
+    HeldLock,
+    Inspection,
+    ProcessReport,
+    WaitEntry,
+    Waiter,
+)
 from inconcert.rwlock import ReadLock, RWLock, WriteLease, WriteLock
 from inconcert.semaphore import Semaphore
 from inconcert.signals.patterns import Signalled, Signals
@@ -96,6 +105,7 @@ __all__ = [
     "Barrier",
     "BarrierBroken",
     "Batch",
+    "Blocked",
     "Changed",
     "ChatNotFound",
     "Chats",
@@ -105,6 +115,7 @@ __all__ = [
     "CoordinatorOptions",
     "DeadItem",
     "DeadJob",
+    "Deadlock",
     "Delivery",
     "Draft",
     "Election",

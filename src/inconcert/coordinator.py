@@ -39,6 +39,7 @@ from inconcert.queues.get import Getters
 from inconcert.queues.queue import ITEM_ATTEMPTS, QUEUE_TTL, Queue
 from inconcert.queues.worker_lease import QueueOrder
 from inconcert.rate_limiter import RateLimiter
+from inconcert.reports.detector import Detector
 from inconcert.reports.explain import explain
 from inconcert.reports.explanation import Explanation
 from inconcert.reports.force import Forcible, release_by_force
@@ -145,6 +146,7 @@ class Coordinator(TaskCoordinator):
         self._label = label
         self._report = report
         self._client: Client | None = None
+        self._detector: Detector | None = None
         self._state: Literal["closed", "opening", "open", "closing"] = "closed"
         self._process = 0  # the one in which it was opened last
         self._chat: Chats = Chats(self._ref, self._layout.chat_groups)
@@ -260,6 +262,7 @@ class Coordinator(TaskCoordinator):
         if self._report is not False:
             redact = None if self._report is True else self._report
             reporter = Reporter(session, self._ref.keys, self._label, redact)
+            self._detector = Detector(session, self._ref.keys, reporter)
             try:
                 await reporter.listen()
             except BaseException:
@@ -288,6 +291,9 @@ class Coordinator(TaskCoordinator):
             if session is not None:
                 await self._timetable.stop()
                 await self._getters.close()
+                if self._detector is not None:
+                    await self._detector.close()
+                    self._detector = None
                 await session.close()
         finally:
             try:
@@ -351,7 +357,8 @@ class Coordinator(TaskCoordinator):
 
         Each open coordinator is asked, and answers for itself: with locks, semaphores, rwlocks, terms and memberships,
         and with waits for these, for rate limiters, mailboxes, signals and jobs.  What is held by a process that died
-        is not seen; `Lock.holders` tells of it until its lease lapses.
+        is not seen; `Lock.holders` tells of it until its lease lapses. Tasks that wait for each other in a circle are
+        its `deadlocks`.
 
         Args:
             timeout: How long to wait for answers, in seconds; those that have not come by then are silent.
@@ -363,7 +370,7 @@ class Coordinator(TaskCoordinator):
             OutcomeUnknown: The server did not answer, or the user may not ask: see `inconcert acl --inspect`.
 
         Cost: 1 round trip, which takes the server O(channels that it has); 1 message to each process, 1 command and 1
-            message from each. Nothing while nobody asks.
+            message from each; twice that if there is a deadlock. Nothing while nobody asks.
         """
         found = await inspect(self._ref.session, self._ref.keys, timeout=durations.call_timeout("inspect()", timeout))
         assert found is not None  # noqa: S101 - it asks in any case

@@ -78,6 +78,36 @@ async def test_holder_that_waits_itself_is_explained(any_concert: Coordinator) -
         assert "label 'the root'" in found.reasons[1].text
 
 
+async def test_deadlock_is_shown(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Of two processes, by inspect() and wherever one of its locks is explained; not where another one is."""
+    has_one, has_both = asyncio.Event(), asyncio.Event()
+
+    async def hold(concert: Coordinator, mine: str, theirs: str, first: asyncio.Event, both: asyncio.Event) -> None:
+        async with concert.lock(mine):
+            first.set()
+            await both.wait()
+            async with concert.lock(theirs):
+                pass
+
+    async with (
+        in_background(hold(any_concert, "a", "b", has_one, has_both)),
+        in_background(hold(elsewhere, "b", "a", has_both, has_one)),
+        any_concert.lock("c"),
+    ):
+        await waits_of(any_concert, 2)
+        [deadlock] = (await elsewhere.inspect()).deadlocks
+        assert deadlock.things == {("lock", "a"), ("lock", "b")}
+        assert {task.waiter.process for task in deadlock.tasks} == {
+            any_concert._ref.session.id,
+            elsewhere._ref.session.id,
+        }
+        for name in ("a", "b"):
+            found = await any_concert.explain(f"lock:{name}")
+            assert [each.id for each in found.deadlocks] == [deadlock.id]
+            assert "deadlock of 2 tasks" in str(found)
+        assert (await any_concert.explain("lock:c")).deadlocks == ()
+
+
 async def test_holder_of_a_dead_process_is_told_of(any_concert: Coordinator) -> None:
     """The server knows it although no process does."""
     lease = await any_concert.lock("x").acquire()

@@ -45,6 +45,23 @@ def test_lock() -> None:
     assert run("lock") == ["pieces on the shelf:  25", "pieces sold:          25", "fencing tokens rose:  True"]
 
 
+def test_deadlock() -> None:
+    """It is explained as the page shows it, but for times, the machine and the process."""
+    *explained, ended, both = run("deadlock")
+    assert (ended, both) == ("ended by its timeout: True", "with locks(): both done")
+    page = (ROOT / "docs/how-to/why-it-waits.md").read_text("utf-8")
+    [shown] = re.findall(r"^```text\n(lock 'account:ann'.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert [same(line) for line in explained] == [same(line) for line in shown.splitlines()]
+
+
+def same(line: str) -> str:
+    """Without what is different each time; either task may be the first."""
+    line = re.sub(r"process \d+ on [^,]+,", "process N on HOST,", line)
+    line = re.sub(r"[\d.]+ s\b", "N s", line)
+    line = re.sub(r" at \S+/deadlock", " at deadlock", line)
+    return re.sub(r"acquired at \S+/", "acquired at ", line)
+
+
 def test_semaphore() -> None:
     """All payments are made, and all five permits are used."""
     assert run("semaphore") == ["payments made: 30", "most at once:  5"]

@@ -16,6 +16,7 @@ SRC = Path(__file__).parents[2] / "src"
 FACES = {
     "Barrier": "abort n_waiting parties reset wait",
     "Batch": "chat_id last_id messages missed unfit",
+    "Blocked": "holds waiter",
     "Changed": "member value",
     "Chats": "ack add create fetch history join leave listen members of remove send unread",
     "ClaimedJob": (
@@ -31,13 +32,14 @@ FACES = {
     ),
     "DeadItem": "attempts died_at id item reason traceback",
     "DeadJob": "args attempts died_at id kwargs name queue reason traceback",
+    "Deadlock": "id tasks things",
     "Delivery": "ack attempt bury give_back id is_over item nack outcome put_at queue",
     "Draft": "name options returns text yields",
     "Election": "acquire candidate holders leader locked record resign run terms try_acquire waiters watch",
     "ElectionRecord": "candidate number since",
     "EnqueuedJob": "created id",
     "Event": "clear is_set set wait",
-    "Explanation": "holders kind name reasons silent state waiters",
+    "Explanation": "deadlocks holders kind name reasons silent state waiters",
     "Gap": "missed",
     "Group": "add callback cancel close id member progress",
     "GroupProgress": "cancelled failed is_closed is_done left succeeded total",
@@ -52,7 +54,7 @@ FACES = {
         "fencing_token holder host is_redacted job_id kind label line mode name pid process remaining since task "
         "task_id trace_id waiters"
     ),
-    "Inspection": "locks processes silent waiters",
+    "Inspection": "deadlocks locks processes silent waiters",
     "Job": "cancel created dependants id items progress reschedule result send status steps stream",
     "JobDescription": "after args attempts enqueued_at id kwargs status task",
     "JobPage": "after jobs",
@@ -73,7 +75,7 @@ FACES = {
     "Members": "join list watch",
     "Message": "body id sender time",
     "PreparedJob": "enqueue id",
-    "ProcessReport": "holds host id label more opened_at pid waits",
+    "ProcessReport": "holds host id label more opened_at pid told waits",
     "Progress": "fraction text",
     "Queue": "counts dead get get_many join oldest_age peek purge purge_dead put put_many replay size",
     "QueueCounts": "claimed dead delayed ready",

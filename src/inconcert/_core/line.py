@@ -7,6 +7,8 @@ lapsed: a dead holder cannot wake anyone.
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from itertools import islice
 from typing import Protocol
 
 from inconcert._redis.call import Call
@@ -21,6 +23,7 @@ _log = logging.getLogger("inconcert.leases")
 
 NO_ANSWER = 5.0  # seconds after which to recheck when a recheck was not answered
 _LONG_WAIT = 10.0  # seconds
+_PAUSE = 0.5  # seconds between two looks for long waits
 _TOLD_OF = {"lock", "rwlock", "semaphore"}  # that others wait for long, such as for a term, is as it should be
 
 
@@ -37,12 +40,17 @@ class Lines:
 
     Args:
         inbox: Brings the waiters their grants.
+
+    Attributes:
+        on_long_wait: Called when a caller has waited for 10 s for a lock or the like; None for nothing.
     """
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self._lines: dict[str, _Line] = {}
+        self.on_long_wait: Callable[[], None] | None = None
         self._long_waits: asyncio.TimerHandle | None = None
+        self._looked_until = 0.0  # waits that began before, by the monotonic clock, were looked at
 
     def join(self, key: str, waiter: InLine) -> None:
         """Join the line for this key; does nothing for a waiter that is in it."""
@@ -94,24 +102,28 @@ class Lines:
             self._long_waits.cancel()
 
     def _look_for_long_waits_in(self, seconds: float) -> None:
-        self._long_waits = asyncio.get_running_loop().call_later(seconds, self._tell_of_long_waits)
+        self._long_waits = asyncio.get_running_loop().call_later(seconds, self._look_for_long_waits)
 
-    def _tell_of_long_waits(self) -> None:
-        """Log each line in which a caller of this process waits for long, once until none of them waits there."""
+    def _look_for_long_waits(self) -> None:
+        """Log each line in which callers wait for long, once until none waits there, and call `on_long_wait`."""
         self._long_waits = None
-        now = time.monotonic()
-        next_in: list[float] = []
+        looked_until, self._looked_until = self._looked_until, time.monotonic() - _LONG_WAIT
+        next_since: list[float] = []
+        is_new = False
         for key, line in self._lines.items():
-            waited = now - next(iter(line.waiters.values()))
-            if line.is_told:
+            kind, name = subject([key])
+            if kind not in _TOLD_OF:
                 continue
-            if waited < _LONG_WAIT:
-                next_in.append(_LONG_WAIT - waited)
-            else:
+            since = list(line.waiters.values())
+            if since[0] <= self._looked_until and not line.is_told:
                 line.is_told = True
-                _tell_of_long_wait(key, waited, len(line.waiters))
-        if next_in:
-            self._look_for_long_waits_in(min(next_in))
+                _tell_of_long_wait(kind, name, time.monotonic() - since[0], len(since))
+            is_new = is_new or any(looked_until < each <= self._looked_until for each in since)
+            next_since += islice((each for each in since if each > self._looked_until), 1)
+        if next_since:
+            self._look_for_long_waits_in(max(_PAUSE, min(next_since) - self._looked_until))
+        if is_new and self.on_long_wait is not None:
+            self.on_long_wait()
 
 
 class ReleaseCall(Call):
@@ -178,8 +190,6 @@ class _Line:
             self.recheck_in(NO_ANSWER)
 
 
-def _tell_of_long_wait(key: str, waited: float, waiters: int) -> None:
-    kind, name = subject([key])
-    if kind in _TOLD_OF:
-        fields = {kind: name, "waited": round(waited, 3), "waiters": waiters}
-        _log.warning("%s %r: %d wait in this process, the first for %.1f s", kind, name, waiters, waited, extra=fields)
+def _tell_of_long_wait(kind: str, name: str | None, waited: float, waiters: int) -> None:
+    fields = {kind: name, "waited": round(waited, 3), "waiters": waiters}
+    _log.warning("%s %r: %d wait in this process, the first for %.1f s", kind, name, waiters, waited, extra=fields)

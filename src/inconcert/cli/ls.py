@@ -60,6 +60,8 @@ def ls(
     more = sum(process.more for process in seen.processes)
     if more:
         typer.echo(f"{more:,} more were left out")
+    for deadlock in seen.deadlocks:
+        typer.echo(str(deadlock))
     if seen.silent:
         typer.echo(f"did not answer: {', '.join(seen.silent)}")
 
@@ -74,7 +76,10 @@ def _only(seen: Inspection, things: Collection[str]) -> Inspection:
             waits=tuple(entry for entry in process.waits if f"{entry.kind}:{entry.name}" in things),
         )
 
-    return Inspection(tuple(map(about, seen.processes)), seen.silent)
+    deadlocks = tuple(
+        deadlock for deadlock in seen.deadlocks if any(f"{kind}:{name}" in things for kind, name in deadlock.things)
+    )
+    return Inspection(tuple(map(about, seen.processes)), seen.silent, deadlocks)
 
 
 def _entries(seen: Inspection) -> Iterator[tuple[ProcessReport, HeldEntry | WaitEntry]]:

@@ -8,9 +8,9 @@ from inconcert._redis.scripts import load
 from inconcert._rules.names import check_name
 from inconcert.errors import OutcomeUnknown
 from inconcert.reports.explain_job import JobQuestion, explain_queue
-from inconcert.reports.explanation import Explanation, Reason, ago, cause, whereabouts
+from inconcert.reports.explanation import Explanation, Reason, cause
 from inconcert.reports.inspect import inspect
-from inconcert.reports.report import HeldLock, Inspection
+from inconcert.reports.report import Deadlock, HeldLock, Inspection, ago, whereabouts
 from inconcert.tasks.admin import Tasks
 from inconcert.tasks.store import JobKeyspace
 
@@ -89,6 +89,7 @@ async def _explain_lease(
         holders=tuple(holders),
         waiters=tuple(waiters),
         silent=seen.silent,
+        deadlocks=tuple(each for each in seen.deadlocks if (kind, name) in each.things or at & _tasks(each)),
     )
 
 
@@ -104,6 +105,10 @@ def _unseen(holder: str, seen: Inspection | None) -> Reason:
         return Reason("held", f"held by {holder}, which its process has left out of a long report")
     why = "whose process is dead or cut off, or does not report; the lease lapses unless it is renewed"
     return Reason("dead_holder", f"held by {holder}, {why}")
+
+
+def _tasks(deadlock: Deadlock) -> set[tuple[str, int | None]]:
+    return {(task.waiter.process, task.waiter.task_id) for task in deadlock.tasks}
 
 
 def _is(held: HeldLock, kind: str, name: str) -> bool:

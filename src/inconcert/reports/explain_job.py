@@ -8,8 +8,8 @@ from inconcert._core.session import SessionRef
 from inconcert._rules.durations import in_words
 from inconcert._rules.names import check_job_id
 from inconcert.errors import GroupNotFound, JobNotFound
-from inconcert.reports.explanation import Explanation, Reason, ago, cause, whereabouts
-from inconcert.reports.report import Inspection
+from inconcert.reports.explanation import Explanation, Reason, cause
+from inconcert.reports.report import Inspection, ago, whereabouts
 from inconcert.tasks.admin import QueueStats, Tasks
 from inconcert.tasks.group_ids import group_of, is_callback
 from inconcert.tasks.status import JobStatus, Snapshot
@@ -87,6 +87,9 @@ class JobQuestion:
             reasons=tuple(reasons),
             waiters=tuple(waiter for waiter in waiters if (waiter.kind, waiter.name) == ("job", self._id)),
             silent=seen.silent,
+            deadlocks=tuple(
+                each for each in seen.deadlocks if any(task.waiter.job_id == self._id for task in each.tasks)
+            ),
         )
 
     # Below.

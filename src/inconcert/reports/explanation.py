@@ -1,12 +1,10 @@
 """Why something waits: what `Coordinator.explain` answers."""
 
-import time
 from dataclasses import dataclass
 
-from inconcert._rules.durations import in_words
-from inconcert.reports.report import HeldLock, Waiter
+from inconcert.reports.report import Deadlock, HeldLock, Waiter, ago, whereabouts
 
-__all__ = ["Explanation", "Reason", "ago", "cause", "whereabouts"]
+__all__ = ["Explanation", "Reason", "cause"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +33,7 @@ class Explanation:
         holders: Those that hold it, as far as they answered, the oldest first.
         waiters: Those that wait for it, likewise: as they stand in line, or for a job's result.
         silent: The ids of the processes that did not answer.
+        deadlocks: Those of which it is a part, or in which its holder or the job is.
     """
 
     kind: str
@@ -44,6 +43,7 @@ class Explanation:
     holders: tuple[HeldLock, ...] = ()
     waiters: tuple[Waiter, ...] = ()
     silent: tuple[str, ...] = ()
+    deadlocks: tuple[Deadlock, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.kind} {self.name!r} is {self.state}"]
@@ -51,28 +51,12 @@ class Explanation:
         for waiter in self.waiters:
             place = "" if waiter.place is None else f"place {waiter.place}: "
             lines.append(f"- {place}{whereabouts(waiter)} has waited for {ago(waiter.since)}")
+        for deadlock in self.deadlocks:
+            title, *tasks = str(deadlock).splitlines()
+            lines += [title, *tasks]
         if self.silent:
             lines.append(f"- did not answer: {', '.join(self.silent)}")
         return "\n".join(lines)
-
-
-def ago(moment: float, now: float | None = None) -> str:
-    """How long ago that is, or how long until then, by this machine's clock unless another's is given."""
-    return in_words(abs((time.time() if now is None else now) - moment))
-
-
-def whereabouts(entry: HeldLock | Waiter) -> str:
-    """Who has or wants something: process, task, line of code, job and label."""
-    parts = [f"process {entry.pid} on {entry.host}"]
-    if entry.task is not None:
-        parts.append(f"task {entry.task!r}")
-    if entry.job_id is not None:
-        parts.append(f"job {entry.job_id}")
-    if entry.label is not None:
-        parts.append(f"label {entry.label!r}")
-    if entry.line is not None:
-        parts.append(f"at {entry.line}")
-    return ", ".join(parts)
 
 
 def cause(waiter: Waiter, holders: list[HeldLock]) -> Reason:

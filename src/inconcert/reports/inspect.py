@@ -14,6 +14,7 @@ from inconcert._redis.scripts import load
 from inconcert.errors import InconcertError
 from inconcert.reports.report import Inspection, ProcessReport, WaitEntry
 from inconcert.reports.reporter import ReportKeys, report_keys
+from inconcert.reports.wait_graph import deadlocks
 
 __all__ = ["inspect"]
 
@@ -21,17 +22,30 @@ _ASK = load("reports/ask").bind(ReportKeys)
 
 
 async def inspect(session: Session, keys: Keyspace, *, timeout: float, quiet: float = 0.0) -> Inspection | None:
-    """What all processes hold and wait for.
+    """What all processes hold and wait for; if some seem to wait for each other, asked a second time to be certain.
+
+    What a task waits for at both times it has waited for in between, so there was an instant at which all waited.
 
     Args:
         session: The open session.
         keys: The keys of the namespace.
-        timeout: How long to wait for answers, in seconds.
+        timeout: How long to wait for answers, in seconds; twice that if it asks twice.
         quiet: Ask only if nobody has done so with this argument within this time, in seconds; 0 to ask in any case.
 
     Returns:
         None if somebody else has asked.
     """
+    first = await _ask(session, keys, timeout, quiet)
+    if first is None or not first.deadlocks:
+        return first
+    second = await _ask(session, keys, timeout, 0.0)
+    assert second is not None  # noqa: S101 - it asks in any case
+    seen_before = {deadlock.id for deadlock in first.deadlocks}
+    return replace(second, deadlocks=tuple(each for each in second.deadlocks if each.id in seen_before))
+
+
+async def _ask(session: Session, keys: Keyspace, timeout: float, quiet: float) -> Inspection | None:
+    """Ask once."""
     asked = report_keys(keys)
     address = session.new_address()
     answers = _Answers()
@@ -57,7 +71,8 @@ async def inspect(session: Session, keys: Keyspace, *, timeout: float, quiet: fl
     finally:
         session.inbox.unregister(address)
     found = sorted(answers.reports.values(), key=lambda report: (report.opened_at, report.id))
-    return Inspection(tuple(_placed(found)), tuple(sorted(expected - answers.reports.keys())))
+    processes, silent = tuple(_placed(found)), tuple(sorted(expected - answers.reports.keys()))
+    return Inspection(processes, silent, deadlocks(processes, is_complete=not silent))
 
 
 class _Answers(InboxReceiver):

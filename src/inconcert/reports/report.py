@@ -1,10 +1,28 @@
 """What processes answer when they are asked what they hold and what they wait for."""
 
+import hashlib
+import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Literal
 
-__all__ = ["HeldEntry", "HeldLock", "Inspection", "ProcessReport", "WaitEntry", "Waiter"]
+from inconcert._rules.durations import in_words
+
+__all__ = [
+    "Blocked",
+    "Deadlock",
+    "HeldEntry",
+    "HeldLock",
+    "Inspection",
+    "ProcessReport",
+    "WaitEntry",
+    "Waiter",
+    "ago",
+    "held_locks",
+    "waiters",
+    "whereabouts",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +129,7 @@ class ProcessReport:
         holds: What it holds, the oldest first.
         waits: What it waits for, the oldest first.
         more: How many entries it has left out: of 1,000 processes each sends 20, of 20 or fewer each 1,000.
+        told: The ids of the deadlocks that it has logged, while they last.
     """
 
     id: str
@@ -121,6 +140,56 @@ class ProcessReport:
     holds: tuple[HeldEntry, ...] = ()
     waits: tuple[WaitEntry, ...] = ()
     more: int = 0
+    told: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A task of a deadlock.
+
+    Attributes:
+        waiter: What it waits for, and where.
+        holds: What it has, for which the one before it waits; None if that one waits for its job, or is behind it in
+            the line of an rwlock.
+    """
+
+    waiter: Waiter
+    holds: HeldLock | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlock:
+    """Tasks that wait for each other in a circle: each for the next, and the last for the first.
+
+    Attributes:
+        tasks: These, the one that has waited longest first.
+    """
+
+    tasks: tuple[Blocked, ...]
+
+    @property
+    def things(self) -> set[tuple[str, str]]:
+        """Kind and name of what its tasks hold and wait for."""
+        entries = [entry for task in self.tasks for entry in (task.waiter, task.holds) if entry is not None]
+        return {(entry.kind, entry.name) for entry in entries}
+
+    @property
+    def id(self) -> str:
+        """The same as long as the same tasks hold and wait for the same, by their fencing tokens."""
+        parts = sorted(
+            f"{task.waiter.holder} {task.holds.holder} {task.holds.fencing_token}" if task.holds else task.waiter.holder
+            for task in self.tasks
+        )
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        lines = [f"deadlock of {len(self.tasks)} tasks" if len(self.tasks) > 1 else "deadlock of a task with itself"]
+        for task in self.tasks:
+            waiter, held = task.waiter, task.holds
+            has = f" holds {held.kind} {held.name!r}, acquired at {held.line or 'an unknown line'}, and" if held else ""
+            waits = f"has waited for {waiter.kind} {waiter.name!r} for {ago(waiter.since)}"
+            lines.append(f"- {whereabouts(waiter)}:{has} {waits}")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,37 +199,69 @@ class Inspection:
     Attributes:
         processes: Those that answered, the oldest first.
         silent: The ids of those that did not: their event loop stands still, or they do not report.
+        deadlocks: Tasks that wait for each other in a circle, seen twice.
     """
 
     processes: tuple[ProcessReport, ...]
     silent: tuple[str, ...]
+    deadlocks: tuple[Deadlock, ...] = ()
 
     def locks(self) -> list[HeldLock]:
         """What is held, the oldest first."""
-        waiters = Counter((wait.kind, wait.name) for process in self.processes for wait in process.waits)
-        found = [
-            HeldLock(
-                **{field.name: getattr(entry, field.name) for field in fields(HeldEntry)},
-                process=process.id,
-                host=process.host,
-                pid=process.pid,
-                waiters=waiters[entry.kind, entry.name],
-            )
-            for process in self.processes
-            for entry in process.holds
-        ]
-        return sorted(found, key=lambda lock: lock.since)
+        return held_locks(self.processes)
 
     def waiters(self) -> list[Waiter]:
         """What is waited for, the longest wait first."""
-        found = [
-            Waiter(
-                **{field.name: getattr(entry, field.name) for field in fields(WaitEntry)},
-                process=process.id,
-                host=process.host,
-                pid=process.pid,
-            )
-            for process in self.processes
-            for entry in process.waits
-        ]
-        return sorted(found, key=lambda waiter: waiter.since)
+        return waiters(self.processes)
+
+
+def held_locks(processes: Iterable[ProcessReport]) -> list[HeldLock]:
+    """What these hold, the oldest first."""
+    processes = tuple(processes)
+    waiting = Counter((wait.kind, wait.name) for process in processes for wait in process.waits)
+    found = [
+        HeldLock(
+            **{field.name: getattr(entry, field.name) for field in fields(HeldEntry)},
+            process=process.id,
+            host=process.host,
+            pid=process.pid,
+            waiters=waiting[entry.kind, entry.name],
+        )
+        for process in processes
+        for entry in process.holds
+    ]
+    return sorted(found, key=lambda lock: lock.since)
+
+
+def waiters(processes: Iterable[ProcessReport]) -> list[Waiter]:
+    """What these wait for, the longest wait first."""
+    found = [
+        Waiter(
+            **{field.name: getattr(entry, field.name) for field in fields(WaitEntry)},
+            process=process.id,
+            host=process.host,
+            pid=process.pid,
+        )
+        for process in processes
+        for entry in process.waits
+    ]
+    return sorted(found, key=lambda waiter: waiter.since)
+
+
+def ago(moment: float, now: float | None = None) -> str:
+    """How long ago that is, or how long until then, by this machine's clock unless another's is given."""
+    return in_words(abs((time.time() if now is None else now) - moment))
+
+
+def whereabouts(entry: HeldLock | Waiter) -> str:
+    """Who has or wants something: process, task, line of code, job and label."""
+    parts = [f"process {entry.pid} on {entry.host}"]
+    if entry.task is not None:
+        parts.append(f"task {entry.task!r}")
+    if entry.job_id is not None:
+        parts.append(f"job {entry.job_id}")
+    if entry.label is not None:
+        parts.append(f"label {entry.label!r}")
+    if entry.line is not None:
+        parts.append(f"at {entry.line}")
+    return ", ".join(parts)

@@ -58,6 +58,9 @@ class Reporter:
         keys: The keys of the namespace.
         label: The coordinator's.
         redact: Gives what is shown of a kind and a name in place of the name; None shows names.
+
+    Attributes:
+        told: The ids of the deadlocks that this process has logged, while they last.
     """
 
     def __init__(self, session: Session, keys: Keyspace, label: str | None, redact: Redact | None) -> None:
@@ -65,6 +68,7 @@ class Reporter:
         self._keys = report_keys(keys)
         self._label = label
         self._redact = redact
+        self.told: tuple[str, ...] = ()
         self._opened_at = time.time()
         self._zero = self._opened_at - time.monotonic()  # of the monotonic clock, in seconds since 1970
         session.inbox.on_unclaimed("ask", self._asked)
@@ -99,6 +103,7 @@ class Reporter:
             holds=tuple(holds[:entries]),
             waits=tuple(waits[:entries]),
             more=max(0, len(holds) - entries) + max(0, len(waits) - entries),
+            told=self.told,
         )
 
     # Below.
@@ -106,6 +111,8 @@ class Reporter:
     def _asked(self, to: str, rest: str) -> None:
         """A process asks all others: `reports ask ADDRESS ENTRIES`."""
         del to  # `reports`
+        if self._session.channel.is_closed:
+            return
         address, _, entries = rest.partition(" ")
         asker = _ADDRESS.fullmatch(address)
         if asker is None:
