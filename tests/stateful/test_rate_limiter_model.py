@@ -194,10 +194,13 @@ def test_server_agrees_with_the_model(clock: list[int], steps: list[Step], burst
 
 async def play(clock: list[int], steps: list[Step], model: Model) -> None:
     """Take the steps on both sides."""
-    client = FakeRedis()
+    client: Any = FakeRedis()
     async with Coordinator.from_client(client) as concert:
         keys = concert.rate_limiter("api", 100, 1.0, burst=model.burst // INTERVAL)._keys
         session = concert._ref.session
+        # Not the session itself, which would give back what it is granted and has not asked for.
+        inbox = client.pubsub()
+        await inbox.subscribe(f"{session.inboxes('')}caller")
 
         async def take(request: str, cost: int, longest: int, ticket: int) -> Any:
             terms = {"cost_us": cost, "burst_us": model.burst, "longest_us": longest, "ticket": ticket}
@@ -218,7 +221,7 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
             before = model.state
             match step:
                 case Take(cost, longest):
-                    request = f"{session.id}.{1000 + number}"
+                    request = f"caller.{1000 + number}"
                     reply = await take(request, cost * INTERVAL, longest, 0)
                     assert reply == model.take(request, cost * INTERVAL, longest)
                 case Ask(which, has_ticket) if one := caller(which):
@@ -236,4 +239,5 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
                     pass
             model.keep(before)
             model.check()
+        await inbox.aclose()
     await client.aclose()
