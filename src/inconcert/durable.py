@@ -190,12 +190,7 @@ def each(name: str, items: Iterable[T] | AsyncIterable[T], *, key: Callable[[T],
 def undo(name: str = "undo") -> Undo:
     """A block that says what to undo if the job ends without success before the block is left.
 
-    ```python
-    payment = await durable.step("charge", charge, order)
-    async with durable.undo() as undo:
-        undo.later("refund", refund, payment)
-        packed = await durable.wait_for("packed", Packed, timeout=3 * DAY)
-    ```
+    In it call `undo.later("refund", refund, payment)` for each thing that is to be undone, right behind its step.
 
     When the job is to be dead-lettered or cancelled, also while it waits or sleeps, its body runs once more first: it
     gets its kept steps, begins no others, and where it would, this block is left, and what was registered is run, the

@@ -306,6 +306,63 @@ async def test_body_that_does_not_come_as_far_again_is_not_taken_for_undone(
     assert await is_clean(any_concert)
 
 
+async def test_nothing_is_undone_before_all_is_registered_again(any_concert: Coordinator, shop: Shop) -> None:
+    """A body that fails sooner to undo than it had failed at first leaves the order to the next attempt."""
+    lookups = 0
+
+    async def look_up() -> None:
+        nonlocal lookups
+        lookups += 1
+        if lookups == 2:
+            raise ConnectionError("no answer")
+
+    @any_concert.task(max_attempts=2, backoff=lambda _: 0.0)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("tea", shop.refund, await durable.step("charge tea", shop.charge, "tea"))
+            if current_job().attempt == 1:
+                await look_up()
+            undo.later("cup", shop.refund, await durable.step("charge cup", shop.charge, "cup"))
+            await current_job().bury(ValueError("sold out"))
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        with pytest.raises(JobFailed, match="sold out"):
+            await job.result(timeout=WITHIN)
+    assert lookups == 2
+    assert shop.did == BOTH
+
+
+async def test_steps_of_other_tasks_of_the_body_are_undone_too(any_concert: Coordinator, shop: Shop) -> None:
+    """Also if the task whose step has failed comes to it first."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        charged = asyncio.Event()
+
+        async def fail() -> None:
+            await charged.wait()
+            await failing()
+
+        async with durable.undo() as undo:
+
+            async def charge() -> None:
+                await anyio.sleep(0.05)
+                undo.later("tea", shop.refund, await durable.step("charge tea", shop.charge, "tea"))
+                charged.set()
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(durable.step, "fail", fail)
+                group.start_soon(charge)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        with pytest.raises(JobFailed, match="ExceptionGroup"):
+            await job.result(timeout=WITHIN)
+    assert shop.did == ["charge tea", "refund p-tea"]
+    assert await is_clean(any_concert)
+
+
 async def test_time_limit_does_not_pass_for_undone(any_concert: Coordinator, shop: Shop) -> None:
     """It ends the attempt to undo, and another one goes on."""
     is_slow = True

@@ -188,6 +188,9 @@ class ClaimState(ABC):
         if self._body is not None:
             self._body.stop()
 
+    def end_in_body(self) -> None:  # noqa: B027 - most bodies may
+        """Called before the user ends it explicitly: a subclass may stop the body there."""
+
     @property
     def bulk(self) -> int:
         """Roughly how many bytes the server drops with it, beside its body, when it ends."""
@@ -298,6 +301,7 @@ class Claimed(Generic[S]):
 
         Cost: 1 round trip.
         """
+        self._state.end_in_body()
         await self._state.bury(error)
 
     async def give_back(self) -> None:
@@ -309,6 +313,7 @@ class Claimed(Generic[S]):
 
         Cost: 1 round trip.
         """
+        self._state.end_in_body()
         await self._state.give_back()
 
     @property

@@ -119,6 +119,7 @@ class ClaimedJob(Claimed[JobState]):
 
         Cost: 1 round trip, shared by all jobs that end in the same turn of the event loop.
         """
+        self._state.end_in_body()
         await self._state.ack()
 
     async def nack(self, *, delay: Seconds = 0.0) -> None:
@@ -131,7 +132,9 @@ class ClaimedJob(Claimed[JobState]):
 
         Cost: 1 round trip.
         """
-        await self._state.nack(durations.delay(delay))
+        seconds = durations.delay(delay)
+        self._state.end_in_body()
+        await self._state.nack(seconds)
 
     async def progress(self, fraction: float, text: str = "") -> None:
         """Report the job's progress, which `Job.progress` returns.

@@ -18,7 +18,7 @@ from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.group_ids import is_callback
 from inconcert.tasks.messages import FOUND, packed_name
 from inconcert.tasks.retry import RetryPolicy
-from inconcert.tasks.steps import Asleep, Steps, asleep, is_undoing
+from inconcert.tasks.steps import Asleep, Steps, Undoing, asleep, is_undoing
 from inconcert.tasks.store import CANCELLED_TTL
 
 __all__ = ["UNDONE_NOW", "JobClaimer", "JobState"]
@@ -194,6 +194,11 @@ class JobState(ClaimState):
     def trace(self) -> str:
         """The trace context in which it was enqueued, as a W3C `traceparent`; empty for none."""
         return self.envelope.trace
+
+    def end_in_body(self) -> None:
+        """Stop the body of a job that is undone: how it ends was decided before."""
+        if self.is_undoing and self._body is not None:
+            raise Undoing
 
     async def ack(self) -> None:
         """Acknowledge the job; see `ClaimedJob.ack`."""

@@ -52,7 +52,7 @@ class Loop(Generic[T]):
                 await self._steps.save_cursor(cursor)
         if cursor.position.is_at_end:
             raise StopAsyncIteration
-        self._steps.stop_if_undoing()
+        await self._steps.stop_if_undoing()
         try:
             item = await self._next()
         except StopAsyncIteration:

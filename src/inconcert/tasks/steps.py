@@ -39,6 +39,7 @@ UNDOES = "undoes "  # before the hash of the arguments of a step that undoes som
 
 _MOST = 1_000  # steps of a job: all are read when it goes on
 _MOST_BYTES = 16 * 2**20  # of the steps of a job, likewise
+_LONGEST_WAIT = 10.0  # seconds for which a task of a body that is undone waits for its others
 _FIXED_BYTES = 1_000  # what dropping a step takes beside its text, when ends are put into batches
 
 T = TypeVar("T")
@@ -218,6 +219,7 @@ class Steps:
 
     __slots__ = (
         "_ahead",
+        "_all_was_asked",
         "_bytes",
         "_cursors",
         "_kept",
@@ -241,6 +243,7 @@ class Steps:
         self._runs_again = not is_undoing  # whether steps that were not kept may run
         self._store = store
         self._reading = anyio.Lock()
+        self._all_was_asked = asyncio.Event()
         self._kept: dict[str, KeptStep] | None = None  # until they are read
         self._numbers: dict[str, int] = {}  # of those that are kept
         self._cursors: list[Cursor] = []
@@ -303,10 +306,22 @@ class Steps:
         finally:
             self._runs_again = was
 
-    def stop_if_undoing(self) -> None:
-        """Raise Undoing if the body is about to begin what was not kept."""
-        if not self._runs_again:
-            raise Undoing
+    async def stop_if_undoing(self) -> None:
+        """Raise Undoing if the body is about to begin what was not kept.
+
+        Other tasks of the body may still be on their way to what was: they are waited for.
+        """
+        if self._runs_again:
+            return
+        if self.misses_some:
+            with anyio.move_on_after(_LONGEST_WAIT):
+                await self._all_was_asked.wait()
+        raise Undoing
+
+    @property
+    def misses_some(self) -> bool:
+        """Whether the body has not asked yet for all steps that were kept before anything was undone."""
+        return any(not self._undoes(name) for name in self.unasked)
 
     @property
     def are_only_read(self) -> bool:
@@ -327,7 +342,7 @@ class Steps:
         found = await self._find(name)
         if found is not None:
             return cast("T", self._kept_result(found, call, may_change=may_change))
-        self.stop_if_undoing()
+        await self.stop_if_undoing()
         if self._last >= _MOST:
             raise self._refused(name, f"the job has {_MOST} steps already; do more in each, or enqueue other jobs")
         try:
@@ -345,7 +360,7 @@ class Steps:
         """
         found = await self._find(name)
         if found is None:
-            self.stop_if_undoing()
+            await self.stop_if_undoing()
         position = Position() if found is None else self._kept_result(found, _EACH, may_change=False)
         self._stop_if_all_was_asked()
         cursor = Cursor(name, cast("Position", position), self._numbers.get(name, 0))
@@ -384,7 +399,7 @@ class Steps:
         if self.is_awake:
             return
         if rest > 0:
-            self.stop_if_undoing()
+            await self.stop_if_undoing()
         if rest > 0 and rest >= in_memory_below:
             raise Asleep(rest)
         self._stop_if_all_was_asked()
@@ -406,7 +421,7 @@ class Steps:
             is_over = self._runs_again and (rest <= 0 or self.is_awake)
             text = await self._store.receive(name, is_over=is_over)
             if text is None:
-                self.stop_if_undoing()
+                await self.stop_if_undoing()
                 raise Asleep(rest, frozenset([name]))
             if not text:
                 raise TimeoutError(f"message {name!r} was not sent to job {job_id} within {timeout:g} s")
@@ -421,8 +436,9 @@ class Steps:
 
     def _stop_if_all_was_asked(self) -> None:
         """Of a job that is undone: what comes behind the last step that was kept is not to run again."""
-        if self._runs_again or any(not self._undoes(name) for name in self.unasked):
+        if self._runs_again or self.misses_some:
             return
+        self._all_was_asked.set()
         if not self.open_undos:
             raise Undoing
         asyncio.get_running_loop().call_soon(self.open_undos[-1])  # behind it something is registered at once

@@ -68,6 +68,9 @@ class Undo:
                 await steps.take(left, _LEFT, _true)
         elif error is None and await steps.was_kept(left):
             steps.open_undos.remove(self._stop)
+        elif steps.misses_some:  # the body has failed sooner than it had: what is undone first is not known yet
+            if error is None:
+                raise Undoing
         elif error is None or is_stopped or isinstance(error, Exception) or is_undoing(error):
             with steps.running_again():
                 for run in reversed(self._later.values()):

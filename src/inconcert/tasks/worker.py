@@ -222,7 +222,7 @@ class Worker:
         try:
             call = self._call(job, state)
         except (UnknownTask, TypeError, InvalidPayload) as error:  # as in each attempt
-            await job.bury(error)
+            await state.bury(error)
         else:
             await self._attempt(job, state, call)
 
