@@ -7,7 +7,18 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, InvalidName, Job, JobCancelled, JobFailed, JobStatus, current_job, durable
+from inconcert import (
+    Coordinator,
+    InvalidName,
+    Job,
+    JobCancelled,
+    JobFailed,
+    JobStatus,
+    Unavailable,
+    current_job,
+    durable,
+)
+from inconcert.tasks.worker_lease import JobWorkerLease
 from tests.contract.test_durable import kept
 from tests.contract.test_jobs import status
 from tests.contract.test_tasks import in_background
@@ -330,6 +341,35 @@ async def test_nothing_is_undone_before_all_is_registered_again(any_concert: Coo
         with pytest.raises(JobFailed, match="sold out"):
             await job.result(timeout=WITHIN)
     assert lookups == 2
+    assert shop.did == BOTH
+
+
+async def test_job_whose_end_is_not_known_once_all_is_undone_is_asked_for_again(
+    any_concert: Coordinator, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes back to its queue, instead of staying with a worker that lives on; nothing is undone twice."""
+    lease: Any = JobWorkerLease
+    ask, refusals = lease.begin_undo, 0
+
+    async def refuse_once(worker: Any, job: Any) -> bytes:
+        nonlocal refusals
+        if job.is_undoing and not refusals:
+            refusals += 1
+            raise Unavailable("no answer")
+        noted: bytes = await ask(worker, job)
+        return noted
+
+    monkeypatch.setattr(JobWorkerLease, "begin_undo", refuse_once)
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> str:
+        return await buy_two(shop, failing)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        with pytest.raises(JobFailed, match="sold out"):
+            await job.result(timeout=WITHIN)
+    assert refusals == 1
     assert shop.did == BOTH
 
 

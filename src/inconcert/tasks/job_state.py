@@ -11,7 +11,7 @@ from inconcert._claims.claimed import Claimer, ClaimState, Row, Verdict
 from inconcert._core.observer import Observers
 from inconcert._redis.replies import Reply
 from inconcert._rules.payloads import encode
-from inconcert.errors import InvalidPayload, NotClaimed, NotConnected
+from inconcert.errors import InconcertError, InvalidPayload, NotClaimed, NotConnected
 from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import Envelope
@@ -353,10 +353,15 @@ class JobState(ClaimState):
     async def _end_undoing(self, error: Exception | None) -> None:
         """End it as it would have ended at first, if everything is undone."""
         steps, failure = self.steps, error if _is_or_has(error, self._hopeless) else self.steps.failure
+        outcome = b""
         try:
             await steps.read()
+            outcome = await self._claimer.begin_undo(self)
         except InvalidPayload as unreadable:
             failure = unreadable
+        except InconcertError:  # not known now: it is undone again, and what was kept is not
+            await self.give_back()
+            raise
         if failure is None and (steps.open_undos or steps.unasked):
             missed = f"to its step {steps.unasked[0]!r} again" if steps.unasked else "to the end of what it undoes"
             failure = RuntimeError(f"it was not undone: its body did not come {missed}")
@@ -364,7 +369,6 @@ class JobState(ClaimState):
         if failure is not None:
             await self._fail(failure)
             return
-        outcome = await self._claimer.begin_undo(self)
         _log.info("%s is undone", self, extra=self.fields())
         if outcome == _CANCELLED:
             await self._done(_CANCELLED, CANCELLED_TTL, outcome="cancelled")
