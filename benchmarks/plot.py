@@ -2,9 +2,9 @@
 
     python -m benchmarks.plot
 
-Reads `results/*.json`, which `--json` of the benchmarks writes. Draws a picture of each into docs/assets, and writes
-its table between the marks of docs/explanation/performance.md. Others are shown by the ratio of two figures of one run;
-more than 1 is always in our favour, whether a figure is better large or small.
+Reads `results/*.json`, which `--json` of the benchmarks writes, and writes a table of each between its marks in
+docs/explanation/performance.md. Of those with contestants it draws a picture into docs/assets, too. Others are shown by
+the ratio of two figures of one run; more than 1 is always in our favour, whether a figure is better large or small.
 """
 
 import math
@@ -15,7 +15,18 @@ from benchmarks.figures import as_text
 from benchmarks.processes import ROOT
 from benchmarks.results import FOLDER, Results, load
 
-__all__ = ["COMPARISONS", "PAGE", "PICTURES", "Comparison", "Figure", "drawn", "factor", "rewritten"]
+__all__ = [
+    "ALONE",
+    "COMPARISONS",
+    "PAGE",
+    "PICTURES",
+    "Comparison",
+    "Figure",
+    "all_measured",
+    "drawn",
+    "factor",
+    "rewritten",
+]
 
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
 PICTURES = ROOT / "docs" / "assets"
@@ -116,6 +127,9 @@ COMPARISONS = (
     ),
 )
 
+ALONE = ("work", "fleet", "members", "jobs")
+"""Benchmarks without contestants, of which the page has the table as it was printed."""
+
 
 # What the figures come to.
 
@@ -153,19 +167,33 @@ def told(comparison: Comparison, results: Results) -> str:
         ours = results.rows[figure.row][results.columns.index(_OURS)]
         factors = [as_factor(factor(figure, results, name)) for name in names]
         lines.append(f"| {figure.title} | {as_text(math.nan if ours is None else ours)} | {' | '.join(factors)} |")
+    return "\n".join([*lines, "", how(results)])
+
+
+def told_alone(results: Results) -> str:
+    """The table as it was printed, and how it was measured."""
+    lines = ["| | " + " | ".join(results.columns) + " |", "| --- " * (1 + len(results.columns)) + "|"]
+    for title, figures in results.rows.items():
+        cells = [as_text(math.nan if figure is None else figure) for figure in figures]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", how(results)])
+
+
+def how(results: Results) -> str:
+    """When, by which command, and on what it was measured."""
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    return "\n".join(
-        [*lines, "", f"Measured on {results.measured_on} by `{results.command}`, on {results.machine}: {versions}."]
-    )
+    return f"Measured on {results.measured_on} by `{results.command}`, on {results.machine}: {versions}."
 
 
 def rewritten(page: str, measured: dict[str, Results]) -> str:
     """The page, with what was measured between its marks."""
-    for comparison in COMPARISONS:
-        begin, end = f"<!-- measured: {comparison.name} -->\n", "\n<!-- end -->"
+    tables = {comparison.name: told(comparison, measured[comparison.name]) for comparison in COMPARISONS}
+    tables |= {name: told_alone(measured[name]) for name in ALONE}
+    for name, table in tables.items():
+        begin, end = f"<!-- measured: {name} -->\n", "\n<!-- end -->"
         before, found, rest = page.partition(begin)
         assert found, f"the page has no {begin}"
-        page = f"{before}{begin}\n{told(comparison, measured[comparison.name])}\n{end}{rest.partition(end)[2]}"
+        page = f"{before}{begin}\n{table}\n{end}{rest.partition(end)[2]}"
     return page
 
 
@@ -249,8 +277,13 @@ def _bar(name: str, value: float, scale: Scale, y: int) -> list[str]:
     ]
 
 
+def all_measured() -> dict[str, Results]:
+    """The last run of each benchmark on the page."""
+    return {name: load(FOLDER / f"{name}.json") for name in (*(each.name for each in COMPARISONS), *ALONE)}
+
+
 def main() -> None:
-    measured = {comparison.name: load(FOLDER / f"{comparison.name}.json") for comparison in COMPARISONS}
+    measured = all_measured()
     for comparison in COMPARISONS:
         picture = drawn(comparison, measured[comparison.name])
         (PICTURES / f"measured-{comparison.name}.svg").write_text(picture, "utf-8")

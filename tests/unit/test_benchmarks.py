@@ -11,7 +11,7 @@ import pytest
 from benchmarks import plot
 from benchmarks.contestants import contestant
 from benchmarks.figures import Table, percentile, ratio
-from benchmarks.results import FOLDER, Results, load, save
+from benchmarks.results import Results, load, save
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
@@ -102,7 +102,7 @@ def test_what_was_measured_is_kept_in_a_file(tmp_path: Path) -> None:
 
 def test_page_on_performance_has_what_was_measured() -> None:
     """Its tables and pictures are those that the files of results make."""
-    measured = {comparison.name: load(FOLDER / f"{comparison.name}.json") for comparison in plot.COMPARISONS}
+    measured = plot.all_measured()
     page = plot.PAGE.read_text("utf-8")
 
     assert plot.rewritten(page, measured) == page
