@@ -89,6 +89,7 @@ from inconcert.tasks.health_server import HealthServer
 from inconcert.tasks.job import Job, Progress
 from inconcert.tasks.job_description import JobDescription
 from inconcert.tasks.job_pages import JobPage, JobRecord
+from inconcert.tasks.limits import JobKey, Limit
 from inconcert.tasks.options import EvenIf, JobOptions, UniqueUntil
 from inconcert.tasks.retry import Retry
 from inconcert.tasks.schedule import Missed
@@ -148,6 +149,7 @@ __all__ = [
     "JobDescription",
     "JobExpired",
     "JobFailed",
+    "JobKey",
     "JobNotFound",
     "JobOptions",
     "JobPage",
@@ -159,6 +161,7 @@ __all__ = [
     "LeaseLost",
     "Leases",
     "Left",
+    "Limit",
     "Lock",
     "Locks",
     "Lost",

@@ -23,6 +23,7 @@ from inconcert import (
     JobFailed,
     JobNotFound,
     LeaseLost,
+    Limit,
     QueueFull,
     Signal,
     UnknownSchedule,
@@ -243,6 +244,20 @@ async def _item_that_came_back_is_not_ended_by_its_earlier_end(scene: Scene) -> 
         await (await queue.get()).ack()
     await queue.get()
     yield
+
+
+@late("claims/ack")
+async def _place_in_a_limit_is_not_freed_by_an_earlier_end(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="limited", limit=Limit(1))
+    async def limited() -> None: ...
+
+    await limited.enqueue()
+    async with scene.sent("claims/ack"):
+        await scene.concert.run_worker("default", burst=True)
+    await scene.concert.enqueue_many([limited.call(), limited.call()])
+    async with scene.concert.consume("default") as jobs:
+        await anext(aiter(jobs))
+        yield
 
 
 @late("claims/nack")

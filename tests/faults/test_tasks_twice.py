@@ -125,7 +125,7 @@ class Scene:
         """Run the script that gives back what the worker holds."""
         return await self.run(
             "claims/recover",
-            queues=(self.place.queue, self.place.bell),
+            queues=(self.place.queue, self.place.bell, self.place.delayed),
             worker=WORKER,
             max_crashes=max_crashes,
             inboxes=self.inboxes,

@@ -282,7 +282,7 @@ class GroupsModel(RuleBasedStateMachine):
         command = RECOVER(
             self.keys,
             claimed=self.keys.claimed(self.worker),
-            queues=self.place[1:3],
+            queues=self.place[1:],
             worker=self.worker,
             max_crashes=most,
             inboxes=INBOXES,

@@ -319,7 +319,7 @@ class QueueModel(RuleBasedStateMachine):
         command = RECOVER(
             keys,
             claimed=keys.claimed(worker.name),
-            queues=(only.queue, only.bell),
+            queues=(only.queue, only.bell, only.delayed),
             worker=worker.name,
             max_crashes=max_crashes,
             inboxes=INBOXES,

@@ -586,7 +586,7 @@ class TasksModel(RuleBasedStateMachine):
         command = RECOVER(
             self.keys,
             claimed=claimed,
-            queues=[part for name in names for part in (self.places[name].queue, self.places[name].bell)],
+            queues=[part for name in names for part in self.places[name][1:]],
             worker=worker.name,
             max_crashes=max_crashes,
             inboxes=INBOXES,

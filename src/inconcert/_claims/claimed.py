@@ -197,6 +197,11 @@ class ClaimState(ABC):
         return 0
 
     @property
+    def is_limited(self) -> bool:
+        """Whether it has a place in a limit while it is claimed."""
+        return False
+
+    @property
     def is_suspect(self) -> bool:
         """Whether two workers have died with it: such jobs are claimed one at a time."""
         return self.attempt - self._failures - 1 >= _SUSPECT

@@ -184,12 +184,16 @@ class Ack(Call):
 def ack(worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:
     """The command that ends these."""
     jobs: list[Argument] = []
+    limited = {claimed.source for claimed, *_ in batch if claimed.is_limited}
     for claimed, result, ttl_ms, _, _ in batch:
         jobs += (claimed.id, claimed.place, result, ttl_ms, claimed.unique)
     return ACK(
         keys,
         claimed=keys.claimed(worker.holder),
-        results=keys.results(ended.claimed.id for ended in batch),
+        results=(
+            *keys.results(ended.claimed.id for ended in batch),
+            *(key for name in limited for key in keys.queue(name)[1:]),
+        ),
         inboxes=inboxes,
         worker=worker.holder,
         jobs=jobs,

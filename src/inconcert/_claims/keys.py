@@ -1,6 +1,6 @@
 """The keys of everything that is claimed: the jobs of tasks, and the items of a queue.
 
-    bodies       hash    id -> 'put_ms [max_crashes] text', until it has ended
+    bodies       hash    id -> 'put_ms [max_crashes[/N:LIMIT...]] text', until it has ended
     queue        list    ids that may be claimed, the next one first
     bell         list    at most one token, for which idle consumers wait
     delayed      zset    id -> due time, server ms
@@ -40,6 +40,8 @@ also notifies its waiters and dependents; these keys, and those of names, progre
     checks       zset    unique name -> when to check whether it is still taken, server ms
     finished     hash    queue name -> jobs that have succeeded or were cancelled
     paused       set     names of queues from which nothing is claimed
+    places       hash    limit -> how many claimed jobs have a place in it; id -> the limits of one that is claimed
+    held_back    zset    'LIMIT PUT_MS ID': a job that waits for a place in this limit; it is delayed without end
     groups       hash    group -> 'STATE WHEN GIVEN TOTAL SUCCEEDED FAILED CANCELLED': how far a group of jobs is
     settled      zset    group -> when to forget it; of those whose members have ended, and none of them is dead
 
@@ -93,6 +95,7 @@ class ClaimKeys(ABC):
         "failures",
         "finished",
         "groups",
+        "held_back",
         "idle",
         "joiners",
         "line",
@@ -102,6 +105,7 @@ class ClaimKeys(ABC):
         "outcomes",
         "parents",
         "paused",
+        "places",
         "progress",
         "reasons",
         "received",
@@ -127,7 +131,7 @@ class ClaimKeys(ABC):
         self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")
         self.finished, self.paused, self.described = parts("finished", "paused", "described")
         self.recent, self.older, self.steps, self.stepped = parts("recent", "older", "steps", "stepped")
-        self.groups, self.settled = parts("groups", "settled")
+        self.groups, self.settled, self.places, self.held_back = parts("groups", "settled", "places", "held_back")
         self.messages, self.received, self.awaited, self.undo = parts("messages", "received", "awaited", "undo")
 
     def claimed(self, worker: str) -> str:
@@ -175,7 +179,7 @@ PURGE = load("claims/purge").bind(ClaimKeys)
 def split_body(body: bytes) -> tuple[int, bytes]:
     """When it was put in, in server ms, and its text; 0 if the time cannot be read."""
     put_ms, _, text = body.partition(b" ")
-    if text[:1].isdigit():  # for how many crashes it is good, or an item that is a number
+    if text[:1].isdigit():  # for how many crashes it is good, and its limits; or an item that is a number
         _, _, after = text.partition(b" ")
         text = after or text
     return (int(put_ms), text) if put_ms.isdigit() else (0, body)

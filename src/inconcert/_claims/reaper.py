@@ -91,7 +91,7 @@ def _recover(session: Session, keys: ClaimKeys, worker: str, queues: list[QueueK
     command = RECOVER(
         keys,
         claimed=keys.claimed(worker),
-        queues=[key for queue in queues for key in (queue.queue, queue.bell)],
+        queues=[key for queue in queues for key in (queue.queue, queue.bell, queue.delayed)],
         worker=worker,
         max_crashes=max_crashes,
         inboxes=session.inboxes(keys.bodies),

@@ -205,7 +205,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         ended = Ended(claimed, result, milliseconds(ttl), self._session.loop.create_future(), is_run)
         self._ended.append(ended)
         if len(self._ended) == 1:
-            self._session.loop.call_soon(self._acknowledge)
+            self._session.loop.call_soon(self._turn_ends)
         return ended.was_held
 
     async def not_done(self, claimed: ClaimState, verdict: Verdict, *, delay: float, reason: bytes) -> bool:
@@ -370,6 +370,13 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         call = Nack(self, command)
         self._session.channel.submit(call)
         return call
+
+    def _turn_ends(self) -> None:
+        """Acknowledge, and claim at once what was waiting for a place of what has ended."""
+        frees_places = any(ended.claimed.is_limited for ended in self._ended)
+        self._acknowledge()
+        if frees_places:
+            self.owner.on_room()
 
     def _acknowledge(self) -> None:
         """Send one script for all that ended in this turn of the loop."""

@@ -309,7 +309,7 @@ class Tasks:
             job_id: Which job.
             args: New positional arguments; None keeps its own.
             kwargs: New keyword arguments; None keeps its own.
-            queue: Another queue; None for the one that it came from.
+            queue: Another queue; None for the one that it came from, as a job of a task with limits needs.
             dependants: Whether the jobs that were dead-lettered because of it wait for it again, and those that were
                 because of these. Without it they stay dead-lettered.
 
@@ -318,6 +318,7 @@ class Tasks:
 
         Raises:
             JobNotFound: It is not in the dead-letter list.
+            ValueError: Another queue is given, and its task has limits.
             InvalidName: `job_id` is not a job id, or `queue` is empty or longer than 512 bytes.
             InvalidPayload: An argument is not JSON; or arguments are given, and its envelope cannot be read.
             OutcomeUnknown: The server did not answer; it may be in its queue, and some of the dependants not.
@@ -339,8 +340,11 @@ class Tasks:
                 raise
             envelope = _UNREADABLE
         if changes:
-            changed = stored(key_ring, job_id, seal(msgspec.structs.replace(envelope, **changes)), envelope.max_crashes)
+            text = seal(msgspec.structs.replace(envelope, **changes))
+            changed = stored(key_ring, job_id, text, envelope.max_crashes, envelope.limits)
         place = keys.queue(queue or letter.queue)
+        if envelope.limits and place.name != letter.queue:
+            raise ValueError(f"job {job_id} has limits, which count in its queue {letter.queue!r}; leave queue= out")
         if not await dead_letters.replay([Replayed(job_id, changed, envelope.unique)], place):
             raise JobNotFound(job_id, among_the_dead=True)
         if not dependants:

@@ -29,7 +29,7 @@ class Draft(Generic[R_co]):
         InvalidPayload: An argument is not JSON, or all together exceed 1 MiB.
     """
 
-    __slots__ = ("name", "options", "returns", "text", "yields")
+    __slots__ = ("limits", "name", "options", "returns", "text", "yields")
 
     def __init__(
         self,
@@ -39,12 +39,14 @@ class Draft(Generic[R_co]):
         options: Options,
         *,
         scheduled_at: float | None = None,
+        limits: str = "",
         returns: type[R_co] | None = None,
         yields: type[object] | None = None,
     ) -> None:
         self.name = name
         check_name("task", name)
         self.options = options
+        self.limits = limits
         self.returns = returns
         self.yields = yields
         self.text = seal(
@@ -64,6 +66,7 @@ class Draft(Generic[R_co]):
                 even_if=options.even_if or "",
                 delay=options.delay,
                 headers=options.headers,
+                limits=limits,
             )
         )
 
@@ -73,7 +76,7 @@ class Draft(Generic[R_co]):
 
 def stored_as(draft: Draft[Any], job_id: str, key_ring: KeyRing, trace: str) -> bytes:
     """What is stored of a draft as the job of this id, enqueued in this trace context."""
-    return stored(key_ring, job_id, draft.text, draft.options.max_crashes, trace=trace)
+    return stored(key_ring, job_id, draft.text, draft.options.max_crashes, draft.limits, trace=trace)
 
 
 class NewJob(NamedTuple):
@@ -92,8 +95,8 @@ class NewJob(NamedTuple):
     @classmethod
     def of(cls, draft: Draft[Any], origin: Origin, jobs: JobKeyspace, *, trace: str = "") -> Self:
         """The job of this draft, enqueued in this trace context: each call makes another one."""
-        id_, keys = jobs.draw(origin.new_address(), draft.options.unique)
-        return cls.under(id_, draft, origin, keys, trace=trace)
+        id_, keys = jobs.draw(origin.new_address(), draft.options.unique, limited=draft.name if draft.limits else "")
+        return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace))
 
     @classmethod
     def beside(cls, draft: Draft[Any], origin: Origin, keys: JobKeys, *, trace: str = "") -> Self:
@@ -102,7 +105,16 @@ class NewJob(NamedTuple):
 
     @classmethod
     def under(cls, id_: str, draft: Draft[Any], origin: Origin, keys: JobKeys, *, trace: str = "") -> Self:
-        """As `beside`, with this id."""
+        """As `beside`, with this id.
+
+        Raises:
+            ValueError: Its task has limits, which count in another partition.
+        """
+        if draft.limits and keys.suffix:
+            raise ValueError(
+                f"{draft!r} has limits, which count in one partition; where jobs are spread over several, it cannot be "
+                "in a group or follow a job: let a task without limits enqueue it"
+            )
         return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace))
 
 

@@ -38,6 +38,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
         even_if: How these may have ended besides; empty if each must have succeeded.
         delay: Seconds from when it was enqueued until it was to run.
         headers: Small strings that travel with it.
+        limits: In which limits it counts while it runs, `/N:LIMIT...`; empty for none. See `limits.py`.
         trace: The trace context in which it was enqueued, as a W3C `traceparent`; empty for none.
         version: The version of this format, so that old and new releases can share a server.
     """
@@ -57,6 +58,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
     even_if: str = ""
     delay: float = 0.0
     headers: Mapping[str, str] = {}
+    limits: str = ""
     trace: str = ""
     version: int = _VERSION
 
@@ -77,7 +79,9 @@ def seal(envelope: Envelope) -> bytes:
     return encode(what, [envelope.args, envelope.kwargs], inside=envelope)
 
 
-def stored(key_ring: KeyRing, job_id: str, text: bytes, max_crashes: int, *, trace: str = "") -> bytes:
+def stored(
+    key_ring: KeyRing, job_id: str, text: bytes, max_crashes: int, limits: str = "", *, trace: str = ""
+) -> bytes:
     """What is stored of a sealed envelope: signed, and with what scripts read of it before it.
 
     Args:
@@ -85,12 +89,15 @@ def stored(key_ring: KeyRing, job_id: str, text: bytes, max_crashes: int, *, tra
         job_id: The id of the job.
         text: The sealed envelope.
         max_crashes: As in the envelope.
+        limits: Likewise.
         trace: The trace context in which it is enqueued this time; empty for none.
     """
     if trace:
         text = b'%s,"trace":"%s"}' % (text[:-1], trace.encode())
     signed = key_ring.sign(JOB, job_id, text)
-    return signed if max_crashes == MAX_CRASHES else b"%d %s" % (max_crashes, signed)
+    if max_crashes == MAX_CRASHES and not limits:
+        return signed
+    return b"%d%s %s" % (max_crashes, limits.encode(), signed)
 
 
 def open_envelope(text: bytes) -> Envelope:

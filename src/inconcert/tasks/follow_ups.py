@@ -70,6 +70,7 @@ class AckAndEnqueue(Ack):
         claimed, result, ttl_ms, _, _ = end
         command = ACK_AND_ENQUEUE(
             keys,
+            keys.queue(claimed.source),
             claimed=keys.claimed(worker.holder),
             result=keys.result(claimed.id),
             queues=queues,

@@ -21,6 +21,7 @@ from inconcert._redis.replies import rows
 from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
 from inconcert.tasks.job_description import DescribedRow, read_envelope, state_and_place
+from inconcert.tasks.limits import HELD_BACK_MS
 from inconcert.tasks.queue_names import queue_names
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.store import (
@@ -64,7 +65,7 @@ class JobRecord:
         queue: The queue that it is in, or came from.
         attempts: How many attempts were begun, including those whose worker died.
         enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock, as all times here.
-        due_at: When it is due, if it is delayed.
+        due_at: When it is due, if it is delayed, and not held back by a limit.
         claimed_at: Since when its worker has it, if it is running.
         died_at: When it was dead-lettered, if it failed.
         worker: The id of its worker, as `Tasks.workers` lists it, if it is running.
@@ -273,7 +274,8 @@ class JobWalk:
             unique=envelope.unique,
         )
         if status is JobStatus.DELAYED:
-            job = replace(job, due_at=float(found.about) / 1000)
+            due_ms = float(found.about)  # without end for one that a limit holds back
+            job = replace(job, due_at=due_ms / 1000 if due_ms < HELD_BACK_MS else None)
         elif status is JobStatus.RUNNING:
             _, attempt, since_ms, queue = found.about.split(" ", 3)
             worker = consumer_of(cursor.place, row.about)

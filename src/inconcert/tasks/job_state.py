@@ -239,6 +239,11 @@ class JobState(ClaimState):
         return [job.id for job in jobs]
 
     @property
+    def is_limited(self) -> bool:
+        """Whether it has a place in a limit of its task while it runs."""
+        return bool(self.envelope.limits)
+
+    @property
     def ends_alone(self) -> bool:
         """Whether jobs follow it, which one script adds when it ends."""
         return bool(self.follow_ups) and self.outcome == "done"

@@ -6,6 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 from inconcert._rules.names import check_name
 from inconcert.errors import UnknownTask
 from inconcert.tasks.enqueue import EnqueueBatcher
+from inconcert.tasks.limits import TaskLimits
 from inconcert.tasks.options import Options
 from inconcert.tasks.retry import RetryPolicy
 from inconcert.tasks.schedule import Schedule
@@ -33,7 +34,13 @@ class Registry:
         self.schedules: list[Schedule] = []
 
     def register(
-        self, function: Callable[P, R], *, name: str | None, defaults: Options, retrying: RetryPolicy
+        self,
+        function: Callable[P, R],
+        *,
+        name: str | None,
+        defaults: Options,
+        limits: TaskLimits,
+        retrying: RetryPolicy,
     ) -> Task[P, R]:
         """Make a task of a function.
 
@@ -41,7 +48,7 @@ class Registry:
             ValueError: A task of this name is registered.
             InvalidName: The name is empty or longer than 512 bytes.
         """
-        task = Task(self._enqueuing, function, name=name, defaults=defaults, retrying=retrying)
+        task = Task(self._enqueuing, function, name=name, defaults=defaults, limits=limits, retrying=retrying)
         if check_name("task", task.name) in self._tasks:
             raise ValueError(f"a task {task.name!r} is registered already; give one of them another name=")
         self._tasks[task.name] = task
@@ -51,12 +58,13 @@ class Registry:
         """Run a task on a schedule.
 
         Raises:
-            TypeError: It is not a task, or cannot be called without arguments.
+            TypeError: It is not a task, or it or its key cannot be called without arguments.
         """
         task = schedule.task
         if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] - the decorator below was forgotten
             raise TypeError(f"{task!r} is not a task; put @concert.cron(...) on top of @concert.task(...)")
         task.arguments.to_json((), {})  # as it will be called
+        task.limits.of(task.name, task.defaults.queue, (), {})
         self.schedules.append(schedule)
 
     @property
@@ -73,6 +81,12 @@ class Registry:
     def places(self) -> list[tuple[str, str]]:
         """The name of each, with its default queue."""
         return [(name, task.defaults.queue) for name, task in self._tasks.items()]
+
+    def check_by_name(self, name: str) -> None:
+        """Raise ValueError if jobs of this task cannot be enqueued by its name: they would not count in its limits."""
+        task = self._tasks.get(name)
+        if task is not None and task.limits:
+            raise ValueError(f"task {name!r} has limits, in which a job by name does not count; use its enqueue()")
 
     def find(self, name: str) -> Task[Any, Any]:
         """The task of this name.

@@ -141,6 +141,11 @@ class Schedules:
             raise ValueError(
                 f"schedule {id_!r}: its jobs run at its instants; give the call no after, unique, delay or at"
             )
+        if call.limits and len(self._jobs.partitions) > 1:
+            raise ValueError(
+                f"schedule {id_!r}: {call!r} has limits, which count in one partition; where jobs are spread over "
+                f"{len(self._jobs.partitions)}, use @concert.cron, or schedule a task without limits that enqueues it"
+            )
         when = timetable(cron, every=every, at=at, zone=tz)
         schedule = StoredSchedule(id_, when, check_missed(missed), options.queue, open_envelope(call.text))
         session, [keys] = self._ref.session, self._partitions(id_)

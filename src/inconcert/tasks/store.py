@@ -191,7 +191,8 @@ class JobKeyspace:
     """The partitions of the tasks of a namespace.
 
     The partition of a job is drawn from its unique name, if it has one, otherwise from its id, to which it is appended:
-    `SESSION.NUMBER.PARTITION`.  The jobs of schedules, `TASK@INSTANT`, lie in the partition of their task.
+    `SESSION.NUMBER.PARTITION`.  The jobs of schedules, `TASK@INSTANT`, lie in the partition of their task, as do
+    all jobs of a task with limits.
 
     Args:
         keys: The keys of the namespace.
@@ -207,9 +208,9 @@ class JobKeyspace:
         self.partitions = tuple(JobKeys(keys, number, count) for number in range(count))
         self._only = self.partitions[0] if count == 1 else None
 
-    def draw(self, address: str, unique: str | None) -> tuple[str, JobKeys]:
-        """The id of a new job with this address and unique name, and its partition."""
-        keys = self._only or self._of_text(unique or address)
+    def draw(self, address: str, unique: str | None, limited: str = "") -> tuple[str, JobKeys]:
+        """The id of a new job with this address, unique name and task that has limits, and its partition."""
+        keys = self.of_id(f"{limited}@") if limited else self._only or self._of_text(unique or address)
         return keys.id_at(address), keys
 
     def of_id(self, job_id: str) -> JobKeys:
@@ -246,7 +247,7 @@ class StatsRow(NamedTuple):
     finished: int
 
 
-ACK_AND_ENQUEUE = load("tasks/ack_and_enqueue").bind(JobKeys)
+ACK_AND_ENQUEUE = load("tasks/ack_and_enqueue").bind(JobKeys, QueueKeys)
 ADD_MEMBERS = load("tasks/add_members").bind(JobKeys)
 ENQUEUE = load("tasks/enqueue").bind(JobKeys, QueueKeys)
 ENQUEUE_AFTER = load("tasks/enqueue_after").bind(JobKeys, QueueKeys)

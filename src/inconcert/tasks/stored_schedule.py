@@ -167,7 +167,7 @@ class StoredSchedule:
             time_limit=job.time_limit,
             headers=job.headers,
         )
-        return Draft(job.name, job.args, job.kwargs, options, scheduled_at=scheduled_at)
+        return Draft(job.name, job.args, job.kwargs, options, scheduled_at=scheduled_at, limits=job.limits)
 
 
 class Due(NamedTuple):

@@ -10,6 +10,7 @@ from inconcert.tasks.arguments import Arguments
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher
 from inconcert.tasks.job import Job
+from inconcert.tasks.limits import TaskLimits
 from inconcert.tasks.options import JobOptions, Options
 from inconcert.tasks.retry import RetryPolicy
 
@@ -41,6 +42,7 @@ class Task(Generic[P, R_co]):
         function: The decorated function; plain functions run in a thread.
         arguments: How its arguments are converted to JSON and back.
         defaults: The options of its jobs.
+        limits: How many of its jobs run at once.
         retrying: Which failures are retried, and when.
         is_async: Whether the function is a coroutine function.
         streams: Whether it is an async generator: what it yields is followed with `Job.stream`.
@@ -53,6 +55,7 @@ class Task(Generic[P, R_co]):
         *,
         name: str | None,
         defaults: Options,
+        limits: TaskLimits,
         retrying: RetryPolicy,
     ) -> None:
         _check(function)
@@ -61,6 +64,7 @@ class Task(Generic[P, R_co]):
         self.function = function
         self.defaults = defaults
         self.retrying = retrying
+        self.limits = limits
         self.is_async = inspect.iscoroutinefunction(function)
         self.streams = inspect.isasyncgenfunction(function)
         self.__doc__ = function.__doc__
@@ -123,11 +127,17 @@ class Task(Generic[P, R_co]):
 
         Raises:
             TypeError: There is no option of this name, or `after` is not a list.
-            ValueError: A number is out of its range, or `after` has more than 100 jobs.
+            ValueError: A number is out of its range, `after` has more than 100 jobs, or `queue` is not that of
+                a task that has limits.
             InvalidName: The queue or the unique name is empty or longer than 512 bytes, or an entry of `after` is not a
                 job id.
         """
-        return Bound(self, self._enqueuing, self.defaults.changed(**options))
+        changed = self.defaults.changed(**options)
+        if self.limits and changed.queue != self.defaults.queue:
+            raise ValueError(
+                f"task {self.name!r} has limits, which count in its queue {self.defaults.queue!r}; leave queue= out"
+            )
+        return Bound(self, self._enqueuing, changed)
 
 
 class Bound(Generic[P, T]):
@@ -148,7 +158,8 @@ class Bound(Generic[P, T]):
         values, named = self._task.arguments.to_json(args, kwargs)
         options = self._enqueuing.with_headers(self._task.name, self._options)
         types = self._task.arguments
-        return Draft(self._task.name, values, named, options, returns=types.returns, yields=types.yields)
+        limits = self._task.limits.of(self._task.name, options.queue, args, kwargs)
+        return Draft(self._task.name, values, named, options, limits=limits, returns=types.returns, yields=types.yields)
 
 
 def _check(function: object) -> None:

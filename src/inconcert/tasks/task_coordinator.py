@@ -18,6 +18,7 @@ from inconcert.tasks.enqueue import EnqueueBatcher, EnqueueMiddleware
 from inconcert.tasks.group import Calls, Group, GroupWhen, check_member, open_group
 from inconcert.tasks.health import WorkerHealth, watched
 from inconcert.tasks.job import Job
+from inconcert.tasks.limits import JobKey, Limit, TaskLimits
 from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, JobOptions, Options
 from inconcert.tasks.registry import Registry
 from inconcert.tasks.retry import Backoff, RetryPolicy
@@ -103,6 +104,9 @@ class TaskCoordinator:
         time_limit: Seconds | None = None,
         retry_on: tuple[type[Exception], ...] = (Exception,),
         backoff: Backoff | None = None,
+        limit: Limit | None = None,
+        key: JobKey | None = None,
+        key_limit: int | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(
@@ -119,6 +123,9 @@ class TaskCoordinator:
         time_limit: Seconds | None = None,
         retry_on: tuple[type[Exception], ...] = (Exception,),
         backoff: Backoff | None = None,
+        limit: Limit | None = None,
+        key: JobKey | None = None,
+        key_limit: int | None = None,
     ) -> object:
         """Register a function for workers to run: `@concert.task` or `@concert.task(queue="high")`. See `Task`.
 
@@ -136,11 +143,16 @@ class TaskCoordinator:
             retry_on: Failures of these classes are retried; others dead-letter the job at once.
             backoff: Number of failed attempts, 1 or more -> seconds before the next. By default 1 s, 2 s, 4 s ... up to
                 5 min, each within 25 % of that.
+            limit: How many of its jobs run at once, over all workers: `Limit(5)`. The others wait, and hold up no jobs
+                behind them. None for no limit.
+            key: Given the arguments of a job, returns its key, a string or a whole number, such as its tenant.
+            key_limit: How many jobs of each key run at once; needs `key`.
 
         Raises:
-            TypeError: It is a generator function, a class, or not callable; or an annotation cannot be resolved, or
-                JSON cannot represent it.
-            ValueError: A task of this name is registered already, or a number is out of its range.
+            TypeError: It is a generator function, a class, or not callable; an annotation cannot be resolved, or JSON
+                cannot represent it; the limit is not a `Limit`, or the key is not a function.
+            ValueError: A task of this name is registered already, a number is out of its range, or only one of `key`
+                and `key_limit` is given.
             InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
         defaults = Options().changed(
@@ -152,9 +164,10 @@ class TaskCoordinator:
             time_limit=time_limit,
         )
         retrying = RetryPolicy(retry_on, backoff)
+        limits = TaskLimits(limit, key, key_limit)
 
         def register(function: Callable[..., object]) -> Task[..., object]:
-            return self._registry.register(function, name=name, defaults=defaults, retrying=retrying)
+            return self._registry.register(function, name=name, defaults=defaults, limits=limits, retrying=retrying)
 
         return register if function is None else register(function)
 
@@ -217,7 +230,8 @@ class TaskCoordinator:
 
         Raises:
             TypeError: There is no option of this name, or `after` is not a list.
-            ValueError: A number is out of its range, or `after` has more than 100 jobs.
+            ValueError: A number is out of its range, `after` has more than 100 jobs, or the task has limits, in which
+                only jobs count that are enqueued with `Task.enqueue`.
             InvalidName: A name is empty or longer than 512 bytes, or an entry of `after` is not a job id.
             InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
             Unavailable: The server could not be asked; nothing was added.
@@ -225,6 +239,7 @@ class TaskCoordinator:
 
         Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
         """
+        self._registry.check_by_name(name)
         chosen = self._enqueuing.with_headers(name, Options().changed(**options))
         draft: Draft[JSON] = Draft(name, args, kwargs or {}, chosen)
         [job] = await self._enqueuing.add([draft])

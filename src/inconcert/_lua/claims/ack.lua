@@ -27,7 +27,10 @@
 -- KEYS[25]   dead      zset    id -> when it was dead-lettered, server ms
 -- KEYS[26]   joiners   zset    address -> when it asked, server ms: those that wait until no item is left; 60 s
 -- KEYS[27]   undo      hash    id -> what is noted of undoing it
--- KEYS[28..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[28]   places    hash    limit -> how many claimed jobs have a place in it; id -> their limits, '/N:LIMIT...'
+-- KEYS[29]   held_back  zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
+-- KEYS[30..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '; then the list, bell and delayed
+--            of each queue from which those come that have limits
 -- ARGV[1]    inboxes   what the channel of each session's inbox begins with
 -- ARGV[2]    worker    string
 -- ARGV[3..]  jobs      id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is
@@ -36,7 +39,7 @@
 -- TWICE      0 for each: it is done already
 -- COST       O(N), N jobs given, their steps and messages
 -- @include end_done
-local FIRST_RESULT, FIRST_JOB = 28, 3  -- KEYS of the results; ARGV of the jobs
+local FIRST_RESULT, FIRST_JOB, FIELDS = 30, 3, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
 
 local keys = {
   bodies = KEYS[1], claimed = KEYS[2], failures = KEYS[3], crashes = KEYS[4], states = KEYS[5], progress = KEYS[6],
@@ -44,7 +47,9 @@ local keys = {
   outcomes = KEYS[13], news = KEYS[14], line = KEYS[15], workers = KEYS[16], idle = KEYS[17], steps = KEYS[18],
   stepped = KEYS[19], groups = KEYS[20], settled = KEYS[21],
   messages = KEYS[22], received = KEYS[23], awaited = KEYS[24], dead = KEYS[25], joiners = KEYS[26],
-  undo = KEYS[27],
+  undo = KEYS[27], places = KEYS[28], held_back = KEYS[29],
 }
 local inboxes, worker = ARGV[1], ARGV[2]
-return end_done(keys, inboxes, worker, {unpack(ARGV, FIRST_JOB)}, {unpack(KEYS, FIRST_RESULT)})
+local first_queue = FIRST_RESULT + (#ARGV - FIRST_JOB + 1) / FIELDS
+return end_done(keys, inboxes, worker, {unpack(ARGV, FIRST_JOB)}, {unpack(KEYS, FIRST_RESULT, first_queue - 1)},
+  {unpack(KEYS, first_queue)})

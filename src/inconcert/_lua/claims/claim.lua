@@ -12,7 +12,9 @@
 -- KEYS[9]    idle      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
 -- KEYS[10]   undo      hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends once
 --            that is undone
--- KEYS[11..] queues    list, then its bell (list) and delayed (zset), for each queue, the most urgent first
+-- KEYS[11]   places    hash    limit -> how many claimed jobs have a place in it; id -> their limits, '/N:LIMIT...'
+-- KEYS[12]   held_back  zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
+-- KEYS[13..] queues    list, then its bell (list) and delayed (zset), for each queue, the most urgent first
 -- ARGV[1]    worker    string
 -- ARGV[2]    number    integer, one more with each claim of this worker
 -- ARGV[3]    count     integer from 1 to 500; fewer are claimed if they have 1 MiB
@@ -28,8 +30,11 @@
 --            about 1,000 at most, and up to 499 more in each queue
 -- @include server_time
 -- @include ring
+-- @include note_limits
+-- @include take_places
+-- @include settle_places
 local HOUR_MS = 3600000
-local FIRST_QUEUE, PARTS, FIRST_NAME = 11, 3, 5  -- KEYS of the queues, and how many each has; ARGV of their names
+local FIRST_QUEUE, PARTS, FIRST_NAME = 13, 3, 5  -- KEYS of the queues, and how many each has; ARGV of their names
 local HEAD, FIELDS = 3, 8  -- parts of the answer before the jobs, and of each job
 local MOST_BYTES = 1048576  -- of all that is claimed
 
@@ -55,15 +60,18 @@ end
 -- What is there? All queues are read before one is changed: a key that is not ours stops the script here.
 local ready, next_ms = {}, -1
 local some_are_paused = redis.call('EXISTS', paused) == 1
+local limited = {places = KEYS[11], held_back = KEYS[12], states = states, undo = undo, known = {}, taken = {}, held = {}}
+limited.some_undo = redis.call('HLEN', undo) > 0
+local some_are_limited = redis.call('HLEN', limited.places) > 0
+redis.call('ZCARD', limited.held_back)
 local some_failed, some_crashed = redis.call('EXISTS', failures) == 1, redis.call('EXISTS', crashes) == 1
-local some_undo = redis.call('HLEN', undo) > 0
 for i = FIRST_QUEUE, #KEYS, PARTS do
   ready[i] = redis.call('LLEN', KEYS[i])
   redis.call('LLEN', KEYS[i + 1])
   if some_are_paused and redis.call('SISMEMBER', paused, ARGV[FIRST_NAME + (i - FIRST_QUEUE) / PARTS]) == 1 then
     ready[i] = 0
   end
-  local due = redis.call('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')[2]
+  local due = redis.call('ZRANGEBYSCORE', KEYS[i + 2], '-inf', '(4e15', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   if due and (next_ms < 0 or due - now_ms < next_ms) then
     next_ms = math.max(0, due - now_ms)
   end
@@ -93,10 +101,16 @@ else
           left[#left + 1], too_much = found[n], too_much + 1  -- for the next claim
         elseif text and is_suspect and suspects == 0 then
           left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
-        elseif text then  -- else it was cancelled
+        elseif text and take_places(limited, found[n], text, i, ARGV[FIRST_NAME + (i - FIRST_QUEUE) / PARTS]) then
           suspects, bytes = suspects - (is_suspect and 1 or 0), bytes + #text
           ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
             found[n], text, number * 1000 + #ids + 1, ARGV[FIRST_NAME + (i - FIRST_QUEUE) / PARTS]
+        elseif not text and some_are_limited then
+          local limits = string.match(redis.call('HGET', limited.places, found[n]) or '', '^%-(.+)$')
+          if limits then  -- it was cancelled, and may have been about to take a place
+            redis.call('HDEL', limited.places, found[n])
+            note_limits(limited, limits, i)
+          end
         end
       end
       ready[i], popped = ready[i] - #found, popped + #found
@@ -114,6 +128,9 @@ else
       end
     end
   end
+  if next(limited.known) and settle_places(limited, ready, KEYS) > 0 and #ids < count then
+    next_ms = 0
+  end
 end
 
 -- Answer, and note what was taken.
@@ -125,7 +142,7 @@ if #ids > 0 then
   local failed = some_failed and redis.call('HMGET', failures, unpack(ids)) or {}
   local crashed = some_crashed and redis.call('HMGET', crashes, unpack(ids)) or {}
   local state = redis.call('HMGET', states, unpack(ids))
-  local undoing = some_undo and redis.call('HMGET', undo, unpack(ids)) or {}
+  local undoing = limited.some_undo and redis.call('HMGET', undo, unpack(ids)) or {}
   for i, id in ipairs(ids) do
     local errors = tonumber(failed[i]) or 0
     local attempt = errors + (tonumber(crashed[i]) or 0) + 1

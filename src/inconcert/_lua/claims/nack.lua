@@ -30,6 +30,8 @@
 -- KEYS[26] steps     hash  'NUMBER ID' -> a step of that job
 -- KEYS[27] stepped   hash  id -> the number of its latest step
 -- KEYS[28] received  hash  id -> 'COUNT BYTES NAMES': of the messages to it
+-- KEYS[29] places    hash  limit -> how many claimed jobs have a place in it; id -> their limits, '/N:LIMIT...'
+-- KEYS[30] held_back zset  'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed
 -- ARGV[3]  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
@@ -50,6 +52,7 @@
 -- @include notify_watchers
 -- @include note_end
 -- @include requeue
+-- @include free_places
 -- @include packed_names
 -- @include drop_steps
 -- @include wake_first_putter
@@ -58,6 +61,7 @@ local claimed, failures, dead, reasons, queue, bell, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local states, progress, watchers = KEYS[8], KEYS[9], KEYS[10]
 local line, crashes, bodies, joiners = KEYS[15], KEYS[16], KEYS[23], KEYS[24]
+local places, held_back = KEYS[29], KEYS[30]
 local keys = {
   parents = KEYS[11], children = KEYS[12], outcomes = KEYS[13], news = KEYS[14], groups = KEYS[19], settled = KEYS[20],
   undo = KEYS[25], steps = KEYS[26], stepped = KEYS[27], received = KEYS[28], messages = KEYS[21], awaited = KEYS[22],
@@ -71,15 +75,18 @@ if not claim or string.match(claim, '^%d+') ~= place then
 end
 -- Where it may go is read before anything is changed: a key that is not ours stops the script here.
 local gives_up = verdict == 'dead' or verdict == 'undone'
+local is_limited = redis.call('HEXISTS', places, id) == 1
 redis.call('HLEN', undo)
 if gives_up then
   redis.call('ZCARD', dead)
   redis.call('HLEN', keys.groups)
   redis.call('ZCARD', keys.settled)
-else
+end
+if not gives_up or is_limited then
   redis.call('LLEN', queue)
   redis.call('LLEN', bell)
   redis.call('ZCARD', delayed)
+  redis.call('ZCARD', held_back)
 end
 local is_there = false  -- a message for which it is to wait, sent since it looked
 local names = packed_names(verdict == 'asleep' and reason or '')
@@ -91,6 +98,9 @@ redis.call('HDEL', claimed, id)  -- first: it frees memory, so a full server let
 redis.call('HDEL', progress, id)
 redis.call('HDEL', awaited, id)
 fall_idle(workers, idle, claimed, worker)
+if is_limited then
+  free_places(places, held_back, states, {queue, bell, delayed}, {id})
+end
 local is_cancelled = string.sub(redis.call('HGET', states, id) or '', 1, 10) == 'cancelling'
 if verdict == 'crash' then
   redis.call('HINCRBY', crashes, id, 1)

@@ -22,5 +22,5 @@ if #due > 0 then
   redis.call(ARGV[1] == '1' and 'LPUSH' or 'RPUSH', queue, unpack(due))
   ring(bell)
 end
-local next_due = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]
+local next_due = redis.call('ZRANGEBYSCORE', delayed, '-inf', '(4e15', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 return {#due, next_due and math.max(0, next_due - now_ms) or -1}

@@ -16,14 +16,16 @@
 -- KEYS[14]   clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
 -- KEYS[15]   idle         zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing
 -- KEYS[16]   described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself; 1 h
--- KEYS[17]   bodies       hash    id -> 'enqueued_ms [max_crashes] envelope'
+-- KEYS[17]   bodies       hash    id -> 'enqueued_ms [max_crashes[/N:LIMIT...]] envelope'
 -- KEYS[18]   groups       hash    group -> what has become of it; see read_group.lua
 -- KEYS[19]   settled      zset    group -> when to forget it, server ms; of those that have ended
 -- KEYS[20]   joiners      zset    address -> when it asked, server ms: those that wait until no item is left; 60 s
 -- KEYS[21]   undo         hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends
 --            once that is undone
 -- KEYS[22]   failures     hash    id -> attempts that failed
--- KEYS[23..] queues       list, then its bell (list), for each queue from which it has claimed
+-- KEYS[23]   places       hash    limit -> how many claimed jobs have a place in it; id -> their limits, '/N:LIMIT...'
+-- KEYS[24]   held_back    zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
+-- KEYS[25..] queues       list, then its bell (list) and delayed (zset), for each queue from which it has claimed
 -- ARGV[1]    worker       string
 -- ARGV[2]    max_crashes  integer > 0: what killed so many workers is dead-lettered, unless its body says how many | 0: the
 --            worker retires, and that is no crash
@@ -37,18 +39,18 @@
 -- @include dead_letter
 -- @include notify_watchers
 -- @include requeue
+-- @include free_places
 -- @include note_end
 -- @include wake_first_putter
 -- @include tell_joiners
 local workers, claimed, crashes, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local states, progress, watchers = KEYS[6], KEYS[7], KEYS[8]
-local line, joiners = KEYS[13], KEYS[20]
+local line, joiners, undo, failures, places, held_back = KEYS[13], KEYS[20], KEYS[21], KEYS[22], KEYS[23], KEYS[24]
 local clock, idle, described = KEYS[14], KEYS[15], KEYS[16]
 local keys = {
   parents = KEYS[9], children = KEYS[10], outcomes = KEYS[11], news = KEYS[12], groups = KEYS[18], settled = KEYS[19],
 }
-local FIRST_QUEUE, PARTS, FIRST_NAME = 23, 2, 4  -- KEYS of the queues, and how many each has; ARGV of their names
-local undo, failures = KEYS[21], KEYS[22]
+local FIRST_QUEUE, PARTS, FIRST_NAME = 25, 3, 4  -- KEYS of the queues, and how many each has; ARGV of their names
 local bodies, worker, max_crashes, inboxes = KEYS[17], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', idle, worker)
@@ -61,8 +63,12 @@ redis.call('ZCARD', dead)
 redis.call('HLEN', keys.groups)
 redis.call('ZCARD', keys.settled)
 redis.call('HLEN', undo)
-for i = FIRST_QUEUE, #KEYS do
+redis.call('HLEN', places)
+redis.call('ZCARD', held_back)
+for i = FIRST_QUEUE, #KEYS, PARTS do
   redis.call('LLEN', KEYS[i])
+  redis.call('LLEN', KEYS[i + 1])
+  redis.call('ZCARD', KEYS[i + 2])
 end
 local place = {}
 for i = FIRST_NAME, #ARGV do
@@ -88,8 +94,9 @@ for _, job in ipairs(jobs) do
   if place[name] then
     redis.call('HDEL', claimed, id)
     redis.call('HDEL', progress, id)
+    free_places(places, held_back, states, {unpack(KEYS, place[name], place[name] + PARTS - 1)}, {id})
     local count = max_crashes > 0 and redis.call('HINCRBY', crashes, id, 1) or 0
-    local most = count > 0 and string.match(redis.call('HGET', bodies, id) or '', '^%d+ (%d+) ') or max_crashes
+    local most = count > 0 and string.match(redis.call('HGET', bodies, id) or '', '^%d+ (%d+)[ /]') or max_crashes
     local is_last = count > 0 and count >= tonumber(most)
     if is_last and redis.call('HGET', undo, id) == '-' then
       redis.call('HSET', undo, id, 'failed ' .. reason_of(count, job[4]))

@@ -1,8 +1,9 @@
--- Drops ids of cancelled jobs from the front of their queue, at most 500; those further back are skipped when claimed.
-local function drop_cancelled(queue, bodies)
+-- Drops ids of cancelled jobs from the front of their queue, at most 500; those further back, and
+-- the first that has limits, are skipped when claimed.
+local function drop_cancelled(queue, bodies, places)
   local count = 0
   for _, id in ipairs(redis.call('LRANGE', queue, 0, 499)) do
-    if redis.call('HEXISTS', bodies, id) == 1 then
+    if redis.call('HEXISTS', bodies, id) + redis.call('HEXISTS', places, id) > 0 then
       break
     end
     count = count + 1

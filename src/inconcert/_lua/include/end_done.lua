@@ -1,14 +1,16 @@
 -- Ends jobs, or items, that are done, or were cancelled while they ran: those that their worker holds at these places.
 -- `jobs` has the id, place, result, ttl_ms and unique name of each; `results` the keys of their results, in the same order.
+-- `queues` has the list, bell and delayed of each queue from which those come that have limits.
 -- Returns for each 1, 2 if others are to be told of its end, or 0 if it was not held.
 -- @include drop_steps
+-- @include free_places
 -- @include fall_idle
 -- @include notify_watchers
 -- @include note_end
 -- @include group_of
 -- @include wake_first_putter
 -- @include tell_joiners
-local function end_done(keys, inboxes, worker, jobs, results)
+local function end_done(keys, inboxes, worker, jobs, results, queues)
   local FIELDS = 5
   local SHORTEST_TTL_MS = 60000  -- of a result for which somebody waits
   local ENDED_WITH_DEPENDENTS = 2
@@ -38,6 +40,14 @@ local function end_done(keys, inboxes, worker, jobs, results)
     end
   end
 
+  for i = 1, #queues, 3 do
+    redis.call('LLEN', queues[i])
+    redis.call('LLEN', queues[i + 1])
+    redis.call('ZCARD', queues[i + 2])
+    redis.call('HLEN', keys.places)
+    redis.call('ZCARD', keys.held_back)
+  end
+
   for _, key in ipairs({keys.claimed, keys.bodies, keys.states}) do  -- first: it frees memory
     redis.call('HDEL', key, unpack(ids))
   end
@@ -47,6 +57,9 @@ local function end_done(keys, inboxes, worker, jobs, results)
     end
   end
   drop_steps(keys, ids)
+  if #queues > 0 then
+    free_places(keys.places, keys.held_back, keys.states, queues, ids)
+  end
   fall_idle(keys.workers, keys.idle, keys.claimed, worker)
   for queue_name, count in pairs(counts) do
     if queue_name ~= '' then

@@ -26,7 +26,12 @@
 -- KEYS[24]   awaited   hash    id -> 'LENGTH NAME' of each message for which it has left its worker
 -- KEYS[25]   undo      hash    id -> what is noted of undoing it
 -- KEYS[26]   result    string  of the job: 'succeeded JSON'
--- KEYS[27..] queues    list, then its bell (list) and delayed (zset), for each job that follows
+-- KEYS[27]   places    hash    limit -> how many claimed jobs have a place in it; id -> their limits, '/N:LIMIT...'
+-- KEYS[28]   held_back  zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
+-- KEYS[29]   queue     list    ids, the next one first; of the queue of the job that is done
+-- KEYS[30]   bell      list    at most one token; likewise
+-- KEYS[31]   delayed   zset    id -> due time, server ms; likewise
+-- KEYS[32..] queues    list, then its bell (list) and delayed (zset), for each job that follows
 -- ARGV[1]    inboxes   what the channel of each session's inbox begins with
 -- ARGV[2]    worker    string
 -- ARGV[3]    id        string
@@ -41,7 +46,7 @@
 -- @include server_time
 -- @include end_done
 -- @include make_ready
-local FIRST_QUEUE, PARTS, FIRST_JOB, FIELDS = 27, 3, 8, 4  -- KEYS of the queues, ARGV of the jobs; how many each has
+local FIRST_QUEUE, PARTS, FIRST_JOB, FIELDS = 32, 3, 8, 4  -- KEYS of the queues, ARGV of the jobs; how many each has
 
 local keys = {
   bodies = KEYS[1], claimed = KEYS[2], failures = KEYS[3], crashes = KEYS[4], states = KEYS[5], progress = KEYS[6],
@@ -49,6 +54,7 @@ local keys = {
   outcomes = KEYS[13], news = KEYS[14], line = KEYS[15], workers = KEYS[16], idle = KEYS[17], steps = KEYS[18],
   stepped = KEYS[19], groups = KEYS[20], settled = KEYS[21],
   messages = KEYS[22], received = KEYS[23], awaited = KEYS[24], undo = KEYS[25],
+  places = KEYS[27], held_back = KEYS[28],
 }
 local result, inboxes, worker = KEYS[26], ARGV[1], ARGV[2]
 local id, place, outcome, ttl_ms, name = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
@@ -59,7 +65,8 @@ for i = FIRST_QUEUE, #KEYS, PARTS do
   redis.call('LLEN', KEYS[i + 1])
   redis.call('ZCARD', KEYS[i + 2])
 end
-local answer = end_done(keys, inboxes, worker, {id, place, outcome, ttl_ms, name}, {result})
+local answer = end_done(keys, inboxes, worker, {id, place, outcome, ttl_ms, name}, {result},
+  {KEYS[29], KEYS[30], KEYS[31]})
 if answer[1] == 0 then
   return answer
 end

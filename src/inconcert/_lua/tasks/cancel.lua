@@ -27,7 +27,9 @@
 -- KEYS[25] undo      hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends
 --          once that is undone
 -- KEYS[26] bell      list    at most one token
--- KEYS[27..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[27] places    hash    limit -> how many claimed jobs have a place in it; id -> their limits, '/N:LIMIT...'
+-- KEYS[28] held_back zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
+-- KEYS[29..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]  ttl_ms    integer > 0, how long the fact that they were cancelled is kept
 -- ARGV[2]  inboxes   prefix of each session's inbox channel
 -- ARGV[3]  request   string, unique to this call
@@ -45,7 +47,8 @@
 -- @include drop_cancelled
 -- @include drop_steps
 -- @include ring
-local FIRST_RESULT, FIRST_ID = 27, 4  -- KEYS of the results; ARGV of the ids
+-- @include leave_lines
+local FIRST_RESULT, FIRST_ID = 29, 4  -- KEYS of the results; ARGV of the ids
 
 local bodies, states, dead, failures, crashes, watchers, queue, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
@@ -54,7 +57,7 @@ local keys = {
   parents = KEYS[9], children = KEYS[10], outcomes = KEYS[11], news = KEYS[12], groups = KEYS[20], settled = KEYS[21],
   steps = KEYS[18], stepped = KEYS[19], messages = KEYS[22], received = KEYS[23], awaited = KEYS[24], undo = KEYS[25],
 }
-local bell = KEYS[26]
+local bell, places, held_back = KEYS[26], KEYS[27], KEYS[28]
 local pending, unfollowed, recent, older = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3]
 local answer, ended = {}, {}
@@ -65,6 +68,9 @@ if answered then
   end
   return answer
 end
+
+redis.call('HLEN', places)  -- a foreign key stops the script here
+local some_are_held_back = redis.call('ZCARD', held_back) > 0
 
 local function cancel(id, result)
   if redis.call('HEXISTS', bodies, id) == 0 or redis.call('ZSCORE', dead, id) then
@@ -94,6 +100,11 @@ local function cancel(id, result)
     end
     return 0
   end
+  local limits = some_are_held_back and state ~= 'waiting' and state ~= 'delayed'
+    and string.match(redis.call('HGET', bodies, id) or '', '^%d+ %d+(/%S+)')
+  if limits then
+    redis.call('HSET', places, id, '-' .. limits)  -- it may have been about to take a place: who claims it lets others in
+  end
   -- Its id stays in its queue: without a body, it is not run.
   for _, key in ipairs({bodies, states, failures, crashes, pending, unfollowed}) do
     redis.call('HDEL', key, id)
@@ -110,12 +121,15 @@ redis.call('HLEN', keys.undo)
 redis.call('HLEN', keys.groups)
 redis.call('ZCARD', keys.settled)
 redis.call('ZREM', delayed, unpack(ARGV, FIRST_ID))  -- first: needs no memory, so a full server accepts the rest
+for i = FIRST_ID, some_are_held_back and #ARGV or 0 do
+  leave_lines(held_back, bodies, ARGV[i])
+end
 for i = FIRST_ID, #ARGV do
   answer[i - FIRST_ID + 1] = cancel(ARGV[i], KEYS[FIRST_RESULT + i - FIRST_ID])
 end
 if #ended > 0 then
   drop_steps(keys, ended)
 end
-drop_cancelled(queue, bodies)
+drop_cancelled(queue, bodies, places)
 remember(recent, older, request, table.concat(answer))
 return answer

@@ -8,6 +8,7 @@
 -- KEYS[6]  delayed   zset    id -> due time, server ms
 -- KEYS[7]  recent    hash    request -> its answer, 120 s
 -- KEYS[8]  older     hash    earlier entries of the same; at most 120 s
+-- KEYS[9]  held_back zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
 -- ARGV[1]  delay_ms  integer >= 0; from now, or, if they wait for others, from their success
 -- ARGV[2]  name      of the queue
 -- ARGV[3]  request   string, unique to this call
@@ -19,10 +20,11 @@
 -- @include recall
 -- @include remember
 -- @include make_ready
+-- @include leave_lines
 local FIRST_ID = 4  -- ARGV of the ids
 
 local bodies, states, dead, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local recent, older = KEYS[7], KEYS[8]
+local recent, older, held_back = KEYS[7], KEYS[8], KEYS[9]
 local delay_ms, name, request = ARGV[1], ARGV[2], ARGV[3]
 local answer = recall(recent, older, request)
 if answer then
@@ -34,6 +36,7 @@ for i = 1, #state do
     -- All are read before one is changed: a foreign key stops the script here.
     redis.call('LLEN', queue)
     redis.call('LLEN', bell)
+    redis.call('ZCARD', held_back)
     break
   end
 end
@@ -43,6 +46,7 @@ answer = 0
 for i = 1, #state do
   local id, is_due_then = ARGV[FIRST_ID + i - 1], true
   if state[i] == 'delayed ' .. name then
+    leave_lines(held_back, bodies, id)
     make_ready(queue, bell, delayed, states, id, delay_ms, now_ms, name)
   elseif state[i] and string.sub(state[i], 1, 8) == 'waiting ' then
     redis.call('HSET', states, id, 'waiting ' .. delay_ms .. string.match(state[i], '^waiting %d+(%S*) ') .. ' ' .. name)

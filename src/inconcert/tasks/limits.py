@@ -1,0 +1,94 @@
+"""The limits of a task: how many of its jobs run at once, over all workers.
+
+A job takes its places in the script that claims it, and frees them in the one that ends or requeues it.
+
+Source: docs/explanation/limits.md
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from inconcert._rules.limits import whole
+
+__all__ = ["HELD_BACK_MS", "JobKey", "Limit", "TaskLimits"]
+
+HELD_BACK_MS = 4e15  # when a job is due that a limit holds back, after all others; as in settle_places.lua
+
+JobKey: TypeAlias = Callable[..., str | int]
+"""Given the arguments of a job, returns its key, such as its tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most this many jobs of a task run at once, over all workers.
+
+    Args:
+        jobs: How many, 1 or more.
+
+    Raises:
+        ValueError: `jobs` is not a whole number of at least 1.
+    """
+
+    jobs: int
+
+    def __post_init__(self) -> None:
+        whole("the limit", self.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLimits:
+    """What limits the jobs of a task.
+
+    Args:
+        limit: Of all its jobs; None for no limit.
+        key: The key of a job; None for none.
+        key_limit: How many jobs of each key run at once; None for no limit.
+
+    Raises:
+        TypeError: The limit is not a `Limit`, or the key is not a function.
+        ValueError: Only one of key and key_limit is given, or key_limit is not a whole number of at least 1.
+    """
+
+    limit: Limit | None = None
+    key: JobKey | None = None
+    key_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and not isinstance(self.limit, Limit):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+            raise TypeError(f"limit is {self.limit!r}; give Limit({self.limit!r})")
+        if self.key is not None and not callable(self.key):
+            raise TypeError(
+                f"key is {self.key!r}; give a function of the task's arguments, such as lambda tenant: tenant"
+            )
+        if (self.key is None) != (self.key_limit is None):
+            raise ValueError("key= says which jobs key_limit= counts together; give both or neither")
+        if self.key_limit is not None:
+            whole("key_limit", self.key_limit)
+
+    def __bool__(self) -> bool:
+        return self.limit is not None or self.key is not None
+
+    def of(self, task: str, queue: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """The limits of one job, as scripts read them: `/N:LIMIT...`, the narrowest first; empty for none.
+
+        Raises:
+            TypeError: The key of the job is not a string or a whole number.
+        """
+        found = ""
+        if self.key is not None:
+            key = self.key(*args, **kwargs)
+            if not isinstance(key, str | int):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+                raise TypeError(
+                    f"task {task!r}: the key of a job is {key!r}; let key= return a string or a whole number"
+                )
+            found = f"/{self.key_limit}:{_digest(queue, task, repr(key))}"
+        if self.limit is not None:
+            found += f"/{self.limit.jobs}:{_digest(queue, task)}"
+        return found
+
+
+def _digest(*names: str) -> str:
+    """A limit as scripts know it: short, and of the same length whatever the names are."""
+    return hashlib.blake2b(repr(names).encode(), digest_size=10).hexdigest()

@@ -1,0 +1,332 @@
+"""Limits of tasks: how many of their jobs run at once, over all workers."""
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+from typing import Any
+
+import anyio
+import pytest
+
+from inconcert import Coordinator, JobStatus, Limit, current_job, durable
+from tests.contract.test_tasks import in_background
+from tests.support.clusters import RealCluster
+from tests.support.raw import raw
+from tests.support.servers import RealServer
+
+WITHIN = 10.0  # seconds
+
+
+def first(key: str, *_: object) -> str:
+    """The key of a job whose first argument it is."""
+    return key
+
+
+class Running:
+    """Jobs that run until they are let go, counted by what they are called."""
+
+    def __init__(self) -> None:
+        self.now: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.began: list[Any] = []
+        self.changed = asyncio.Event()
+        self.free = asyncio.Event()
+
+    async def run(self, name: str, number: object = None) -> None:
+        """One of them."""
+        self.now[name] += 1
+        self.most[name] = max(self.most[name], self.now[name])
+        self.began.append(number)
+        self.changed.set()
+        try:
+            await self.free.wait()
+        finally:
+            self.now[name] -= 1
+
+    async def until(self, count: int) -> None:
+        """Wait until so many have begun."""
+        with anyio.fail_after(WITHIN):
+            while len(self.began) < count:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+async def places(concert: Coordinator) -> int:
+    """How many places are taken, and how many jobs wait for one."""
+    found = 0
+    for keys in concert._jobs.partitions:
+        found += await raw(concert).hlen(keys.places) + await raw(concert).zcard(keys.held_back)
+    return found
+
+
+async def test_at_most_so_many_jobs_run_at_once_over_all_workers(any_concert: Coordinator) -> None:
+    """And those behind them in the queue run meanwhile."""
+    running = Running()
+
+    @any_concert.task(name="limited", limit=Limit(2))
+    async def limited(number: int) -> None:
+        await running.run("limited", number)
+
+    @any_concert.task(name="free")
+    async def free() -> str:
+        return "ran"
+
+    jobs = await any_concert.enqueue_many([limited.call(number) for number in range(7)])
+    last = await free.enqueue()
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(in_background(any_concert.run_worker("default", concurrency=10)))
+        assert await last.result(timeout=WITHIN) == "ran"
+        await running.until(2)
+        assert running.began == [0, 1]
+        assert await jobs[6].status() is JobStatus.DELAYED
+        running.free.set()
+        for job in jobs:
+            await job.result(timeout=WITHIN)
+    assert running.most["limited"] == 2
+    assert sorted(running.began) == list(range(7))
+    assert await places(any_concert) == 0
+
+
+async def test_each_key_has_its_own_limit(any_concert: Coordinator) -> None:
+    """Within that of the task."""
+    running = Running()
+
+    @any_concert.task(name="import", limit=Limit(3), key=first, key_limit=2)
+    async def import_(tenant: str, number: int) -> None:
+        running.now["all"] += 1
+        running.most["all"] = max(running.most["all"], running.now["all"])
+        await running.run(tenant, number)
+        running.now["all"] -= 1
+
+    jobs = await any_concert.enqueue_many(
+        [import_.call("a", number) for number in range(6)] + [import_.call("b", number) for number in range(6, 9)]
+    )
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        await running.until(3)
+        assert sorted(running.began) == [0, 1, 6]
+        running.free.set()
+        for job in jobs:
+            await job.result(timeout=WITHIN)
+    assert running.most == {"a": 2, "b": running.most["b"], "all": 3}
+    assert await places(any_concert) == 0
+
+
+@pytest.mark.parametrize("how", ["fail", "cancel", "retry", "sleep", "wait", "undo", "follow"])
+async def test_place_is_free_however_a_job_ends(concert: Coordinator, how: str) -> None:
+    """The next begins at once."""
+    running = Running()
+
+    @concert.task(name="free")
+    async def free() -> None: ...
+
+    @concert.task(name="limited", limit=Limit(1), max_attempts=2 if how == "retry" else 1, backoff=lambda _: 3600.0)
+    async def limited(number: int) -> None:
+        if number == 1:
+            await running.run("second")
+        elif how == "sleep":
+            await durable.sleep("for an hour", 3600)
+        elif how == "wait":
+            await durable.wait_for("word", str, timeout=3600)
+        elif how == "undo":
+            async with durable.undo() as undo:
+                undo.later("nothing", int)
+                raise ValueError
+        elif how == "cancel":
+            await running.run("first")
+        elif how == "follow":
+            current_job().enqueue_on_success(free.call())
+        else:
+            raise ValueError
+
+    first, second = await concert.enqueue_many([limited.call(0), limited.call(1)])
+    async with in_background(concert.run_worker("default", concurrency=10)):
+        if how == "cancel":
+            await running.until(1)
+            await first.cancel()
+            await running.until(2)
+        else:
+            await running.until(1)
+        running.free.set()
+        await second.result(timeout=WITHIN)
+    await first.cancel()
+    assert await places(concert) == 0
+
+
+async def test_job_that_is_cancelled_while_it_waits_leaves_the_line(concert: Coordinator) -> None:
+    """Also the one that is about to take the place."""
+    running = Running()
+
+    @concert.task(name="limited", limit=Limit(1))
+    async def limited(number: int) -> None:
+        await running.run("limited", number)
+
+    jobs = await concert.enqueue_many([limited.call(number) for number in range(4)])
+    async with in_background(concert.run_worker("default")):
+        await running.until(1)
+        while await jobs[3].status() is not JobStatus.DELAYED:
+            await anyio.sleep(0.01)
+        assert await jobs[1].cancel()
+        await concert.tasks.pause("default")
+        running.free.set()
+        await jobs[0].result(timeout=WITHIN)
+        assert await jobs[2].status() is JobStatus.QUEUED
+        assert await jobs[2].cancel()
+        await concert.tasks.resume("default")
+        await jobs[3].result(timeout=WITHIN)
+    assert running.began == [0, 3]
+    assert await places(concert) == 0
+
+
+async def test_job_is_undone_though_its_limit_is_full(concert: Coordinator) -> None:
+    """It needs no place for that, and takes none from others."""
+    running, undone = Running(), asyncio.Event()
+
+    @concert.task(name="limited", limit=Limit(1))
+    async def limited(number: int) -> None:
+        if number == 0:
+            async with durable.undo() as undo:
+                undo.later("say so", undone.set)
+                await durable.sleep("for an hour", 3600)
+        await running.run("limited", number)
+
+    jobs = await concert.enqueue_many([limited.call(number) for number in range(3)])
+    async with in_background(concert.run_worker("default", concurrency=3)):
+        await running.until(1)
+        assert await jobs[0].cancel()
+        with anyio.fail_after(WITHIN):
+            await undone.wait()
+        assert running.began == [1]
+        running.free.set()
+        for job in jobs[1:]:
+            await job.result(timeout=WITHIN)
+    assert running.most["limited"] == 1
+    assert await places(concert) == 0
+
+
+async def test_members_of_a_group_have_limits(concert: Coordinator) -> None:
+    """At most one of them runs at once, and the callback runs after all."""
+    running, ended = Running(), asyncio.Event()
+
+    @concert.task(name="limited", limit=Limit(1))
+    async def limited(number: int) -> None:
+        await running.run("limited", number)
+
+    @concert.task(name="then")
+    async def then() -> None:
+        ended.set()
+
+    running.free.set()
+    await concert.group([limited.call(number) for number in range(5)], then=then.call())
+    async with in_background(concert.run_worker("default", concurrency=5)):
+        with anyio.fail_after(WITHIN):
+            await ended.wait()
+    assert len(running.began) == 5
+    assert running.most["limited"] == 1
+    assert await places(concert) == 0
+
+
+async def test_retiring_worker_frees_its_places(concert: Coordinator) -> None:
+    """Its jobs and those that waited run elsewhere."""
+    running = Running()
+
+    @concert.task(name="limited", limit=Limit(1))
+    async def limited(number: int) -> None:
+        await running.run("limited", number)
+
+    jobs = await concert.enqueue_many([limited.call(number) for number in range(3)])
+    async with in_background(concert.run_worker("default", concurrency=3, grace=0)):
+        await running.until(1)
+    running.free.set()
+    async with in_background(concert.run_worker("default", concurrency=3)):
+        for job in jobs:
+            await job.result(timeout=WITHIN)
+    assert running.most["limited"] == 1
+    assert await places(concert) == 0
+
+
+async def test_list_of_jobs_has_those_that_wait_for_a_place(concert: Coordinator) -> None:
+    """They are delayed, and due at no time."""
+    running = Running()
+
+    @concert.task(name="limited", limit=Limit(1))
+    async def limited(number: int) -> None:
+        await running.run("limited", number)
+
+    jobs = await concert.enqueue_many([limited.call(number) for number in range(2)])
+    async with in_background(concert.run_worker("default", concurrency=3)):
+        await running.until(1)
+        while await jobs[1].status() is not JobStatus.DELAYED:
+            await anyio.sleep(0.01)
+        page = await concert.tasks.jobs(state=JobStatus.DELAYED)
+        assert [(job.id, job.due_at) for job in page.jobs] == [(jobs[1].id, None)]
+        running.free.set()
+        await jobs[1].result(timeout=WITHIN)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"limit": 5}, TypeError),
+        ({"key": "tenant", "key_limit": 2}, TypeError),
+        ({"key": first}, ValueError),
+        ({"key_limit": 2}, ValueError),
+        ({"key": first, "key_limit": 0}, ValueError),
+        ({"key": first, "key_limit": True}, ValueError),
+    ],
+)
+def test_bad_limits_are_refused(options: Any, error: type[Exception]) -> None:
+    """Before anything is sent."""
+    with pytest.raises(error):
+        Coordinator("redis://nowhere").task(**options)
+
+
+@pytest.mark.parametrize("jobs", [0, -1, 1.5, True, "5"])
+def test_limit_is_a_whole_number_of_jobs(jobs: Any) -> None:
+    """At least 1."""
+    with pytest.raises(ValueError, match="the limit is"):
+        Limit(jobs)
+
+
+async def test_jobs_that_would_not_count_are_refused() -> None:
+    """Before anything is sent: in another queue, by name, without a key."""
+    concert = Coordinator("redis://nowhere")
+
+    @concert.task(name="limited", key=first, key_limit=1)
+    async def limited(key: object) -> None: ...
+
+    with pytest.raises(ValueError, match="its queue 'default'"):
+        limited.options(queue="other")
+    with pytest.raises(ValueError, match="use its enqueue"):
+        await concert.enqueue("limited", ["a"])
+    with pytest.raises(TypeError, match="the key of a job is None"):
+        limited.call(None)
+
+
+async def test_where_jobs_are_spread_a_limit_counts_in_one(server: RealServer | RealCluster, namespace: str) -> None:
+    """So jobs that must lie elsewhere are refused."""
+    running = Running()
+    async with Coordinator(server.url, namespace=namespace, partitions=3) as concert:
+
+        @concert.task(name="limited", limit=Limit(1))
+        async def limited() -> None:
+            if current_job().attempt == 1:
+                with pytest.raises(ValueError, match="limits, which count in one partition"):
+                    current_job().enqueue_on_success(limited.call())
+            await running.run("limited")
+
+        with pytest.raises(ValueError, match="limits, which count in one partition"):
+            await concert.group([limited.call()])
+        with pytest.raises(ValueError, match="limits, which count in one partition"):
+            await concert.group([], then=limited.call())
+        with pytest.raises(ValueError, match="limits, which count in one partition"):
+            await concert.schedules.put("often", limited.call(), every=60)
+        jobs = await concert.enqueue_many([limited.call() for _ in range(6)])
+        assert len({concert._jobs.of_id(job.id) for job in jobs}) == 1
+        async with in_background(concert.run_worker("default", concurrency=10)):
+            await running.until(1)
+            running.free.set()
+            for job in jobs:
+                await job.result(timeout=WITHIN)
+        assert running.most["limited"] == 1
+        assert await places(concert) == 0

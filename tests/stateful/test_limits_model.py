@@ -1,0 +1,295 @@
+"""The limits of tasks: never more jobs than places, no place is leaked, and nothing waits while there is one."""
+
+from collections import Counter
+from typing import Any
+
+from fakeredis import FakeRedis
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, RECOVER, REPLAY
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.scripts import Command
+from inconcert.tasks.limits import HELD_BACK_MS, Limit, TaskLimits
+from inconcert.tasks.store import ACK_AND_ENQUEUE, CANCEL, ENQUEUE, RESCHEDULE, JobKeys
+
+HOUR = 3_600_000  # milliseconds
+INBOXES = "inbox:"
+LIMITS = {
+    "none": TaskLimits(),
+    "task": TaskLimits(Limit(2)),
+    "key": TaskLimits(key=str, key_limit=1),
+    "both": TaskLimits(Limit(3), str, 2),
+}
+
+picks = st.integers(0, 1000)
+
+
+class LimitsModel(RuleBasedStateMachine):
+    """Workers on one queue, to which jobs of several tasks come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client: Any = FakeRedis()
+        self.keys = JobKeys(Keyspace("model"))
+        self.place = self.keys.queue("q")
+        self.limits: dict[str, dict[str, int]] = {}  # job -> limit -> how many places it has
+        self.held: dict[str, dict[str, int]] = {}  # worker -> job -> place
+        self.numbers: Counter[str] = Counter()
+        self.cancelling: set[str] = set()
+        self.live: set[str] = set()
+        self.dead: set[str] = set()
+        self.requests = 0
+        self.opened = 2  # workers so far
+
+    def run(self, command: Command) -> Any:
+        return self.client.eval(command.script.source, len(command.keys), *command.keys, *command.args)
+
+    @initialize()
+    def start(self) -> None:
+        for worker in ("w.1", "w.2"):
+            self.open(worker)
+
+    @rule(task=st.sampled_from(sorted(LIMITS)), key=st.integers(1, 2), count=st.integers(1, 4), is_late=st.booleans())
+    def enqueue(self, task: str, key: int, count: int, is_late: bool) -> None:
+        for _ in range(count):
+            job, text = self.draw(task, key)
+            self.run(
+                ENQUEUE(
+                    self.keys,
+                    self.place,
+                    results=[self.keys.result(job)],
+                    name="q",
+                    jobs=(job, text, HOUR * is_late, "", 0),
+                )
+            )
+
+    @rule(pick=picks, count=st.integers(1, 5), is_sent_again=st.booleans())
+    def claim(self, pick: int, count: int, is_sent_again: bool) -> None:
+        worker = self.any_worker(pick)
+        if is_sent_again and self.numbers[worker]:
+            assert set(self.ask(worker, self.numbers[worker], count)) <= set(self.held[worker])
+            return
+        self.numbers[worker] += 1
+        claimed = self.ask(worker, self.numbers[worker], count)
+        assert not set(claimed) & {job for held in self.held.values() for job in held}
+        self.held[worker] |= claimed
+
+    @precondition(lambda self: any(self.held.values()))
+    @rule(pick=picks, has_follower=st.booleans(), task=st.sampled_from(sorted(LIMITS)))
+    def ack(self, pick: int, has_follower: bool, task: str) -> None:
+        worker, job, at = self.any_job(pick)
+        claimed = self.keys.claimed(worker)
+        if has_follower:
+            follower, text = self.draw(task, 1)
+            command = ACK_AND_ENQUEUE(
+                self.keys,
+                self.place,
+                claimed=claimed,
+                result=self.keys.result(job),
+                queues=self.place[1:],
+                inboxes=INBOXES,
+                worker=worker,
+                id=job,
+                place=at,
+                outcome="",
+                ttl_ms=0,
+                name="",
+                jobs=(follower, text, 0, "q"),
+            )
+        else:
+            command = ACK(
+                self.keys,
+                claimed=claimed,
+                results=(self.keys.result(job), *(self.place[1:] if self.limits[job] else ())),
+                inboxes=INBOXES,
+                worker=worker,
+                jobs=(job, at, "", 0, ""),
+            )
+        assert self.run(command) == [1]
+        assert self.run(command) == [0]
+        del self.held[worker][job]
+        self.live.remove(job)
+
+    @precondition(lambda self: any(self.held.values()))
+    @rule(pick=picks, verdict=st.sampled_from(["retry", "again", "back", "asleep", "crash", "dead"]))
+    def nack(self, pick: int, verdict: str) -> None:
+        worker, job, at = self.any_job(pick)
+        command = NACK(
+            self.keys,
+            self.place,
+            claimed=self.keys.claimed(worker),
+            id=job,
+            place=at,
+            verdict=verdict,
+            delay_ms=0,
+            reason="{}" if verdict == "dead" else "",
+            name="q",
+            inboxes=INBOXES,
+            worker=worker,
+        )
+        assert self.run(command) > 0
+        assert self.run(command) == 0
+        del self.held[worker][job]
+        if verdict == "dead":
+            self.dead.add(job)
+            self.cancelling.discard(job)
+
+    @rule(pick=picks, is_dead=st.booleans())
+    def recover(self, pick: int, is_dead: bool) -> None:
+        """A worker dies, or retires, and another takes its place."""
+        worker = self.any_worker(pick)
+        if is_dead:
+            self.client.zrem(self.keys.workers, worker)
+            self.client.zrem(self.keys.idle, worker)
+        self.run(
+            RECOVER(
+                self.keys,
+                claimed=self.keys.claimed(worker),
+                queues=self.place[1:],
+                worker=worker,
+                max_crashes=3 * is_dead,
+                inboxes=INBOXES,
+                names=["q"],
+            )
+        )
+        for job in self.held.pop(worker):
+            if self.client.zscore(self.keys.dead, job) is not None:
+                self.dead.add(job)
+                self.cancelling.discard(job)
+        self.opened += 1
+        self.open(f"w.{self.opened}")
+
+    @precondition(lambda self: self.live)
+    @rule(pick=picks)
+    def cancel(self, pick: int) -> None:
+        job = sorted(self.live)[pick % len(self.live)]
+        self.requests += 1
+        command = CANCEL(
+            self.keys,
+            self.place,
+            results=[self.keys.result(job)],
+            ttl_ms=HOUR,
+            inboxes=INBOXES,
+            request=f"request{self.requests}",
+            ids=[job],
+        )
+        [answer] = self.run(command)
+        assert self.run(command) == [answer]
+        if answer == 1:
+            self.live.remove(job)
+            self.cancelling.discard(job)
+        elif answer == 0:
+            self.cancelling.add(job)
+
+    @precondition(lambda self: self.live)
+    @rule(pick=picks, is_late=st.booleans())
+    def reschedule(self, pick: int, is_late: bool) -> None:
+        job = sorted(self.live)[pick % len(self.live)]
+        self.requests += 1
+        request = f"request{self.requests}"
+        self.run(RESCHEDULE(self.keys, self.place, delay_ms=HOUR * is_late, name="q", request=request, ids=[job]))
+
+    @rule()
+    def promote(self) -> None:
+        """All that is delayed is due, but for what is held back."""
+        for job, score in self.client.zrange(self.place.delayed, 0, -1, withscores=True):
+            if score < HELD_BACK_MS:
+                self.client.zadd(self.place.delayed, {job: 1})
+        self.run(PROMOTE(self.keys, self.place, front=0))
+
+    @precondition(lambda self: self.dead)
+    @rule()
+    def replay(self) -> None:
+        self.requests += 1
+        jobs = [part for job in sorted(self.dead) for part in (job, "", "")]
+        self.run(REPLAY(self.keys, self.place, queue_name="q", request=f"request{self.requests}", jobs=jobs))
+        self.dead.clear()
+
+    @rule()
+    def run_all(self) -> None:
+        """As long as workers claim and jobs end, all of them run: none starves."""
+        for _ in range(3):
+            self.promote()
+            for _ in range(2 * len(self.live) + 2):
+                for worker in self.held:
+                    self.numbers[worker] += 1
+                    self.held[worker] |= self.ask(worker, self.numbers[worker], 3)
+                    self.no_limit_is_exceeded()
+                while any(self.held.values()):
+                    self.ack(0, has_follower=False, task="none")
+        assert self.live == self.dead
+
+    @invariant()
+    def no_limit_is_exceeded(self) -> None:
+        running: Counter[str] = Counter()
+        for held in self.held.values():
+            for job in held:
+                if job not in self.ending():
+                    running.update(self.limits[job].keys())
+        most = {limit: n for limits in self.limits.values() for limit, n in limits.items()}
+        assert all(count <= most[limit] for limit, count in running.items())
+        kept = {field.decode(): value.decode() for field, value in self.client.hgetall(self.keys.places).items()}
+        assert {field: int(value) for field, value in kept.items() if "/" not in value} == dict(running)
+
+    @invariant()
+    def whoever_is_held_back_is_in_one_line(self) -> None:
+        delayed = self.client.zrange(self.place.delayed, 0, -1, withscores=True)
+        in_lines = [entry.decode().split(" ", 2)[2] for entry in self.client.zrange(self.keys.held_back, 0, -1)]
+        assert sorted(in_lines) == sorted(job.decode() for job, score in delayed if score >= HELD_BACK_MS)
+
+    @invariant()
+    def no_job_waits_for_a_free_place_unless_another_is_about_to_take_it(self) -> None:
+        kept = self.client.hgetall(self.keys.places)
+        queued = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
+        about_to = {limit for job in queued if job in self.live or job.encode() in kept for limit in self.limits[job]}
+        most = {limit: n for limits in self.limits.values() for limit, n in limits.items()}
+        for entry in self.client.zrange(self.keys.held_back, 0, -1):
+            limit = entry.decode().split(" ")[0]
+            assert int(kept.get(limit.encode(), 0)) >= most[limit] or limit in about_to
+
+    # Below.
+
+    def ending(self) -> set[str]:
+        """Those that were claimed only to be ended, because they are cancelled."""
+        return {job for job in self.live if not self.client.hexists(self.keys.places, job)} & self.cancelling
+
+    def open(self, worker: str) -> None:
+        self.held[worker] = {}
+        self.run(HEARTBEAT(self.keys, worker=worker, ttl_ms=HOUR, is_new=1, skip=0, about=""))
+
+    def draw(self, task: str, key: int) -> tuple[str, str]:
+        job = f"job{len(self.limits) + 1}"
+        limits = LIMITS[task].of(task, "q", (key,), {})
+        self.limits[job] = {part.split(":")[1]: int(part.split(":")[0]) for part in limits.split("/")[1:]}
+        self.live.add(job)
+        return job, f"3{limits} {{}}" if limits else "{}"
+
+    def ask(self, worker: str, number: int, count: int) -> dict[str, int]:
+        command = CLAIM(
+            self.keys,
+            claimed=self.keys.claimed(worker),
+            queues=self.place[1:],
+            worker=worker,
+            number=number,
+            count=count,
+            suspects=1,
+            names=["q"],
+        )
+        status, *answer = self.run(command)
+        assert status
+        assert answer[0] < HELD_BACK_MS / 2
+        return {job.decode(): at for job, _, at, *_ in zip(*[iter(answer[2:])] * 8, strict=True)}
+
+    def any_worker(self, pick: int) -> str:
+        return sorted(self.held)[pick % len(self.held)]
+
+    def any_job(self, pick: int) -> tuple[str, str, int]:
+        """A worker, and a job that it holds."""
+        all_held = [(worker, job, at) for worker, held in self.held.items() for job, at in held.items()]
+        return all_held[pick % len(all_held)]
+
+
+TestLimitsModel = LimitsModel.TestCase
+TestLimitsModel.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
