@@ -10,8 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, JobFailed, NotClaimed, OutcomeUnknown, Retry, current_job, durable
+from inconcert import Coordinator, JobFailed, JobStatus, NotClaimed, OutcomeUnknown, Retry, current_job, durable
 from inconcert.tasks.job_state import JobState
+from tests.contract.test_jobs import status
 from tests.contract.test_tasks import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
@@ -173,6 +174,43 @@ async def test_next_worker_goes_on_after_the_step_that_was_kept(
                 assert len(await client.hgetall(keys.steps)) == 2
             may_end.set()
             assert await job.result(timeout=WITHIN) == ["the child's", "ours"]
+
+
+async def sleep_and_tell(url: str, namespace: str) -> None:
+    """In a child: begin a sleep that is waited for in memory."""
+    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
+
+        @concert.task(name="nap")
+        async def nap() -> None:  # pyright: ignore[reportUnusedFunction]
+            await durable.sleep("nap", 3600, in_memory_below=7200)
+
+        tell("works")
+        await concert.run_worker("default")
+
+
+async def test_next_worker_sleeps_for_the_rest_when_the_first_is_killed(
+    server: RealServer, short: Coordinator, namespace: str
+) -> None:
+    """The end of the sleep is as it was; this one leaves its place."""
+
+    @short.task(name="nap")
+    async def nap() -> None:
+        await durable.sleep("nap", 1, in_memory_below=0)
+
+    job = await nap.enqueue()
+    [keys] = short._jobs.partitions
+    client: Any = raw(short)
+    async with spawn(f"{HERE}:sleep_and_tell", server.url, namespace) as child:
+        await child.wait_for("works")
+        sleep = await eventually(lambda: client.hgetall(keys.steps))
+        child.kill()
+    async with in_background(short.run_worker("default")):
+        await status(short, job, JobStatus.DELAYED)
+        assert await client.hgetall(keys.steps) == sleep
+        due_ms: float = await client.zscore(keys.queue("default").delayed, job.id)
+        now_s, _ = await client.time()
+        assert 3500 < due_ms / 1000 - now_s <= 3600
+    await job.cancel()
 
 
 async def test_late_twin_keeps_nothing_and_its_step_raises(concert: Coordinator, elsewhere: Coordinator) -> None:

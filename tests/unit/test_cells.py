@@ -1,0 +1,169 @@
+"""Each line of docs/explanation/what-happens.md has a test."""
+
+import re
+
+import pytest
+
+from tests.support.pages import DOCS, ROOT
+
+PAGE = (DOCS / "explanation/what-happens.md").read_text("utf-8")
+
+_WHAT = "contract/test_what_happens.py::"
+_SAME = {
+    "partitions": [f"{_WHAT}test_all_works_in_partitions"],
+    "cluster": [f"{_WHAT}test_all_works_on_a_cluster"],
+    "signing_keys": [f"{_WHAT}test_all_works_under_signing"],
+    "unique=": [f"{_WHAT}test_unique_name_is_taken_until_it_has_ended"],
+    "after=": [f"{_WHAT}test_job_after_it_runs_once_it_has_ended"],
+    "paused": [f"{_WHAT}test_paused_queue_keeps_it_until_it_is_resumed"],
+    "expires": [f"{_WHAT}test_job_that_expires_at_rest_is_dead_until_it_is_replayed"],
+    "replayed": [f"{_WHAT}test_job_that_expires_at_rest_is_dead_until_it_is_replayed"],
+    "time_limit": [f"{_WHAT}test_attempt_that_takes_too_long_fails"],
+}
+EVENTS = (
+    *("cancelled", "killed", "frozen", "replayed", "unique=", "after=", "paused", "expires", "time_limit"),
+    *("signing_keys", "partitions", "cluster"),
+)
+
+CELLS: dict[str, dict[str, list[str]]] = {
+    "Steps": _SAME
+    | {
+        "cancelled": ["contract/test_durable.py::test_cancelled_job_drops_its_steps"],
+        "killed": [
+            "faults/test_durable_faults.py::test_kept_step_never_runs_again_though_workers_are_killed",
+            "faults/test_durable_faults.py::test_next_worker_goes_on_after_the_step_that_was_kept",
+        ],
+        "frozen": [
+            "faults/test_durable_faults.py::test_late_twin_keeps_nothing_and_its_step_raises",
+            "faults/test_durable_faults.py::test_next_worker_goes_on_after_the_step_that_was_kept",
+            "contract/test_each.py::test_late_twin_keeps_no_position",
+        ],
+        "replayed": ["contract/test_durable.py::test_replayed_job_goes_on_where_it_failed"],
+        "time_limit": [
+            *_SAME["time_limit"],
+            "faults/test_durable_faults.py::test_cancelled_at_any_await_a_step_that_has_run_is_kept",
+        ],
+        "signing_keys": [*_SAME["signing_keys"], "faults/test_durable_faults.py::test_step_of_a_stranger_is_not_read"],
+    },
+    "Sleep": _SAME
+    | {
+        "cancelled": ["contract/test_durable.py::test_sleeping_job_may_be_cancelled"],
+        "killed": ["faults/test_durable_faults.py::test_next_worker_sleeps_for_the_rest_when_the_first_is_killed"],
+        "frozen": [f"{_WHAT}test_late_twin_does_not_send_the_job_to_sleep"],
+        "expires": [*_SAME["expires"], "contract/test_durable.py::test_sleep_beyond_the_expiry_sets_the_job_aside"],
+        "time_limit": [*_SAME["time_limit"], f"{_WHAT}test_sleep_in_memory_counts_against_the_time_limit"],
+    },
+    "Messages": _SAME
+    | {
+        "cancelled": ["contract/test_waiting.py::test_waiting_job_may_be_cancelled_and_its_messages_are_dropped"],
+        "killed": ["faults/test_waiting_faults.py::test_one_answer_whatever_dies"],
+        "frozen": ["faults/test_waiting_faults.py::test_late_twin_neither_reads_nor_times_out"],
+        "replayed": [
+            "contract/test_waiting.py::test_message_of_another_type_sets_the_job_aside",
+            "contract/test_waiting.py::test_timeout_that_ends_an_attempt_is_final",
+        ],
+        "signing_keys": [
+            *_SAME["signing_keys"],
+            "faults/test_waiting_faults.py::test_message_of_a_stranger_is_not_read",
+        ],
+    },
+    "Undo": _SAME
+    | {
+        "cancelled": [
+            "contract/test_undo.py::test_job_that_is_cancelled_while_it_runs_is_undone",
+            "contract/test_undo.py::test_job_that_is_cancelled_while_it_has_left_its_worker_is_undone",
+            "contract/test_undo.py::test_job_in_its_queue_is_undone_if_it_is_cancelled",
+        ],
+        "killed": ["faults/test_undo_faults.py::test_all_is_undone_though_workers_are_killed"],
+        "frozen": [f"{_WHAT}test_late_twin_undoes_nothing"],
+        "replayed": [
+            "contract/test_undo.py::test_failed_job_is_undone_before_it_is_dead_lettered",
+            "contract/test_undo.py::test_what_cannot_be_undone_is_tried_again_and_then_kept",
+        ],
+        "expires": ["contract/test_undo.py::test_job_that_expires_before_it_goes_on_is_undone"],
+        "time_limit": ["contract/test_undo.py::test_time_limit_does_not_pass_for_undone"],
+    },
+    "Streams": _SAME
+    | {
+        "cancelled": ["contract/test_streams.py::test_cancelled_generator_is_closed"],
+        "killed": ["faults/test_streams_faults.py::test_follower_gets_a_whole_run_though_workers_are_killed"],
+        "frozen": ["faults/test_streams_faults.py::test_late_twin_appends_nothing"],
+        "replayed": ["contract/test_streams.py::test_stream_of_a_dead_job_begins_anew_when_it_is_replayed"],
+        "time_limit": [
+            *_SAME["time_limit"],
+            "contract/test_streams.py::test_generator_that_takes_too_long_is_closed",
+        ],
+        "signing_keys": [*_SAME["signing_keys"], "contract/test_streams.py::test_item_that_was_changed_is_not_read"],
+    },
+    "Groups": _SAME
+    | {
+        "cancelled": ["contract/test_groups.py::test_cancelled_member_has_ended_but_not_succeeded"],
+        "killed": ["faults/test_groups_faults.py::test_callback_is_started_once_though_its_process_is_killed"],
+        "frozen": [f"{_WHAT}test_late_twin_of_a_member_does_not_count"],
+        "replayed": [
+            "contract/test_groups.py::test_dead_member_holds_the_callback_until_it_was_replayed",
+            "contract/test_groups.py::test_callback_after_the_end_runs_once_though_members_are_replayed",
+        ],
+        "unique=": [
+            *_SAME["unique="],
+            "contract/test_groups.py::test_unique_member_that_another_job_stands_for_is_not_counted",
+            "contract/test_groups.py::test_bad_input_is_refused_before_anything_is_sent",
+        ],
+        "after=": [
+            *_SAME["after="],
+            "contract/test_groups.py::test_member_runs_after_others",
+            "contract/test_groups.py::test_job_runs_after_a_callback",
+        ],
+        "paused": [*_SAME["paused"], "contract/test_groups.py::test_paused_queue_delays_its_members_and_the_callback"],
+        "expires": ["contract/test_groups.py::test_member_that_expires_has_failed"],
+        "partitions": [*_SAME["partitions"], "contract/test_groups.py::test_group_lies_in_one_partition"],
+    },
+    "Jobs that follow": _SAME
+    | {
+        "cancelled": ["contract/test_follow_ups.py::test_job_that_does_not_succeed_adds_nothing"],
+        "killed": [
+            "faults/test_follow_ups_faults.py::test_chain_is_neither_cut_nor_forked_though_workers_are_killed",
+        ],
+        "frozen": [f"{_WHAT}test_late_twin_adds_no_job_that_follows"],
+        "unique=": [
+            *_SAME["unique="],
+            "contract/test_follow_ups.py::test_bad_input_is_refused_and_the_rest_is_kept",
+        ],
+        "after=": [
+            *_SAME["after="],
+            "contract/test_follow_ups.py::test_dependents_of_the_first_run_as_well",
+            "contract/test_follow_ups.py::test_bad_input_is_refused_and_the_rest_is_kept",
+        ],
+    },
+}
+
+
+def lines() -> dict[str, list[str]]:
+    """The events in the table of each heading."""
+    found: dict[str, list[str]] = {}
+    for section in PAGE.split("\n## ")[1:]:
+        title, _, body = section.partition("\n")
+        rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", body, re.MULTILINE)
+        found[title] = rows[2:]  # behind the head and its rule
+    return found
+
+
+def test_page_has_a_table_for_each_feature_with_the_same_lines() -> None:
+    """In the same order."""
+    found = lines()
+    assert list(found) == list(CELLS)
+    for title, events in found.items():
+        assert len(events) == len(EVENTS), title
+        for event, word in zip(events, EVENTS, strict=True):
+            assert word in event, (title, event)
+
+
+@pytest.mark.parametrize("feature", CELLS)
+def test_each_line_has_a_test(feature: str) -> None:
+    """That is there by this name."""
+    assert CELLS[feature].keys() == set(EVENTS)
+    for tests in CELLS[feature].values():
+        for named in tests:
+            file, _, name = named.partition("::")
+            text = (ROOT / "tests" / file).read_text("utf-8")
+            assert re.search(rf"^(?:async )?def {name}\(", text, re.MULTILINE), named
