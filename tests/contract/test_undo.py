@@ -349,7 +349,7 @@ async def test_job_whose_end_is_not_known_once_all_is_undone_is_asked_for_again(
 ) -> None:
     """It goes back to its queue, instead of staying with a worker that lives on; nothing is undone twice."""
     lease: Any = JobWorkerLease
-    ask, refusals = lease.begin_undo, 0
+    ask, refusals = lease.note_undo, 0
 
     async def refuse_once(worker: Any, job: Any) -> bytes:
         nonlocal refusals
@@ -359,7 +359,7 @@ async def test_job_whose_end_is_not_known_once_all_is_undone_is_asked_for_again(
         noted: bytes = await ask(worker, job)
         return noted
 
-    monkeypatch.setattr(JobWorkerLease, "begin_undo", refuse_once)
+    monkeypatch.setattr(JobWorkerLease, "note_undo", refuse_once)
 
     @any_concert.task(max_attempts=1)
     async def buy() -> str:

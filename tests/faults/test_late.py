@@ -588,11 +588,11 @@ async def _step_of_a_job_that_has_ended_is_not_kept(scene: Scene) -> AsyncGenera
         yield
 
 
-@late("tasks/begin_undo")
+@late("tasks/note_undo")
 async def _job_that_another_worker_has_is_not_noted_to_be_undone(scene: Scene) -> AsyncGenerator[None, None]:
     await scene.concert.enqueue("run", [])
     async with scene.concert.consume("default") as jobs:
-        async with await anext(jobs) as job, scene.sent("tasks/begin_undo"), durable.undo():
+        async with await anext(jobs) as job, scene.sent("tasks/note_undo"), durable.undo():
             await job.give_back()
         async with await anext(jobs):
             yield

@@ -63,7 +63,7 @@ class JobClaimer(Claimer, Protocol):
         """Add items to the stream of a job, the first with this number; returns whether it was still held."""
         ...
 
-    async def begin_undo(self, job: "JobState") -> bytes:
+    async def note_undo(self, job: "JobState") -> bytes:
         """Note that it has something to undo; returns how it ends once that is undone, empty if it is not held."""
         ...
 
@@ -302,10 +302,10 @@ class JobState(ClaimState):
         if self.is_over or not await self._claimer.append_items(self, first, texts, ttl):
             raise NotClaimed("job", self.id)
 
-    async def begin_undo(self) -> None:
+    async def note_undo(self) -> None:
         """Note that it has something to undo."""
         self._has_undo = True  # also if the answer is lost
-        if self.is_over or not await self._claimer.begin_undo(self):
+        if self.is_over or not await self._claimer.note_undo(self):
             raise NotClaimed("job", self.id)
 
     def note_hopeless(self, error: Exception) -> None:
@@ -361,7 +361,7 @@ class JobState(ClaimState):
         outcome = b""
         try:
             await steps.read()
-            outcome = await self._claimer.begin_undo(self)
+            outcome = await self._claimer.note_undo(self)
         except InvalidPayload as unreadable:
             failure = unreadable
         except InconcertError:  # not known now: it is undone again, and what was kept is not

@@ -75,7 +75,7 @@ class StepStore(Protocol):
         """
         ...
 
-    async def begin_undo(self) -> None:
+    async def note_undo(self) -> None:
         """Note that the job has something to undo; raises NotClaimed if it is no longer claimed here."""
 
     def note_hopeless(self, error: Exception) -> None:
@@ -286,11 +286,11 @@ class Steps:
             self._stop_if_all_was_asked()
             return taken
 
-    async def begin_undo(self) -> None:
+    async def note_undo(self) -> None:
         """Note that the job has something to undo."""
         with self._noting_failure():
             if not self.is_undoing:
-                await self._store.begin_undo()
+                await self._store.note_undo()
 
     async def was_kept(self, name: str) -> bool:
         """Whether a step of this name was kept; it counts as asked for."""

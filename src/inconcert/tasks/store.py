@@ -44,7 +44,6 @@ __all__ = [
     "ADD_MEMBERS",
     "ADVANCE",
     "APPEND_ITEMS",
-    "BEGIN_UNDO",
     "CANCEL",
     "CANCELLED_TTL",
     "CANCELLING",
@@ -71,6 +70,7 @@ __all__ = [
     "INSPECT_GROUP",
     "LIST_SCHEDULES",
     "LOCATE",
+    "NOTE_UNDO",
     "OPEN_GROUP",
     "OUTCOMES",
     "PASSED_ON",
@@ -265,7 +265,7 @@ FORGET = load("tasks/forget").bind(JobKeys)
 PASSED_ON = load("tasks/passed_on").bind(JobKeys)
 FREE_NAMES = load("tasks/free_names").bind(JobKeys)
 PROGRESS = load("tasks/progress").bind(JobKeys)
-BEGIN_UNDO = load("tasks/begin_undo").bind(JobKeys)
+NOTE_UNDO = load("tasks/note_undo").bind(JobKeys)
 COMMIT_STEP = load("tasks/commit_step").bind(JobKeys)
 READ_STEPS = load("tasks/read_steps").bind(JobKeys)
 RECEIVE = load("tasks/receive").bind(JobKeys)

@@ -45,7 +45,7 @@ class Undo:
         self._is_stopped = False
 
     async def __aenter__(self) -> Self:
-        await self._steps.begin_undo()
+        await self._steps.note_undo()
         self._task = asyncio.current_task()
         self._steps.open_undos.append(self._stop)
         try:

@@ -25,10 +25,10 @@ from inconcert.tasks.step_records import read_steps
 from inconcert.tasks.steps import STEP
 from inconcert.tasks.store import (
     APPEND_ITEMS,
-    BEGIN_UNDO,
     CANCELLING,
     COMMIT_STEP,
     FREE_NAMES,
+    NOTE_UNDO,
     OUTCOMES,
     PROGRESS,
     RECEIVE,
@@ -116,11 +116,9 @@ class JobWorkerLease(WorkerLease[JobState]):
         self._session.channel.submit(call)
         return bool(await call)
 
-    async def begin_undo(self, job: JobState) -> bytes:
+    async def note_undo(self, job: JobState) -> bytes:
         """Note that a job has something to undo; returns how it ends once that is undone, empty if it is not held."""
-        noted: bytes = await self._session.run(
-            BEGIN_UNDO(self._keys, claimed=self._claimed, id=job.id, place=job.place)
-        )
+        noted: bytes = await self._session.run(NOTE_UNDO(self._keys, claimed=self._claimed, id=job.id, place=job.place))
         return noted
 
     def save_cursor(self, job: JobState, number: int, count: int, text: bytes) -> Awaitable[Reply]:

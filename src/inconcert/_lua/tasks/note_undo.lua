@@ -1,4 +1,4 @@
--- tasks/begin_undo: note that a job has something to undo; or ask how it ends once that is undone.
+-- tasks/note_undo: note that a job has something to undo; or ask how it ends once that is undone.
 --
 -- KEYS[1]  claimed  hash    id -> 'place attempt since_ms queue-name'; of this worker
 -- KEYS[2]  undo     hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends once
