@@ -33,8 +33,9 @@ from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
 from inconcert.tasks.arguments import annotations
 from inconcert.tasks.claimed_job import current_job, state_of
+from inconcert.tasks.kept_step import UNDOES, StepCall
 from inconcert.tasks.loop import Loop
-from inconcert.tasks.steps import UNDOES, StepCall, Steps
+from inconcert.tasks.steps import Steps
 from inconcert.tasks.undo import Undo
 
 __all__ = ["each", "key", "now", "random", "sleep", "step", "undo", "uuid", "wait_for"]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from inconcert._core.session import Session
 from inconcert._rules.payloads import JSON, decode
-from inconcert.tasks.steps import STEP, read_step
+from inconcert.tasks.kept_step import STEP, read_step
 from inconcert.tasks.store import READ_STEPS, JobKeys
 
 __all__ = ["KeptSteps", "StepRecord", "list_steps", "read_steps"]

@@ -1,14 +1,13 @@
 """The durable steps of a job: results that are kept as they come, so that later attempts go on where one ended.
 
-`Steps` is the engine of one attempt; `durable.py` has the verbs that users call. A step is known by its name. What is
-kept of it is one JSON text, signed as the job is.
+`Steps` is the engine of one attempt; `durable.py` has the verbs that users call, `kept_step.py` what is kept.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 import anyio
 import msgspec
@@ -17,25 +16,9 @@ from inconcert._rules.conversion import Converter
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload, StepChanged, StepRefused
+from inconcert.tasks.kept_step import UNDOES, KeptStep, Position, StepCall, StepStore, read_step, to_keep
 
-__all__ = [
-    "STEP",
-    "UNDOES",
-    "Asleep",
-    "Cursor",
-    "KeptStep",
-    "Position",
-    "StepCall",
-    "StepStore",
-    "Steps",
-    "Undoing",
-    "asleep",
-    "is_undoing",
-    "read_step",
-]
-
-STEP = "step"  # the kind as which a step is signed
-UNDOES = "undoes "  # before the hash of the arguments of a step that undoes something
+__all__ = ["Asleep", "Cursor", "Steps", "Undoing", "asleep", "is_undoing"]
 
 _MOST = 1_000  # steps of a job: all are read when it goes on
 _MOST_BYTES = 16 * 2**20  # of the steps of a job, likewise
@@ -43,90 +26,6 @@ _LONGEST_WAIT = 10.0  # seconds for which a task of a body that is undone waits 
 _FIXED_BYTES = 1_000  # what dropping a step takes beside its text, when ends are put into batches
 
 T = TypeVar("T")
-
-
-class StepStore(Protocol):
-    """Where the steps of a job are kept."""
-
-    @property
-    def id(self) -> str:
-        """The id of the job."""
-        ...
-
-    async def read_steps(self) -> tuple[int, list[tuple[int, bytes]]]:
-        """The server's time, in ms; and those that were kept, with their numbers, in order."""
-        ...
-
-    async def commit_step(self, number: int, text: bytes) -> None:
-        """Keep one under this number; raises NotClaimed if the job is no longer claimed here."""
-
-    async def save_cursor(self, number: int, count: int, text: bytes) -> None:
-        """Keep how far a loop is, in the place of what was kept under this number with a lower count."""
-
-    def save_cursor_nowait(self, number: int, count: int, text: bytes) -> None:
-        """The same, begun and not waited for."""
-
-    async def receive(self, name: str, *, is_over: bool) -> bytes | None:
-        """The message of this name; None if it is not there; empty if it is not accepted any more.
-
-        Args:
-            name: Which message.
-            is_over: Whether it has been waited for long enough: if it is not there, none is accepted from now on.
-        """
-        ...
-
-    async def note_undo(self) -> None:
-        """Note that the job has something to undo; raises NotClaimed if it is no longer claimed here."""
-
-    def note_hopeless(self, error: Exception) -> None:
-        """If this error ends the attempt, another attempt would end likewise."""
-
-
-class StepCall(NamedTuple):
-    """What a step calls.
-
-    Attributes:
-        function: The qualified name of its function; kept with the result, and compared by later attempts.
-        arguments: A hash of its arguments, likewise; after `UNDOES` if it undoes something.
-        converter: Converts its result to JSON and back.
-    """
-
-    function: str
-    arguments: str
-    converter: Converter
-
-
-class KeptStep(msgspec.Struct, frozen=True, array_like=True):
-    """A step as it is stored.
-
-    Attributes:
-        name: Its name.
-        function: The qualified name of its function.
-        arguments: A hash of its arguments.
-        value: Its result.
-    """
-
-    name: str
-    function: str
-    arguments: str
-    value: msgspec.Raw
-
-
-_decode = msgspec.json.Decoder(KeptStep).decode
-
-
-class Position(msgspec.Struct, frozen=True, array_like=True):
-    """How far a loop is.
-
-    Attributes:
-        done: How many items are done, in all attempts; one more at the end.
-        key: The key of the last of them, as JSON; empty before the first.
-        is_at_end: Whether none is left.
-    """
-
-    done: int = 0
-    key: str = ""
-    is_at_end: bool = False
 
 
 class Cursor:
@@ -469,9 +368,7 @@ class Steps:
 
     def _to_save(self, cursor: Cursor) -> tuple[int, int, bytes]:
         """Its number, its count and its text, which are sent now."""
-        text = msgspec.json.encode(
-            KeptStep(cursor.name, _EACH.function, _EACH.arguments, msgspec.Raw(msgspec.json.encode(cursor.position)))
-        )
+        text = to_keep(cursor.name, _EACH, msgspec.json.encode(cursor.position))
         if not cursor.number:
             self._last += 1
             self._bytes += len(text)
@@ -507,22 +404,11 @@ class Steps:
             return self._kept
 
     def _kept_result(self, kept: KeptStep, call: StepCall, *, may_change: bool) -> object:
-        job_id, name = self._store.id, kept.name
-        changed: StepChanged | None = None
-        if kept.function != call.function and not may_change:
-            changed = StepChanged(job_id, name, f"ran {kept.function}()", f"runs {call.function}()")
-        elif kept.arguments != call.arguments and not may_change:
-            was, is_now = f"ran {kept.function}() with arguments", "runs it with others"
-            changed = StepChanged(job_id, name, f"{was} {kept.arguments}", f"{is_now}, {call.arguments} (hashes)")
-        else:
-            try:
-                value: object = call.converter.read(bytes(kept.value))
-            except InvalidPayload as error:
-                changed = StepChanged(job_id, name, "had a result of another type", str(error))
-            else:
-                return value
-        self._store.note_hopeless(changed)
-        raise changed
+        try:
+            return kept.result(self._store.id, call, may_change=may_change)
+        except StepChanged as changed:
+            self._store.note_hopeless(changed)
+            raise
 
     async def _commit(self, name: str, call: StepCall, value: object) -> object:
         what = f"the result of step {name!r} of job {self._store.id}"
@@ -533,7 +419,7 @@ class Steps:
             refused = error if str(error).startswith(what) else InvalidPayload(f"{what}: {error}")
             self._store.note_hopeless(refused)
             raise refused from error.__cause__
-        stored = msgspec.json.encode(KeptStep(name, call.function, call.arguments, msgspec.Raw(text)))
+        stored = to_keep(name, call, text)
         if self._last >= _MOST or self._bytes + len(stored) > _MOST_BYTES:  # others may have ended meanwhile
             raise self._refused(
                 name,
@@ -549,15 +435,3 @@ class Steps:
         error = StepRefused(self._store.id, name, why)
         self._store.note_hopeless(error)
         return error
-
-
-def read_step(job_id: str, text: bytes) -> KeptStep:
-    """A step as it is stored.
-
-    Raises:
-        InvalidPayload: It cannot be read.
-    """
-    try:
-        return _decode(text)
-    except msgspec.MsgspecError as error:
-        raise InvalidPayload(f"a step of job {job_id} cannot be read: {error}") from error

@@ -12,7 +12,8 @@ from typing import Any, ParamSpec, Self
 
 from inconcert._rules.conversion import Converter
 from inconcert._rules.names import check_name
-from inconcert.tasks.steps import StepCall, Steps, Undoing, is_undoing
+from inconcert.tasks.kept_step import StepCall
+from inconcert.tasks.steps import Steps, Undoing, is_undoing
 
 __all__ = ["StepRunner", "Undo"]
 

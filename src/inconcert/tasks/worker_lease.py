@@ -20,9 +20,9 @@ from inconcert.tasks.envelope import JOB, Envelope, open_envelope
 from inconcert.tasks.feed import ITEM, item_id
 from inconcert.tasks.follow_ups import AckAndEnqueue, draw_follow_ups
 from inconcert.tasks.job_state import UNDONE_NOW, JobState
+from inconcert.tasks.kept_step import STEP
 from inconcert.tasks.messages import MESSAGE, packed_name
 from inconcert.tasks.step_records import read_steps
-from inconcert.tasks.steps import STEP
 from inconcert.tasks.store import (
     APPEND_ITEMS,
     CANCELLING,
