@@ -79,9 +79,10 @@ from inconcert.signals.patterns import Signalled, Signals
 from inconcert.signals.signal import Signal, wait_all, wait_any
 from inconcert.signals.subscription import Subscription
 from inconcert.sync_producer import EnqueuedJob, PreparedJob, SyncProducer
-from inconcert.tasks.admin import DeadJob, QueueStats, Tasks, TaskStats
+from inconcert.tasks.admin import Tasks
 from inconcert.tasks.claimed_job import ClaimedJob, current_job
 from inconcert.tasks.consumer import Consumer
+from inconcert.tasks.dead_jobs import DeadJob
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.group import Group, GroupProgress, GroupWhen
 from inconcert.tasks.health import HealthReport, HealthState, WorkerHealth
@@ -91,6 +92,7 @@ from inconcert.tasks.job_description import JobDescription
 from inconcert.tasks.job_pages import JobPage, JobRecord
 from inconcert.tasks.limits import JobKey, Limit
 from inconcert.tasks.options import EvenIf, JobOptions, UniqueUntil
+from inconcert.tasks.queue_stats import QueueStats, TaskStats
 from inconcert.tasks.retry import Retry
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.schedules import Schedules, ScheduleStatus

@@ -14,7 +14,7 @@ from inconcert import Coordinator
 from inconcert._redis.examination import ONE_SERVER_TRIALS, TRIALS, Examination, Machine, examine
 from inconcert._redis.rights import Server, least_rights
 from inconcert.cli.findings import CHECKS, Finding, Seen, findings
-from inconcert.tasks.admin import TaskStats
+from inconcert.tasks.queue_stats import TaskStats
 from tests.faults.test_cli import here
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from inconcert._redis.examination import Examination, Machine
-from inconcert.tasks.admin import TaskStats
+from inconcert.tasks.queue_stats import TaskStats
 from inconcert.tasks.workers import WorkerStatus
 
 __all__ = ["CHECKS", "Finding", "Seen", "findings"]

@@ -7,7 +7,7 @@ import typer
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import print_json, print_table, seconds
 from inconcert.coordinator import Coordinator
-from inconcert.tasks.admin import TaskStats
+from inconcert.tasks.queue_stats import TaskStats
 
 __all__ = ["queues"]
 

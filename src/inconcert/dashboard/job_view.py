@@ -12,7 +12,7 @@ from inconcert.dashboard.redaction import Redact
 from inconcert.dashboard.requests import LARGEST_EDITED
 from inconcert.dashboard.rows import AT_ONCE
 from inconcert.errors import JobCancelled, JobFailed, JobNotFound
-from inconcert.tasks.admin import DeadJob
+from inconcert.tasks.dead_jobs import DeadJob
 from inconcert.tasks.job_description import JobDescription
 from inconcert.tasks.status import JobStatus
 

@@ -11,8 +11,8 @@ from inconcert._redis.clients import ServerClient
 from inconcert._redis.server_facts import ServerFacts, server_facts
 from inconcert.coordinator import Coordinator
 from inconcert.reports.report import Inspection
-from inconcert.tasks.admin import TaskStats
 from inconcert.tasks.options import DEFAULT_QUEUE
+from inconcert.tasks.queue_stats import TaskStats
 from inconcert.tasks.workers import WorkerStatus
 
 __all__ = ["Point", "Poll", "Seen"]

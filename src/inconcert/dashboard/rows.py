@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from inconcert.dashboard.poll import Seen
-from inconcert.tasks.admin import QueueStats
+from inconcert.tasks.queue_stats import QueueStats
 from inconcert.tasks.workers import WorkerStatus
 
 __all__ = ["AT_ONCE", "Rows", "page_of", "queue_rows", "worker_rows"]

@@ -16,7 +16,7 @@ from inconcert._redis.traffic import traffic
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 from inconcert.integrations._tallies import Distribution, Labels, Tallies
-from inconcert.tasks.admin import TaskStats
+from inconcert.tasks.queue_stats import TaskStats
 from inconcert.tasks.task_coordinator import parts_of
 
 __all__ = ["Metrics", "serve"]

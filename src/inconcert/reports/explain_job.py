@@ -10,8 +10,9 @@ from inconcert._rules.names import check_job_id
 from inconcert.errors import GroupNotFound, JobNotFound
 from inconcert.reports.explanation import Explanation, Reason, cause
 from inconcert.reports.report import Inspection, ago, whereabouts
-from inconcert.tasks.admin import QueueStats, Tasks
+from inconcert.tasks.admin import Tasks
 from inconcert.tasks.group_ids import group_of, is_callback
+from inconcert.tasks.queue_stats import QueueStats
 from inconcert.tasks.status import JobStatus, Snapshot
 from inconcert.tasks.store import LOCATE, JobKeyspace
 from inconcert.tasks.workers import WorkerStatus

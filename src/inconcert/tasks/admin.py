@@ -1,27 +1,16 @@
 """What operators do with tasks: inspect queues and dead letters, replay, purge, pause."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from heapq import nlargest
-from typing import cast
 
-import msgspec
-
-from inconcert._claims.dead_letters import DeadLetter, DeadLetters, Replayed
-from inconcert._claims.keys import split_body
+from inconcert._claims.dead_letters import DeadLetters
 from inconcert._core.session import SessionRef
 from inconcert._redis.call import Call
-from inconcert._redis.replies import rows
-from inconcert._redis.scripts import Command
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_job_id, check_name
 from inconcert._rules.payloads import JSON
-from inconcert._rules.signing import KeyRing
-from inconcert.errors import InvalidPayload, JobNotFound
-from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal, stored
+from inconcert.tasks.dead_jobs import DeadJob, DeadJobs
 from inconcert.tasks.group import Group
 from inconcert.tasks.group_ids import check_group_id
 from inconcert.tasks.job import Job
@@ -29,94 +18,16 @@ from inconcert.tasks.job_actions import JobActions
 from inconcert.tasks.job_description import JobDescription, describe
 from inconcert.tasks.job_pages import JobPage, JobPages
 from inconcert.tasks.queue_names import queue_names
-from inconcert.tasks.replaying import replay_dependants
+from inconcert.tasks.queue_stats import TaskStats, read_stats
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.store import (
-    DEAD_TIMES,
     PAUSE,
-    STATS,
-    JobKeys,
     JobKeyspace,
-    StatsRow,
 )
 from inconcert.tasks.watch import Watches
 from inconcert.tasks.workers import Workers, WorkerStatus
 
-__all__ = ["DeadJob", "QueueStats", "TaskStats", "Tasks"]
-
-_UNREADABLE = Envelope("?")
-_MOST_TIMES = 1000  # in one reply
-
-
-@dataclass(frozen=True, slots=True)
-class DeadJob:
-    """A dead-lettered job.
-
-    Attributes:
-        id: Which job.
-        name: Which task; `?` if its envelope cannot be read.
-        args: Its positional arguments.
-        kwargs: Its named arguments.
-        queue: The queue that it came from.
-        reason: Why it was dead-lettered, in one line.
-        traceback: Where its last error was raised, as text; empty if none was.
-        attempts: How many attempts there were, including those whose worker died.
-        died_at: When it was dead-lettered, in seconds since 1970 by the server's clock.
-    """
-
-    id: str
-    name: str
-    args: Sequence[JSON]
-    kwargs: Mapping[str, JSON]
-    queue: str
-    reason: str
-    traceback: str
-    attempts: int
-    died_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStats:
-    """How much work one queue has.
-
-    Attributes:
-        ready: Jobs that may run now. Some of them may have been cancelled.
-        delayed: Jobs that are due later.
-        waiting: Jobs that run after others that have not ended.
-        running: Jobs that workers have claimed from it.
-        oldest_age: Seconds since the first ready job was enqueued; None if there is none.
-        is_paused: Whether claims from it are paused.
-        consumers: Workers and other consumers that are alive and serve it.
-        finished: Jobs from this queue that succeeded, or were cancelled while running, since it was created. Its growth
-            over a time is the queue's throughput.
-    """
-
-    ready: int
-    delayed: int
-    waiting: int
-    running: int
-    oldest_age: float | None
-    is_paused: bool
-    consumers: int
-    finished: int
-
-
-@dataclass(frozen=True, slots=True)
-class TaskStats:
-    """How much work there is.
-
-    Attributes:
-        workers: Consumers that are alive.
-        dead: Jobs that were dead-lettered.
-        queues: Queue name -> its work.
-        unserved: Names of the queues among these in which jobs wait, although nobody serves them: a worker is missing,
-            or a name is misspelt.
-    """
-
-    workers: int
-    dead: int
-    queues: Mapping[str, QueueStats]
-    unserved: Sequence[str]
+__all__ = ["Tasks"]
 
 
 class Tasks:
@@ -128,8 +39,9 @@ class Tasks:
         self._watches = watches
         self._workers = Workers(ref, jobs)
         self._pages = JobPages(ref, jobs)
-        self._dead_letters = [DeadLetters(ref, keys) for keys in jobs.partitions]
-        self._actions = JobActions(ref, jobs, self._dead_letters)
+        dead_letters = [DeadLetters(ref, keys) for keys in jobs.partitions]
+        self._dead = DeadJobs(ref, jobs, dead_letters)
+        self._actions = JobActions(ref, jobs, dead_letters)
 
     def job(self, job_id: str) -> Job[JSON]:
         """The job of this id, to ask for its status or result; no I/O, so it may not exist.
@@ -159,25 +71,7 @@ class Tasks:
         Cost: 1 round trip, and for each partition 3, and 3 more for each 100 workers; O(claimed jobs). Without
             names also those of `queues`.
         """
-        queues = queues or tuple(await self.queues())
-        commands: list[Command] = []
-        for keys in self._jobs.partitions:
-            places = [keys.queue(name) for name in queues]
-            parts = [key for place in places for key in (place.queue, place.delayed)]
-            commands.append(STATS(keys, queues=parts, names=queues))
-        running, consumers = await self._workers.running(), await self._workers.consumers()
-        replies = await self._ref.session.gather([Call(command) for command in commands])
-        found = zip(*(rows(flat, StatsRow) for _, _, *flat in replies), strict=True)
-        stats = {
-            name: _stats(parts, running=running.get(name, 0), consumers=consumers.get(name, 0))
-            for name, parts in zip(queues, found, strict=True)
-        }
-        return TaskStats(
-            workers=max(workers for workers, *_ in replies),  # a consumer works in all partitions
-            dead=sum(dead for _, dead, *_ in replies),
-            queues=stats,
-            unserved=tuple(name for name, queue in stats.items() if _is_unserved(queue)),
-        )
+        return await read_stats(self._ref.session, self._jobs, self._workers, queues or await self.queues())
 
     async def queues(self) -> Sequence[str]:
         """The names of all queues to which a job was ever enqueued, sorted.
@@ -284,12 +178,7 @@ class Tasks:
 
         Cost: 1 round trip for each partition, and 1 for each further MiB.
         """
-        letters: list[DeadLetter] = []
-        for dead_letters in self._dead_letters:
-            found = await dead_letters.latest(limit=limit)
-            letters = nlargest(limit, [*letters, *found], key=lambda letter: letter.died_at)
-        key_ring = self._ref.session.key_ring
-        return [_dead_job(key_ring, letter) for letter in letters]
+        return await self._dead.latest(limit)
 
     async def replay(
         self,
@@ -325,31 +214,7 @@ class Tasks:
 
         Cost: 2 round trips, and 2 for each dependant, 100 of them at once.
         """
-        keys = self._jobs.of_id(check_job_id(job_id))
-        dead_letters = self._dead_letters[keys.number]
-        letter = await dead_letters.find(job_id)
-        if letter is None:
-            raise JobNotFound(job_id, among_the_dead=True)
-        key_ring = self._ref.session.key_ring
-        changes = {name: value for name, value in (("args", args), ("kwargs", kwargs)) if value is not None}
-        changed = b""
-        try:
-            envelope = open_envelope(key_ring.verify(JOB, job_id, split_body(letter.body)[1]))
-        except InvalidPayload:
-            if changes:
-                raise
-            envelope = _UNREADABLE
-        if changes:
-            text = seal(msgspec.structs.replace(envelope, **changes))
-            changed = stored(key_ring, job_id, text, envelope.max_crashes, envelope.limits)
-        place = keys.queue(queue or letter.queue)
-        if envelope.limits and place.name != letter.queue:
-            raise ValueError(f"job {job_id} has limits, which count in its queue {letter.queue!r}; leave queue= out")
-        if not await dead_letters.replay([Replayed(job_id, changed, envelope.unique)], place):
-            raise JobNotFound(job_id, among_the_dead=True)
-        if not dependants:
-            return []
-        return await replay_dependants(self._ref.session, self._jobs, self._dead_letters, job_id)
+        return await self._dead.replay(job_id, args=args, kwargs=kwargs, queue=queue, dependants=dependants)
 
     async def purge(self, job_id: str) -> None:
         """Drop a dead-lettered job.
@@ -360,9 +225,7 @@ class Tasks:
 
         Cost: 1 round trip.
         """
-        keys = self._jobs.of_id(check_job_id(job_id))
-        if not await self._dead_letters[keys.number].purge([job_id]):
-            raise JobNotFound(job_id, among_the_dead=True)
+        await self._dead.purge(job_id)
 
     async def cancel_all(
         self,
@@ -501,13 +364,11 @@ class Tasks:
         """
         _check(queue, task)
         seconds = durations.in_seconds("older_than", older_than)
-        latest = await self._latest(whole("keep", keep, least=0))
-        if queue is not None or task is not None or reason is not None:
-            return await self._actions.purge(queue=queue, task=task, reason=reason, older_than=seconds, keep=latest)
-        dropped = 0
-        for dead_letters, kept in zip(self._dead_letters, latest, strict=True):
-            dropped += await dead_letters.purge_all(older_than=seconds, keep=kept)
-        return dropped
+        least = whole("keep", keep, least=0)
+        if queue is None and task is None and reason is None:
+            return await self._dead.purge_all(older_than=seconds, keep=least)
+        kept = await self._dead.count_latest(least)
+        return await self._actions.purge(queue=queue, task=task, reason=reason, older_than=seconds, keep=kept)
 
     # Below.
 
@@ -520,67 +381,8 @@ class Tasks:
         ]
         await session.gather([Call(command) for command in commands])
 
-    async def _latest(self, count: int) -> list[int]:
-        """How many of the latest `count` dead letters lie in each partition."""
-        if len(self._jobs.partitions) == 1 or count == 0:
-            return [count] * len(self._jobs.partitions)
-        latest: list[tuple[int, int]] = []
-        for keys in self._jobs.partitions:
-            died = await self._died(keys, count)
-            latest = nlargest(count, [*latest, *((died_ms, keys.number) for died_ms in died)])
-        found = Counter(number for _, number in latest)
-        return [found[keys.number] for keys in self._jobs.partitions]
-
-    async def _died(self, keys: JobKeys, count: int) -> list[int]:
-        """When the latest dead letters of a partition died, in server ms."""
-        found: list[int] = []
-        while len(found) < count:
-            limit = min(count - len(found), _MOST_TIMES)
-            portion: list[int] = await self._ref.session.run(DEAD_TIMES(keys, skip=len(found), limit=limit))
-            found += portion
-            if len(portion) < limit:
-                break
-        return found
-
 
 def _check(queue: str | None, task: str | None) -> None:
     for kind, name in (("queue", queue), ("task", task)):
         if name is not None:
             check_name(kind, name)
-
-
-def _stats(parts: Sequence[StatsRow], *, running: int, consumers: int) -> QueueStats:
-    """How much work a queue has in all its partitions."""
-    oldest_ms = max(part.oldest_ms for part in parts)
-    return QueueStats(
-        ready=sum(part.ready for part in parts),
-        delayed=sum(part.delayed for part in parts),
-        waiting=sum(part.waiting for part in parts),
-        running=running,
-        oldest_age=oldest_ms / 1000 if oldest_ms >= 0 else None,
-        is_paused=all(part.is_paused for part in parts),
-        consumers=consumers,
-        finished=sum(part.finished for part in parts),
-    )
-
-
-def _is_unserved(queue: QueueStats) -> bool:
-    return queue.consumers == 0 and queue.ready + queue.delayed + queue.waiting > 0
-
-
-def _dead_job(key_ring: KeyRing, letter: DeadLetter) -> DeadJob:
-    try:
-        envelope = open_envelope(key_ring.verify(JOB, letter.id, split_body(letter.body)[1]))
-    except InvalidPayload:
-        envelope = _UNREADABLE
-    return DeadJob(
-        id=letter.id,
-        name=envelope.name,
-        args=cast("Sequence[JSON]", envelope.args),
-        kwargs=cast("Mapping[str, JSON]", envelope.kwargs),
-        queue=letter.queue,
-        reason=letter.reason.reason,
-        traceback=letter.reason.traceback,
-        attempts=letter.reason.attempts,
-        died_at=letter.died_at,
-    )
