@@ -1,5 +1,7 @@
 """The tutorials, followed step by step: the programs print what the pages show, but for ids, instants and numbers."""
 
+import asyncio
+import itertools
 import os
 import re
 import signal
@@ -20,10 +22,19 @@ from tests.support.servers import RealServer
 
 FIRST_LOCK = (DOCS / "tutorial" / "first-lock.md").read_text("utf-8")
 TASKS = (DOCS / "tutorial" / "tasks.md").read_text("utf-8")
+ORDER = (DOCS / "tutorial" / "order.md").read_text("utf-8")
 # Instead of a second for each month: half of a report at once, and the rest when the test has seen enough.
 PACE = """if month == 6:
             while not __import__("os").path.exists("go"):
                 await asyncio.sleep(0.01)"""
+# Instead of two seconds for each answer: at once, but for what is held back. While it holds the strings, the line in
+# front of them takes so long that the position behind it is kept.
+ANSWER = """while (held := Path("held").read_text()) and held in key:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(1.1 if held == "strings" and "guitar" in key else 0)"""
+HELD = ["strings", "", "", "refund", ""]  # at the beginning, and after each kill
+PROGRAMS = {"python": sys.executable, "inconcert": f"{sys.executable} -m inconcert"}
+AGAIN = ("cat ", "inconcert show ", "inconcert explain ")  # what the reader looks at until it is so
 _JOB = re.compile(r"[0-9a-f]{16}\.\d+(?:\.\d+)?")  # and a worker, which is in no partition
 
 
@@ -38,6 +49,7 @@ def alike(text: str) -> str:
     for fact in ("pid", "inconcert", "server", "namespace", "jobs at once"):
         text = re.sub(rf"; {fact}: [^;\n]+", f"; {fact}: FACT", text)
     text = text.replace("; tasks: tasks.count_orders, ", "; tasks: ")  # which comes later
+    text = re.sub(r" +$", "", text, flags=re.MULTILINE)  # of a table
     return re.sub(r"month \d+", "month N", text)
 
 
@@ -128,10 +140,10 @@ class Terminal:
         assert new()[: len(lines)] == lines
         self._read += len(lines)
 
-    def interrupt(self) -> None:
-        """Ctrl-C."""
+    def interrupt(self, number: int = signal.SIGINT) -> None:
+        """Ctrl-C, or `kill`."""
         self._interrupted = True
-        self.leashed.process.send_signal(signal.SIGINT)
+        self.leashed.process.send_signal(number)
 
     def end(self) -> None:
         """Ctrl-C, unless it ends already, and wait."""
@@ -156,6 +168,7 @@ class Tutorial:
         self._stack = stack
         self._jobs: dict[str, str] = {}  # ids on the page -> ids here
         self._http: httpx.AsyncClient | None = None
+        self._numbers = itertools.count(1)
 
     def save(self, name: str, text: str) -> None:
         """Write a file of the page, for the server and at the pace of the test."""
@@ -164,6 +177,8 @@ class Tutorial:
             '"reports"': repr(self.namespace),
             "await asyncio.sleep(1)  # reads the orders of a month": PACE,
             "every=20": "every=1",
+            "await asyncio.sleep(2)  # it answers late": ANSWER,
+            '"cool down", 20': '"cool down", 2',
         }.items():
             text = text.replace(theirs, ours)
         (self.folder / name).write_text(text)
@@ -184,13 +199,40 @@ class Tutorial:
         await eventually(lambda: self.workers() - before, timeout=20.0)
         return terminal
 
+    def background(self, command: str) -> Terminal:
+        """Start a worker by the command of a page that ends in `&`."""
+        return self._start(f"worker{next(self._numbers)}", "-m", *command.removesuffix(" &").split())
+
     def workers(self) -> set[str]:
         """All that live, or have died unnoticed."""
         return {worker for key in (self._workers, self._idle) for worker in self._server.command("ZRANGE", key, 0, -1)}
 
-    def age(self, worker: str) -> None:
-        """Let the heartbeat of a killed worker have been missing for long."""
-        self._server.command("ZADD", self._workers, "XX", 0, worker)
+    def age(self, *workers: str) -> None:
+        """Let the heartbeats of killed workers have been missing for long."""
+        for worker in workers:
+            self._server.command("ZADD", self._workers, "XX", 0, worker)
+
+    async def shell(self, command: str, expected: str) -> None:
+        """Run a command of a page, and compare what it prints."""
+        ours = _JOB.sub(lambda job: self._jobs[job[0]], command)
+        ours = re.sub(r"^(python|inconcert)\b", lambda found: PROGRAMS[found[0]], ours)
+
+        async def printed() -> str:
+            child = await asyncio.create_subprocess_shell(
+                ours, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+            output, _ = await child.communicate()
+            return output.decode().strip()
+
+        async def is_so() -> bool:
+            return alike(await printed()) == alike(expected)
+
+        if command.startswith(AGAIN):
+            await eventually(is_so, timeout=30.0)
+            return
+        answer = await printed()
+        assert alike(answer) == alike(expected)
+        self._jobs |= dict(zip(_JOB.findall(expected), _JOB.findall(answer), strict=True))
 
     async def service(self) -> None:
         """Start the service."""
@@ -321,3 +363,33 @@ async def test_tasks(tutorial: Tutorial) -> None:
     for block in following("By the clock", "text", TASKS):
         await counter.shows(shown(block))
     counter.end()
+
+
+async def test_order(tutorial: Tutorial, server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/tutorial/order.md, from top to end: workers die in a loop, a wait and a sleep, and while they undo."""
+    monkeypatch.setenv("INCONCERT_URL", server.url)
+    monkeypatch.setenv("INCONCERT_NAMESPACE", namespace)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    held, worker = iter(HELD), None
+    tutorial.save("held", next(held))
+    for block in blocks(ORDER[ORDER.index("## The outside world") :]):
+        if block.file:
+            tutorial.save(block.file, block.text)
+        elif block.language == "text":
+            assert worker
+            await worker.shows(shown(block))
+        for command, expected in commands(block) if block.language == "console" else ():
+            if command.startswith("inconcert worker "):
+                worker = tutorial.background(command)
+            elif command.startswith("kill "):
+                assert worker
+                if command == "kill $!":
+                    worker.interrupt(signal.SIGTERM)
+                    worker.end()
+                    continue
+                worker.close()
+                tutorial.age(*tutorial.workers())
+                tutorial.save("held", next(held))
+            else:
+                await tutorial.shell(command, expected)
+    assert not list(held)
