@@ -1,7 +1,6 @@
 """Durable steps while workers are killed and frozen, replies lost, bodies cancelled: what was kept never runs again."""
 
 import asyncio
-import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -16,6 +15,7 @@ from tests.contract.test_jobs import status
 from tests.contract.test_tasks import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
+from tests.support.killed import LOG, kill_after
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -26,7 +26,6 @@ HERE = "tests.faults.test_durable_faults"
 LEASE = 1.0  # seconds of a heartbeat, here
 WITHIN = 20.0  # seconds
 STEPS = 5  # of each job that is killed
-LOG = "{log}"  # a list on the server, of what happened in all processes
 
 
 @pytest.fixture
@@ -57,7 +56,6 @@ async def work(url: str, namespace: str) -> None:
                 await anyio.sleep(0.01)
             return found
 
-        tell("works")
         await concert.run_worker("default", concurrency=4)
 
 
@@ -75,21 +73,10 @@ async def _kill_two_workers(url: str, namespace: str) -> None:
     async with Coordinator(url, namespace=namespace) as concert:
         client: Any = raw(concert)
         await client.delete(LOG)
-
-        async def longer(length: int) -> bool:
-            found: int = await client.llen(LOG)
-            return found >= length
-
         jobs = [await concert.enqueue("steps", [number]) for number in range(count)]
-        interrupted = 0
         for _ in range(2):
-            async with spawn(f"{HERE}:work", url, namespace) as child:
-                await child.wait_for("works")
-                length = await client.llen(LOG) + random.randrange(10, 60)
-                await eventually(lambda: longer(length))  # noqa: B023 - asked at once
-                child.kill()
-                interrupted += 4
-        async with spawn(f"{HERE}:work", url, namespace) as child:
+            await kill_after(10, 60, client, f"{HERE}:work", url, namespace)
+        async with spawn(f"{HERE}:work", url, namespace):
             for job in jobs:
                 assert await job.result(timeout=WITHIN) == list(range(STEPS))
         kept = set[str]()
@@ -102,7 +89,7 @@ async def _kill_two_workers(url: str, namespace: str) -> None:
                 ran[step] += 1
                 assert step not in kept, f"step {step} ran after it was kept"
         assert len(ran) == len(kept) == count * STEPS
-        assert ran.total() - len(ran) <= interrupted
+        assert ran.total() - len(ran) <= 2 * 4
         [keys] = concert._jobs.partitions
         assert not await client.exists(keys.steps, keys.stepped)
 

@@ -1,6 +1,5 @@
 """Undoing while workers are killed: all that was begun is undone, in the reverse order, whoever does it."""
 
-import random
 from itertools import groupby
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 
 from inconcert import Coordinator, JobCancelled, JobFailed, JobStatus, durable
 from tests.contract.test_jobs import status
-from tests.support.eventually import eventually
+from tests.support.killed import LOG, kill_after
 from tests.support.processes import spawn
 from tests.support.raw import raw
 from tests.support.servers import RealServer
@@ -19,7 +18,6 @@ HERE = "tests.faults.test_undo_faults"
 LEASE = 1.0  # seconds of a heartbeat, here
 WITHIN = 30.0  # seconds
 THINGS = 4  # that each job begins, and undoes
-LOG = "{log}"  # a list on the server, of what was undone in all processes
 
 
 async def work(url: str, namespace: str) -> None:
@@ -34,7 +32,7 @@ async def work(url: str, namespace: str) -> None:
             await log.rpush(LOG, f"{number} {thing}")
             await anyio.sleep(0.03)
 
-        @concert.task(name="buy", max_attempts=1)
+        @concert.task(name="buy")
         async def buy(number: int) -> None:  # pyright: ignore[reportUnusedFunction]
             async with durable.undo() as undo:
                 for thing in range(THINGS):
@@ -60,24 +58,16 @@ async def _kill_two_workers(url: str, namespace: str) -> None:
     async with Coordinator(url, namespace=namespace) as concert:
         client: Any = raw(concert)
         await client.delete(LOG)
-
-        async def longer(length: int) -> bool:
-            found: int = await client.llen(LOG)
-            return found >= length
-
-        waiting = [await concert.enqueue("buy", [number]) for number in range(0, count, 2)]
+        waiting = [await concert.enqueue("buy", [number], max_attempts=1) for number in range(0, count, 2)]
         async with spawn(f"{HERE}:work", url, namespace) as child:
             for job in waiting:
                 await status(concert, job, JobStatus.DELAYED)
             child.kill()
         assert not any([await job.cancel(timeout=0) for job in waiting])
-        failing = [await concert.enqueue("buy", [number]) for number in range(1, count, 2)]
+        failing = [await concert.enqueue("buy", [number], max_attempts=1) for number in range(1, count, 2)]
         for _ in range(2):
-            async with spawn(f"{HERE}:work", url, namespace) as child:
-                length = await client.llen(LOG) + random.randrange(3, 12)
-                await eventually(lambda: longer(length), timeout=WITHIN)  # noqa: B023 - asked at once
-                child.kill()
-        async with spawn(f"{HERE}:work", url, namespace) as child:
+            await kill_after(3, 12, client, f"{HERE}:work", url, namespace)
+        async with spawn(f"{HERE}:work", url, namespace):
             for jobs, error in ((waiting, JobCancelled), (failing, JobFailed)):
                 for job in jobs:
                     with pytest.raises(error):
