@@ -173,20 +173,18 @@ async def test_nobody_listens_when_nobody_waits(any_concert: Coordinator, event:
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_wait_may_be_cancelled_at_every_await(any_concert: Coordinator, event: Event, moment: Moment) -> None:
     """Nothing is left, and the next one passes as ever."""
+    number, was_cancelled = 1, True
+    while was_cancelled:
+        waiter = asyncio.create_task(cancel_at(number, moment, event.wait()))
 
-    async def set_soon() -> None:
-        await anyio.sleep(0.02)
+        async def listens_or_has_ended() -> bool:
+            return waiter.done() or bool(await listeners(any_concert, event._changes))  # noqa: B023 - asked at once
+
+        await eventually(listens_or_has_ended)
         await event.set()
-
-    number = 1
-    while True:
-        setter = asyncio.create_task(set_soon())
-        was_cancelled = await cancel_at(number, moment, event.wait())
-        await setter
+        was_cancelled = await waiter
         await listening(any_concert, event, 0)
         await event.clear()
-        if not was_cancelled:
-            break
         number += 1
     assert number > 4
 

@@ -700,14 +700,14 @@ async def test_abandoned_lease_lapses(concert: Coordinator, member: Member, capl
 
 async def test_lease_that_is_held_is_not_taken_for_abandoned(concert: Coordinator, member: Member) -> None:
     """`async with` without `as` keeps it."""
-    permits = member.make(concert, "door", ttl=1.0)
+    permits = member.make(concert, "door", ttl=3.0)  # it is renewed after a second, or after two on a busy machine
     async with permits:
         gc.collect()
         (_, first_end), *_ = await raw(concert).zrange(permits._keys.holders, 0, -1, withscores=True)
 
         async def is_renewed_beyond_it() -> bool:
             ends = await raw(concert).zrange(permits._keys.holders, 0, -1, withscores=True)
-            return all(end > first_end + 1000 for _, end in ends)
+            return all(end > first_end for _, end in ends)
 
         await eventually(is_renewed_beyond_it)
 

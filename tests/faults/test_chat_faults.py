@@ -834,7 +834,7 @@ async def _has_read(chat: Chats, chat_id: str, user: str, position: int) -> bool
 async def test_what_a_listener_has_handled_counts_as_read_however_long_its_server_is_away(namespace: str) -> None:
     """It says so again until the server has heard it, also past the time of one call."""
     with RealServer(appendonly="yes", appendfsync="always") as mortal:
-        async with Coordinator(mortal.url, namespace=namespace, timeout=0.2) as concert:
+        async with Coordinator(mortal.url, namespace=namespace, timeout=1.0) as concert:
             chat = concert.chat
             chat_id = await chat.create("ann", ["bob"], 1)
             async with aclosing(chat.listen("bob")) as news:

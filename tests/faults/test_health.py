@@ -28,15 +28,15 @@ from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
 
 TENTH = 0.1  # of the real limits
+LIMITS = ("_TURNS_WITHIN", "_CLAIMS_WITHIN", "_WAITS_WITHIN", "_ENDS_WITHIN")
 FOUND_WITHIN = 15 * TENTH + 1.5  # seconds; and what a busy machine may add
 
 
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that the probes depend on takes a tenth of its time."""
-    limits = ("_TURNS_WITHIN", "_CLAIMS_WITHIN", "_WAITS_WITHIN", "_ENDS_WITHIN")
     sleeps = ("_SHORTEST_SLEEP", "_LONGEST_SLEEP", "AFTER_A_FAILURE")
-    for module, names in ((health_module, limits), (consumer_module, sleeps), (bells_module, ("_BLOCK",))):
+    for module, names in ((health_module, LIMITS), (consumer_module, sleeps), (bells_module, ("_BLOCK",))):
         for name in names:
             monkeypatch.setattr(module, name, getattr(module, name) * TENTH)
 
@@ -60,9 +60,11 @@ class Probed:
 
 
 @asynccontextmanager
-async def probed(url: str, namespace: str, **options: Any) -> AsyncGenerator[Probed]:
+async def probed(
+    url: str, namespace: str, *, lease: float = 10 * TENTH, timeout: float = 0.5, **options: Any
+) -> AsyncGenerator[Probed]:
     """A worker that is ready, on this server; it may end with an error."""
-    async with with_lease(Coordinator(url, namespace=namespace, timeout=0.5), 10 * TENTH) as concert:
+    async with with_lease(Coordinator(url, namespace=namespace, timeout=timeout), lease) as concert:
 
         @concert.task(name="echo")
         async def echo(number: int) -> int:
@@ -296,15 +298,19 @@ async def test_foreign_key_in_the_way_is_found(worker: Probed) -> None:
 # No false alarm.
 
 
-async def test_healthy_worker_is_never_found_stuck(own_server: RealServer, namespace: str) -> None:
+async def test_healthy_worker_is_never_found_stuck(
+    own_server: RealServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither idle nor under load, nor between the two."""
-    async with probed(own_server.tcp_url, namespace, concurrency=2) as worker:
+    for name in LIMITS:  # a busy machine may stand still for as long as a worker sleeps at most, four times
+        monkeypatch.setattr(health_module, name, getattr(health_module, name) * 2.5)
+    async with probed(own_server.tcp_url, namespace, lease=10.0, timeout=5.0, concurrency=2) as worker:
         await worker.consumes()
         with watched_from_a_thread(lambda: (worker.health.live().state, worker.health.ready().is_ok)) as seen:
-            await anyio.sleep(15 * TENTH)
+            await anyio.sleep(30 * TENTH)  # longer than all limits
             jobs = [await worker.concert.enqueue("echo", [number]) for number in range(500)]
             await asyncio.gather(*(job.result(timeout=30) for job in jobs))
-            await anyio.sleep(15 * TENTH)
+            await anyio.sleep(30 * TENTH)
         assert seen == [("live", True)]
 
 

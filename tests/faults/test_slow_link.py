@@ -52,7 +52,8 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_connection_that_carries_a_call_is_not_given_up(slow: Proxy) -> None:
     """Although that takes longer than the server may be silent."""
-    async with Coordinator(slow.url, timeout=1.2) as concert:
+    async with Coordinator(slow.url) as concert:
+        channel_of(session_of(concert))._patience = 0.6
         await echo(session_of(concert), "well")
         began = time.monotonic()
         assert await session_of(concert).run(LENGTH(key=KEY, text="x" * 850_000)) == 850_000
@@ -62,7 +63,8 @@ async def test_connection_that_carries_a_call_is_not_given_up(slow: Proxy) -> No
 
 async def test_connection_that_carries_a_reply_is_not_given_up(slow: Proxy) -> None:
     """Although no reply is whole for longer than the server may be silent."""
-    async with Coordinator(slow.url, timeout=1.2) as concert:
+    async with Coordinator(slow.url) as concert:
+        channel_of(session_of(concert))._patience = 0.6
         await echo(session_of(concert), "well")
         began = time.monotonic()
         assert len(await session_of(concert).run(TEXT(key=KEY, length=850_000))) == 850_000
