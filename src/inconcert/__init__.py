@@ -90,7 +90,7 @@ from inconcert.tasks.health_server import HealthServer
 from inconcert.tasks.job import Job, Progress
 from inconcert.tasks.job_description import JobDescription
 from inconcert.tasks.job_pages import JobPage, JobRecord
-from inconcert.tasks.limits import JobKey, Limit
+from inconcert.tasks.limits import JobKey, Limit, Rate
 from inconcert.tasks.options import EvenIf, JobOptions, UniqueUntil
 from inconcert.tasks.queue_stats import QueueStats, TaskStats
 from inconcert.tasks.retry import Retry
@@ -193,6 +193,7 @@ __all__ = [
     "QuorumLock",
     "QuorumNotReached",
     "RWLock",
+    "Rate",
     "RateDecision",
     "RateLimiter",
     "ReadLock",

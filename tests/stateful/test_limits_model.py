@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, RECOVER, REPLAY
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
-from inconcert.tasks.limits import HELD_BACK_MS, Limit, TaskLimits
+from inconcert.tasks.limits import HELD_BACK_MS, Limit, Rate, TaskLimits
 from inconcert.tasks.store import ACK_AND_ENQUEUE, CANCEL, ENQUEUE, RESCHEDULE, JobKeys
 
 HOUR = 3_600_000  # milliseconds
@@ -21,9 +21,12 @@ LIMITS = {
     "task": TaskLimits(Limit(2)),
     "key": TaskLimits(key=str, key_limit=1),
     "both": TaskLimits(Limit(3), str, 2),
+    "rate": TaskLimits(rate=Rate(2, per=1.0)),
+    "all": TaskLimits(Limit(3), str, 2, Rate(1, per=1.0)),
 }
 
 picks = st.integers(0, 1000)
+RATE = LIMITS["rate"].of("rate", "q", (), {}).split(":")[1]  # that of two a second
 
 
 class LimitsModel(RuleBasedStateMachine):
@@ -41,10 +44,15 @@ class LimitsModel(RuleBasedStateMachine):
         self.live: set[str] = set()
         self.dead: set[str] = set()
         self.requests = 0
+        self.now_us = 1_700_000_000_000_000  # the server's clock
+        self.rate: dict[str, str] = {}  # job -> the rate at which those of its task begin
+        self.begun: dict[str, list[int]] = {}  # rate -> when jobs were claimed that it limits
         self.opened = 2  # workers so far
 
     def run(self, command: Command) -> Any:
-        return self.client.eval(command.script.source, len(command.keys), *command.keys, *command.args)
+        time = f"{{{self.now_us // 1_000_000}, {self.now_us % 1_000_000}}}"
+        source = command.script.source.replace("redis.call('TIME')", time)
+        return self.client.eval(source, len(command.keys), *command.keys, *command.args)
 
     @initialize()
     def start(self) -> None:
@@ -72,9 +80,7 @@ class LimitsModel(RuleBasedStateMachine):
             assert set(self.ask(worker, self.numbers[worker], count)) <= set(self.held[worker])
             return
         self.numbers[worker] += 1
-        claimed = self.ask(worker, self.numbers[worker], count)
-        assert not set(claimed) & {job for held in self.held.values() for job in held}
-        self.held[worker] |= claimed
+        self.take(worker, count)
 
     @precondition(lambda self: any(self.held.values()))
     @rule(pick=picks, has_follower=st.booleans(), task=st.sampled_from(sorted(LIMITS)))
@@ -199,6 +205,12 @@ class LimitsModel(RuleBasedStateMachine):
                 self.client.zadd(self.place.delayed, {job: 1})
         self.run(PROMOTE(self.keys, self.place, front=0))
 
+    @rule(ms=st.sampled_from([1, 499, 500, 1_000, 10_000]))
+    def time_passes(self, ms: int) -> None:
+        """What is due by then comes to its queue."""
+        self.now_us += ms * 1_000
+        self.run(PROMOTE(self.keys, self.place, front=0))
+
     @precondition(lambda self: self.dead)
     @rule()
     def replay(self) -> None:
@@ -213,9 +225,10 @@ class LimitsModel(RuleBasedStateMachine):
         for _ in range(3):
             self.promote()
             for _ in range(2 * len(self.live) + 2):
+                self.time_passes(1_000)
                 for worker in self.held:
                     self.numbers[worker] += 1
-                    self.held[worker] |= self.ask(worker, self.numbers[worker], 3)
+                    self.take(worker, 3)
                     self.no_limit_is_exceeded()
                 while any(self.held.values()):
                     self.ack(0, has_follower=False, task="none")
@@ -231,25 +244,64 @@ class LimitsModel(RuleBasedStateMachine):
         most = {limit: n for limits in self.limits.values() for limit, n in limits.items()}
         assert all(count <= most[limit] for limit, count in running.items())
         kept = {field.decode(): value.decode() for field, value in self.client.hgetall(self.keys.places).items()}
-        assert {field: int(value) for field, value in kept.items() if "/" not in value} == dict(running)
+        assert {field: int(value) for field, value in kept.items() if value.isdigit()} == dict(running)
 
     @invariant()
     def whoever_is_held_back_is_in_one_line(self) -> None:
         delayed = self.client.zrange(self.place.delayed, 0, -1, withscores=True)
-        in_lines = [entry.decode().split(" ", 2)[2] for entry in self.client.zrange(self.keys.held_back, 0, -1)]
-        assert sorted(in_lines) == sorted(job.decode() for job, score in delayed if score >= HELD_BACK_MS)
+        held_back = [job.decode() for job, score in delayed if score >= HELD_BACK_MS]
+        assert sorted(job for _, job in self.lines()) == sorted(held_back)
 
     @invariant()
     def no_job_waits_for_a_free_place_unless_another_is_about_to_take_it(self) -> None:
         kept = self.client.hgetall(self.keys.places)
         queued = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
-        about_to = {limit for job in queued if job in self.live or job.encode() in kept for limit in self.limits[job]}
+        paced = [job for job in self.delayed_for_a_while() if self.rate[job]]
+        paced += [job for limit, job in self.lines() if limit == self.rate[job]]
+        coming = [job for job in queued if job in self.live or job.encode() in kept]
+        about_to = {limit for job in coming + paced for limit in self.limits[job]}
         most = {limit: n for limits in self.limits.values() for limit, n in limits.items()}
-        for entry in self.client.zrange(self.keys.held_back, 0, -1):
-            limit = entry.decode().split(" ")[0]
-            assert int(kept.get(limit.encode(), 0)) >= most[limit] or limit in about_to
+        for limit, job in self.lines():
+            if limit != self.rate[job]:
+                assert int(kept.get(limit.encode(), 0)) >= most[limit] or limit in about_to
+
+    @invariant()
+    def no_more_jobs_begin_than_the_rate_says(self) -> None:
+        for begun in self.begun.values():
+            for first, since in enumerate(begun):
+                for last, until in enumerate(begun[first:], 1):
+                    most, per_us = (2, 500_000) if begun is self.begun.get(RATE) else (1, 1_000_000)
+                    assert last <= most + (until - since) / per_us
+
+    @invariant()
+    def the_next_job_of_a_rate_comes_as_soon_as_it_may(self) -> None:
+        kept = self.client.hgetall(self.keys.places)
+        queued = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
+        coming = {self.rate[job] for job in queued if job in self.live or job.encode() in kept}
+        coming |= {
+            self.rate[job] for job, due_ms in self.delayed_for_a_while().items() if due_ms <= self.now_us / 1000 + 1_001
+        }
+        assert {limit for limit, job in self.lines() if limit == self.rate[job]} <= coming
 
     # Below.
+
+    def take(self, worker: str, count: int) -> None:
+        claimed = self.ask(worker, self.numbers[worker], count)
+        assert not set(claimed) & {job for held in self.held.values() for job in held}
+        self.held[worker] |= claimed
+        for job in claimed:
+            if self.rate[job] and job not in self.cancelling:
+                self.begun.setdefault(self.rate[job], []).append(self.now_us)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The limit and the job of each that is held back."""
+        entries = [entry.decode().split(" ", 2) for entry in self.client.zrange(self.keys.held_back, 0, -1)]
+        return [(limit, job) for limit, _, job in entries]
+
+    def delayed_for_a_while(self) -> dict[str, float]:
+        """The delayed jobs that are not held back, and when they are due."""
+        delayed = self.client.zrange(self.place.delayed, 0, -1, withscores=True)
+        return {job.decode(): due for job, due in delayed if due < HELD_BACK_MS}
 
     def ending(self) -> set[str]:
         """Those that were claimed only to be ended, because they are cancelled."""
@@ -262,7 +314,9 @@ class LimitsModel(RuleBasedStateMachine):
     def draw(self, task: str, key: int) -> tuple[str, str]:
         job = f"job{len(self.limits) + 1}"
         limits = LIMITS[task].of(task, "q", (key,), {})
-        self.limits[job] = {part.split(":")[1]: int(part.split(":")[0]) for part in limits.split("/")[1:]}
+        parts = [part.split(":") for part in limits.split("/")[1:]]
+        self.limits[job] = {limit: int(n) for n, limit in parts if not n.startswith("r")}
+        self.rate[job] = next((limit for n, limit in parts if n.startswith("r")), "")
         self.live.add(job)
         return job, f"3{limits} {{}}" if limits else "{}"
 

@@ -85,6 +85,7 @@ FACES = {
     "QuorumLock": "acquire holders locked try_acquire",
     "RWLock": "read write",
     "RateDecision": "is_allowed remaining retry_after",
+    "Rate": "burst jobs per",
     "RateLimiter": "acquire try_acquire",
     "ReadLock": "acquire holders locked try_acquire waiters",
     "Reason": "code text",

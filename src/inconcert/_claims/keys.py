@@ -1,6 +1,6 @@
 """The keys of everything that is claimed: the jobs of tasks, and the items of a queue.
 
-    bodies       hash    id -> 'put_ms [max_crashes[/N:LIMIT...]] text', until it has ended
+    bodies       hash    id -> 'put_ms [max_crashes[/LIMITS]] text', until it has ended
     queue        list    ids that may be claimed, the next one first
     bell         list    at most one token, for which idle consumers wait
     delayed      zset    id -> due time, server ms
@@ -40,7 +40,8 @@ also notifies its waiters and dependents; these keys, and those of names, progre
     checks       zset    unique name -> when to check whether it is still taken, server ms
     finished     hash    queue name -> jobs that have succeeded or were cancelled
     paused       set     names of queues from which nothing is claimed
-    places       hash    limit -> how many claimed jobs have a place in it; id -> the limits of one that is claimed
+    places       hash    limit -> how many claimed jobs have a place in it; id -> their limits; rate -> how far
+                         it is used up
     held_back    zset    'LIMIT PUT_MS ID': a job that waits for a place in this limit; it is delayed without end
     groups       hash    group -> 'STATE WHEN GIVEN TOTAL SUCCEEDED FAILED CANCELLED': how far a group of jobs is
     settled      zset    group -> when to forget it; of those whose members have ended, and none of them is dead

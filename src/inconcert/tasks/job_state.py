@@ -16,6 +16,7 @@ from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.group_ids import is_callback
+from inconcert.tasks.limits import has_a_place
 from inconcert.tasks.messages import FOUND, packed_name
 from inconcert.tasks.retry import RetryPolicy
 from inconcert.tasks.steps import Asleep, Steps, Undoing, asleep, is_undoing
@@ -241,7 +242,7 @@ class JobState(ClaimState):
     @property
     def is_limited(self) -> bool:
         """Whether it has a place in a limit of its task while it runs."""
-        return bool(self.envelope.limits)
+        return has_a_place(self.envelope.limits)
 
     @property
     def ends_alone(self) -> bool:

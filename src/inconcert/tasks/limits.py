@@ -1,4 +1,4 @@
-"""The limits of a task: how many of its jobs run at once, over all workers.
+"""The limits of a task: how many of its jobs run at once, and how many begin in a period, over all workers.
 
 A job takes its places in the script that claims it, and frees them in the one that ends or requeues it.
 
@@ -10,9 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from inconcert._rules.durations import Seconds, period
 from inconcert._rules.limits import whole
 
-__all__ = ["HELD_BACK_MS", "JobKey", "Limit", "TaskLimits"]
+__all__ = ["HELD_BACK_MS", "JobKey", "Limit", "Rate", "TaskLimits", "has_a_place"]
+
+_SECOND = 1_000_000  # microseconds
+_FASTEST = 100_000  # jobs per second
+_LONGEST = 10 * 365 * 24 * 3600 * _SECOND  # until a burst may begin again
 
 HELD_BACK_MS = 4e15  # when a job is due that a limit holds back, after all others; as in settle_places.lua
 
@@ -38,6 +43,42 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """So many jobs of a task begin in a period, over all workers, and up to `burst` at once after a quiet time.
+
+    In no time span t do more begin than `burst + t * jobs / per`, as with a
+    [rate limiter](../how-to/rate-limits.md).
+
+    Args:
+        jobs: How many in a period, 1 or more, and at most 100,000 per second.
+        per: The period, in seconds.
+        burst: How many may begin at once after a quiet time; None for as many as `jobs`.
+
+    Raises:
+        ValueError: `jobs`, `per` or `burst` is out of range; `burst` jobs may need 10 years.
+    """
+
+    jobs: int
+    per: Seconds
+    burst: int | None = None
+
+    def __post_init__(self) -> None:
+        period_us = round(period(self.per) * _SECOND)
+        whole("the jobs of a rate", self.jobs, most=period_us * _FASTEST // _SECOND)
+        if self.burst is not None:
+            whole("the burst of a rate", self.burst, most=_LONGEST // self._interval_us)
+
+    @property
+    def _interval_us(self) -> int:
+        return -(-round(period(self.per) * _SECOND) // self.jobs)  # rounded up: never more than asked for
+
+    def __str__(self) -> str:
+        """As scripts read it."""
+        burst = self.jobs if self.burst is None else self.burst
+        return f"r{self._interval_us},{burst * self._interval_us}"
+
+
+@dataclass(frozen=True, slots=True)
 class TaskLimits:
     """What limits the jobs of a task.
 
@@ -45,19 +86,23 @@ class TaskLimits:
         limit: Of all its jobs; None for no limit.
         key: The key of a job; None for none.
         key_limit: How many jobs of each key run at once; None for no limit.
+        rate: How many of all its jobs begin in a period; None for no limit.
 
     Raises:
-        TypeError: The limit is not a `Limit`, or the key is not a function.
+        TypeError: The limit is not a `Limit`, the rate not a `Rate`, or the key not a function.
         ValueError: Only one of key and key_limit is given, or key_limit is not a whole number of at least 1.
     """
 
     limit: Limit | None = None
     key: JobKey | None = None
     key_limit: int | None = None
+    rate: Rate | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and not isinstance(self.limit, Limit):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
             raise TypeError(f"limit is {self.limit!r}; give Limit({self.limit!r})")
+        if self.rate is not None and not isinstance(self.rate, Rate):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+            raise TypeError(f"rate is {self.rate!r}; give Rate(100, per=60.0), or as many as it is to be")
         if self.key is not None and not callable(self.key):
             raise TypeError(
                 f"key is {self.key!r}; give a function of the task's arguments, such as lambda tenant: tenant"
@@ -68,25 +113,32 @@ class TaskLimits:
             whole("key_limit", self.key_limit)
 
     def __bool__(self) -> bool:
-        return self.limit is not None or self.key is not None
+        return self.limit is not None or self.key is not None or self.rate is not None
 
     def of(self, task: str, queue: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """The limits of one job, as scripts read them: `/N:LIMIT...`, the narrowest first; empty for none.
+        """The limits of one job, as scripts read them: `/rINTERVAL_US,BURST_US:LIMIT/N:LIMIT...`; empty for none.
+
+        The rate comes first, and then the narrowest.
 
         Raises:
             TypeError: The key of the job is not a string or a whole number.
         """
-        found = ""
+        found = "" if self.rate is None else f"/{self.rate}:{_digest(queue, task, 'rate')}"
         if self.key is not None:
             key = self.key(*args, **kwargs)
             if not isinstance(key, str | int):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
                 raise TypeError(
                     f"task {task!r}: the key of a job is {key!r}; let key= return a string or a whole number"
                 )
-            found = f"/{self.key_limit}:{_digest(queue, task, repr(key))}"
+            found += f"/{self.key_limit}:{_digest(queue, task, 'key', repr(key))}"
         if self.limit is not None:
             found += f"/{self.limit.jobs}:{_digest(queue, task)}"
         return found
+
+
+def has_a_place(limits: str) -> bool:
+    """Whether a job of these limits has a place in one while it runs; in a rate it has none."""
+    return any(not each.startswith("r") for each in limits.split("/")[1:])
 
 
 def _digest(*names: str) -> str:

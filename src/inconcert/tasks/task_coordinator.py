@@ -18,7 +18,7 @@ from inconcert.tasks.enqueue import EnqueueBatcher, EnqueueMiddleware
 from inconcert.tasks.group import Calls, Group, GroupWhen, check_member, open_group
 from inconcert.tasks.health import WorkerHealth, watched
 from inconcert.tasks.job import Job
-from inconcert.tasks.limits import JobKey, Limit, TaskLimits
+from inconcert.tasks.limits import JobKey, Limit, Rate, TaskLimits
 from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, JobOptions, Options
 from inconcert.tasks.registry import Registry
 from inconcert.tasks.retry import Backoff, RetryPolicy
@@ -105,6 +105,7 @@ class TaskCoordinator:
         retry_on: tuple[type[Exception], ...] = (Exception,),
         backoff: Backoff | None = None,
         limit: Limit | None = None,
+        rate: Rate | None = None,
         key: JobKey | None = None,
         key_limit: int | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
@@ -124,6 +125,7 @@ class TaskCoordinator:
         retry_on: tuple[type[Exception], ...] = (Exception,),
         backoff: Backoff | None = None,
         limit: Limit | None = None,
+        rate: Rate | None = None,
         key: JobKey | None = None,
         key_limit: int | None = None,
     ) -> object:
@@ -145,12 +147,14 @@ class TaskCoordinator:
                 5 min, each within 25 % of that.
             limit: How many of its jobs run at once, over all workers: `Limit(5)`. The others wait, and hold up no jobs
                 behind them. None for no limit.
+            rate: How many of its jobs begin in a period, over all workers: `Rate(100, per=60.0)`. None for no limit.
             key: Given the arguments of a job, returns its key, a string or a whole number, such as its tenant.
             key_limit: How many jobs of each key run at once; needs `key`.
 
         Raises:
             TypeError: It is a generator function, a class, or not callable; an annotation cannot be resolved, or JSON
-                cannot represent it; the limit is not a `Limit`, or the key is not a function.
+                cannot represent it; the limit is not a `Limit`, the rate not a `Rate`, or the key
+                not a function.
             ValueError: A task of this name is registered already, a number is out of its range, or only one of `key`
                 and `key_limit` is given.
             InvalidName: The name or the queue is empty or longer than 512 bytes.
@@ -164,7 +168,7 @@ class TaskCoordinator:
             time_limit=time_limit,
         )
         retrying = RetryPolicy(retry_on, backoff)
-        limits = TaskLimits(limit, key, key_limit)
+        limits = TaskLimits(limit, key, key_limit, rate)
 
         def register(function: Callable[..., object]) -> Task[..., object]:
             return self._registry.register(function, name=name, defaults=defaults, limits=limits, retrying=retrying)

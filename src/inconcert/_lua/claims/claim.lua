@@ -12,7 +12,7 @@
 -- KEYS[9]    idle      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
 -- KEYS[10]   undo      hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends once
 --            that is undone
--- KEYS[11]   places    hash    limit -> how many claimed jobs have a place in it; id -> their limits, '/N:LIMIT...'
+-- KEYS[11]   places    hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits, '/N:LIMIT...'
 -- KEYS[12]   held_back  zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
 -- KEYS[13..] queues    list, then its bell (list) and delayed (zset), for each queue, the most urgent first
 -- ARGV[1]    worker    string
@@ -30,7 +30,7 @@
 --            about 1,000 at most, and up to 499 more in each queue
 -- @include server_time
 -- @include ring
--- @include note_limits
+-- @include pass_over
 -- @include take_places
 -- @include settle_places
 local HOUR_MS = 3600000
@@ -43,7 +43,8 @@ local states, paused, clock, idle, undo = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KE
 local worker, number, count, suspects = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- Is this worker alive, and which claim is this?
-local now_ms = math.floor(server_time() / 1000)
+local now_us = server_time()
+local now_ms = math.floor(now_us / 1000)
 local ends = redis.call('ZSCORE', workers, worker)
 local is_idle = not ends
 ends = ends or redis.call('ZSCORE', idle, worker)
@@ -60,8 +61,8 @@ end
 -- What is there? All queues are read before one is changed: a key that is not ours stops the script here.
 local ready, next_ms = {}, -1
 local some_are_paused = redis.call('EXISTS', paused) == 1
-local limited = {places = KEYS[11], held_back = KEYS[12], states = states, undo = undo, known = {}, taken = {}, held = {}}
-limited.some_undo = redis.call('HLEN', undo) > 0
+local limited = {places = KEYS[11], held_back = KEYS[12], states = states, undo = undo, now_us = now_us,
+  some_undo = redis.call('HLEN', undo) > 0, known = {}, rates = {}, taken = {}, held = {}}
 local some_are_limited = redis.call('HLEN', limited.places) > 0
 redis.call('ZCARD', limited.held_back)
 local some_failed, some_crashed = redis.call('EXISTS', failures) == 1, redis.call('EXISTS', crashes) == 1
@@ -109,7 +110,7 @@ else
           local limits = string.match(redis.call('HGET', limited.places, found[n]) or '', '^%-(.+)$')
           if limits then  -- it was cancelled, and may have been about to take a place
             redis.call('HDEL', limited.places, found[n])
-            note_limits(limited, limits, i)
+            pass_over(limited, limits, i)
           end
         end
       end
@@ -128,8 +129,13 @@ else
       end
     end
   end
-  if next(limited.known) and settle_places(limited, ready, KEYS) > 0 and #ids < count then
-    next_ms = 0
+  if next(limited.known) or next(limited.rates) then
+    local came = settle_places(limited, ready, KEYS)
+    next_ms = came > 0 and #ids < count and 0 or next_ms
+    local due_ms = limited.due_ms
+    if due_ms and (next_ms < 0 or due_ms - now_ms < next_ms) then
+      next_ms = due_ms - now_ms
+    end
   end
 end
 

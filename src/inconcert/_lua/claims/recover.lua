@@ -16,14 +16,14 @@
 -- KEYS[14]   clock        string  'AT SEEN': the lease clock, ms, and the server's at the last look, ms
 -- KEYS[15]   idle         zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing
 -- KEYS[16]   described    hash    worker -> 'heard_ms ABOUT': when it was last heard, and what it says of itself; 1 h
--- KEYS[17]   bodies       hash    id -> 'enqueued_ms [max_crashes[/N:LIMIT...]] envelope'
+-- KEYS[17]   bodies       hash    id -> 'enqueued_ms [max_crashes[/LIMITS]] envelope'
 -- KEYS[18]   groups       hash    group -> what has become of it; see read_group.lua
 -- KEYS[19]   settled      zset    group -> when to forget it, server ms; of those that have ended
 -- KEYS[20]   joiners      zset    address -> when it asked, server ms: those that wait until no item is left; 60 s
 -- KEYS[21]   undo         hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends
 --            once that is undone
 -- KEYS[22]   failures     hash    id -> attempts that failed
--- KEYS[23]   places       hash    limit -> how many claimed jobs have a place in it; id -> their limits, '/N:LIMIT...'
+-- KEYS[23]   places       hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits, '/N:LIMIT...'
 -- KEYS[24]   held_back    zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
 -- KEYS[25..] queues       list, then its bell (list) and delayed (zset), for each queue from which it has claimed
 -- ARGV[1]    worker       string

@@ -1,5 +1,15 @@
--- Notes that a job with these limits, '/N:LIMIT...', has left its queue. Returns the first limit in which no place is left.
+-- Notes that a job with these limits, '/rINTERVAL_US,BURST_US:LIMIT/N:LIMIT...', has left its queue.  Returns the first in which
+-- there is no place, if any, and whether that is a rate: then it has not left its other limits.
+-- @include read_rate
 local function note_limits(limited, limits, at)
+  local text = string.match(limits, '^/(r[^/]+)')
+  if text then
+    local rate = limited.rates[text] or read_rate(limited.places, text, limited.now_us)
+    limited.rates[text], rate.at = rate, at
+    if rate.used_us + rate.interval_us > limited.now_us + rate.burst_us then
+      return rate.limit, true
+    end
+  end
   local full
   for n, limit in string.gmatch(limits, '/(%d+):(%x+)') do
     local known = limited.known[limit]

@@ -27,7 +27,7 @@
 -- KEYS[25] undo      hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends
 --          once that is undone
 -- KEYS[26] bell      list    at most one token
--- KEYS[27] places    hash    limit -> how many claimed jobs have a place in it; id -> their limits, '/N:LIMIT...'
+-- KEYS[27] places    hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits, '/N:LIMIT...'
 -- KEYS[28] held_back zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
 -- KEYS[29..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]  ttl_ms    integer > 0, how long the fact that they were cancelled is kept
@@ -48,6 +48,7 @@
 -- @include drop_steps
 -- @include ring
 -- @include leave_lines
+-- @include pace_again
 local FIRST_RESULT, FIRST_ID = 29, 4  -- KEYS of the results; ARGV of the ids
 
 local bodies, states, dead, failures, crashes, watchers, queue, delayed =
@@ -60,7 +61,7 @@ local keys = {
 local bell, places, held_back = KEYS[26], KEYS[27], KEYS[28]
 local pending, unfollowed, recent, older = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3]
-local answer, ended = {}, {}
+local answer, ended, rates = {}, {}, {}
 local answered = recall(recent, older, request)
 if answered then
   for one in string.gmatch(answered, '%d') do
@@ -122,7 +123,7 @@ redis.call('HLEN', keys.groups)
 redis.call('ZCARD', keys.settled)
 redis.call('ZREM', delayed, unpack(ARGV, FIRST_ID))  -- first: needs no memory, so a full server accepts the rest
 for i = FIRST_ID, some_are_held_back and #ARGV or 0 do
-  leave_lines(held_back, bodies, ARGV[i])
+  rates[leave_lines(held_back, bodies, ARGV[i]) or ''] = true
 end
 for i = FIRST_ID, #ARGV do
   answer[i - FIRST_ID + 1] = cancel(ARGV[i], KEYS[FIRST_RESULT + i - FIRST_ID])
@@ -131,5 +132,6 @@ if #ended > 0 then
   drop_steps(keys, ended)
 end
 drop_cancelled(queue, bodies, places)
+pace_again(places, held_back, states, {queue, bell, delayed}, rates)
 remember(recent, older, request, table.concat(answer))
 return answer

@@ -1,0 +1,194 @@
+"""Rates of tasks: how many of their jobs begin in a period, over all workers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from inconcert import Coordinator, Job, JobStatus, Limit, Rate, current_job
+from tests.contract.test_limits import Running, first
+from tests.contract.test_tasks import in_background
+from tests.support.raw import raw
+
+WITHIN = 10.0  # seconds
+A_MOMENT = 0.1  # jobs; the server's clock counts milliseconds here
+
+
+def excess(claimed_at: Sequence[float], rate: Rate) -> float:
+    """By how many jobs a time span had more than the rate allows; at most 0 if none had."""
+    assert isinstance(rate.per, float)
+    burst, per_second = rate.jobs if rate.burst is None else rate.burst, rate.jobs / rate.per
+    return max(
+        count - burst - (until - since) * per_second
+        for place, since in enumerate(claimed_at)
+        for count, until in enumerate(claimed_at[place:], 1)
+    )
+
+
+def begun_at() -> float:
+    """When the current job was claimed, by the server's clock."""
+    claimed_at: float = current_job()._state.claimed_at
+    return claimed_at
+
+
+async def in_line(concert: Coordinator) -> int:
+    """How many jobs are held back."""
+    client: Any = raw(concert)
+    found = 0
+    for keys in concert._jobs.partitions:
+        found += await client.zcard(keys.held_back)
+    return found
+
+
+async def until(job: Job[Any], status: JobStatus) -> None:
+    """Wait until the job is there."""
+    with anyio.fail_after(WITHIN):
+        while await job.status() is not status:
+            await anyio.sleep(0.005)
+
+
+async def test_no_more_jobs_begin_than_the_rate_says(any_concert: Coordinator) -> None:
+    """In any time span; in the order in which they were enqueued, and others pass them."""
+    rate = Rate(50, per=1.0, burst=3)
+    began: list[tuple[int, float]] = []
+
+    @any_concert.task(name="at a rate", rate=rate)
+    async def at_a_rate(number: int) -> None:
+        began.append((number, begun_at()))
+
+    @any_concert.task(name="other")
+    async def other() -> int:
+        return len(began)
+
+    jobs = await any_concert.enqueue_many([at_a_rate.call(number) for number in range(20)])
+    last = await other.enqueue()
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        assert await last.result(timeout=WITHIN) < 20
+        for job in jobs:
+            await job.result(timeout=WITHIN)
+    assert sorted(number for number, _ in began) == list(range(20))
+    assert [number for number, _ in began[3:]] == list(range(3, 20))
+    assert excess(sorted(at for _, at in began), rate) < A_MOMENT
+    assert await in_line(any_concert) == 0
+
+
+async def test_rate_holds_over_all_workers(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """However many claim."""
+    rate = Rate(100, per=1.0, burst=1)
+    began: list[float] = []
+
+    async def at_a_rate() -> None:
+        began.append(begun_at())
+
+    concert.task(name="at a rate", rate=rate)(at_a_rate)
+    task = elsewhere.task(name="at a rate", rate=rate)(at_a_rate)
+    jobs = await elsewhere.enqueue_many([task.call() for _ in range(30)])
+    async with (
+        in_background(concert.run_worker("default", concurrency=5)),
+        in_background(elsewhere.run_worker("default", concurrency=5)),
+    ):
+        for job in jobs:
+            await job.result(timeout=WITHIN)
+    assert excess(sorted(began), rate) < A_MOMENT
+
+
+@pytest.mark.parametrize("how", ["cancel", "cancel all", "reschedule", "promote"])
+async def test_another_comes_next_instead_of_one_that_does_not(concert: Coordinator, how: str) -> None:
+    """Nobody waits for a job that is cancelled, or comes at another time."""
+    began: list[int] = []
+
+    @concert.task(name="at a rate", rate=Rate(4, per=1.0, burst=1))
+    async def at_a_rate(number: int) -> None:
+        began.append(number)
+
+    jobs = await concert.enqueue_many([at_a_rate.call(number) for number in range(3)])
+    async with in_background(concert.run_worker("default")):
+        await jobs[0].result(timeout=WITHIN)
+        await until(jobs[1], JobStatus.DELAYED)
+        if how == "cancel":
+            assert await jobs[1].cancel()
+        elif how == "cancel all":
+            await concert.tasks.cancel_all(state="delayed")
+            jobs[2] = await at_a_rate.enqueue(2)
+        elif how == "reschedule":
+            assert await jobs[1].reschedule(delay=3600)
+        else:
+            assert await jobs[1].reschedule(delay=0)
+            await jobs[1].result(timeout=WITHIN)
+        await jobs[2].result(timeout=WITHIN)
+    assert sorted(began) == ([0, 1, 2] if how == "promote" else [0, 2])
+
+
+async def test_job_that_is_cancelled_in_its_queue_lets_the_next_begin(concert: Coordinator) -> None:
+    """It was about to begin, and its queue was paused."""
+    began: list[int] = []
+
+    @concert.task(name="at a rate", rate=Rate(10, per=1.0, burst=1))
+    async def at_a_rate(number: int) -> None:
+        began.append(number)
+
+    jobs = await concert.enqueue_many([at_a_rate.call(number) for number in range(3)])
+    async with in_background(concert.run_worker("default")):
+        await jobs[0].result(timeout=WITHIN)
+        await concert.tasks.pause("default")
+        await until(jobs[1], JobStatus.QUEUED)
+        assert await jobs[1].cancel()
+        await concert.tasks.resume("default")
+        await jobs[2].result(timeout=WITHIN)
+    assert began == [0, 2]
+
+
+async def test_rate_and_limits_hold_together(concert: Coordinator) -> None:
+    """At most so many begin in a time, and run at once."""
+    rate, running, began = Rate(100, per=1.0, burst=4), Running(), list[float]()
+
+    @concert.task(name="both", rate=rate, limit=Limit(3), key=first, key_limit=2)
+    async def both(key: str) -> None:
+        began.append(begun_at())
+        await running.run(key)
+
+    jobs = await concert.enqueue_many([both.call(key) for key in "aaaabbbbcccc"])
+    async with in_background(concert.run_worker("default", concurrency=20)):
+        await running.until(3)
+        assert sum(running.now.values()) == 3
+        running.free.set()
+        for job in jobs:
+            await job.result(timeout=WITHIN)
+    assert max(running.most.values()) == 2
+    assert excess(sorted(began), rate) < A_MOMENT
+    assert await in_line(concert) == 0
+
+
+async def test_jobs_in_line_send_nothing(concert: Coordinator) -> None:
+    """Until the next may begin, a worker sends what it sends without them."""
+
+    @concert.task(name="at a rate", rate=Rate(1, per=3600.0))
+    async def at_a_rate() -> None: ...
+
+    jobs = await concert.enqueue_many([at_a_rate.call() for _ in range(50)])
+    async with in_background(concert.run_worker("default")):
+        await jobs[0].result(timeout=WITHIN)
+        while await in_line(concert) < 48:
+            await anyio.sleep(0.01)
+        page = await concert.tasks.jobs(state=JobStatus.DELAYED)
+        [due_at] = [job.due_at for job in page.jobs if job.due_at is not None]
+        [began_at] = [job.enqueued_at for job in page.jobs if job.due_at == due_at]
+        assert due_at - began_at > 3590
+
+
+@pytest.mark.parametrize(
+    ("jobs", "options"),
+    [(0, {"per": 1.0}), (1, {"per": 0}), (1, {"per": -1.0}), (1, {"per": 1.0, "burst": 0}), (200_001, {"per": 2.0})],
+)
+def test_bad_rates_are_refused(jobs: int, options: Any) -> None:
+    """Before anything is sent."""
+    with pytest.raises(ValueError, match=r"is 0|is -1|200001"):
+        Rate(jobs, **options)
+
+
+def test_what_is_not_a_rate_is_refused() -> None:
+    """With what to give instead."""
+    nowhere: Any = Coordinator("redis://nowhere")
+    with pytest.raises(TypeError, match="give Rate"):
+        nowhere.task(rate=5)
