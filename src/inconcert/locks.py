@@ -110,19 +110,23 @@ class Locks(Acquirable["_LeaseStates", "Leases"]):
         try:
             attempt.ask()
             await attempt
-            tokens = attempt.tokens()
+            granted = attempt.granted()
         except BaseException:
             attempt.withdraw()
             raise
         finally:
             attempt.leave()
-        if not tokens:
+        if not granted:
             return None
         now = time.monotonic()
         if now >= deadline:  # the grant came while this process could not use it
             attempt.withdraw()
             return None
-        grants = [Grant(holder, token, deadline) for holder, token in zip(holders, tokens, strict=True)]
+        tokens, losses = granted[::2], granted[1::2]
+        grants = [
+            Grant(holder, token, deadline, previous_lost=is_after_loss == 1)
+            for holder, token, is_after_loss in zip(holders, tokens, losses, strict=True)
+        ]
         named = zip(self._keys, grants, strict=True)
         leases = {name: self._lease(session, name, grant) for name, grant in named}
         for lease in leases.values():
@@ -230,7 +234,7 @@ class _Attempt(Call, InboxReceiver):
         self._session.inbox.register(self._address, self)
         self._session.channel.submit(self)
 
-    def tokens(self) -> Reply:
+    def granted(self) -> Reply:
         """The script's reply."""
         self.raise_if_closed()
         return self.result()
@@ -241,7 +245,7 @@ class _Attempt(Call, InboxReceiver):
         if self.sends and not self._is_withdrawn and not session.channel.is_closed:
             self._is_withdrawn = True
             for holder, keys in self._locks.items():
-                command = _RELEASE(keys, holder=holder, inboxes=session.inboxes(keys.holders), place="")
+                command = _RELEASE(keys, holder=holder, inboxes=session.inboxes(keys.holders), place="", ended="unused")
                 session.channel.submit(ReleaseCall(session.lines, command))
 
     def leave(self) -> None:

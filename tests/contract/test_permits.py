@@ -1058,7 +1058,7 @@ async def test_permit_that_is_held_already_is_not_declined(
     """What was said of it may be heard twice, by a reply and by a message."""
     lease = await permits_here.acquire()
     end = await lease_end(concert, permits_here, lease)
-    told = f"{lease.holder} permit 1 {end:.0f} 2000 {member.limit}:2000:30000 {permits_here._keys.holders}"
+    told = f"{lease.holder} permit 1 0 {end:.0f} 2000 {member.limit}:2000:30000 {permits_here._keys.holders}"
     concert._ref.session.inbox.dispatch(told)
     await permits_here.holders()
     assert await lease_end(concert, permits_here, lease) == end

@@ -122,6 +122,25 @@ async def test_waiter_gets_in_within_the_lease_of_a_killed_holder(concert: Coord
         await lease.release()
 
 
+async def test_killed_holder_is_known_long_after_its_lease(
+    concert: Coordinator, server: RealServer, namespace: str
+) -> None:
+    """Nobody was in line: the next holder is told of the loss, and the one after it is not."""
+    lock = concert.lock("door")
+    async with spawn(f"{HERE}:hold", server.url, namespace, 0.2) as child:
+        await child.wait_for("held")
+        child.kill()
+
+    async def has_lapsed() -> bool:
+        return await lock.holders() == []
+
+    await eventually(has_lapsed, timeout=10)
+    async with lock as lease:
+        assert lease.previous_lost
+    async with lock as lease:
+        assert not lease.previous_lost
+
+
 async def test_next_waiter_is_served_at_once_when_the_first_was_killed(
     concert: Coordinator, server: RealServer, namespace: str
 ) -> None:
@@ -153,6 +172,7 @@ async def test_paused_holder_is_told_when_it_goes_on_and_its_late_write_is_refus
         await child.wait_for("held")
         child.pause()
         async with concert.lock("door", timeout=5) as lease:
+            assert lease.previous_lost
             assert register.write(lease.fencing_token, "after")
             child.resume()
             stopped = await child.wait_for("stopped")

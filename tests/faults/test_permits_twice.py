@@ -38,9 +38,9 @@ class Bench:
         terms = {"limit": limit, "ttl_ms": 30_000, "handoff_ms": 2_000}
         return await self.run("permits/acquire", holder=holder, **terms, ticket=ticket, inboxes=self.inboxes)
 
-    async def release(self, place: str = "") -> Reply:
+    async def release(self, place: str = "", *, ended: str = "") -> Reply:
         """Run the script that gives back what was never waited for; or with a place what was, or leaves the line."""
-        return await self.run("permits/release", holder=self.me, inboxes=self.inboxes, place=place)
+        return await self.run("permits/release", holder=self.me, inboxes=self.inboxes, place=place, ended=ended)
 
     async def renew(self) -> Reply:
         """Run the script that renews."""
@@ -75,7 +75,7 @@ async def bench(any_concert: Coordinator) -> Bench:
 
 async def acquire_free(bench: Bench) -> None:
     """A holder stays one, with a full lease and a new, larger token."""
-    [first] = await bench.acquire(bench.me)
+    first = (await bench.acquire(bench.me))[0]
     await raw(bench.concert).zincrby(bench.keys.holders, -20_000, bench.me)
     short = await raw(bench.concert).zscore(bench.keys.holders, bench.me)
     second = (await bench.acquire(bench.me))[0]
@@ -90,7 +90,7 @@ async def acquire_several_permits(bench: Bench) -> None:
     """It has them once; all are renewed, and given back, together."""
     wide = f"{bench.me}x3"
     entries = [wide, f"{wide}+2", f"{wide}+3"]
-    [first] = await bench.acquire(wide, limit=4)
+    first = (await bench.acquire(wide, limit=4))[0]
     [second, *_] = await bench.acquire(wide, limit=4)
     assert second > first
     assert await bench.holders() == entries
@@ -102,8 +102,19 @@ async def acquire_several_permits(bench: Bench) -> None:
         assert await bench.run("permits/renew", holder=wide, ttl_ms=30_000) == 1
         assert len(await raw(bench.concert).zrangebyscore(bench.keys.holders, short + 19_000, "+inf")) == 3
     for held in 1, 0:
-        assert await bench.run("permits/release", holder=wide, inboxes=bench.inboxes, place="") == [held]
+        assert await bench.run("permits/release", holder=wide, inboxes=bench.inboxes, place="", ended="") == [held]
         assert await bench.holders() == []
+
+
+async def acquire_after_a_loss(bench: Bench) -> None:
+    """It is told again, and the next holder is not."""
+    await bench.acquire(bench.other)
+    await raw(bench.concert).zadd(bench.keys.holders, {bench.other: 1})
+    assert [(await bench.acquire(bench.me))[1] for _ in range(2)] == [1, 1]
+    assert await bench.renew() == 1
+    assert (await bench.acquire(bench.me))[1] == 1
+    await bench.release()
+    assert (await bench.acquire(bench.me))[1] == 0
 
 
 async def acquire_held(bench: Bench) -> None:
@@ -115,8 +126,8 @@ async def acquire_held(bench: Bench) -> None:
     await bench.acquire(third)
     second = await bench.acquire(bench.me)
     assert (first[0], second[0]) == (0, 0)
-    assert (first[3], second[3]) == (1, 0)
-    assert first[2] == second[2] == line[0][1]
+    assert (first[4], second[4]) == (1, 0)
+    assert first[3] == second[3] == line[0][1]
     assert [holder for holder, _ in await bench.waiters()] == [bench.me, third]
 
 
@@ -132,11 +143,11 @@ async def acquire_held_without_waiting(bench: Bench) -> None:
 async def acquire_with_a_ticket(bench: Bench) -> None:
     """One who was skipped has its place back, once."""
     await bench.acquire(bench.other)
-    ticket = (await bench.acquire(bench.me))[2]
+    ticket = (await bench.acquire(bench.me))[3]
     third = bench.concert._ref.session.new_address()
     await bench.acquire(third)
     await raw(bench.concert).zrem(bench.keys.waiters, f"1:2000:30000 {bench.me}")
-    assert [(await bench.acquire(bench.me, ticket=ticket))[2:4] for _ in range(2)] == [[ticket, 1], [ticket, 0]]
+    assert [(await bench.acquire(bench.me, ticket=ticket))[3:5] for _ in range(2)] == [[ticket, 1], [ticket, 0]]
     assert [holder for holder, _ in await bench.waiters()] == [bench.me, third]
 
 
@@ -164,6 +175,34 @@ async def evict(bench: Bench) -> None:
     await bench.acquire(bench.other)
     assert await bench.run("permits/evict", inboxes=bench.inboxes, evicted=evicted) == [0, 0, 0]
     assert await bench.holders() == [bench.other]
+
+
+async def release_what_was_lost(bench: Bench) -> None:
+    """{0}, and the loss is told once."""
+    for ended in "late", "lost":
+        await bench.acquire(bench.me)
+        await raw(bench.concert).zadd(bench.keys.holders, {bench.me: 1})
+        held = await bench.release(ended=ended)
+        assert held == ([0] if ended == "late" else [1])
+        assert await bench.release(ended=ended) == [0]
+        assert (await bench.acquire(bench.other))[1] == 1
+        assert (await bench.acquire(bench.other))[1] == 1
+        await bench.run("permits/drop", holder=bench.other)
+        assert (await bench.acquire(bench.other))[1] == 0
+        await bench.run("permits/drop", holder=bench.other)
+
+
+async def release_what_nobody_used(bench: Bench) -> None:
+    """{0}, and the loss is still to be told, once."""
+    await bench.acquire(bench.other)
+    await raw(bench.concert).zadd(bench.keys.holders, {bench.other: 1})
+    assert (await bench.acquire(bench.me))[1] == 1
+    assert [await bench.release(ended="unused") for _ in range(2)] == [[1], [0]]
+    assert (await bench.acquire(bench.me))[1] == 1
+    assert [await bench.release() for _ in range(2)] == [[1], [0]]
+    assert (await bench.acquire(bench.me))[1] == 0
+    assert [await bench.release(ended="unused") for _ in range(2)] == [[1], [0]]
+    assert (await bench.acquire(bench.me))[1] == 0
 
 
 async def release_to_one_who_waits(bench: Bench) -> None:
@@ -269,7 +308,7 @@ async def acquire_several(bench: Bench) -> None:
     third = bench.concert._ref.session.new_address()
     await bench.acquire(third)
     second = await bench.acquire_several(bench.keys, gate, bench.me, bench.other)
-    assert all(new > old for new, old in zip(second, first, strict=True))
+    assert all(new > old for new, old in zip(second[::2], first[::2], strict=True))
     assert await raw(bench.concert).zscore(bench.keys.holders, bench.me) - short > 19_000
     assert await bench.holders() == [bench.me]
     assert [holder for holder, _ in await bench.waiters()] == [third]
@@ -289,6 +328,7 @@ TWICE: dict[str, list[Callable[[Bench], Awaitable[None]]]] = {
     "permits/acquire": [
         acquire_free,
         acquire_several_permits,
+        acquire_after_a_loss,
         acquire_held,
         acquire_held_without_waiting,
         acquire_with_a_ticket,
@@ -297,7 +337,14 @@ TWICE: dict[str, list[Callable[[Bench], Awaitable[None]]]] = {
     "permits/drop": [drop],
     "permits/evict": [evict],
     "permits/inspect": [inspect],
-    "permits/release": [release, release_to_one_who_waits, withdraw_from_the_line, withdraw_what_was_granted],
+    "permits/release": [
+        release,
+        release_what_was_lost,
+        release_what_nobody_used,
+        release_to_one_who_waits,
+        withdraw_from_the_line,
+        withdraw_what_was_granted,
+    ],
     "permits/renew": [renew, renew_what_is_not_held],
     "locks/acquire": [acquire_several, acquire_several_of_which_one_is_held],
 }

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +82,8 @@ class PermitsModel(RuleBasedStateMachine):
         self.model = self.make_model()
         self.last_token = 0
         self.lapsed: list[Visitor] = []
+        self.unnoticed: list[Visitor] = []  # lapsed, and the server has not looked since
+        self.loss_is_noted = False  # and nobody has been told
 
     @initialize()
     def open(self) -> None:
@@ -193,9 +194,11 @@ class PermitsModel(RuleBasedStateMachine):
         visitor.task.cancel()
         [outcome] = await asyncio.gather(visitor.task, return_exceptions=True)
         if isinstance(outcome, Lease):  # too late to leave
+            if outcome.previous_lost:
+                self.told_of_loss()
             await outcome.release()
         self.model.serve()
-        await self.settle()
+        await self.settle(may_hold_back=True)
 
     @precondition(lambda self: self.model.held)
     @rule(pick=picks)
@@ -211,6 +214,7 @@ class PermitsModel(RuleBasedStateMachine):
         """The server's clock passes the end of a lease; nobody is told."""
         visitor = self.model.held.pop(pick % len(self.model.held))
         self.lapsed.append(visitor)
+        self.unnoticed.append(visitor)
         self.runner.run(self._lapse(visitor))
 
     async def _lapse(self, visitor: Visitor) -> None:
@@ -226,6 +230,7 @@ class PermitsModel(RuleBasedStateMachine):
         """All leases end, and their key with them."""
         self.lapsed += self.model.held
         self.model.held.clear()
+        self.unnoticed.clear()
         self.runner.run(self._run("DEL", self.permits(0)._keys.holders))
 
     @precondition(lambda self: self.lapsed)
@@ -238,8 +243,14 @@ class PermitsModel(RuleBasedStateMachine):
         visitor = self.lapsed.pop(pick % len(self.lapsed))
         assert visitor.lease is not None
         if releases:
-            with suppress(LeaseLost):  # it is not raised while nobody else has noticed the lapse
+            try:
                 await visitor.lease.release()
+            except LeaseLost:
+                if visitor in self.unnoticed:
+                    self.unnoticed.remove(visitor)
+                    self.loss_is_noted = True
+            else:  # nobody else has noticed the lapse
+                self.unnoticed.remove(visitor)
             self.model.serve()
         else:
             with pytest.raises(LeaseLost):
@@ -269,6 +280,7 @@ class PermitsModel(RuleBasedStateMachine):
     def forget_token(self) -> None:
         """The counter of the fencing tokens lapses."""
         self.runner.run(self._run("DEL", self.permits(0)._keys.fence))
+        self.loss_is_noted = False
 
     @rule(client=clients)
     def reopen(self, client: int) -> None:
@@ -282,7 +294,9 @@ class PermitsModel(RuleBasedStateMachine):
             assert isinstance((await asyncio.gather(visitor.task, return_exceptions=True))[0], NotConnected)
         ended = [visitor for visitor in [*self.model.held, *self.lapsed] if visitor.client == client]
         assert all(visitor.lease is not None and visitor.lease.is_lost for visitor in ended)
-        for visitors in (self.model.line, self.model.held, self.lapsed):
+        on_server = [visitor for visitor in [*self.model.held, *self.unnoticed] if visitor.client == client]
+        self.loss_is_noted = self.loss_is_noted or bool(on_server)
+        for visitors in (self.model.line, self.model.held, self.lapsed, self.unnoticed):
             visitors[:] = [visitor for visitor in visitors if visitor.client != client]
         if gone or ended:
             self.model.serve()
@@ -294,11 +308,28 @@ class PermitsModel(RuleBasedStateMachine):
 
     # What must hold.
 
-    async def settle(self) -> None:
-        """Wait until all who should have been let in are in, and look whether only they are."""
+    def told_of_loss(self) -> None:
+        """A holder knows that one before it has lost its lease: nobody else is told."""
+        assert self.loss_is_noted or self.unnoticed, "there was no loss"
+        self.loss_is_noted = False
+        self.unnoticed.clear()
+
+    async def settle(self, *, may_hold_back: bool = False) -> None:
+        """Wait until all who should have been let in are in, and look whether only they are.
+
+        Args:
+            may_hold_back: Whether one that left may have been granted first, and so told of a loss.
+        """
         granted, self.model.granted = self.model.granted, []
         for visitor in granted:
             visitor.lease = await asyncio.wait_for(visitor.task, 5)
+        told = [visitor.lease.previous_lost for visitor in granted if visitor.lease is not None].count(True)
+        assert told <= 1, "two were told of the same loss"
+        if told:
+            self.told_of_loss()
+        elif granted and not may_hold_back:
+            assert not self.loss_is_noted, "nobody was told of a loss"
+            assert not self.unnoticed, "nobody was told of a loss"
         # Those whom one step lets in together hold together, so the order among them does not matter.
         tokens = [visitor.lease.fencing_token for visitor in granted if visitor.lease is not None]
         assert all(token > self.last_token for token in tokens), "fencing tokens fell"

@@ -63,7 +63,7 @@ FACES = {
     ),
     "Joined": "member value",
     "Latch": "count_down remaining wait",
-    "Lease": "fencing_token holder is_lost kind lost name release remaining renew",
+    "Lease": "fencing_token holder is_lost kind lost name previous_lost release remaining renew",
     "Leases": "fencing_tokens get is_lost items keys lost release remaining renew values",
     "Left": "member",
     "Limit": "jobs",
@@ -107,7 +107,7 @@ FACES = {
         "cancel_all dead describe drain group job jobs pause promote_all purge purge_all queues replay replay_all "
         "resume stats workers"
     ),
-    "Term": "candidate fencing_token holder is_lost kind lost name number release remaining renew",
+    "Term": "candidate fencing_token holder is_lost kind lost name number previous_lost release remaining renew",
     "Undo": "later",
     "WaitEntry": ("holder is_redacted job_id kind label line mode name place since task task_id ticket trace_id"),
     "Waiter": (
@@ -115,7 +115,7 @@ FACES = {
     ),
     "WorkerHealth": "live ready serve",
     "WorkerStatus": "capacity heard_at host id is_alive pid queues running",
-    "WriteLease": "downgrade fencing_token holder is_lost kind lost name release remaining renew",
+    "WriteLease": "downgrade fencing_token holder is_lost kind lost name previous_lost release remaining renew",
     "WriteLock": "acquire holders locked try_acquire waiters",
 }
 

@@ -96,6 +96,17 @@ class Lease(HeldLease[PermitState]):
         """
         return self._state.fencing_token
 
+    @property
+    def previous_lost(self) -> bool:
+        """Whether a holder before lost its lease instead of releasing it: what it began may be half done.
+
+        It died, stood still, dropped its lease, was closed with it, or the lease was released by force. Each loss is
+        told once, to the next holder; if that one is cancelled before it has the lease, to the one after it. A
+        semaphore tells whichever is granted a permit next, a reader-writer lock the next reader or writer. The
+        server remembers a loss for two days; after that, and if the server has lost its data, this is False.
+        """
+        return self._state.previous_lost
+
 
 def state_of(lease: Lease) -> PermitState:
     """The engine of a lease, for the tests of users."""

@@ -39,6 +39,7 @@ class Grant:
     fencing_token: int
     deadline: float  # by the local monotonic clock
     place: str = ""  # its place in line, if it had one: a late request is removed from there along with the holder
+    previous_lost: bool = False  # whether a holder before had lost its lease
     is_short: bool = False  # it was handed over, and must be extended at once to its ttl
 
 
@@ -59,7 +60,18 @@ class PermitState(LeaseState):
         since: When that was, by the local monotonic clock.
     """
 
-    __slots__ = ("_acquired_at", "_place", "fencing_token", "keys", "metrics_name", "noted", "session", "since")
+    __slots__ = (
+        "_acquired_at",
+        "_is_unused",
+        "_place",
+        "fencing_token",
+        "keys",
+        "metrics_name",
+        "noted",
+        "previous_lost",
+        "session",
+        "since",
+    )
 
     noted: Noted
     since: float
@@ -76,10 +88,12 @@ class PermitState(LeaseState):
         metrics_name: str = "",
     ) -> None:
         self.fencing_token = grant.fencing_token
+        self.previous_lost = grant.previous_lost
         self.session = session
         self.keys = keys
         self.metrics_name = metrics_name
         self._place = grant.place
+        self._is_unused = False  # released without having reached a caller
         self._acquired_at = 0.0  # by the local monotonic clock; 0 while nobody observes
         super().__init__(kind, name, holder=grant.holder, ttl=ttl, deadline=grant.deadline, renewal=session.renewal)
 
@@ -125,6 +139,10 @@ class PermitState(LeaseState):
         # This process stood still, or was disconnected: the server may have passed over all its waiters in line.
         self.session.lines.recheck_all(self.keys.holders, time.monotonic())
 
+    def release_nowait(self) -> None:
+        self._is_unused = not self.is_released
+        super().release_nowait()
+
     def go_on_as(self, holder: str) -> None:
         """Renew and release it under this name from now on."""
         if not (self._is_lost or self.is_released):
@@ -144,10 +162,11 @@ class PermitState(LeaseState):
         return call
 
     def _start_release(self) -> Call:
+        ended = "lost" if self._is_lost else "unused" if self._is_unused else "late" if self.is_lost else ""
         self.is_released = True
         self._renewal.remove(self)
         inboxes = self.session.inboxes(self.keys.holders)
-        command = _RELEASE(self.keys, holder=self.holder, inboxes=inboxes, place=self._place)
+        command = _RELEASE(self.keys, holder=self.holder, inboxes=inboxes, place=self._place, ended=ended)
         call = _Release(self, command)
         self.session.channel.submit(call)
         if self._acquired_at:

@@ -6,7 +6,7 @@ by the next release.  The server's keys hold the truth; this module adds how one
     holders   zset    holder -> lease end, server ms; at .5 until one that was handed over is extended; and 'HOLDER+2'
                       to 'HOLDER+N', for the other permits of one whose name ends in 'xN'
     waiters   zset    'limit:handoff_ms:ttl_ms holder' -> ticket
-    fence     string  last fencing token
+    fence     string  last fencing token; ' lost' after it until the next grant, if a holder has lost its lease since
 
 Source: docs/explanation/permits.md
 """
@@ -207,14 +207,14 @@ class _Attempt(Place):
     def leave_for(session: Session, address: str, rest: str) -> None:
         if session.channel.is_closed or session.renewal.keeps(address):  # held: its acquirer heard of it in another way
             return
-        _, _, _, terms, key = rest.split(" ", 4)
+        _, _, _, _, terms, key = rest.split(" ", 5)
         _release(session, Keyspace.beside(PermitKeys, key), address, f"{terms} {address}")
 
     def on_message(self, rest: str) -> None:
         if self.done():
             return
         # First of all, because it may be foreign.
-        token, end_ms, lease_ms = (int(part) for part in rest.split(" ", 3)[:3])
+        token, is_after_loss, end_ms, lease_ms = (int(part) for part in rest.split(" ", 4)[:4])
         if self._server_ms is None:
             self._early = rest
             return
@@ -226,7 +226,9 @@ class _Attempt(Place):
             self._session.lines.recheck_within(self.key, self._asked_at + life - now)
         elif now < deadline:
             is_short = lease_ms < self._terms.ttl_ms
-            self.set_result(Grant(self.address, token, deadline, self._place(), is_short=is_short))
+            self.set_result(
+                Grant(self.address, token, deadline, self._place(), previous_lost=is_after_loss == 1, is_short=is_short)
+            )
         else:
             self.recheck()
 
@@ -244,11 +246,12 @@ class _Attempt(Place):
         )
 
     def _take(self, reply: Reply) -> None:
-        token, *line = reply
+        token, is_after_loss, *line = reply
         if not self.done():
             if token:
                 place = self._place() if line or self.ticket > 0 else ""
-                self.set_result(Grant(self.address, token, local_deadline(self._asked_at, self._terms.ttl), place))
+                deadline = local_deadline(self._asked_at, self._terms.ttl)
+                self.set_result(Grant(self.address, token, deadline, place, previous_lost=is_after_loss == 1))
             elif self.ticket == NO_WAIT:
                 self.set_result(None)
         if line:
@@ -270,5 +273,5 @@ class _Attempt(Place):
 
 
 def _release(session: Session, keys: PermitKeys, holder: str, place: str) -> None:
-    command = _RELEASE(keys, holder=holder, inboxes=session.inboxes(keys.holders), place=place)
+    command = _RELEASE(keys, holder=holder, inboxes=session.inboxes(keys.holders), place=place, ended="unused")
     session.channel.submit(ReleaseCall(session.lines, command))

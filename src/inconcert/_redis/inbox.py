@@ -4,7 +4,7 @@ A script publishes `ADDRESS KIND REST` to the inbox of the process in which the 
 
 | KIND | REST | said by | heard by |
 | --- | --- | --- | --- |
-| `permit` | `TOKEN END_MS LEASE_MS TERMS HOLDERS`; TOKEN 0 to look then | `serve_line` | `_core/permits.py` |
+| `permit` | `TOKEN AFTER_LOSS END_MS LEASE_MS TERMS HOLDERS`; 0 to look then | `serve_line` | `_core/permits.py` |
 | `mailbox` | `MS WAITERS`, when to look | `notify_line` | `mailboxes/fetch.py` |
 | `signal` | the payload, and in the next line WAITERS | `notify_first` | `signals/waiter.py` |
 | `limiter` | `GRANTED WAIT_US COST_US BURST_US LINE` | `serve_limiter` | `rate_limiter.py` |

@@ -12,12 +12,13 @@
 -- COST     O(log N + W), N holders, W processes that watch
 -- @include server_time
 -- @include keep_lease
+-- @include remembered_ms
 -- @include publish
 local holders, record = KEYS[1], KEYS[2]
 local holder, ttl_ms, number, candidate, changes = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
-if not keep_lease(holders, holder, ttl_ms, now_ms) then
+if not keep_lease(holders, holder, ttl_ms, now_ms, remembered_ms()) then
   return 0
 end
 local proclaimed = redis.call('GET', record)

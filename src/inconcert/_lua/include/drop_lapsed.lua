@@ -1,14 +1,18 @@
--- Removes holders whose lease has lapsed, at most 100 of them.
+-- Removes holders whose lease has lapsed, at most 100 of them, and notes beside the fencing token that one was lost.
 -- Returns the stopped sessions, as keys: a lease that was handed over ends at half a millisecond until its holder
 -- extends it, so one that has lapsed there was never extended.
-local function drop_lapsed(holders, now_ms)
+-- @include mark_lost
+local function drop_lapsed(holders, fence, now_ms)
   local lapsed = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, 100)
   local still = {}
   for i = 1, #lapsed, 2 do
     redis.call('ZREM', holders, lapsed[i])
-    if lapsed[i + 1] % 1 > 0 then
+    if lapsed[i + 1] % 1 >= .5 then
       still[string.match(lapsed[i], '^(.*)%.')] = true
     end
+  end
+  if #lapsed > 0 then
+    mark_lost(fence)
   end
   return still
 end

@@ -6,13 +6,12 @@
 -- short one, which it extends: one that cannot act delays the line only briefly.  The next in line is told when to
 -- re-check.  A lease ends half a millisecond late until its holder extends it, which marks it until then: see drop_lapsed.
 -- Handles at most 100 places; if more may enter, retry_ms is 1, for "call again", and the next in line is told so.
--- Returns {retry_ms, grant, ...}: milliseconds until the next lease may lapse, and grants as 'HOLDER permit TOKEN END_MS
--- LEASE_MS TERMS HOLDERS': with the terms of the place and the key, so that a process that no longer has that address
--- can release the permit.  With TOKEN 0 it says when to re-check.
+-- Returns {retry_ms, grant, ...}: milliseconds until the next lease may lapse, and grants as 'HOLDER permit TOKEN AFTER_LOSS
+-- END_MS LEASE_MS TERMS HOLDERS': with the terms of the place and the key, so that a process that no longer has that
+-- address can release the permit.  With TOKEN 0 it says when to re-check.
 -- @include has_room
 -- @include hold
 -- @include next_token
--- @include extend_ttl
 -- @include is_listening
 -- @include publish
 local function serve_line(holders, waiters, fence, inboxes, home, now_us)
@@ -37,9 +36,9 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
       end
       local ends = string.format('%.0f', now_ms + lease_ms)
       local told = ' ' .. ends .. ' ' .. lease_ms .. ' ' .. terms .. ' ' .. holders
-      local grant = holder .. ' permit ' .. next_token(fence, now_us) .. told
-      hold(holders, holder, ends .. '.5')
-      extend_ttl(holders, lease_ms + 60000)  -- longer than the lease, so that one that lapsed unextended is noticed
+      local token, is_after_loss = next_token(fence, now_us)
+      local grant = holder .. ' permit ' .. token .. (is_after_loss and ' 1' or ' 0') .. told
+      hold(holders, holder, ends + .5, lease_ms, is_after_loss)
       is_news = true
       if session == home then
         answer[#answer + 1] = grant
@@ -53,7 +52,7 @@ local function serve_line(holders, waiters, fence, inboxes, home, now_us)
         answer[1] = math.max(1, look_at - now_ms)
       end
       if is_news and place and session ~= home then
-        local told = string.format(' permit 0 %.0f 0 ', look_at) .. terms .. ' ' .. holders
+        local told = string.format(' permit 0 0 %.0f 0 ', look_at) .. terms .. ' ' .. holders
         publish(inboxes .. session, holder .. told)
       end
       return answer

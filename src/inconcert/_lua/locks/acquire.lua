@@ -3,12 +3,12 @@
 -- KEYS[1..]  locks   holders (zset), waiters (zset) and fence (string) of each, as in permits
 -- ARGV[1]    ttl_ms  integer > 0
 -- ARGV[2..]  holders 'session.number' for each, in the same order
--- RETURNS    {token, ...} all are taken, one token for each | {} none: one is held or has waiters
--- TWICE      the holders keep what they hold, with full leases and new, larger tokens
+-- RETURNS    {token, is_after_loss, ...} all are taken, as permits/acquire answers each | {} none: one is held or has waiters
+-- TWICE      the holders keep what they hold, with full leases and new, larger tokens, and are told of losses again
 -- COST       O(M log N), M locks with N holders and waiters
 -- @include server_time
 -- @include next_token
--- @include extend_ttl
+-- @include hold
 -- @include drop_lapsed
 local FIRST_HOLDER, PARTS = 2, 3  -- ARGV of the holders; KEYS of each lock
 
@@ -31,9 +31,10 @@ end
 local tokens = {}
 for i = 1, #KEYS, PARTS do
   local holders, fence, holder = KEYS[i], KEYS[i + 2], ARGV[FIRST_HOLDER + (i - 1) / PARTS]
-  drop_lapsed(holders, now_ms)
-  tokens[#tokens + 1] = tonumber(next_token(fence, now_us))
-  redis.call('ZADD', holders, now_ms + ttl_ms, holder)
-  extend_ttl(holders, ttl_ms)
+  drop_lapsed(holders, fence, now_ms)
+  local token, is_after_loss = next_token(fence, now_us)
+  is_after_loss = hold(holders, holder, now_ms + ttl_ms, ttl_ms, is_after_loss)
+  tokens[#tokens + 1] = tonumber(token)
+  tokens[#tokens + 1] = is_after_loss and 1 or 0
 end
 return tokens

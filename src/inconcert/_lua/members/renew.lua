@@ -21,7 +21,7 @@ local member, ttl_ms, changes = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
 drop_members(members, values, state, changes, now_us)
-if not keep_lease(members, member, ttl_ms, now_ms) then
+if not keep_lease(members, member, ttl_ms, now_ms, 0) then
   return {0}
 end
 keep_members(members, values, state, claims, ttl_ms)

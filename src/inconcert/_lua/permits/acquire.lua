@@ -1,17 +1,19 @@
 -- permits/acquire: take a permit, or join the line, or re-check from a place in it.
 --
--- KEYS[1]  holders     zset    holder, and its other permits -> lease end, server ms; at .5 if handed over and not yet extended
+-- KEYS[1]  holders     zset    holder, and its other permits -> lease end, server ms; its fraction: see hold and serve_line
 -- KEYS[2]  waiters     zset    'limit:handoff_ms:ttl_ms holder' -> ticket
--- KEYS[3]  fence       string  last fencing token
+-- KEYS[3]  fence       string  last fencing token; ' lost' after it: see mark_lost
 -- ARGV[1]  holder      string  'session.number', unique to this attempt; 'session.numberxN' takes N permits
 -- ARGV[2]  limit       integer > 0
 -- ARGV[3]  ttl_ms      integer > 0
 -- ARGV[4]  handoff_ms  integer > 0, life of a lease handed to a process that may be stopped, until extended
 -- ARGV[5]  ticket      -1 not to wait, 0 to join the line, otherwise the place to return to
 -- ARGV[6]  inboxes     prefix of each session's inbox channel
--- RETURNS  {token} granted at once | {token or 0, now_ms, ticket, joined, retry_ms, grant, ...}: in line with that ticket
---          (joined is 1 if it was not before), and the grants to others of this session, in serve_line's form
--- TWICE    a holder remains one, with a full lease and a new, larger token; a waiter keeps its place
+-- RETURNS  {token, is_after_loss} granted at once; 1 if a holder before has lost its lease, and no grant has told so yet
+--          {token or 0, is_after_loss, now_ms, ticket, joined, retry_ms, grant, ...}: in line with that ticket (joined is 1
+--          if it was not before), and the grants to others of this session, in serve_line's form
+-- TWICE    a holder remains one, with a full lease and a new, larger token, and is told of a loss again; a waiter keeps
+--          its place
 -- COST     O(P log N), P permits, N holders and waiters
 -- @include server_time
 -- @include next_token
@@ -30,14 +32,13 @@ local now_ms = math.floor(now_us / 1000)
 
 local is_free = redis.call('EXISTS', holders, waiters) == 0
 if not is_free then
-  drop_places(waiters, drop_lapsed(holders, now_ms), home)
+  drop_places(waiters, drop_lapsed(holders, fence, now_ms), home)
   is_free = redis.call('EXISTS', waiters) == 0 and has_room(holders, limit, holder)
 end
 if is_free then
-  local token = next_token(fence, now_us)
-  hold(holders, holder, now_ms + ttl_ms)
-  extend_ttl(holders, ttl_ms)
-  return {tonumber(token)}
+  local token, is_after_loss = next_token(fence, now_us)
+  is_after_loss = hold(holders, holder, now_ms + ttl_ms, ttl_ms, is_after_loss)
+  return {tonumber(token), is_after_loss and 1 or 0}
 end
 
 local place = limit .. ':' .. handoff_ms .. ':' .. ARGV[3] .. ' ' .. holder
@@ -55,12 +56,11 @@ end
 local answer = serve_line(holders, waiters, fence, inboxes, home, now_us)
 is_mine = is_mine or redis.call('ZSCORE', holders, holder)
 is_free = redis.call('EXISTS', waiters) == 0 and has_room(holders, limit, holder)
-local token = 0
+local token, is_after_loss = 0, false
 if is_mine or is_free then
-  token = tonumber(next_token(fence, now_us))
-  hold(holders, holder, now_ms + ttl_ms)
-  extend_ttl(holders, ttl_ms)
+  token, is_after_loss = next_token(fence, now_us)
+  is_after_loss = hold(holders, holder, now_ms + ttl_ms, ttl_ms, is_after_loss)
 else
   extend_ttl(waiters, answer[1] + 60000)
 end
-return {token, now_ms, tonumber(ticket), joined, unpack(answer)}
+return {tonumber(token), is_after_loss and 1 or 0, now_ms, tonumber(ticket), joined, unpack(answer)}

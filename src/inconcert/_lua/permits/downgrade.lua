@@ -1,8 +1,8 @@
 -- permits/downgrade: turn an exclusive holder into a shared one.
 --
--- KEYS[1]  holders  zset    holder -> lease end, server ms; at .5 if handed over and not yet extended
+-- KEYS[1]  holders  zset    holder -> lease end, server ms; its fraction: see hold and serve_line
 -- KEYS[2]  waiters  zset    'limit:handoff_ms:ttl_ms holder' -> ticket
--- KEYS[3]  fence    string  last fencing token
+-- KEYS[3]  fence    string  last fencing token; ' lost' after it: see mark_lost
 -- ARGV[1]  holder   string  'session.number', its mark included
 -- ARGV[2]  inboxes  prefix of each session's inbox channel
 -- ARGV[3]  heir     string  'session.number', its new name, for the rest of its lease
@@ -18,7 +18,7 @@ local holder, inboxes, heir = ARGV[1], ARGV[2], ARGV[3]
 local now_us = server_time()
 local now_ms = math.floor(now_us / 1000)
 local home = string.match(holder, '^(.*)%.')
-drop_places(waiters, drop_lapsed(holders, now_ms), home)
+drop_places(waiters, drop_lapsed(holders, fence, now_ms), home)
 local ends = redis.call('ZSCORE', holders, holder)
 if ends then
   redis.call('ZADD', holders, math.floor(ends), heir)

@@ -8,6 +8,8 @@
 -- COST     O(log N), N holders
 -- @include server_time
 -- @include keep_lease
+-- @include remembered_ms
 local holders = KEYS[1]
 local holder, ttl_ms = ARGV[1], tonumber(ARGV[2])
-return keep_lease(holders, holder, ttl_ms, math.floor(server_time() / 1000)) and 1 or 0
+local now_ms = math.floor(server_time() / 1000)
+return keep_lease(holders, holder, ttl_ms, now_ms, remembered_ms()) and 1 or 0
