@@ -71,11 +71,13 @@ from inconcert import (
     RateDecision,
     RateLimiter,
     ReadLock,
+    Restarted,
     Retry,
     RWLock,
     Semaphore,
     Signal,
     Signalled,
+    StreamItem,
     SyncProducer,
     TaskStats,
     Term,
@@ -668,6 +670,26 @@ async def signal_typed() -> None:
     assert_type(await wait_any(signal, stop), tuple[Signal[Deploy], Deploy] | tuple[Signal[Stop], Stop])
     assert_type(await wait_all(signal, stop), list[Deploy | Stop])
     await signal.broadcast({"version": 7})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@concert.task()
+async def answer(question: str) -> AsyncGenerator[Deploy]:
+    """A task that streams."""
+    yield Deploy(len(question))
+
+
+async def follow_streams() -> None:
+    """An item has the type that the generator yields; between the items there may be other things."""
+    job = await answer.enqueue("why")
+    async for item in job.stream(after="1-1"):
+        assert_type(item, StreamItem[Deploy] | Restarted | Gap)
+        if isinstance(item, StreamItem):
+            assert_type(item.value, Deploy)
+            assert_type((item.id, item.attempt), tuple[str, int])
+    async for plain in concert.tasks.job("a.1.0").stream():
+        assert_type(plain, StreamItem[JSON] | Restarted | Gap)
+    async for typed in concert.tasks.job("a.1.0").stream(Deploy):
+        assert_type(typed, StreamItem[Deploy] | Restarted | Gap)
 
 
 def produce() -> None:
