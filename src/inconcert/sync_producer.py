@@ -36,6 +36,7 @@ from inconcert.queues.put import NewItems, check_putting, item_codec
 from inconcert.queues.store import ItemKeys
 from inconcert.queues.worker_lease import QueueOrder
 from inconcert.tasks.draft import Draft, NewJob, enqueue
+from inconcert.tasks.messages import JobMessage
 from inconcert.tasks.options import JobOptions, Options
 from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.store import UNWATCH, JobKeys, JobKeyspace
@@ -91,7 +92,7 @@ class PreparedJob:
 
 
 class SyncProducer:
-    """Enqueues jobs, puts items into queues and sends messages to mailboxes, without an event loop.
+    """Enqueues jobs, puts items into queues and sends messages to mailboxes and jobs, without an event loop.
 
     For Django, Flask, scripts and notebooks, in any thread.  What it sends is run, taken and read by processes with a
     `Coordinator`; where an event loop runs, use that instead.
@@ -292,6 +293,34 @@ class SyncProducer:
         command = post.send(opened.origin, bodies)
         while opened.run(command):
             pass  # the first thousand in line were dead
+
+    def send_to_job(self, job_id: str, name: str, value: object) -> bool:
+        """Send a job a message, for which it waits, or will wait, with `durable.wait_for`, as `Job.send` does.
+
+        Args:
+            job_id: Which job, whichever process enqueued it.
+            name: What the message is about, of at most 512 bytes.
+            value: JSON, or a value that msgspec can encode as JSON, of at most 1 MiB.
+
+        Returns:
+            True if it is kept; False if there was one of this name, if the job has waited for it too long or has ended,
+            and if there is no such job.
+
+        Raises:
+            InvalidName: `name` is empty or longer than 512 bytes, or this cannot be a job id.
+            InvalidPayload: JSON cannot hold the value, or it is larger than 1 MiB.
+            MessageRefused: The job has 1,000 messages, or they would exceed 16 MiB.
+            NotConnected: The producer is closed.
+            Unavailable: The server could not be asked; nothing was kept.
+            OutcomeUnknown: The server did not answer; it may have been kept.
+
+        Cost: 1 round trip; 2 if the job has left its worker to wait for it.
+        """
+        keys, opened = self._jobs.of_id(check_job_id(job_id)), self._opened()
+        message = JobMessage(opened.origin, keys, job_id, name, value)
+        while (kept := message.was_kept(opened.run(message.send()))) is None:
+            pass  # it waits in a queue that is known now
+        return kept
 
     def status(self, job_id: str) -> JobStatus:
         """The state of a job now.

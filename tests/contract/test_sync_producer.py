@@ -17,14 +17,17 @@ from inconcert import (
     JobFailed,
     JobNotFound,
     JobStatus,
+    MessageRefused,
     NotConnected,
     QueueFull,
     SyncProducer,
     Unavailable,
     WrongLayout,
+    durable,
 )
 from inconcert._redis.slots import slot_of
 from inconcert._rules.payloads import JSON
+from inconcert.tasks.messages import packed_name
 from tests.contract.test_tasks import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
@@ -47,6 +50,11 @@ def producer(server: RealServer | RealCluster, namespace: str) -> Iterator[SyncP
 def same_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every opening from now on has one id, so that what two of them store can be compared."""
     monkeypatch.setattr("inconcert._core.origin.secrets.token_hex", "{:016x}".format)
+
+
+async def is_delayed(concert: Coordinator, job_id: str) -> bool:
+    """Whether a job has left its worker."""
+    return await concert.tasks.job(job_id).status() is JobStatus.DELAYED
 
 
 async def stored(concert: Coordinator) -> dict[str, Any]:
@@ -131,6 +139,36 @@ async def test_message_is_sent_with_the_caps_of_the_sender(concert: Coordinator,
     await asyncio.to_thread(producer.send, "jack", {"text": "second"}, max_messages=1)
     [message] = await concert.mailbox("jack").fetch()
     assert (message.body, message.missed) == ({"text": "second"}, 1)
+
+
+async def test_message_brings_a_waiting_job_back(server: RealServer, namespace: str) -> None:
+    """The first of its name counts, signed or not, and not once the job has ended."""
+    async with Coordinator(server.url, namespace=namespace, signing_keys=KEYS) as concert:
+
+        @concert.task(name="fulfil")
+        async def fulfil() -> str:
+            return await durable.wait_for("packed", str, timeout=3600)
+
+        with SyncProducer(server.url, namespace=namespace, signing_keys=KEYS) as producer:
+            async with in_background(concert.run_worker("default")):
+                job = await asyncio.to_thread(producer.enqueue, "fulfil")
+                await eventually(lambda: is_delayed(concert, job.id))
+                assert await asyncio.to_thread(producer.send_to_job, job.id, "packed", "TR-1")
+                assert await asyncio.to_thread(producer.result, job.id, timeout=10.0) == "TR-1"
+            assert not await asyncio.to_thread(producer.send_to_job, job.id, "packed", "TR-2")
+
+
+async def test_message_is_kept_for_a_job_that_has_not_begun(concert: Coordinator, producer: SyncProducer) -> None:
+    """The second of its name is not; nor is one to a job that there never was, or one too many."""
+    job = await asyncio.to_thread(producer.enqueue, "nobody")
+
+    def send() -> list[bool]:
+        return [producer.send_to_job(id_, "packed", number) for id_, number in ((job.id, 1), (job.id, 2), ("a.1.0", 1))]
+
+    assert await asyncio.to_thread(send) == [True, False, False]
+    await raw(concert).hset(concert._jobs.of_id(job.id).received, job.id, f"1000 1 {packed_name('packed')}")
+    with pytest.raises(MessageRefused, match="'paid'"):
+        await asyncio.to_thread(producer.send_to_job, job.id, "paid", 1)
 
 
 async def test_worker_runs_what_was_enqueued_and_result_comes_back(
@@ -297,6 +335,11 @@ BAD: list[tuple[Callable[[SyncProducer], object], type[Exception], str]] = [
     (lambda p: p.send("m", object()), InvalidPayload, "message to mailbox 'm'"),  # type: ignore[arg-type]
     (lambda p: p.send("m", 1, max_messages=0), ValueError, "max_messages"),
     (lambda p: p.send("m", 1, max_age=0), ValueError, "max_age"),
+    (lambda p: p.send_to_job("ä", "packed", 1), InvalidName, "job id"),
+    (lambda p: p.send_to_job("a.1.0", "", 1), InvalidName, "message"),
+    (lambda p: p.send_to_job("a.1.0", "x" * 513, 1), InvalidName, "message"),
+    (lambda p: p.send_to_job("a.1.0", "packed", object()), InvalidPayload, "message 'packed' to job a.1.0"),
+    (lambda p: p.send_to_job("a.1.0", "packed", "x" * 2**20), InvalidPayload, "1048578 bytes"),
     (lambda p: p.status("ä"), InvalidName, "job id"),
     (lambda p: p.result("ä"), InvalidName, "job id"),
     (lambda p: p.result("a.1.0", timeout=-1), ValueError, "timeout"),

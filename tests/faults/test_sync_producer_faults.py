@@ -44,10 +44,13 @@ async def test_job_whose_reply_was_lost_is_enqueued_once(
     concert: Coordinator, proxy: Proxy, behind_proxy: SyncProducer
 ) -> None:
     """It is sent again with the same id, on a new connection; and so is an item and a message."""
+    waiting = await concert.enqueue("t", queue="elsewhere")
+    sent: list[bool] = []
     for send in (
         lambda: behind_proxy.enqueue("t", queue="q"),
         lambda: behind_proxy.put("q", 1),
         lambda: behind_proxy.send("m", 1),
+        lambda: sent.append(behind_proxy.send_to_job(waiting.id, "packed", 1)),
     ):
         opened = proxy.opened
         proxy.cut_after_replies(0, lose_next=True)
@@ -56,6 +59,7 @@ async def test_job_whose_reply_was_lost_is_enqueued_once(
     assert await count(concert) == 1
     assert await concert.queue("q").size() == 1
     assert await concert.mailbox("m").unread() == 1
+    assert sent == [True]
 
 
 async def test_connection_that_died_while_idle_is_replaced(

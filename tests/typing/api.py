@@ -704,6 +704,7 @@ def produce() -> None:
         assert_type(prepared.enqueue(), EnqueuedJob)
         producer.put("thumbnails", {"image": 17}, delay=1.0, order="lifo", maxsize=10)
         producer.send("jack451", "hello", max_messages=10, max_age=timedelta(days=7))
+        assert_type(producer.send_to_job(job.id, "packed", {"tracking": "TR-1"}), bool)
         assert_type(producer.status(job.id), JobStatus)
         assert_type(producer.result(job.id), JSON)
         assert_type(producer.result(job.id, Deploy, timeout=0.5), Deploy)

@@ -100,7 +100,7 @@ FACES = {
     "StreamItem": "attempt id value",
     "Subscription": "next",
     "StepRecord": "function is_awaited name value",
-    "SyncProducer": "close enqueue prepare put result send status",
+    "SyncProducer": "close enqueue prepare put result send send_to_job status",
     "Task": "call enqueue options",
     "TaskStats": "dead queues unserved workers",
     "Tasks": (

@@ -15,7 +15,7 @@ from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON, decode
 from inconcert.tasks.cancellation import STILL_RUNS, cancel
 from inconcert.tasks.feed import read_items
-from inconcert.tasks.messages import send
+from inconcert.tasks.messages import JobMessage
 from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.step_records import StepRecord, list_steps
 from inconcert.tasks.store import CHILDREN, RESCHEDULE, JobKeyspace
@@ -253,7 +253,11 @@ class Job(Generic[R_co]):
 
         Cost: 1 round trip; 2 if the job has left its worker to wait for it.
         """
-        return await send(self._ref.session, self._keys, self.id, name, value)
+        session = self._ref.session
+        message = JobMessage(session, self._keys, self.id, name, value)
+        while (kept := message.was_kept(await session.run(message.send()))) is None:
+            pass  # it waits in a queue that is known now
+        return kept
 
     async def steps(self) -> list[StepRecord]:
         """The durable steps of the job that are kept, in the order in which they were.

@@ -5,13 +5,14 @@ A job waits with `durable.wait_for`; see `steps.py`.
 Source: docs/explanation/steps.md
 """
 
-from inconcert._core.session import Session
+from inconcert._core.origin import Origin
+from inconcert._redis.scripts import Command
 from inconcert._rules.names import check_name
 from inconcert.errors import MessageRefused
 from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.store import SEND, JobKeys
 
-__all__ = ["FOUND", "MESSAGE", "packed_name", "send"]
+__all__ = ["FOUND", "MESSAGE", "JobMessage", "packed_name"]
 
 MESSAGE = "message"  # the kind as which a message is signed
 
@@ -28,17 +29,56 @@ def packed_name(name: str) -> str:
     return f"{len(check_name('message', name).encode())} {name}"
 
 
-async def send(session: Session, keys: JobKeys, job_id: str, name: str, value: object) -> bool:
-    """Send a message to a job; see `Job.send`."""
-    packed = packed_name(name)
-    text = encode_result(f"message {name!r} to job {job_id}", value)
-    message = session.key_ring.sign(MESSAGE, f"{packed} {job_id}", text)
-    answer, queue, request = _WAITS_ELSEWHERE, "none", session.new_address()
-    while answer == _WAITS_ELSEWHERE:
-        place = keys.queue(queue)
-        command = SEND(keys, place, id=job_id, name=packed, message=message, queue_name=place.name, request=request)
-        answer, found = await session.run(command)
-        queue = found.decode()
-    if answer == _TOO_MANY:
-        raise MessageRefused(job_id, name)
-    return bool(answer == _KEPT)
+class JobMessage:
+    """What sending one message to a job takes.
+
+    Args:
+        origin: Where it is sent from.
+        keys: The keys of the job.
+        job_id: Which job.
+        name: What the message is about.
+        value: The message.
+
+    Raises:
+        InvalidName: `name` is empty or longer than 512 bytes.
+        InvalidPayload: JSON cannot hold the value, or it is larger than 1 MiB.
+    """
+
+    __slots__ = ("_job_id", "_keys", "_message", "_name", "_packed", "_queue", "_request")
+
+    def __init__(self, origin: Origin, keys: JobKeys, job_id: str, name: str, value: object) -> None:
+        self._keys = keys
+        self._job_id = job_id
+        self._name = name
+        self._packed = packed_name(name)
+        text = encode_result(f"message {name!r} to job {job_id}", value)
+        self._message = origin.key_ring.sign(MESSAGE, f"{self._packed} {job_id}", text)
+        self._request = origin.new_address()
+        self._queue = "none"  # in which the job waits for it, once the server has said so
+
+    def send(self) -> Command:
+        """The command that sends it."""
+        place = self._keys.queue(self._queue)
+        return SEND(
+            self._keys,
+            place,
+            id=self._job_id,
+            name=self._packed,
+            message=self._message,
+            queue_name=place.name,
+            request=self._request,
+        )
+
+    def was_kept(self, answer: tuple[int, bytes]) -> bool | None:
+        """Whether it was kept, by the answer to `send`; None if it is to be sent again.
+
+        Raises:
+            MessageRefused: The job has too many messages.
+        """
+        outcome, queue = answer
+        if outcome == _TOO_MANY:
+            raise MessageRefused(self._job_id, self._name)
+        if outcome == _WAITS_ELSEWHERE:
+            self._queue = queue.decode()
+            return None
+        return outcome == _KEPT
