@@ -33,7 +33,7 @@ from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
 from inconcert.tasks.arguments import annotations
 from inconcert.tasks.claimed_job import current_job, state_of
-from inconcert.tasks.kept_step import UNDOES, StepCall
+from inconcert.tasks.kept_step import StepCall
 from inconcert.tasks.loop import Loop
 from inconcert.tasks.steps import Steps
 from inconcert.tasks.undo import Undo
@@ -207,7 +207,7 @@ def undo(name: str = "undo") -> Undo:
     Cost: 2 round trips to enter it, 1 to leave it. To undo, another claim, and 1 round trip for each that is undone.
     """
     check_name("step", f"{check_name('step', name)} left")
-    return Undo(_steps(), name, partial(_step, undoes=UNDOES))
+    return Undo(_steps(), name, _step)
 
 
 def key(name: str) -> str:
@@ -277,10 +277,9 @@ async def _step(
     kwargs: dict[str, object],
     *,
     may_change: bool = False,
-    undoes: str = "",
 ) -> object:
     known = _known(function)
-    call = StepCall(known.name, undoes + _digest(args, kwargs), known.converter)
+    call = StepCall(known.name, _digest(args, kwargs), known.converter)
     run = partial(function, *args, **kwargs)
     if known.is_async or steps.are_only_read:
         return await steps.take(name, call, cast("Callable[[], Awaitable[object]]", run), may_change=may_change)

@@ -277,16 +277,27 @@ async def test_job_that_its_workers_die_of_is_undone(any_concert: Coordinator, s
 async def test_job_that_expires_before_it_goes_on_is_undone(any_concert: Coordinator, shop: Shop) -> None:
     """It does not go on, and what it has begun does not stay."""
 
-    @any_concert.task(expires=0.2)
+    @any_concert.task(expires=3600)
     async def buy() -> str:
-        return await buy_two(shop, lambda: durable.sleep("nap", 0.3, in_memory_below=0))
+        return await buy_two(shop, lambda: durable.sleep("nap", 3600))
 
     async with in_background(any_concert.run_worker("default")):
         job = await buy.enqueue()
+        await status(any_concert, job, JobStatus.DELAYED)
+        await let_expire(any_concert, job)
+        await job.reschedule(delay=0)
         with pytest.raises(JobFailed, match="was not started within"):
             await job.result(timeout=WITHIN)
     assert shop.did == BOTH
     assert await is_clean(any_concert)
+
+
+async def let_expire(concert: Coordinator, job: Job[Any]) -> None:
+    """It was enqueued long ago."""
+    keys = concert._jobs.of_id(job.id)
+    client: Any = raw(concert)
+    _, _, text = (await client.hget(keys.bodies, job.id)).partition(b" ")
+    await client.hset(keys.bodies, job.id, b"1 " + text)
 
 
 async def test_body_that_does_not_come_as_far_again_is_not_taken_for_undone(
@@ -447,6 +458,284 @@ async def test_loop_and_stream_of_a_job_that_is_undone_do_not_go_on(any_concert:
             await job.result(timeout=WITHIN)
         assert [item.value for item in await job.items()] == [0, 1, 2]
     assert (seen, shop.did) == ([0, 1, 2], ["refund all"])
+
+
+async def test_job_whose_step_fails_is_undone_up_to_there(any_concert: Coordinator, shop: Shop) -> None:
+    """By a plain function, too; what was not registered is not undone."""
+
+    def refund(payment: str) -> None:
+        shop.did.append(f"refund {payment}")
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("refund tea", refund, await durable.step("charge tea", shop.charge, "tea"))
+            await durable.step("charge cup", failing)
+            undo.later("refund cup", refund, "p-cup")
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="sold out"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["charge tea", "refund p-tea"]
+
+
+async def test_job_that_is_undone_cannot_be_cancelled(any_concert: Coordinator, shop: Shop) -> None:
+    """It ends as it was to end; waiting for the cancellation waits for that."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def refund() -> None:
+        begun.set()
+        await go_on.wait()
+        await shop.refund("all")
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("refund", refund)
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        await begun.wait()
+        assert not await job.cancel(timeout=0)
+        go_on.set()
+        assert await job.cancel(timeout=WITHIN)
+        with pytest.raises(JobFailed, match="sold out"):
+            await job.result(timeout=WITHIN)
+    assert shop.did == ["refund all"]
+
+
+async def test_cancelled_job_that_cannot_be_undone_is_cancelled_once_its_replay_has(
+    any_concert: Coordinator, shop: Shop
+) -> None:
+    """Until then it is dead, with the error of what could not be undone."""
+    shop.broken = 1
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> str:
+        return await buy_two(shop, lambda: durable.sleep("nap", 3600))
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        await status(any_concert, job, JobStatus.DELAYED)
+        await job.cancel(timeout=WITHIN)
+        with pytest.raises(JobFailed, match="the bank does not answer"):
+            await job.result(timeout=WITHIN)
+        assert await any_concert.tasks.replay(job.id) == []
+        await status(any_concert, job, JobStatus.CANCELLED)
+    assert shop.did == BOTH
+    assert await is_clean(any_concert)
+
+
+async def test_block_that_was_left_stays_though_the_next_one_is_undone(any_concert: Coordinator, shop: Shop) -> None:
+    """One after the other, and one in the other."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo("first") as undo:
+            undo.later("tea", shop.refund, await durable.step("charge tea", shop.charge, "tea"))
+        async with durable.undo("second") as undo:
+            undo.later("cup", shop.refund, await durable.step("charge cup", shop.charge, "cup"))
+            async with durable.undo("inner") as inner:
+                inner.later("pot", shop.refund, await durable.step("charge pot", shop.charge, "pot"))
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="sold out"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["charge tea", "charge cup", "charge pot", "refund p-cup"]
+
+
+async def test_body_comes_again_through_all_that_it_had_done(any_concert: Coordinator, shop: Shop) -> None:
+    """Messages, timeouts, sleeps, values, loops and task groups; and not beyond."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            packed = await durable.wait_for("packed", str, timeout=3600)
+            ticket = await durable.uuid()
+            undo.later("unpack", shop.refund, f"{packed} {ticket}")
+            with pytest.raises(TimeoutError):
+                await durable.wait_for("late", str, timeout=0)
+            await durable.sleep("moment", 0)
+            async for line in durable.each("lines", [1, 2], key=lambda line: line):
+                shop.did.append(f"line {line}")
+            shop.did.append(str(ticket))
+            async with asyncio.TaskGroup() as group:
+                for name in "ab":
+                    group.create_task(durable.step(name, shop.charge, name))
+            async for line in durable.each("more lines", [1, 2], key=lambda line: line):
+                raise ValueError(f"sold out at {line}")
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        assert await job.send("packed", "box")
+        with pytest.raises(JobFailed, match="sold out at 1"):
+            await job.result(timeout=WITHIN)
+    ticket = shop.did[2]
+    assert shop.did[:2] == ["line 1", "line 2"]
+    assert sorted(shop.did[3:5]) == ["charge a", "charge b"]
+    assert shop.did[5:] == [ticket, f"refund box {ticket}"]
+    assert await is_clean(any_concert)
+
+
+async def test_no_other_task_begins_or_ends_anything_while_something_is_undone(
+    any_concert: Coordinator, shop: Shop
+) -> None:
+    """One that comes to a step that was not kept waits, and does not end the group before."""
+    is_undone = False
+    begun = asyncio.Event()
+
+    async def refund() -> None:
+        begun.set()
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+        await shop.refund("all")
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async def other() -> None:
+            await (begun.wait() if is_undone else anyio.sleep_forever())
+            await durable.step("other", shop.charge, "other")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(other())
+            async with durable.undo() as undo:
+                undo.later("refund", refund)
+                nonlocal is_undone
+                is_undone = True
+                await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="ExceptionGroup"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["refund all"]
+
+
+async def test_blocks_in_tasks_that_run_at_once_are_all_undone(any_concert: Coordinator, shop: Shop) -> None:
+    """Though each of them ends its group when it is."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        both = asyncio.Barrier(3)
+
+        async def one(what: str) -> None:
+            async with durable.undo(what) as undo:
+                undo.later("refund", shop.refund, await durable.step(f"charge {what}", shop.charge, what))
+                await both.wait()
+                await anyio.sleep_forever()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one("tea"))
+            group.create_task(one("cup"))
+            await both.wait()
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="ExceptionGroup"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert sorted(shop.did) == ["charge cup", "charge tea", "refund p-cup", "refund p-tea"]
+    assert await is_clean(any_concert)
+
+
+async def test_block_waits_until_the_one_in_it_is_undone(any_concert: Coordinator, shop: Shop) -> None:
+    """Also if that takes another attempt."""
+    shop.broken = 1
+
+    @any_concert.task(max_attempts=2, backoff=lambda _: 0.0)
+    async def buy() -> None:
+        async with durable.undo("outer") as outer:
+            outer.later("refund", shop.refund, "outer")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(inner())
+
+    async def inner() -> None:
+        async with durable.undo("inner") as inner:
+            inner.later("refund", shop.refund, "inner")
+            await current_job().bury(ValueError("sold out"))
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="sold out"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["refund inner", "refund outer"]
+
+
+async def test_what_undoes_may_take_steps_and_sleep(any_concert: Coordinator, shop: Shop) -> None:
+    """They are kept as well: what fails behind them goes on there, and nothing runs twice."""
+    shop.broken = 1
+
+    async def refund() -> None:
+        await durable.step("ask", shop.charge, "a fee")
+        await durable.sleep("wait", 0.01, in_memory_below=0)
+        async for part in durable.each("parts", ["one", "two"], key=str):
+            await durable.step(f"refund {part}", shop.refund, part)
+
+    @any_concert.task(max_attempts=2, backoff=lambda _: 0.0)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("last", shop.refund, "all")
+            undo.later("refund", refund)
+            await durable.wait_for("packed", str, timeout=3600)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        await status(any_concert, job, JobStatus.DELAYED)
+        await job.cancel(timeout=WITHIN)
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=WITHIN)
+    assert shop.did == ["charge a fee", "refund one", "refund two", "refund all"]
+    assert await is_clean(any_concert)
+
+
+async def test_what_undoes_is_not_undone_itself(any_concert: Coordinator, shop: Shop) -> None:
+    """A block in it is refused."""
+
+    async def refund() -> None:
+        async with durable.undo("again"):
+            shop.did.append("entered")
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("refund", refund)
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match=r"durable.undo\('again'\) is in what is undone"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == []
+
+
+async def test_job_with_too_many_steps_is_undone(any_concert: Coordinator, shop: Shop) -> None:
+    """What undoes has room of its own."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("refund", shop.refund, "all")
+            for number in range(1000):
+                await durable.step(f"{number}", anyio.lowlevel.checkpoint)
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="has 1000 steps already"):
+            await (await buy.enqueue()).result(timeout=30)
+    assert shop.did == ["refund all"]
+    assert await is_clean(any_concert)
+
+
+async def test_job_that_uses_a_name_twice_is_undone(any_concert: Coordinator, shop: Shop) -> None:
+    """It comes as far again, and ends with that error."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            for what in ("tea", "cup"):
+                undo.later(what, shop.refund, await durable.step("charge", shop.charge, what))
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="used before in this attempt"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["charge tea", "refund p-tea"]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 512, 7], ids=["empty", "too long", "no text"])

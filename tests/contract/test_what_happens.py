@@ -31,6 +31,7 @@ from inconcert.tasks.steps import Asleep
 from tests.conftest import nothing_is_left
 from tests.contract.test_durable import kept
 from tests.contract.test_streams import followed
+from tests.contract.test_undo import let_expire
 from tests.support.clusters import RealCluster
 from tests.support.raw import raw
 from tests.support.servers import RealServer
@@ -413,21 +414,13 @@ async def test_job_after_it_runs_once_it_has_ended(any_concert: Coordinator, fea
 # Time.
 
 
-async def let_expire(job: Job[Any], concert: Coordinator) -> None:
-    """It was enqueued long ago."""
-    keys = concert._jobs.of_id(job.id)
-    client: Any = raw(concert)
-    _, _, text = (await client.hget(keys.bodies, job.id)).partition(b" ")
-    await client.hset(keys.bodies, job.id, b"1 " + text)
-
-
 @stories("undo")
 async def test_job_that_expires_at_rest_is_dead_until_it_is_replayed(any_concert: Coordinator, feature: str) -> None:
     """What was kept, sent or given to it is there for the replay."""
     story = STORIES[feature](any_concert)
     job = await story.begin(expires=HOUR)
     did = list(story.did)
-    await let_expire(job, any_concert)
+    await let_expire(any_concert, job)
     await story.go_on()
     await story.run()
     with pytest.raises(JobFailed, match="JobExpired"):

@@ -348,7 +348,7 @@ class JobState(ClaimState):
             observer.job_ended(self)
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
-        if self.is_undoing and (error is None or isinstance(error, Exception)):
+        if self.is_undoing and self._asleep is None and (error is None or isinstance(error, Exception)):
             return self._end_undoing(error)
         if self.is_cancelled and error is not None and (was_stopped or isinstance(error, Exception)):
             return self.end_cancelled()

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar, cast
 
 import anyio
@@ -18,7 +19,7 @@ from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload, StepChanged, StepRefused
 from inconcert.tasks.kept_step import UNDOES, KeptStep, Position, StepCall, StepStore, read_step, to_keep
 
-__all__ = ["Asleep", "Cursor", "Steps", "Undoing", "asleep", "is_undoing"]
+__all__ = ["Asleep", "Cursor", "OpenUndo", "Steps", "Undoing", "asleep", "is_undoing"]
 
 _MOST = 1_000  # steps of a job: all are read when it goes on
 _MOST_BYTES = 16 * 2**20  # of the steps of a job, likewise
@@ -28,11 +29,42 @@ _FIXED_BYTES = 1_000  # what dropping a step takes beside its text, when ends ar
 T = TypeVar("T")
 
 
+class OpenUndo:
+    """A block that may still have something to undo; it is entered in the current task.
+
+    Attributes:
+        task: That task.
+        is_over: Whether it was left, also what it undoes then.
+    """
+
+    __slots__ = ("_is_left", "_is_stopped", "is_over", "task")
+
+    def __init__(self) -> None:
+        self.task = asyncio.current_task()
+        self.is_over = False
+        self._is_stopped = False
+        self._is_left = False
+
+    def stop(self) -> None:
+        """Stop its body where it waits, once: it has asked for all that was kept."""
+        if self.task is not None and not self._is_left and not self._is_stopped:
+            self._is_stopped = True
+            self.task.cancel()
+
+    def leave(self) -> bool:
+        """Its body has ended; returns whether it was stopped."""
+        self._is_left = True
+        if self._is_stopped and self.task is not None:
+            self.task.uncancel()
+        return self._is_stopped
+
+
 class Cursor:
     """A loop of this attempt.
 
     Args:
         name: Its name, as a step.
+        call: What it is kept as.
         position: How far it is.
         number: Its number as a step; 0 before it was kept.
 
@@ -41,10 +73,11 @@ class Cursor:
         is_saved: Whether its position was kept.
     """
 
-    __slots__ = ("is_saved", "name", "number", "position", "saved_at")
+    __slots__ = ("call", "is_saved", "name", "number", "position", "saved_at")
 
-    def __init__(self, name: str, position: Position, number: int) -> None:
+    def __init__(self, name: str, call: StepCall, position: Position, number: int) -> None:
         self.name = name
+        self.call = call
         self.position = position
         self.number = number
         self.saved_at = time.monotonic()
@@ -84,9 +117,10 @@ class Undoing(BaseException):
 
 
 def is_undoing(error: BaseException | None) -> bool:
-    """Whether it says that the job is undone, by itself or in the groups of task groups."""
+    """Whether it says that the job is undone, by itself or in a group of a task group, where others may have failed."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(is_undoing, cast("BaseExceptionGroup[BaseException]", error).exceptions))
+        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
+        return any(map(is_undoing, inner)) and all(isinstance(each, Exception) or is_undoing(each) for each in inner)
     return isinstance(error, Undoing)
 
 
@@ -113,7 +147,7 @@ class Steps:
         is_awake: Whether sleeps end, and waits time out, at once, as tests want it.
         is_undoing: Whether the job is being undone.
         failure: While it is, the error with which one of its steps has failed; None for none.
-        open_undos: For each block that may still have something to undo, what stops its body; the innermost last.
+        open_undos: The blocks that may still have something to undo, in the order in which they were entered.
     """
 
     __slots__ = (
@@ -123,9 +157,9 @@ class Steps:
         "_cursors",
         "_kept",
         "_last",
+        "_left",
         "_numbers",
         "_reading",
-        "_runs_again",
         "_store",
         "_taken",
         "failure",
@@ -138,8 +172,8 @@ class Steps:
         self.is_awake = False
         self.is_undoing = is_undoing
         self.failure: Exception | None = None
-        self.open_undos: list[Callable[[], None]] = []
-        self._runs_again = not is_undoing  # whether steps that were not kept may run
+        self.open_undos: list[OpenUndo] = []
+        self._left = asyncio.Event()  # set when one of them is left; then there is another event
         self._store = store
         self._reading = anyio.Lock()
         self._all_was_asked = asyncio.Event()
@@ -191,31 +225,59 @@ class Steps:
             if not self.is_undoing:
                 await self._store.note_undo()
 
+    async def check_claim(self) -> None:
+        """Raise NotClaimed if the job, which has something to undo, is no longer claimed here."""
+        await self._store.note_undo()
+
     async def was_kept(self, name: str) -> bool:
         """Whether a step of this name was kept; it counts as asked for."""
         with self._noting_failure():
             return await self._find(name) is not None
 
     @contextmanager
-    def running_again(self) -> Generator[None]:
-        """While it is open, steps run that were not kept: they undo something."""
-        was, self._runs_again = self._runs_again, True
+    def undoing_here(self) -> Generator[None]:
+        """While it is open, steps run here that were not kept: they undo something. Elsewhere in the body none does."""
+        token = _undoing_here.set(self)
         try:
             yield
         finally:
-            self._runs_again = was
+            _undoing_here.reset(token)
+
+    @property
+    def is_undoing_here(self) -> bool:
+        """Whether what runs here undoes something."""
+        return _undoing_here.get() is self
 
     async def stop_if_undoing(self) -> None:
         """Raise Undoing if the body is about to begin what was not kept.
 
         Other tasks of the body may still be on their way to what was: they are waited for.
         """
-        if self._runs_again:
+        if not self.are_only_read:
             return
         if self.misses_some:
             with anyio.move_on_after(_LONGEST_WAIT):
                 await self._all_was_asked.wait()
+        await self.wait_for_others()
         raise Undoing
+
+    async def wait_for_others(self) -> None:
+        """Return when no other task of the body has anything to undo: where this one ends, its group may cancel these.
+
+        They are stopped one after another. One that waits for this task in turn cancels it, as groups of tasks do.
+        """
+        while not self.misses_some:
+            latest = next((block for block in reversed(self.open_undos) if not block.is_over), None)
+            if latest is None or latest.task is asyncio.current_task():
+                break
+            latest.stop()
+            await self._left.wait()
+
+    def leave_undo(self, block: OpenUndo) -> None:
+        """Note that a block was left."""
+        block.is_over = True
+        self._left.set()
+        self._left = asyncio.Event()
 
     @property
     def misses_some(self) -> bool:
@@ -224,8 +286,8 @@ class Steps:
 
     @property
     def are_only_read(self) -> bool:
-        """Whether no step runs now that was not kept."""
-        return not self._runs_again
+        """Whether no step runs here that was not kept."""
+        return self.is_undoing and not self.is_undoing_here
 
     @property
     def unasked(self) -> list[str]:
@@ -238,12 +300,12 @@ class Steps:
             await self._read()
 
     async def _take(self, name: str, call: StepCall, run: Callable[[], Awaitable[T]], *, may_change: bool = False) -> T:
-        found = await self._find(name)
+        found, call = await self._find(name), self._marked(call)
         if found is not None:
             return cast("T", self._kept_result(found, call, may_change=may_change))
         await self.stop_if_undoing()
-        if self._last >= _MOST:
-            raise self._refused(name, f"the job has {_MOST} steps already; do more in each, or enqueue other jobs")
+        if self._last >= self._most:
+            raise self._refused(name, f"the job has {self._most} steps already; do more in each, or enqueue other jobs")
         try:
             return cast("T", await self._commit(name, call, await run()))
         except BaseException:
@@ -257,12 +319,12 @@ class Steps:
             StepChanged: What was kept is not of a loop.
             StepRefused: As for `take`, and so are the others.
         """
-        found = await self._find(name)
+        found, call = await self._find(name), self._marked(_EACH)
         if found is None:
             await self.stop_if_undoing()
-        position = Position() if found is None else self._kept_result(found, _EACH, may_change=False)
+        position = Position() if found is None else self._kept_result(found, call, may_change=False)
         self._stop_if_all_was_asked()
-        cursor = Cursor(name, cast("Position", position), self._numbers.get(name, 0))
+        cursor = Cursor(name, call, cast("Position", position), self._numbers.get(name, 0))
         self._cursors.append(cursor)
         return cursor
 
@@ -273,7 +335,7 @@ class Steps:
             StepRefused: As for `take`, and so are the others.
         """
         if not cursor.number and not self._has_room(cursor):
-            raise self._refused(cursor.name, f"the job has {_MOST} steps already, or {_MOST_BYTES} bytes of them")
+            raise self._refused(cursor.name, f"the job has {self._most} steps already, or too large ones")
         await self._store.save_cursor(*self._to_save(cursor))
 
     def hopeless(self, error: Exception) -> Exception:
@@ -317,7 +379,7 @@ class Steps:
         converter = Converter(f"message {name!r} of job {job_id}", as_type)
         try:
             rest = await self._rest(name, _WAIT, timeout)
-            is_over = self._runs_again and (rest <= 0 or self.is_awake)
+            is_over = not self.are_only_read and (rest <= 0 or self.is_awake)
             text = await self._store.receive(name, is_over=is_over)
             if text is None:
                 await self.stop_if_undoing()
@@ -335,12 +397,26 @@ class Steps:
 
     def _stop_if_all_was_asked(self) -> None:
         """Of a job that is undone: what comes behind the last step that was kept is not to run again."""
-        if self._runs_again or self.misses_some:
+        if not self.are_only_read or self.misses_some:
             return
         self._all_was_asked.set()
         if not self.open_undos:
             raise Undoing
-        asyncio.get_running_loop().call_soon(self.open_undos[-1])  # behind it something is registered at once
+        asyncio.get_running_loop().call_soon(self.open_undos[-1].stop)  # behind it something is registered at once
+
+    @property
+    def _most(self) -> int:
+        """Of its steps; what undoes them has as much room again."""
+        return 2 * _MOST if self.is_undoing else _MOST
+
+    @property
+    def _most_bytes(self) -> int:
+        """Likewise."""
+        return 2 * _MOST_BYTES if self.is_undoing else _MOST_BYTES
+
+    def _marked(self, call: StepCall) -> StepCall:
+        """What is kept of a call; of one that undoes something, that it does."""
+        return call._replace(arguments=UNDOES + call.arguments) if self.is_undoing_here else call
 
     def _undoes(self, name: str) -> bool:
         return self._kept is not None and self._kept[name].arguments.startswith(UNDOES)
@@ -359,16 +435,17 @@ class Steps:
         check_name("step", name)
         kept = await self._read() if self._kept is None else self._kept
         if name in self._taken:
+            await self.stop_if_undoing()
             raise self._refused(name, "its name was used before in this attempt; give each step a name of its own")
         self._taken.add(name)
         return kept.get(name)
 
     def _has_room(self, cursor: Cursor) -> bool:
-        return self._last < _MOST and self._bytes + len(cursor.position.key) <= _MOST_BYTES
+        return self._last < self._most and self._bytes + len(cursor.position.key) <= self._most_bytes
 
     def _to_save(self, cursor: Cursor) -> tuple[int, int, bytes]:
         """Its number, its count and its text, which are sent now."""
-        text = to_keep(cursor.name, _EACH, msgspec.json.encode(cursor.position))
+        text = to_keep(cursor.name, cursor.call, msgspec.json.encode(cursor.position))
         if not cursor.number:
             self._last += 1
             self._bytes += len(text)
@@ -420,11 +497,11 @@ class Steps:
             self._store.note_hopeless(refused)
             raise refused from error.__cause__
         stored = to_keep(name, call, text)
-        if self._last >= _MOST or self._bytes + len(stored) > _MOST_BYTES:  # others may have ended meanwhile
+        if self._last >= self._most or self._bytes + len(stored) > self._most_bytes:  # others may have ended meanwhile
             raise self._refused(
                 name,
-                f"the job would have more than {_MOST} steps, or more than {_MOST_BYTES} bytes of them; keep large "
-                "results in a store, and return their address",
+                f"the job would have more than {self._most} steps, or more than {self._most_bytes} bytes of them; keep "
+                "large results in a store, and return their address",
             )
         self._last += 1  # also if this one fails: it may still arrive
         self._bytes += len(stored)
@@ -435,3 +512,6 @@ class Steps:
         error = StepRefused(self._store.id, name, why)
         self._store.note_hopeless(error)
         return error
+
+
+_undoing_here: ContextVar[Steps | None] = ContextVar("inconcert_undoing_here", default=None)

@@ -7,13 +7,17 @@ blocks are left, each runs what was registered there, as steps.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, ParamSpec, Self
 
+import anyio
+
+from inconcert._core.cancellation import CANCEL_AGAIN
 from inconcert._rules.conversion import Converter
 from inconcert._rules.names import check_name
 from inconcert.tasks.kept_step import StepCall
-from inconcert.tasks.steps import Steps, Undoing, is_undoing
+from inconcert.tasks.steps import OpenUndo, Steps, Undoing, is_undoing
 
 __all__ = ["StepRunner", "Undo"]
 
@@ -35,48 +39,41 @@ class Undo:
         run: Runs a function as a step.
     """
 
-    __slots__ = ("_is_stopped", "_later", "_name", "_run", "_steps", "_task")
+    __slots__ = ("_later", "_name", "_open", "_run", "_steps")
 
     def __init__(self, steps: Steps, name: str, run: StepRunner) -> None:
         self._steps = steps
         self._name = name
         self._run = run
         self._later: dict[str, Callable[[], Awaitable[object]]] = {}
-        self._task: asyncio.Task[Any] | None = None  # in which its body runs, while it does
-        self._is_stopped = False
+        self._open: OpenUndo | None = None  # while it is
 
     async def __aenter__(self) -> Self:
+        if self._steps.is_undoing_here:
+            raise RuntimeError(f"durable.undo({self._name!r}) is in what is undone, which is not undone itself")
         await self._steps.note_undo()
-        self._task = asyncio.current_task()
-        self._steps.open_undos.append(self._stop)
+        self._open = OpenUndo()
+        self._steps.open_undos.append(self._open)
         try:
             await self._steps.take(self._name, _ENTERED, _true)
         except BaseException:
-            self._steps.open_undos.remove(self._stop)
+            self._steps.open_undos.remove(self._open)
+            self._steps.leave_undo(self._open)
             raise
         return self
 
     async def __aexit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        left, steps = f"{self._name} left", self._steps
-        task, self._task = self._task, None  # from now on it is not stopped
-        if self._is_stopped and task is not None:
-            task.uncancel()
-        is_stopped = self._is_stopped and isinstance(error, asyncio.CancelledError)
-        if not steps.is_undoing:
-            if error is None:
-                await steps.take(left, _LEFT, _true)
-        elif error is None and await steps.was_kept(left):
-            steps.open_undos.remove(self._stop)
-        elif steps.misses_some:  # the body has failed sooner than it had: what is undone first is not known yet
-            if error is None:
-                raise Undoing
-        elif error is None or is_stopped or isinstance(error, Exception) or is_undoing(error):
-            with steps.running_again():
-                for run in reversed(self._later.values()):
-                    await run()
-            steps.open_undos.remove(self._stop)
+        block, self._open = self._open, None
+        assert block is not None  # noqa: S101 - it was entered
+        was_cancelled = not block.leave() and isinstance(error, asyncio.CancelledError)
+        try:
+            goes_on = await self._leave(block, error, was_cancelled=was_cancelled)
+        finally:
+            self._steps.leave_undo(block)
+        if not goes_on:
+            await self._steps.wait_for_others()
             raise Undoing from error
 
     def later(self, name: str, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -105,11 +102,36 @@ class Undo:
 
     # Below.
 
-    def _stop(self) -> None:
-        """Stop the body of this block where it waits: it has asked for all that was kept."""
-        if self._task is not None and not self._is_stopped:
-            self._is_stopped = True
-            self._task.cancel()
+    async def _leave(self, block: OpenUndo, error: BaseException | None, *, was_cancelled: bool) -> bool:
+        """Leave it, and undo what is to be undone; returns whether the body goes on as it would."""
+        left, steps = f"{self._name} left", self._steps
+        if not steps.is_undoing:
+            if error is None:
+                await steps.take(left, _LEFT, _true)
+            return True
+        if error is None and await steps.was_kept(left):
+            steps.open_undos.remove(block)
+            return True
+        if steps.misses_some:  # the body has failed sooner than it had: what is undone first is not known yet
+            return error is not None
+        if not (error is None or isinstance(error, Exception | asyncio.CancelledError) or is_undoing(error)):
+            return True
+        if was_cancelled:  # by its group, or because the worker stops: which is not known, so there is a moment for it
+            with suppress(Exception), anyio.move_on_after(CANCEL_AGAIN):
+                await steps.check_claim()
+                await self._undo(block)
+            return True
+        await self._undo(block)
+        return False
+
+    async def _undo(self, block: OpenUndo) -> None:
+        blocks = self._steps.open_undos
+        if any(later.is_over for later in blocks[blocks.index(block) + 1 :]):
+            return  # that one was left, and is not undone, which comes first
+        with self._steps.undoing_here():
+            for run in reversed(self._later.values()):
+                await run()
+        blocks.remove(block)
 
 
 async def _true() -> bool:

@@ -23,7 +23,7 @@
 -- ARGV[4..] ids      of those to drop, at most 250; without any, all that are old enough
 -- RETURNS  how many were dropped; without ids, 500 if there may be more
 -- TWICE    the same, and nothing is dropped, even if others, or the same again, were dead-lettered in between
--- COST     O(M log N), N dead jobs, M dropped, and their steps and messages, at most 1,000 of each
+-- COST     O(M log N), N dead jobs, M dropped, and of each at most 2,000 steps and 1,000 messages
 -- @include server_time
 -- @include drop_steps
 -- @include recall

@@ -37,7 +37,7 @@
 -- RETURNS  {answer, ...}, for each job: 1 it was cancelled | 2 the same, and dependents must be notified | 0 it runs: its
 --          worker is to stop it; or it is to be undone, and ends then | 3 it had ended, or never existed
 -- TWICE    the same, and nothing is changed, even if some were replayed in between
--- COST     O(N log D), N ids, D delayed jobs of the queue; and the steps and messages of the jobs, at most 1,000 of each
+-- COST     O(N log D), N ids, D delayed jobs of the queue; and of each job at most 2,000 steps and 1,000 messages
 -- @include recall
 -- @include remember
 -- @include notify_watchers

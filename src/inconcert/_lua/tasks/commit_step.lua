@@ -5,7 +5,7 @@
 -- KEYS[3]  stepped  hash    id -> the number of its latest step; permanent as steps
 -- ARGV[1]  id       string
 -- ARGV[2]  place    integer, as it was claimed
--- ARGV[3]  number   integer from 1 to 1,000, one more with each step of the job
+-- ARGV[3]  number   integer from 1 to 2,000, one more with each step of the job
 -- ARGV[4]  step     signed JSON
 -- RETURNS  1 kept | 0 the worker does not hold it at this place
 -- TWICE    the same, and nothing is changed, even if later steps were kept in between
