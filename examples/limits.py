@@ -1,4 +1,7 @@
-"""At most four imports run at once, and at most two of each tenant, over all workers."""
+"""At most four imports run at once, and at most two of each tenant, over all workers.
+
+python -m examples.limits
+"""
 
 import asyncio
 from collections import Counter

@@ -320,6 +320,37 @@ async def test_steps_run_once_inside_a_generator(any_concert: Coordinator) -> No
     assert ran == ["why"]
 
 
+@pytest.mark.parametrize("how", ["ack", "nack", "ack too early"])
+async def test_generator_may_end_its_job_itself(
+    any_concert: Coordinator, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it has yielded by then is in the stream, and what it yields afterwards ends it."""
+    closed: list[int] = []
+
+    @any_concert.task(name="answer")
+    async def answer() -> AsyncIterator[int]:
+        for number in range(3):
+            yield number
+        if current_job().attempt == 1 and how == "nack":
+            await current_job().nack(delay=0)
+            return
+        await current_job().ack()
+        try:
+            if how == "ack too early":
+                yield 3
+        finally:
+            closed.append(3)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await answer.enqueue()
+        found = await followed(job)
+    assert found[-3:] == [0, 1, 2]
+    assert [item.value for item in await job.items() if isinstance(item, StreamItem)] == [0, 1, 2]
+    assert closed == [3]
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert len(errors) == (how == "ack too early")
+
+
 async def test_cancelled_generator_is_closed(any_concert: Coordinator) -> None:
     """Its `finally` runs, where it waits and where it yields; its followers get what it had yielded, and are told."""
     began, ended = asyncio.Event(), list[str]()

@@ -150,6 +150,23 @@ def test_durable_steps() -> None:
     ]
 
 
+def test_limits() -> None:
+    """All are imported, and never more at once than may."""
+    *imported, at_once = run("limits")
+
+    assert sorted(imported) == sorted(f"imports {number}.csv" for number in range(18))
+    assert at_once == "at once, at most: {'acme': 2, 'all': 4, 'bits': 2, 'corp': 2}"
+
+
+def test_stream() -> None:
+    """Readers get all words of the attempt that comes to its end; one who comes late does not see the one before."""
+    *before, reader, late_reader = run("stream")
+
+    assert before in ([], ["a reader begins anew"])
+    assert reader == "a reader reads: it depends on the weather"
+    assert late_reader == "a late reader reads: it depends on the weather"
+
+
 def test_group() -> None:
     """The callback waits until all members are in and have ended."""
     assert run("group") == [
@@ -278,9 +295,9 @@ def test_typed_queue() -> None:
     ]
 
 
-def test_queue() -> None:
+def test_item_queue() -> None:
     """Whoever fails is tried again; what cannot be done is set aside, and the rest is done."""
-    assert run("queue") == [
+    assert run("item_queue") == [
         "pictures done:  9 of 10",
         "tried again:    2 tries of 3, 3 of 7",
         "set aside:      7, for ValueError: not a picture",

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, cast
 
@@ -95,6 +95,7 @@ class JobState(ClaimState):
 
     __slots__ = (
         "_asleep",
+        "_finish_stream",
         "_has_undo",
         "_hopeless",
         "_outcomes",
@@ -144,6 +145,7 @@ class JobState(ClaimState):
         self.follow_ups: Sequence[NewJob] = ()
         self._outcomes: list[bytes] | None = None  # of those that it runs after, if they were read before
         self._steps: Steps | None = None  # until one is asked for
+        self._finish_stream: Callable[[], Awaitable[None]] = _nothing  # sends what it has yielded, if it streams
         self._asleep: Asleep | None = None  # once its body has left its place to come back later
         self._hopeless: Exception | None = None  # an error with which each attempt would end
         self._has_undo = row.undo != 0  # something that is undone before it ends without success
@@ -203,10 +205,12 @@ class JobState(ClaimState):
 
     async def ack(self) -> None:
         """Acknowledge the job; see `ClaimedJob.ack`."""
+        await self._finish_stream()
         await self._done(self._stored_result(), self.envelope.result_ttl)
 
     async def nack(self, delay: float) -> None:
         """Count a failed attempt; see `ClaimedJob.nack`."""
+        await self._finish_stream()
         await self._fail_with(None, "retry", delay=delay)
 
     async def progress(self, fraction: float, text: str) -> None:
@@ -297,6 +301,10 @@ class JobState(ClaimState):
     def result_ttl(self) -> float:
         """How long its result is kept, in seconds."""
         return self.envelope.result_ttl
+
+    def before_its_end(self, finish: Callable[[], Awaitable[None]]) -> None:
+        """Call this before its body itself ends it."""
+        self._finish_stream = finish
 
     async def append_items(self, first: int, texts: Sequence[bytes], ttl: float) -> None:
         """Add items to its stream, the first with this number."""
@@ -425,6 +433,10 @@ class JobState(ClaimState):
                 _log.exception("%s: its backoff failed, so the usual one is taken", self, extra=self.fields())
                 delay = RetryPolicy().delay(failures, None)
         await self._fail_with(error, "retry", delay=delay)
+
+
+async def _nothing() -> None:
+    """What is to be sent of a job that does not stream."""
 
 
 def _is_or_has(error: BaseException | None, sought: Exception | None) -> bool:

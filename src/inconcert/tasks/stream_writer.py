@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Protocol
@@ -17,7 +17,7 @@ import anyio
 
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.shield import run_shielded
-from inconcert.errors import InconcertError, InvalidPayload
+from inconcert.errors import InconcertError, InvalidPayload, NotClaimed
 from inconcert.tasks.arguments import encode_result
 
 __all__ = ["StreamStore", "run_unwritten", "write_stream"]
@@ -50,6 +50,9 @@ class StreamStore(Protocol):
     def note_hopeless(self, error: Exception) -> None:
         """If this error ends the attempt, another attempt would end likewise."""
 
+    def before_its_end(self, finish: Callable[[], Awaitable[None]]) -> None:
+        """Call this before the body itself ends the job."""
+
 
 async def write_stream(store: StreamStore, call: Callable[[], AsyncGenerator[object, None]]) -> None:
     """Run a generator to its end, and add what it yields to the job's stream.
@@ -62,6 +65,7 @@ async def write_stream(store: StreamStore, call: Callable[[], AsyncGenerator[obj
     """
     writer = _Writer(store)
     await writer.begin()
+    store.before_its_end(writer.finish)
     try:
         async with aclosing(call()) as values:
             async for value in values:
@@ -103,6 +107,8 @@ class _Writer:
 
     async def add(self, value: object) -> None:
         """Add an item; waits while too many are not sent yet."""
+        if self._is_closing:
+            raise NotClaimed("job", self._store.id)
         try:
             text = encode_result(f"item {self._last + 1} of the stream of job {self._store.id}", value)
         except InvalidPayload as error:
@@ -128,6 +134,11 @@ class _Writer:
         self._is_closing = True
         self._changed.set()
         await self._sender
+
+    async def finish(self) -> None:
+        """The same, and raise the error with which sending has ended."""
+        await self.close()
+        self.raise_failure()
 
     def raise_failure(self) -> None:
         """Raise the error with which sending has ended."""

@@ -3,7 +3,7 @@
 An item is in Redis until it is acknowledged, so a consumer that fails or dies loses nothing.  The queue has room for
 five, so the producer waits for the consumers.
 
-    python -m examples.queue
+    python -m examples.item_queue
 """
 
 import asyncio
