@@ -6,6 +6,7 @@ can be killed or held up after any command, a reply lost, and a clock be wrong, 
 
     locks.py  semaphores.py  test_permit_mutants.py   permits; their stories are in permit_stories.py
     work.py                  test_work_mutants.py     queues, workers, delayed work
+                             test_step_mutants.py     durable steps
     chats.py                 test_chat_mutants.py     group chat
     flagging.py                                       the frame
 

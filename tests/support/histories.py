@@ -2,7 +2,7 @@
 
 Only what is certain counts.  A permit is *certainly* held from when its holder was told so until it stops acting on it,
 and *possibly* held from when it was asked for until its release was answered.  So no violation that is found here can
-be explained by a message that was late.  All take O(n log n) of n events.
+be explained by a message that was late.  All take O(n log n) of n events, or O(n) for each attempt of a job.
 """
 
 import math
@@ -14,13 +14,19 @@ from typing import Literal, NamedTuple, TypeVar
 
 __all__ = [
     "Attempt",
+    "Begun",
     "Kind",
+    "StepResult",
+    "StepRun",
     "Verdict",
     "Violation",
     "Write",
+    "differing_results",
     "fallen_tokens",
     "false_verdicts",
+    "late_commits",
     "misdeliveries",
+    "repeated_steps",
     "stale_writes",
     "strandings",
     "too_many_holders",
@@ -46,6 +52,9 @@ Kind = Literal[
     "unbounded",  # C4
     "gap in ids",  # C1
     "stranger",  # of a chat, who was let in
+    "step ran again",  # though it was known to be kept
+    "late commit",  # by an attempt whose job was taken over
+    "another result",  # of a step, in another attempt
 ]
 
 
@@ -109,6 +118,54 @@ class Verdict(NamedTuple):
     answered_at: float
     lapses_at: float
     was_held: bool
+
+
+class Begun(NamedTuple):
+    """The body of a job was begun, by a worker that held the job then.
+
+    Attributes:
+        job: Which job.
+        attempt: Which run of the body, of all there are.
+        at: When.
+    """
+
+    job: Hashable
+    attempt: int
+    at: float
+
+
+class StepRun(NamedTuple):
+    """What a step calls was called.
+
+    Attributes:
+        job: Of which job.
+        step: Which step.
+        at: When it was called.
+    """
+
+    job: Hashable
+    step: str
+    at: float
+
+
+class StepResult(NamedTuple):
+    """What a body got of a step, and went on with.
+
+    Attributes:
+        job: Of which job.
+        step: Which step.
+        attempt: In which run of the body.
+        ran_at: When the step was through, and was about to be kept; None if this attempt did not run it.
+        answered_at: When the body got it.
+        value: What it got.
+    """
+
+    job: Hashable
+    step: str
+    attempt: int
+    ran_at: float | None
+    answered_at: float
+    value: Hashable
 
 
 def too_many_holders(attempts: Iterable[Attempt], *, limit: int = 1) -> list[Violation]:
@@ -248,3 +305,46 @@ def misdeliveries(due: Mapping[Item, float], handled: Iterable[tuple[Item, float
         if times[item] and min(times[item]) < due_at:
             found.append(Violation("too early", f"{item!r} by {due_at - min(times[item]):.3f} s"))
     return found
+
+
+def repeated_steps(runs: Iterable[StepRun], results: Iterable[StepResult]) -> list[Violation]:
+    """Each run of a step that began when a body had its result already: it was kept."""
+    kept_at: dict[tuple[Hashable, str], float] = {}
+    for result in results:
+        step = result.job, result.step
+        kept_at[step] = min(result.answered_at, kept_at.get(step, math.inf))
+    return [
+        Violation("step ran again", f"{run.step!r} of job {run.job} at {run.at:.3f}")
+        for run in runs
+        if run.at > kept_at.get((run.job, run.step), math.inf)
+    ]
+
+
+def late_commits(begun: Iterable[Begun], results: Iterable[StepResult]) -> list[Violation]:
+    """Each step that an attempt ran and kept, although a later attempt of its job had begun before it was through."""
+    latest: defaultdict[Hashable, list[Begun]] = defaultdict(list)
+    own: dict[tuple[Hashable, int], float] = {}
+    for each in begun:
+        latest[each.job].append(each)
+        own[each.job, each.attempt] = each.at
+    found: list[Violation] = []
+    for result in results:
+        ran_at = result.ran_at
+        if ran_at is None:
+            continue
+        since = own[result.job, result.attempt]
+        if any(since < other.at < ran_at for other in latest[result.job]):
+            found.append(Violation("late commit", f"{result.step!r} of job {result.job} at {ran_at:.3f}"))
+    return found
+
+
+def differing_results(results: Iterable[StepResult]) -> list[Violation]:
+    """Each step of which two bodies of a job got different results."""
+    values: defaultdict[tuple[Hashable, str], set[Hashable]] = defaultdict(set)
+    for result in results:
+        values[result.job, result.step].add(result.value)
+    return [
+        Violation("another result", f"{step!r} of job {job}: {found}")
+        for (job, step), found in values.items()
+        if len(found) > 1
+    ]

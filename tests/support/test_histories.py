@@ -7,11 +7,17 @@ from hypothesis import strategies as st
 
 from tests.support.histories import (
     Attempt,
+    Begun,
+    StepResult,
+    StepRun,
     Verdict,
     Write,
+    differing_results,
     fallen_tokens,
     false_verdicts,
+    late_commits,
     misdeliveries,
+    repeated_steps,
     stale_writes,
     strandings,
     too_many_holders,
@@ -120,3 +126,27 @@ def test_each_item_is_handled_once_and_not_before_it_is_due() -> None:
     due = dict.fromkeys("abcd", 5.0)
     found = misdeliveries(due, [("a", 5), ("b", 6), ("b", 7), ("c", 4)])
     assert [violation.kind for violation in found] == ["handled twice", "too early", "never handled"]
+
+
+def test_step_runs_again_only_until_a_body_has_its_result() -> None:
+    """What had run, and was not kept, runs again; and other jobs have steps of the same name."""
+    results = [StepResult("job", "one", 1, 3, 5, "a")]
+    assert (
+        repeated_steps([StepRun("job", "one", 1), StepRun("job", "one", 4), StepRun("other", "one", 9)], results) == []
+    )
+    assert [found.kind for found in repeated_steps([StepRun("job", "one", 6)], results)] == ["step ran again"]
+
+
+def test_late_commit_is_one_of_a_step_that_was_through_when_the_job_was_taken_over() -> None:
+    """One that was under way then may be kept; and what was kept before is read by all."""
+    begun = [Begun("job", 1, 0), Begun("job", 2, 5), Begun("other", 3, 1)]
+    in_time = [StepResult("job", "one", 1, 4, 6, "a"), StepResult("job", "two", 2, 7, 8, "b")]
+    assert late_commits(begun, [*in_time, StepResult("job", "one", 1, None, 9, "a")]) == []
+    assert [found.kind for found in late_commits(begun, [StepResult("job", "two", 1, 6, 7, "a")])] == ["late commit"]
+
+
+def test_result_of_a_step_is_the_same_in_all_attempts() -> None:
+    """Whoever ran it."""
+    one, again = StepResult("job", "one", 1, 1, 2, "a"), StepResult("job", "one", 2, None, 4, "a")
+    assert differing_results([one, again, StepResult("other", "one", 3, 1, 2, "b")]) == []
+    assert [found.kind for found in differing_results([one, again._replace(value="b")])] == ["another result"]
