@@ -5,10 +5,13 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from inconcert import Coordinator, SyncProducer
-from inconcert._core.observer import Enqueueing, ObservedJob, ObservedLease, Observer, Observers
+from inconcert import Coordinator, JobStatus, SyncProducer, durable
+from inconcert._core.observer import Enqueueing, ObservedJob, ObservedLease, Observer, Observers, StepOutcome
 from inconcert.coordinator import session_ref_of
 from inconcert.sync_producer import observers_of
+from tests.contract.test_durable import wake
+from tests.contract.test_jobs import status
+from tests.contract.test_tasks import in_background
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.raw import raw
@@ -32,6 +35,12 @@ class Diary(Observer):
 
     def job_ended(self, job: ObservedJob) -> None:
         self.told.append(f"ended {job.task} {job.outcome}")
+
+    def step_ended(self, job: ObservedJob, outcome: StepOutcome) -> None:
+        self.told.append(f"step {job.task} {outcome}")
+
+    def items_added(self, job: ObservedJob, count: int) -> None:
+        self.told.append(f"items {job.task} {count}")
 
     def job_left(self, job: ObservedJob, error: BaseException | None) -> None:
         self.told.append(f"left {job.task} {type(error).__name__}")
@@ -125,6 +134,55 @@ async def test_each_attempt_is_told(concert: Coordinator, diary: Diary) -> None:
         *("started fail 1", "ended fail retry", "left fail LookupError"),
         *("started fail 2", "ended fail dead", "left fail LookupError"),
     ]
+
+
+async def test_steps_are_told_with_what_became_of_them(concert: Coordinator, diary: Diary) -> None:
+    """And the second run of a job that has slept is told to have begun before; only its body can know."""
+    runs: list[bool] = []
+
+    async def pay(amount: int) -> int:
+        if not runs:
+            runs.append(True)
+            raise LookupError
+        return amount
+
+    @concert.task(name="sell", max_attempts=2, backoff=lambda _: 0.0)
+    async def sell() -> None:
+        try:
+            await durable.step("pay", pay, 1)
+        except LookupError:
+            await durable.step("pay", pay, 1)
+        await durable.sleep("pause", 3600)
+
+    job = await sell.enqueue()
+    async with in_background(concert.run_worker("default")):
+        await status(concert, job, JobStatus.DELAYED)
+        await wake(concert, job, "pause")
+        await job.reschedule(delay=0)
+        await job.result(timeout=10.0)
+
+    assert [line for line in diary.take() if "worker" not in line] == [
+        *("enqueued sell default", "started sell 1", "step sell failed", "step sell ran", "step sell ran"),
+        *("ended sell asleep", "left sell NoneType"),
+        *("started sell 1", "step sell kept", "step sell kept", "ended sell done", "left sell NoneType"),
+    ]
+    assert [told.was_begun for told in diary.jobs] == [False, True]
+
+
+async def test_items_of_streams_are_told(concert: Coordinator, diary: Diary) -> None:
+    """As many as the server has, in however many portions."""
+
+    @concert.task(name="count")
+    async def count() -> AsyncGenerator[int]:
+        for number in range(1_500):
+            yield number
+
+    job = await count.enqueue()
+    async with in_background(concert.run_worker("default")):
+        await job.result(timeout=10.0)
+
+    told = [line.split() for line in diary.take() if line.startswith("items")]
+    assert sum(int(number) for _, _, number in told) == 1_500
 
 
 async def test_a_job_that_never_starts_has_an_end(concert: Coordinator, diary: Diary) -> None:

@@ -121,6 +121,7 @@ async def make_trouble(concert: Coordinator) -> None:
         assert opened is not None
         opened._partitions[0].on_dead_workers([worker.decode()])
         await living.claim(1)
+    await concert.enqueue("fail", queue="full", max_attempts=1, delay=0.001)
     await concert.enqueue("wait", queue="full", delay=0.01)
     await concert.run_worker("full", concurrency=1)
 

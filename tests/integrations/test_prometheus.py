@@ -5,13 +5,17 @@ import re
 import signal
 import socket
 import urllib.request
-from collections.abc import Iterator, MutableMapping
+from collections.abc import AsyncGenerator, Iterator, MutableMapping
+from functools import partial
 from typing import Any
 
 import pytest
 
-from inconcert import Coordinator
+from inconcert import Coordinator, Job, JobStatus, durable
 from inconcert.coordinator import session_ref_of
+from tests.contract.test_durable import wake
+from tests.contract.test_jobs import status
+from tests.contract.test_tasks import in_background
 from tests.faults.test_cli import SERVICE, start
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
@@ -86,6 +90,48 @@ async def test_jobs_are_counted_and_measured(
     assert values["inconcert_commands_total"] > 0
 
 
+async def kept_steps(job: Job[Any], count: int) -> bool:
+    """Whether so many steps of a job are kept."""
+    return len(await job.steps()) == count
+
+
+async def test_a_job_that_sleeps_and_waits_is_counted_once(
+    concert: Coordinator, metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    """Its sleep is not a wait in line; its steps and its stream are counted as they come."""
+
+    @concert.task(name="sell", queue="mail")
+    async def sell() -> AsyncGenerator[str]:
+        await durable.uuid()
+        await durable.sleep("pause", 3600)
+        yield await durable.wait_for("packed", str, timeout=3600)
+        yield "done"
+
+    jobs = [await sell.enqueue(), await sell.options(delay=0.001).enqueue()]
+    async with in_background(concert.run_worker("mail")):
+        for job in jobs:
+            await eventually(partial(kept_steps, job, 2))
+            await status(concert, job, JobStatus.DELAYED)
+            await wake(concert, job, "pause")
+            await job.reschedule(delay=0)
+            await eventually(partial(kept_steps, job, 3))
+            await status(concert, job, JobStatus.DELAYED)
+            await job.send("packed", "TR-1")
+            await job.result(timeout=10.0)
+    values = await scraped(registry)
+
+    labels = '{queue="mail",task="sell"}'
+    assert values[f"inconcert_job_wait_seconds_count{labels}"] == 1
+    assert values[f"inconcert_job_lateness_seconds_count{labels}"] == 1
+    assert values[f"inconcert_jobs_suspended_total{labels}"] == 4
+    assert values[f"inconcert_jobs_started_total{labels}"] == 6
+    assert values['inconcert_steps_total{outcome="ran",task="sell"}'] == 6
+    assert values['inconcert_steps_total{outcome="kept",task="sell"}'] == 10
+    assert values['inconcert_steps_total{outcome="failed",task="sell"}'] == 0
+    assert values['inconcert_stream_items_total{task="sell"}'] == 4
+    assert values["inconcert_worker_busy"] == 0
+
+
 async def test_counts_begin_at_zero(concert: Coordinator, metrics: Metrics, registry: CollectorRegistry) -> None:
     """For tasks, queues and leases, although nothing has happened: the first dead job is an increase to Prometheus."""
 
@@ -97,6 +143,9 @@ async def test_counts_begin_at_zero(concert: Coordinator, metrics: Metrics, regi
         'inconcert_jobs_dead_total{queue="mail",task="send"}',
         'inconcert_jobs_dead_total{queue="mail",task=""}',
         'inconcert_jobs_recovered_total{queue="mail"}',
+        'inconcert_jobs_suspended_total{queue="mail",task="send"}',
+        'inconcert_steps_total{outcome="failed",task="send"}',
+        'inconcert_stream_items_total{task="send"}',
         'inconcert_leases_lost_total{kind="lock",name=""}',
     ):
         assert values[series] == 0

@@ -5,9 +5,20 @@ something to tell loops over that list, so it costs one test when nobody listens
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
-__all__ = ["Enqueueing", "ObservedJob", "ObservedLease", "Observer", "Observers", "begin_enqueueing"]
+__all__ = [
+    "Enqueueing",
+    "ObservedJob",
+    "ObservedLease",
+    "Observer",
+    "Observers",
+    "StepOutcome",
+    "begin_enqueueing",
+]
+
+StepOutcome = Literal["ran", "kept", "failed"]
+"""What became of a step: it ran and was kept; it was kept before; it failed, or could not be kept."""
 
 
 class ObservedJob(Protocol):
@@ -39,6 +50,11 @@ class ObservedJob(Protocol):
     @property
     def is_dependent(self) -> bool:
         """Whether it runs after others."""
+        ...
+
+    @property
+    def was_begun(self) -> bool:
+        """Whether steps of it were kept before this run; known once its body has asked for one."""
         ...
 
     @property
@@ -88,6 +104,12 @@ class Observer:
 
     def job_left(self, job: ObservedJob, error: BaseException | None) -> None:
         """The body of a job has ended, with this error."""
+
+    def step_ended(self, job: ObservedJob, outcome: StepOutcome) -> None:
+        """The body of a job has called a durable step."""
+
+    def items_added(self, job: ObservedJob, count: int) -> None:
+        """The server has so many new items of the stream of a job."""
 
     def jobs_recovered(self, queue: str, requeued: int, dead: int) -> None:
         """So many jobs of a dead worker were requeued, and so many dead-lettered."""

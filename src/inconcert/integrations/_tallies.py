@@ -4,12 +4,13 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 
-from inconcert._core.observer import ObservedJob, ObservedLease, Observer
+from inconcert._core.observer import ObservedJob, ObservedLease, Observer, StepOutcome
 
 __all__ = ["Distribution", "Tallies"]
 
 _MOST_NAMES = 100  # that leases may have in metrics, of all kinds together; the rest counts as one
 _OTHER = "other"
+_STEP_OUTCOMES: tuple[StepOutcome, ...] = ("ran", "kept", "failed")
 _KINDS = ("lock", "rwlock", "semaphore", "election")  # of leases
 
 _COUNTED_AS = {
@@ -18,6 +19,7 @@ _COUNTED_AS = {
     "retry": ("failed", "retried"),
     "dead": ("dead",),
     "crash": ("failed",),
+    "asleep": ("suspended",),
 }
 
 Labels = tuple[str, str]
@@ -50,6 +52,8 @@ class Tallies(Observer):
 
     Attributes:
         jobs: What happened to jobs -> task and queue -> how often.
+        steps: Task and outcome -> how many steps.
+        items: Task -> how many items of streams.
         recovered: Queue -> how many jobs of dead workers were requeued.
         run: Task and queue -> how long attempts ran.
         wait: Likewise, how long jobs that were to run at once have waited to be claimed the first time.
@@ -70,8 +74,10 @@ class Tallies(Observer):
         self._names: set[str] = set()
         self.jobs: dict[str, dict[Labels, int]] = {
             fact: defaultdict(int)
-            for fact in ("enqueued", "started", "succeeded", "failed", "retried", "dead", "cancelled")
+            for fact in ("enqueued", "started", "succeeded", "failed", "retried", "dead", "cancelled", "suspended")
         }
+        self.steps: dict[tuple[str, StepOutcome], int] = defaultdict(int)
+        self.items: dict[str, int] = defaultdict(int)
         self.recovered: dict[str, int] = defaultdict(int)
         self.run: dict[Labels, Distribution] = defaultdict(Distribution)
         self.wait: dict[Labels, Distribution] = defaultdict(Distribution)
@@ -92,6 +98,10 @@ class Tallies(Observer):
             for counts in self.jobs.values():
                 if task:
                     counts.setdefault((task, queue), 0)  # in one step: the event loop may count meanwhile
+            if task:
+                self.items.setdefault(task, 0)
+                for outcome in _STEP_OUTCOMES:
+                    self.steps.setdefault((task, outcome), 0)
         for queue in queues:
             self.recovered.setdefault(queue, 0)
             self.jobs["dead"].setdefault(("", queue), 0)
@@ -105,12 +115,6 @@ class Tallies(Observer):
         labels = self._labels(job.task, job.queue)
         self.busy += 1
         self.jobs["started"][labels] += 1
-        if job.attempt == 1 and not job.is_dependent:
-            due_at = job.due_at
-            if due_at is None:
-                self.wait[labels].add(max(0.0, job.claimed_at - job.enqueued_at))
-            else:
-                self.lateness[labels].add(max(0.0, job.claimed_at - due_at))
 
     def job_ended(self, job: ObservedJob) -> None:
         labels = self._labels(job.task, job.queue)
@@ -122,8 +126,20 @@ class Tallies(Observer):
             self.run[labels].add(self._now() - job.started_at)
 
     def job_left(self, job: ObservedJob, error: BaseException | None) -> None:
-        del job, error
+        del error
         self.busy -= 1
+        if job.attempt == 1 and not job.is_dependent and not job.was_begun:  # which is not known before
+            labels, due_at = self._labels(job.task, job.queue), job.due_at
+            if due_at is None:
+                self.wait[labels].add(max(0.0, job.claimed_at - job.enqueued_at))
+            else:
+                self.lateness[labels].add(max(0.0, job.claimed_at - due_at))
+
+    def step_ended(self, job: ObservedJob, outcome: StepOutcome) -> None:
+        self.steps[self._task(job.task), outcome] += 1
+
+    def items_added(self, job: ObservedJob, count: int) -> None:
+        self.items[self._task(job.task)] += count
 
     def jobs_recovered(self, queue: str, requeued: int, dead: int) -> None:
         _, queue = self._labels("", queue)
@@ -154,7 +170,10 @@ class Tallies(Observer):
     # Below.
 
     def _labels(self, task: str, queue: str) -> Labels:
-        return task if task in self._tasks else _OTHER, queue if queue in self._queues else _OTHER
+        return self._task(task), queue if queue in self._queues else _OTHER
+
+    def _task(self, name: str) -> str:
+        return name if name in self._tasks else _OTHER
 
     def _of(self, lease: ObservedLease) -> Labels:
         name = lease.metrics_name

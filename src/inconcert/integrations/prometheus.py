@@ -34,6 +34,7 @@ _WHAT_HAPPENED = {
     "retried": "Failed attempts after which the job is tried again.",
     "dead": "Jobs that were dead-lettered.",
     "cancelled": "Jobs that were cancelled while this process had them.",
+    "suspended": "Attempts that have left their worker to sleep or to wait for a message.",
 }
 
 Scope = MutableMapping[str, Any]
@@ -149,6 +150,9 @@ class Metrics(Collector):
         tallies.count_from_zero(self._registered.places, self._queues)
         for fact, help_ in _WHAT_HAPPENED.items():
             yield _counter(f"inconcert_jobs_{fact}", help_, _JOB_LABELS, tallies.jobs[fact])
+        yield _counter("inconcert_steps", "Durable steps that were called.", ("task", "outcome"), tallies.steps)
+        items = {(task,): count for task, count in list(tallies.items.items())}
+        yield _counter("inconcert_stream_items", "Items that were added to streams.", ("task",), items)
         recovered = {(queue,): count for queue, count in list(tallies.recovered.items())}
         yield _counter("inconcert_jobs_recovered", "Jobs of dead workers that were requeued.", ("queue",), recovered)
         yield _histogram("inconcert_job_run_seconds", "How long attempts ran.", _JOB_LABELS, tallies.run)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Protocol, cast
 
 from inconcert._claims.claimed import Claimer, ClaimState, Row, Verdict
-from inconcert._core.observer import Observers
+from inconcert._core.observer import Observers, StepOutcome
 from inconcert._redis.replies import Reply
 from inconcert._rules.payloads import encode
 from inconcert.errors import InconcertError, InvalidPayload, NotClaimed, NotConnected
@@ -194,6 +194,11 @@ class JobState(ClaimState):
         return bool(self.envelope.after) or is_callback(self.id)
 
     @property
+    def was_begun(self) -> bool:
+        """Whether steps of it were kept before this run; known once its body has asked for one."""
+        return self._steps is not None and self._steps.some_were_kept
+
+    @property
     def trace(self) -> str:
         """The trace context in which it was enqueued, as a W3C `traceparent`; empty for none."""
         return self.envelope.trace
@@ -310,12 +315,20 @@ class JobState(ClaimState):
         """Add items to its stream, the first with this number."""
         if self.is_over or not await self._claimer.append_items(self, first, texts, ttl):
             raise NotClaimed("job", self.id)
+        if texts:
+            for observer in self.observers:
+                observer.items_added(self, len(texts))
 
     async def note_undo(self) -> None:
         """Note that it has something to undo."""
         self._has_undo = True  # also if the answer is lost
         if self.is_over or not await self._claimer.note_undo(self):
             raise NotClaimed("job", self.id)
+
+    def step_ended(self, outcome: StepOutcome) -> None:
+        """Tell observers what became of a step."""
+        for observer in self.observers:
+            observer.step_ended(self, outcome)
 
     def note_hopeless(self, error: Exception) -> None:
         """If this error ends the attempt, dead-letter the job: another attempt would end likewise."""

@@ -4,6 +4,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from inconcert._core.observer import StepOutcome
 from inconcert._rules.conversion import Converter
 from inconcert.errors import InvalidPayload, StepChanged
 
@@ -106,6 +107,9 @@ class StepStore(Protocol):
 
     async def note_undo(self) -> None:
         """Note that the job has something to undo; raises NotClaimed if it is no longer claimed here."""
+
+    def step_ended(self, outcome: StepOutcome) -> None:
+        """Tell observers what became of a step."""
 
     def note_hopeless(self, error: Exception) -> None:
         """If this error ends the attempt, another attempt would end likewise."""

@@ -191,6 +191,11 @@ class Steps:
         return self._store.id
 
     @property
+    def some_were_kept(self) -> bool:
+        """Whether there were any when they were read."""
+        return bool(self._numbers)
+
+    @property
     def bulk(self) -> int:
         """Roughly how many bytes the server drops when the job ends."""
         return self._bytes + self._last * _FIXED_BYTES
@@ -302,15 +307,21 @@ class Steps:
     async def _take(self, name: str, call: StepCall, run: Callable[[], Awaitable[T]], *, may_change: bool = False) -> T:
         found, call = await self._find(name), self._marked(call)
         if found is not None:
-            return cast("T", self._kept_result(found, call, may_change=may_change))
+            result = self._kept_result(found, call, may_change=may_change)
+            self._store.step_ended("kept")
+            return cast("T", result)
         await self.stop_if_undoing()
         if self._last >= self._most:
             raise self._refused(name, f"the job has {self._most} steps already; do more in each, or enqueue other jobs")
         try:
-            return cast("T", await self._commit(name, call, await run()))
-        except BaseException:
+            result = await self._commit(name, call, await run())
+        except BaseException as error:
             self._taken.discard(name)  # a body that catches this may try again
+            if isinstance(error, Exception):
+                self._store.step_ended("failed")
             raise
+        self._store.step_ended("ran")
+        return cast("T", result)
 
     async def begin_loop(self, name: str) -> Cursor:
         """How far the loop of this name is.
