@@ -14,13 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
+import anyio
 import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.routing import Route
 
-from inconcert import Coordinator, InvalidName, Job, durable
+from inconcert import Coordinator, InvalidName, Job, LeaseLost, durable
 from inconcert.dashboard import Dashboard, Permission, charts, formats, read_only, streams
 from inconcert.dashboard.actions import ACTIONS
 from inconcert.dashboard.live import reference
@@ -97,6 +98,13 @@ async def bury(concert: Coordinator, reason: str = "boom", *args: str) -> str:
 def reference_in(page: str, queue: str) -> str:
     """What stands for a queue in its form."""
     found = re.search(rf"{queue}.*?name=\"queue\" value=\"(\w+)\"", page, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def held_in(page: str) -> str:
+    """What stands for the first holder of which the page says that it can be released."""
+    found = re.search(r"release\?held=(\w+)", page)
     assert found is not None
     return found[1]
 
@@ -287,6 +295,17 @@ async def test_many_queues_are_shown_a_page_at_a_time(concert: Coordinator, clie
 async def is_waited_for(concert: Coordinator) -> bool:
     """Whether a process says that it waits."""
     return any(process.waits for process in (await concert.inspect()).processes)
+
+
+async def is_held(concert: Coordinator) -> bool:
+    """Whether a process says that it holds something."""
+    return any(process.holds for process in (await concert.inspect()).processes)
+
+
+async def hold(concert: Coordinator, name: str, label: str = "") -> None:
+    """Hold a lock until it is lost."""
+    async with concert.lock(name, label=label):
+        await anyio.sleep_forever()
 
 
 async def test_locks_are_shown_with_who_waits(
@@ -516,6 +535,47 @@ async def test_schedules_are_shown_paused_resumed_and_run(concert: Coordinator, 
     assert (ran.status_code, ran.headers["location"].endswith(f"jobs/{job.id}")) == (303, True)
 
 
+async def test_lock_is_released_by_force(
+    concert: Coordinator, elsewhere: Coordinator, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once somebody says that it is meant: the holder's body is stopped, the log says who."""
+    caplog.set_level(logging.INFO, "inconcert.dashboard")
+    holding = asyncio.ensure_future(hold(elsewhere, "stock:1", label="order 7"))
+    await eventually(lambda: is_held(concert))
+    [holder] = [held.holder for process in (await concert.inspect()).processes for held in process.holds]
+    key = held_in((await client.get("/locks")).text)
+    asked = await client.get(f"/release?held={key}")
+    unsure = await client.post("/actions/release", data={"held": key}, headers=OURS)
+    assert not holding.done()
+    done = await client.post("/actions/release", data={"held": key, "sure": "yes"}, headers=OURS)
+    with pytest.raises(LeaseLost):
+        await asyncio.wait_for(holding, 10)
+    again = await client.post("/actions/release", data={"held": key, "sure": "yes"}, headers=OURS)
+
+    assert "order 7" in asked.text
+    assert [answer.status_code for answer in (asked, unsure, done, again)] == [200, 400, 303, 404]
+    assert done.headers["location"] == "/ops/locks"
+    assert [record.getMessage() for record in caplog.records if record.name == "inconcert.dashboard"] == [
+        f"release: lock 'stock:1' from {holder}, by 'ann'"
+    ]
+    async with concert.lock("stock:1", timeout=1):
+        pass
+
+
+async def test_lock_is_not_offered_for_release_without_permission(
+    concert: Coordinator, host: Host, client: httpx.AsyncClient
+) -> None:
+    """Neither on the page of locks, nor on its own."""
+    async with concert.lock("stock:1"):
+        key = held_in((await client.get("/locks")).text)
+        host.may.discard(Permission.RELEASE)
+        page, refused = await client.get("/locks"), await client.get(f"/release?held={key}")
+
+    assert "stock:1" in page.text
+    assert "release" not in page.text
+    assert refused.status_code == 403
+
+
 async def test_dead_job_is_replayed_or_purged(
     concert: Coordinator, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -661,6 +721,8 @@ async def test_job_is_rescheduled_or_cancelled(concert: Coordinator, client: htt
         ("cancel-all", {"state": "failed"}, 400),
         ("cancel-all", {"queue": "nobody's"}, 404),
         ("replay-all", {"reason": "nobody's"}, 404),
+        ("release", {"held": "nobody's", "sure": "yes"}, 404),
+        ("release", {}, 404),
         ("nothing", {}, 404),
     ],
 )
@@ -703,6 +765,7 @@ async def test_names_and_payloads_are_escaped(concert: Coordinator, client: http
     pages.append((await client.get("/schedules")).text)
     async with concert.lock(HOSTILE, label=HOSTILE):
         pages.append((await client.get("/locks")).text)
+        pages.append((await client.get(f"/release?held={held_in(pages[-1])}")).text)
     paths = ("", "queues", "jobs", "locks", "dead", f"jobs/{dead}", f"jobs/{done.id}")
     pages += [(await client.get(f"/{path}")).text for path in paths]
     pages.append((await client.get("/search", params={"q": HOSTILE})).text)
@@ -740,6 +803,7 @@ async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: ht
     pages.append((await client.get("/schedules")).text)
     async with concert.lock("topsecret", label="topsecret"):
         pages.append((await client.get("/locks")).text)
+        assert "release" not in pages[-1]
     async with client.stream("GET", "/live") as response, aclosing(events(response)) as stream:
         pages.append((await anext(stream))["data"])
 

@@ -1,5 +1,6 @@
 """The dashboard in a real browser: what is clicked happens, what changes is shown, and nothing hostile runs."""
 
+import asyncio
 import shutil
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -8,14 +9,16 @@ import pytest
 from fastapi import FastAPI
 from starlette.requests import Request
 
-from inconcert import Coordinator
+from inconcert import Coordinator, LeaseLost
 from inconcert.dashboard import Dashboard, Permission
 from inconcert.dashboard.actions import ACTIONS
-from tests.integrations.test_dashboard import at_work
+from tests.integrations.test_dashboard import at_work, hold, is_held
 from tests.support.eventually import eventually
 from tests.support.http import served_at_port
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed; it comes with inconcert[dev]")
+
+from playwright.sync_api import Locator
 
 from tests.support.browser import Reader, Visit, reader
 
@@ -132,6 +135,13 @@ async def test_each_action_is_clicked(concert: Coordinator, browser: Reader, url
     late = await concert.enqueue("send", queue="mail", delay=3600)
     clicked: set[str] = set()
 
+    def press_here(visit: Visit, scope: Locator, button: str) -> str:
+        with visit.page.expect_request(lambda request: request.method == "POST") as sent:
+            scope.get_by_role("button", name=button, exact=True).click()
+        visit.page.wait_for_load_state("load")
+        clicked.add(sent.value.url.rpartition("/")[2])
+        return visit.page.locator("main").inner_text()
+
     def press(path: str, button: str, *, row: str = "", due_in: str = "", args: str = "") -> Callable[[Visit], str]:
         """Click it, confirm where a question is asked, and return the page that follows."""
 
@@ -146,13 +156,16 @@ async def test_each_action_is_clicked(concert: Coordinator, browser: Reader, url
                 scope.get_by_label("Positional").fill(args)
             if due_in:
                 scope.get_by_label("Due in").fill(due_in)
-            with visit.page.expect_request(lambda request: request.method == "POST") as sent:
-                scope.get_by_role("button", name=button, exact=True).click()
-            visit.page.wait_for_load_state("load")
-            clicked.add(sent.value.url.rpartition("/")[2])
-            return visit.page.locator("main").inner_text()
+            return press_here(visit, scope, button)
 
         return act
+
+    def release(visit: Visit) -> str:
+        """Say that it is meant, on a page of its own."""
+        visit.go("locks")
+        visit.page.get_by_role("link", name="Release").click()
+        visit.page.get_by_label("I am sure").check()
+        return press_here(visit, visit.page.locator("main"), "Release by force")
 
     async with browser.visit(url) as visit:
         assert "paused" in await visit.do(press("queues", "Pause", row="mail"))
@@ -189,6 +202,12 @@ async def test_each_action_is_clicked(concert: Coordinator, browser: Reader, url
         assert "paused" in await visit.do(press("schedules", "Pause", row="nightly"))
         assert "paused" not in await visit.do(press("schedules", "Resume", row="nightly"))
         assert "queued" in await visit.do(press("schedules", "Run now", row="nightly"))
+
+        holding = asyncio.ensure_future(hold(concert, "stock:1"))
+        await eventually(lambda: is_held(concert))
+        assert "Nothing is held" in await visit.do(release)
+        with pytest.raises(LeaseLost):
+            await asyncio.wait_for(holding, 10)
 
     assert clicked == set(ACTIONS)
 

@@ -31,7 +31,9 @@ def dashboard(
     queue: Annotated[
         list[str] | None, typer.Option(help="Show this queue, too, although it never had a job.", show_default=False)
     ] = None,
-    actions: Annotated[bool, typer.Option("--actions", help="Let you pause, drain, cancel, replay and purge.")] = False,
+    actions: Annotated[
+        bool, typer.Option("--actions", help="Let you pause, drain, cancel, replay, purge and release by force.")
+    ] = False,
 ) -> None:
     """Look at a namespace in a browser on this machine; it is read-only without --actions."""
     missing = [name for name in _NEEDED if find_spec(name) is None]

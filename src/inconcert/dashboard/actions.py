@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import urlencode
 
@@ -9,49 +10,60 @@ from starlette.exceptions import HTTPException
 
 from inconcert._rules.payloads import JSON, decode
 from inconcert.coordinator import Coordinator
+from inconcert.dashboard.held_view import Releasable, releasable
 from inconcert.dashboard.live import reference
 from inconcert.dashboard.permissions import Permission
 from inconcert.dashboard.poll import Poll
+from inconcert.dashboard.redaction import Redact
 from inconcert.dashboard.rows import AT_ONCE
 from inconcert.dashboard.schedule_view import find_schedule
 from inconcert.errors import InvalidName
 
-__all__ = ["ACTIONS", "Act", "WrongField", "find_queue", "refused_as_bad"]
+__all__ = ["ACTIONS", "Act", "Site", "WrongField", "find_held", "find_queue", "refused_as_bad"]
 
 _MANY = 1_000  # jobs that one click changes; purging and draining go to the end
 
 Form: TypeAlias = Mapping[str, str]
-Act: TypeAlias = Callable[[Coordinator, Poll, Form], Awaitable[tuple[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a dashboard shows and changes: a coordinator, what is known of its namespace, and what is not shown."""
+
+    concert: Coordinator
+    poll: Poll
+    redact: Redact
+
+
+Act: TypeAlias = Callable[[Site, Form], Awaitable[tuple[str, str]]]
 """Does it; returns what it was done to, for the log, and the page that shows it."""
 
 
-async def _pause(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    queue = await _queue(poll, form)
-    await concert.tasks.pause(queue)
+async def _pause(site: Site, form: Form) -> tuple[str, str]:
+    queue = await _queue(site.poll, form)
+    await site.concert.tasks.pause(queue)
     return f"queue {queue!r}", "queues"
 
 
-async def _resume(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    queue = await _queue(poll, form)
-    await concert.tasks.resume(queue)
+async def _resume(site: Site, form: Form) -> tuple[str, str]:
+    queue = await _queue(site.poll, form)
+    await site.concert.tasks.resume(queue)
     return f"queue {queue!r}", "queues"
 
 
-async def _drain(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    queue = await _queue(poll, form)
-    return f"queue {queue!r}, {await concert.tasks.drain(queue)} jobs", "queues"
+async def _drain(site: Site, form: Form) -> tuple[str, str]:
+    queue = await _queue(site.poll, form)
+    return f"queue {queue!r}, {await site.concert.tasks.drain(queue)} jobs", "queues"
 
 
-async def _cancel(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    del poll
-    job = concert.tasks.job(_job_id(form))
+async def _cancel(site: Site, form: Form) -> tuple[str, str]:
+    job = site.concert.tasks.job(_job_id(form))
     await job.cancel(timeout=0)
     return f"job {job.id}", f"jobs/{job.id}"
 
 
-async def _reschedule(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    del poll
-    job = concert.tasks.job(_job_id(form))
+async def _reschedule(site: Site, form: Form) -> tuple[str, str]:
+    job = site.concert.tasks.job(_job_id(form))
     try:
         is_due_then = await job.reschedule(delay=float(form.get("delay", "")))
     except ValueError:
@@ -61,76 +73,78 @@ async def _reschedule(concert: Coordinator, poll: Poll, form: Form) -> tuple[str
     return f"job {job.id}", f"jobs/{job.id}"
 
 
-async def _cancel_all(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    queue, task = await _filter(poll, form)
+async def _cancel_all(site: Site, form: Form) -> tuple[str, str]:
+    queue, task = await _filter(site, form)
     with refused_as_bad():
-        number = await concert.tasks.cancel_all(state=form.get("state"), queue=queue, task=task, limit=_MANY)
+        number = await site.concert.tasks.cancel_all(state=form.get("state"), queue=queue, task=task, limit=_MANY)
     return f"{number} jobs{_told(form.get('state'), queue, task)}", _jobs_page(form)
 
 
-async def _promote_all(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    queue, task = await _filter(poll, form)
-    number = await concert.tasks.promote_all(queue=queue, task=task, limit=_MANY)
+async def _promote_all(site: Site, form: Form) -> tuple[str, str]:
+    queue, task = await _filter(site, form)
+    number = await site.concert.tasks.promote_all(queue=queue, task=task, limit=_MANY)
     return f"{number} delayed jobs{_told(None, queue, task)}", _jobs_page(form)
 
 
-async def _replay_all(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    queue, task = await _filter(poll, form)
-    reason = await _reason(concert, form)
-    number = await concert.tasks.replay_all(queue=queue, task=task, reason=reason, limit=_MANY)
+async def _replay_all(site: Site, form: Form) -> tuple[str, str]:
+    queue, task = await _filter(site, form)
+    reason = await _reason(site.concert, form)
+    number = await site.concert.tasks.replay_all(queue=queue, task=task, reason=reason, limit=_MANY)
     return f"{number} dead jobs{_told(None, queue, task, reason)}", "dead"
 
 
-async def _replay(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    del poll
-    await concert.tasks.replay(_job_id(form))
+async def _replay(site: Site, form: Form) -> tuple[str, str]:
+    await site.concert.tasks.replay(_job_id(form))
     return f"job {_job_id(form)}", "dead"
 
 
-async def _edit(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    del poll
+async def _edit(site: Site, form: Form) -> tuple[str, str]:
     job_id = _job_id(form)
     args, kwargs = _value(form, "args"), _value(form, "kwargs")
     if not isinstance(args, list):
         raise WrongField("args", 'This is not a list, such as [42, "ann"].')
     if not isinstance(kwargs, dict):
         raise WrongField("kwargs", 'This is not an object, such as {"to": "ann"}.')
-    await concert.tasks.replay(job_id, args=args, kwargs=kwargs)
+    await site.concert.tasks.replay(job_id, args=args, kwargs=kwargs)
     return f"job {job_id}, with other arguments", f"jobs/{job_id}"
 
 
-async def _pause_schedule(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    del poll
-    schedule = await _schedule(concert, form)
-    await concert.schedules.pause(schedule)
+async def _pause_schedule(site: Site, form: Form) -> tuple[str, str]:
+    schedule = await _schedule(site.concert, form)
+    await site.concert.schedules.pause(schedule)
     return f"schedule {schedule!r}", "schedules"
 
 
-async def _resume_schedule(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    del poll
-    schedule = await _schedule(concert, form)
-    await concert.schedules.resume(schedule)
+async def _resume_schedule(site: Site, form: Form) -> tuple[str, str]:
+    schedule = await _schedule(site.concert, form)
+    await site.concert.schedules.resume(schedule)
     return f"schedule {schedule!r}", "schedules"
 
 
-async def _trigger_schedule(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    del poll
-    schedule = await _schedule(concert, form)
-    job = await concert.schedules.trigger(schedule)
+async def _trigger_schedule(site: Site, form: Form) -> tuple[str, str]:
+    schedule = await _schedule(site.concert, form)
+    job = await site.concert.schedules.trigger(schedule)
     return f"schedule {schedule!r}, job {job.id}", f"jobs/{job.id}"
 
 
-async def _purge(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    del poll
-    await concert.tasks.purge(_job_id(form))
+async def _purge(site: Site, form: Form) -> tuple[str, str]:
+    await site.concert.tasks.purge(_job_id(form))
     return f"job {_job_id(form)}", "dead"
 
 
-async def _purge_all(concert: Coordinator, poll: Poll, form: Form) -> tuple[str, str]:
-    queue, task = await _filter(poll, form)
-    reason = await _reason(concert, form)
-    number = await concert.tasks.purge_all(queue=queue, task=task, reason=reason)
+async def _purge_all(site: Site, form: Form) -> tuple[str, str]:
+    queue, task = await _filter(site, form)
+    reason = await _reason(site.concert, form)
+    number = await site.concert.tasks.purge_all(queue=queue, task=task, reason=reason)
     return f"{number} dead jobs{_told(None, queue, task, reason)}", "dead"
+
+
+async def _release(site: Site, form: Form) -> tuple[str, str]:
+    held = await find_held(site, form.get("held"))
+    if form.get("sure") != "yes":
+        raise HTTPException(400, "The form does not say that you are sure.")
+    await site.concert.release_by_force(held.kind, held.name, holder=held.holder)
+    return f"{held.kind} {held.name!r} from {held.holder}", "locks"
 
 
 ACTIONS: Mapping[Permission, Act] = {
@@ -149,6 +163,7 @@ ACTIONS: Mapping[Permission, Act] = {
     Permission.TRIGGER_SCHEDULE: _trigger_schedule,
     Permission.PURGE: _purge,
     Permission.PURGE_ALL: _purge_all,
+    Permission.RELEASE: _release,
 }
 
 
@@ -162,6 +177,18 @@ async def find_queue(poll: Poll, key: str | None) -> str:
         if reference("q", name) == key:
             return name
     raise HTTPException(404, "There is no such queue any more.")
+
+
+async def find_held(site: Site, key: str | None) -> Releasable:
+    """What this refers to, if it is still held.
+
+    Raises:
+        HTTPException: 404: nobody holds it any more, or its name is not shown.
+    """
+    for held in releasable(await site.poll.inspection(), site.redact):
+        if held.key == key:
+            return held
+    raise HTTPException(404, "Nobody holds this any more.")
 
 
 @contextmanager
@@ -203,9 +230,9 @@ async def _schedule(concert: Coordinator, form: Form) -> str:
     return schedule
 
 
-async def _filter(poll: Poll, form: Form) -> tuple[str | None, str | None]:
+async def _filter(site: Site, form: Form) -> tuple[str | None, str | None]:
     """The queue and the task that the form names, if any."""
-    return await _queue(poll, form) if "queue" in form else None, form.get("task")
+    return await _queue(site.poll, form) if "queue" in form else None, form.get("task")
 
 
 async def _reason(concert: Coordinator, form: Form) -> str | None:

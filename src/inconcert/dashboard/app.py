@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from inconcert._rules.names import check_name
 from inconcert.coordinator import Coordinator
-from inconcert.dashboard.actions import ACTIONS, Act, WrongField, find_queue, refused_as_bad
+from inconcert.dashboard.actions import ACTIONS, Act, Site, WrongField, find_held, find_queue, refused_as_bad
 from inconcert.dashboard.held_view import held_rows
 from inconcert.dashboard.job_view import dead_jobs, job_rows, job_view
 from inconcert.dashboard.live import reference, texts
@@ -30,7 +30,7 @@ from inconcert.dashboard.requests import HEADERS, check_origin, read_form
 from inconcert.dashboard.rows import queue_rows, worker_rows
 from inconcert.dashboard.schedule_view import schedule_rows
 from inconcert.dashboard.streams import Streams
-from inconcert.errors import InconcertError, InvalidName, InvalidPayload, JobNotFound, UnknownSchedule
+from inconcert.errors import InconcertError, InvalidName, InvalidPayload, JobNotFound, NobodyHolds, UnknownSchedule
 from inconcert.integrations._sse import HEADERS as STREAM_HEADERS
 from inconcert.integrations._sse import encode_event
 from inconcert.tasks.status import JobStatus
@@ -75,6 +75,7 @@ class Dashboard:
         self._allow = allow
         self._redact = redact
         self._poll = Poll(concert, [check_name("queue", queue) for queue in queues])
+        self._site = Site(concert, self._poll, redact)
         self._pages = Pages(title, redact)
         self._streams = Streams()
         self._app = Starlette(
@@ -86,6 +87,7 @@ class Dashboard:
                 Route("/workers", self._workers),
                 Route("/dead", self._dead),
                 Route("/locks", self._locks),
+                Route("/release", self._release),
                 Route("/search", self._search),
                 Route("/jobs/{job_id}", self._job),
                 Route("/live", self._live),
@@ -146,6 +148,13 @@ class Dashboard:
         found = held_rows(inspection, self._redact, sought, _page_number(request))
         return await self._page(request, "locks.html", found=found, inspection=inspection, sought=sought)
 
+    async def _release(self, request: Request) -> Response:
+        """Asks whether this is to be released by force."""
+        await self._check(request, Permission.VIEW)
+        await self._check(request, Permission.RELEASE)
+        held = await find_held(self._site, request.query_params.get("held"))
+        return await self._page(request, "release.html", held=held)
+
     async def _job(self, request: Request) -> Response:
         return await self._job_page(request, request.path_params["job_id"])
 
@@ -194,7 +203,7 @@ class Dashboard:
         user = await self._check(request, permission)
         form = await read_form(request, has_arguments=permission is Permission.EDIT)
         try:
-            subject, page = await act(self._concert, self._poll, form)
+            subject, page = await act(self._site, form)
         except WrongField as error:
             answer = await self._job_page(request, form["job"], form=form, wrong=error)
             answer.status_code = 422
@@ -259,6 +268,8 @@ class Dashboard:
             status = 404
         elif isinstance(error, InvalidPayload):
             status = 422
+        elif isinstance(error, NobodyHolds):
+            status = 409
         return self._html(self._pages.render_error(request, status, str(error)), status)
 
     def _html(self, text: str, status: int = 200) -> Response:

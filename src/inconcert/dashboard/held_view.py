@@ -1,20 +1,23 @@
 """What the page of locks shows: what is held, by whom and from where, and who waits for it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import cast, get_args
 
+from inconcert.dashboard.live import reference
 from inconcert.dashboard.redaction import Redact
 from inconcert.dashboard.rows import Rows, page_of
+from inconcert.reports.force import Forcible
 from inconcert.reports.report import HeldEntry, Inspection, ProcessReport, WaitEntry
 
-__all__ = ["EntryView", "HeldView", "held_rows"]
+__all__ = ["EntryView", "HeldView", "Releasable", "held_rows", "releasable"]
 
 _MOST_ENTRIES = 20  # of one lock
 
 
 @dataclass(frozen=True, slots=True)
 class EntryView:
-    """One that holds or waits, redacted."""
+    """One that holds or waits, redacted; the key stands for a holder that can be released by force."""
 
     host: str
     pid: int
@@ -26,6 +29,7 @@ class EntryView:
     fencing_token: int | None = None
     remaining: float | None = None
     place: int | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,35 @@ class HeldView:
     holders: list[EntryView] = field(default_factory=list)
     waiters: list[EntryView] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: {"held": 0, "waited": 0})
+
+
+@dataclass(frozen=True, slots=True)
+class Releasable:
+    """Something that can be released by force: its name is shown as it is.
+
+    Attributes:
+        kind: What it is.
+        name: Which one.
+        holder: Who has it.
+        key: Stands for this holder of it in a page.
+        view: What is shown of the holder.
+    """
+
+    kind: Forcible
+    name: str
+    holder: str
+    key: str
+    view: EntryView
+
+
+def releasable(inspection: Inspection, redact: Redact) -> Iterator[Releasable]:
+    """What can be released by force, once for each holder."""
+    for process in inspection.processes:
+        for entry in process.holds:
+            key = _key(redact, entry)
+            if key is not None:
+                view = _entry(redact, process, entry)
+                yield Releasable(cast("Forcible", entry.kind), entry.name, entry.holder, key, view)
 
 
 def held_rows(inspection: Inspection, redact: Redact, sought: str, number: int) -> Rows[HeldView]:
@@ -74,4 +107,13 @@ def _entry(redact: Redact, process: ProcessReport, entry: HeldEntry | WaitEntry)
         fencing_token=entry.fencing_token if isinstance(entry, HeldEntry) else None,
         remaining=entry.remaining if isinstance(entry, HeldEntry) else None,
         place=entry.place if isinstance(entry, WaitEntry) else None,
+        key=_key(redact, entry) if isinstance(entry, HeldEntry) else None,
     )
+
+
+def _key(redact: Redact, entry: HeldEntry) -> str | None:
+    """What stands for this holder; None if it cannot be released by force, or its name is not shown."""
+    can_be_released = entry.kind in get_args(Forcible) and not entry.is_redacted
+    if not can_be_released or redact("lock", entry.name) != entry.name:
+        return None
+    return reference("h", f"{entry.kind}:{entry.holder}:{entry.name}")

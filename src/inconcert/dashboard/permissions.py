@@ -29,6 +29,7 @@ class Permission(StrEnum):
         TRIGGER_SCHEDULE: Enqueue the job of a schedule now, once.
         PURGE: Drop a dead-lettered job.
         PURGE_ALL: Drop all dead-lettered jobs, or those of a queue, a task or a reason.
+        RELEASE: Take a lock, semaphore, rwlock or leadership from a holder, whose body is stopped.
     """
 
     VIEW = "view"
@@ -47,6 +48,7 @@ class Permission(StrEnum):
     TRIGGER_SCHEDULE = "trigger-schedule"
     PURGE = "purge"
     PURGE_ALL = "purge-all"
+    RELEASE = "release"
 
 
 Allow: TypeAlias = Callable[[Request, Permission], "str | Awaitable[str | None] | None"]

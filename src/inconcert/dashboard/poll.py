@@ -108,6 +108,7 @@ class Poll:
     def forget(self) -> None:
         """Ask again at the next look: something was changed."""
         self._seen = None
+        self._inspection = None
 
     async def _look(self) -> Seen:
         began_at = time.monotonic()
