@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 
-from inconcert import Coordinator, Queue, QueueCounts
+from inconcert import Coordinator, Queue
 
 PICTURES = 10
 
@@ -36,10 +36,8 @@ async def main() -> None:
         workers = [asyncio.create_task(work(queue, tries)) for _ in range(3)]
         for picture in range(PICTURES):
             await queue.put(picture, timeout=5.0)
-        while await queue.counts() != QueueCounts(ready=0, delayed=0, claimed=0, dead=1):
-            await asyncio.sleep(0.01)
-        for worker in workers:
-            worker.cancel()
+        await queue.shutdown()  # the consumers end when all is done
+        await asyncio.gather(*workers)
 
         [dead] = await queue.dead()
         print(f"pictures done:  {len(tries) - 1} of {PICTURES}")

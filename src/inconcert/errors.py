@@ -28,6 +28,7 @@
     ├── MessageRefused        not executed
     ├── ChatNotFound          not executed
     ├── QueueFull             not executed: also an asyncio.QueueFull
+    ├── QueueShutDown         not executed: from Python 3.13 also an asyncio.QueueShutDown
     └── ItemNotFound          not executed
 
 Each error is exactly one of: not executed, executed, outcome unknown.  A message names the object, the fact and the
@@ -35,6 +36,7 @@ remedy; the same facts are attributes, and survive copying and pickling.
 """
 
 import asyncio
+import sys
 from typing import Any
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "NotHeld",
     "OutcomeUnknown",
     "QueueFull",
+    "QueueShutDown",
     "QuorumNotReached",
     "StepChanged",
     "StepRefused",
@@ -433,6 +436,22 @@ class QueueFull(InconcertError, asyncio.QueueFull):
         self.name = name
         self.maxsize = maxsize
         self.timeout = timeout
+
+
+if sys.version_info >= (3, 13):
+    _AsyncioQueueShutDown = asyncio.QueueShutDown
+else:
+
+    class _AsyncioQueueShutDown(Exception):
+        """In place of the class that asyncio does not have yet."""
+
+
+class QueueShutDown(InconcertError, _AsyncioQueueShutDown):
+    """A queue was shut down: nothing was put in, or there is nothing more to get."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"queue {name!r} is shut down; reopen() lets it take items again")
+        self.name = name
 
 
 class ItemNotFound(InconcertError):

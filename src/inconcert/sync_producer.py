@@ -243,6 +243,7 @@ class SyncProducer:
 
         Raises:
             QueueFull: There is no room, or others are waiting for it; the item was not put in.
+            QueueShutDown: The queue was shut down; the item was not put in.
             InvalidPayload: JSON cannot hold the item, or it is larger than 1 MiB.
             ValueError: `delay` is negative or not a number, or another argument is out of its range.
             InvalidName: The name is empty or longer than 512 bytes.

@@ -75,6 +75,7 @@ BOUNDED = {
     "permits/acquire": "a free permit is held by nobody for one ttl",
     "permits/renew": "a lease that still holds counts from then",
     "queues/join": "a place of nobody, who is told when nothing is left",
+    "queues/standby": "a place of nobody, who is told when the queue is shut down",
     "quorum/take": "the lock is held by nobody on this server for one ttl",
     "rate_limits/take": "permits are taken that nobody uses, if they were refused before and are free by now",
     "reports/ask": "processes say once more what they hold, to an address of nobody",
@@ -234,6 +235,16 @@ async def _leaving_takes_no_other_out_of_line(scene: Scene) -> AsyncGenerator[No
     with pytest.raises(QueueFull):
         await queue.put("another", timeout=0.05)
     yield
+
+
+@late("queues/shut")
+async def _queue_that_was_opened_since_stays_open(scene: Scene) -> AsyncGenerator[None, None]:
+    queue = scene.concert.queue("q")
+    async with scene.sent("queues/shut"):
+        await queue.shutdown()
+    await queue.reopen()
+    yield
+    await queue.put("x")
 
 
 @late("claims/ack")

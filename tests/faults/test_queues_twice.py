@@ -176,6 +176,46 @@ async def test_second_join_is_told_once(scene: Scene) -> None:
         assert await scene.client.zcard(keys.joiners) == 0
 
 
+@pytest.mark.twice("queues/shut")
+async def test_second_shutdown_does_not_shut_what_was_opened_since(scene: Scene) -> None:
+    """Nor the other way round; and consumers are told once."""
+
+    async def shut(state: int, request: str) -> Any:
+        return await scene.run("queues/shut", state=state, inboxes=scene.session.inboxes(""), request=request)
+
+    await scene.client.zadd(scene.keys.standby, {f"a.{number}": 1 for number in range(150)})
+    assert [await shut(1, "first") for _ in range(2)] == [1, 1]
+    assert await scene.client.zcard(scene.keys.standby) == 50
+    assert [await shut(1, "second") for _ in range(2)] == [0, 0]
+    assert await scene.put("a.3") == 3
+    assert [await shut(0, "third") for _ in range(2)] == [0, 0]
+    assert await shut(1, "second") == 0
+    assert await scene.put("a.4") == 1
+    assert await shut(2, "fourth") == 0
+    assert await shut(0, "third") == 0
+    assert [await scene.put("a.5") for _ in range(2)] == [3, 3]
+
+
+@pytest.mark.twice("queues/standby")
+async def test_second_standby_is_told_once(scene: Scene) -> None:
+    """It waits in one place for a minute; if the queue is shut down, until nothing is left."""
+    keys = scene.keys
+    await scene.client.zadd(keys.standby, {"gone.1": 1})
+    for _ in range(2):
+        assert await scene.run("queues/standby", address="a.9") == 0
+        assert await scene.client.zrange(keys.standby, 0, -1) == [b"a.9"]
+    assert 59_000 < await scene.client.pttl(keys.standby) <= 60_000
+    await scene.run("queues/shut", state=1, inboxes=scene.session.inboxes(""), request="shut")
+    for _ in range(2):
+        assert await scene.run("queues/standby", address="a.9") == 0
+        assert await scene.client.zrange(keys.joiners, 0, -1) == [b"a.9"]
+        assert await scene.client.zcard(keys.standby) == 0
+    assert await scene.purge() == 2
+    for _ in range(2):
+        assert await scene.run("queues/standby", address="a.9") == 1
+        assert await scene.client.zcard(keys.joiners) == 0
+
+
 @pytest.mark.twice("queues/inspect")
 async def test_second_look_answers_the_same(scene: Scene) -> None:
     """It changes nothing."""

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from inconcert._claims.keys import ACK, CLAIM, HEARTBEAT, NACK, PROMOTE, PURGE, RECOVER, REPLAY
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
-from inconcert.queues.store import INSPECT, JOIN, PURGE_READY, PUT, ItemKeys
+from inconcert.queues.store import INSPECT, JOIN, PURGE_READY, PUT, SHUT, STANDBY, ItemKeys
 
 MOST_CRASHES = 3
 HOUR = 3_600_000  # milliseconds
@@ -49,6 +49,7 @@ class QueueModel(RuleBasedStateMachine):
         self.numbers = 0
         self.given: set[str] = set()
         self.is_joined = False
+        self.is_shut = 0
         self.put_so_far = self.done = 0
 
     def teardown(self) -> None:
@@ -88,10 +89,10 @@ class QueueModel(RuleBasedStateMachine):
             is_given=0,
             items=[part for id_ in ids for part in (id_, json.dumps(id_))],
         )
-        fits = room < 0 or count <= room
+        expected = 3 if self.is_shut else int(room < 0 or count <= room)
         for _ in range(2):  # its reply was lost
-            assert self.run(command) == int(fits)
-        if not fits:
+            assert self.run(command) == expected
+        if expected != 1:
             return
         self.put_so_far += count
         if is_delayed:
@@ -118,7 +119,7 @@ class QueueModel(RuleBasedStateMachine):
             is_given=1,
             items=[item, json.dumps(item)],
         )
-        expected = 2 if item in self.given else int(has_room)
+        expected = 2 if item in self.given else 3 if self.is_shut else int(has_room)
         for _ in range(2):
             assert self.run(command) == expected
         if expected == 1:
@@ -172,6 +173,18 @@ class QueueModel(RuleBasedStateMachine):
         for _ in range(2):
             assert self.run(JOIN(self.keys, address="model.joiner")) == self.live
         self.is_joined = True
+
+    @rule(state=st.sampled_from([0, 0, 1, 2]))
+    def shut_or_reopen(self, state: int) -> None:
+        """Take nothing more, or everything again; a consumer without work ends if nothing is left, or at once."""
+        command = SHUT(self.keys, state=state, inboxes=INBOXES, request=self.new_number())
+        for _ in range(2):
+            assert self.run(command) == 0
+        self.is_shut = state and max(state, self.is_shut)
+        is_over = self.is_shut == 2 or (self.is_shut == 1 and not self.live)
+        for _ in range(2):
+            assert self.run(STANDBY(self.keys, address="model.standby")) == int(is_over)
+        self.is_joined = ((self.is_joined and state != 2) or self.is_shut == 1) and self.live > 0
 
     # Processes come, and claim.
 

@@ -42,6 +42,7 @@ ALL = [
     errors.MessageRefused("1", "n"),
     errors.ChatNotFound("c"),
     errors.QueueFull("n", 3, 1.0),
+    errors.QueueShutDown("n"),
     errors.ItemNotFound("n", "1"),
 ]
 

@@ -78,7 +78,7 @@ FACES = {
     "PreparedJob": "enqueue id",
     "ProcessReport": "holds host id label more opened_at pid told waits",
     "Progress": "fraction text",
-    "Queue": "counts dead get get_many join oldest_age peek purge purge_dead put put_many replay size",
+    "Queue": "counts dead get get_many join oldest_age peek purge purge_dead put put_many reopen replay shutdown size",
     "QueueCounts": "claimed dead delayed ready",
     "QueueStats": "consumers delayed finished is_paused oldest_age ready running waiting",
     "QuorumLease": "holder is_lost kind lost name release remaining renew",

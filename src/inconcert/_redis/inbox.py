@@ -10,6 +10,7 @@ A script publishes `ADDRESS KIND REST` to the inbox of the process in which the 
 | `limiter` | `GRANTED WAIT_US COST_US BURST_US LINE` | `serve_limiter` | `rate_limiter.py` |
 | `room` | `LINE`, in which there may be room | `wake_first_putter` | `queues/put.py` |
 | `done` | nothing: no item is left | `tell_joiners` | `queues/join.py` |
+| `shut` | nothing: the queue is shut down | `queues/shut` | `queues/shutdown.py` |
 | `bell` | `BELL`, which rang | `ring` | `_cluster/bells.py` |
 | `ended` | nothing: the job that it watches has ended | `notify_watchers` | `tasks/watch.py` |
 | `cancelled` | `JOB-ID`, a job that it holds | `tasks/cancel` | `tasks/worker_lease.py` |

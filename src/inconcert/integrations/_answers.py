@@ -24,6 +24,7 @@ from inconcert.errors import (
     NotConnected,
     OutcomeUnknown,
     QueueFull,
+    QueueShutDown,
     Unavailable,
 )
 
@@ -42,6 +43,7 @@ _INVALID = HTTPStatus.UNPROCESSABLE_ENTITY, ""  # the message says what is wrong
 _ANSWERS: dict[type[InconcertError], tuple[HTTPStatus, str]] = {
     AcquireTimeout: _BUSY,
     QueueFull: (HTTPStatus.SERVICE_UNAVAILABLE, "there is no room for more; try again later"),
+    QueueShutDown: _UNAVAILABLE,
     Unavailable: _UNAVAILABLE,
     NotConnected: _UNAVAILABLE,
     OutcomeUnknown: (

@@ -11,8 +11,9 @@ import anyio
 from inconcert._claims.consumer import AFTER_A_FAILURE, ClaimConsumer, settle
 from inconcert._claims.ends import WorkerOwner
 from inconcert._core.session import Session, SessionRef
-from inconcert.errors import InconcertError, OutcomeUnknown, Unavailable
+from inconcert.errors import InconcertError, OutcomeUnknown, QueueShutDown, Unavailable
 from inconcert.queues.delivery import Delivery, ItemState
+from inconcert.queues.shutdown import Standby
 from inconcert.queues.store import ItemKeys
 from inconcert.queues.worker_lease import ItemWorkerLease, Terms
 
@@ -64,6 +65,7 @@ class _OpenGetters(ClaimConsumer[ItemState[Any]]):
         )
         self._keys = keys
         self._terms = terms
+        self._standby = Standby(session, keys, self.interrupt)
         self._getters: deque[_Getter] = deque()  # the first has waited longest
         self._left_over: deque[ItemState[Any]] = deque()  # settled for a waiter that has gone
         self._is_unsure = False  # the reply of a claim may have been lost
@@ -148,6 +150,9 @@ class _OpenGetters(ClaimConsumer[ItemState[Any]]):
         self._hand_out(items)
         if items and due_in == 0:  # the rest was too large for one reply, or more is due: the next claim gets it
             return False
+        if not items and asked and await self._standby.is_over():
+            self._fail(asked, QueueShutDown(self._terms.name))
+            return False
         none = TimeoutError(f"queue {self._terms.name!r} has no item now; wait for one with timeout=")
         self._fail([getter for getter in asked if not getter.waits], none)
         return 0 < len(self._getters) == sum(getter.waits for getter in self._getters) and len(items) < wanted
@@ -193,6 +198,7 @@ class _OpenGetters(ClaimConsumer[ItemState[Any]]):
     async def _end(self) -> None:
         if self._serving is not None:
             self._tasks.append(self._serving)
+        self._standby.close()
         await super()._end()
 
 

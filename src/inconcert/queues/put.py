@@ -17,7 +17,15 @@ from inconcert._rules.codec import Codec, T, codec_of
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_item_id
-from inconcert.errors import InconcertError, InvalidPayload, NotConnected, OutcomeUnknown, QueueFull, Unavailable
+from inconcert.errors import (
+    InconcertError,
+    InvalidPayload,
+    NotConnected,
+    OutcomeUnknown,
+    QueueFull,
+    QueueShutDown,
+    Unavailable,
+)
 from inconcert.queues.store import LEAVE, PUT, ItemKeys, LineKeys, item_of
 from inconcert.queues.waiter import LONGEST_WAIT, SHORTEST_WAIT, QueueWaiter
 from inconcert.queues.worker_lease import QueueOrder
@@ -26,7 +34,7 @@ __all__ = ["NewItems", "Put", "check_putting", "item_codec"]
 
 _MOST = 500  # items in one script
 _MOST_BYTES = 8 * 2**20  # in one script, so that none holds up the server for long
-_IN, _THERE, _BEHIND_OTHERS = 1, 2, -1  # what the script returns
+_IN, _THERE, _SHUT, _BEHIND_OTHERS = 1, 2, 3, -1  # what the script returns
 _ROOM = "room"  # what a script sends to the first in line
 
 
@@ -125,7 +133,10 @@ class NewItems:
 
         Raises:
             QueueFull: There is no room, or others wait for it.
+            QueueShutDown: It takes nothing more.
         """
+        if answer == _SHUT:
+            raise QueueShutDown(self._name)
         if answer not in (_IN, _THERE):
             raise self.full()
         return bool(answer == _IN)
@@ -157,18 +168,23 @@ class Put(QueueWaiter):
 
         Raises:
             QueueFull: There was none in time.
+            QueueShutDown: It takes nothing more.
         """
         give_up_at = None if timeout is None else time.monotonic() + timeout
         await self._register(timeout)
         answer = None
         try:
-            while (answer := await self._put(waits=True)) not in (_IN, _THERE):  # if notified, it puts again at once
+            while (answer := await self._put(waits=True)) not in (
+                _IN,
+                _THERE,
+                _SHUT,
+            ):  # if notified, it puts again at once
                 left = LONGEST_WAIT if give_up_at is None else give_up_at - time.monotonic()
                 if left <= 0:
                     raise self._items.full(timeout)
                 longest_wait = SHORTEST_WAIT if answer == _BEHIND_OTHERS else LONGEST_WAIT
                 await self._told_within(min(left, random.uniform(SHORTEST_WAIT, longest_wait)))
-            return answer == _IN
+            return self._items.added(answer)
         finally:
             self._unregister()
             if answer != _IN:

@@ -13,11 +13,12 @@ from inconcert._rules import durations
 from inconcert._rules.codec import Codec, T
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
-from inconcert.errors import InvalidPayload, ItemNotFound
+from inconcert.errors import InvalidPayload, ItemNotFound, QueueShutDown
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.get import Getters
 from inconcert.queues.join import Join
 from inconcert.queues.put import NewItems, Put, check_putting, item_codec
+from inconcert.queues.shutdown import OPEN, SHUT_AT_ONCE, SHUT_DOWN, set_state
 from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys, ItemRow, QueueState
 from inconcert.queues.worker_lease import QueueOrder, Terms, read_item
 
@@ -161,6 +162,7 @@ class Queue(Generic[T]):
 
         Raises:
             QueueFull: There is no room, or others are waiting for it; the item was not put in.
+            QueueShutDown: The queue was shut down; the item was not put in.
             InvalidPayload: JSON cannot hold the item, it is not of the queue's type, or it is larger than 1 MiB.
             InvalidName: No item can have this `id`.
             ValueError: `delay` or `timeout` is negative, or not a number.
@@ -181,6 +183,7 @@ class Queue(Generic[T]):
 
         Raises:
             QueueFull: There is no room for all, or others are waiting for it; none was put in.
+            QueueShutDown: As for `put`.
             InvalidPayload: JSON cannot hold one of them, one is not of the queue's type, or they are too large.
             ValueError: There are too many; or as for `put`.
             NotConnected: As for `put`.
@@ -201,14 +204,15 @@ class Queue(Generic[T]):
 
         Raises:
             TimeoutError: No item came in time.
+            QueueShutDown: The queue was shut down, and all items are done.
             ValueError: `timeout` is negative, or not a number.
             NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: `timeout` is 0, and the server cannot be reached.
             OutcomeUnknown: `timeout` is 0, and the server did not answer; the next `get` receives what was claimed.
 
         Cost: 1 round trip when there is an item, shared by all waiters in this process. While there is none, 1 command
-            every 2 to 5 s, however many wait, and 1 every 5 s for all queues together. The first call also starts the
-            heartbeat: 1 command every third of `ttl`.
+            every 2 to 5 s, and one more each 30 s, however many wait, and 1 every 5 s for all queues together. The
+            first call also starts the heartbeat: 1 command every third of `ttl`.
         """
         [delivery] = await self._getters.get(self._keys, self._terms, durations.timeout(timeout))
         return delivery
@@ -231,6 +235,7 @@ class Queue(Generic[T]):
         Raises:
             ValueError: `limit` is not from 1 to 500; `within` or `timeout` is negative, or not a number.
             TimeoutError: As for `get`, and so are the others.
+            QueueShutDown: As for `get`.
             NotConnected: As for `get`.
             Unavailable: As for `get`.
             OutcomeUnknown: As for `get`.
@@ -261,11 +266,49 @@ class Queue(Generic[T]):
         """
         await Join(self._ref.session, self._keys, self.name).within(durations.timeout(timeout))
 
+    async def shutdown(self, *, immediate: bool = False) -> None:
+        """Take no more items, in any process, and let consumers end when all are done; stays so until `reopen`.
+
+        `put` raises `QueueShutDown` from now on, also where it waits for room. `get` continues until no item is left,
+        ready, delayed or claimed by anybody, and raises then: an item that fails, or whose process dies, is still
+        handled. `async for` ends without an error. Consumers that wait are told at once.
+
+        Args:
+            immediate: Whether to drop all that is not claimed, as `purge` does, and to let consumers end even if others
+                hold items. Such an item, if it comes back, stays in the queue.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+            Unavailable: The server could not be asked.
+            OutcomeUnknown: The server did not answer; call it again.
+
+        Cost: 1 round trip, 1 more for each 100 consumers that wait, and 1 message for each of them. `immediate` adds
+            those of `purge`.
+        """
+        await set_state(self._ref.session, self._keys, SHUT_AT_ONCE if immediate else SHUT_DOWN)
+        if immediate:
+            await self.purge()
+
+    async def reopen(self) -> None:
+        """Take items again after `shutdown`. Calls that have ended meanwhile stay so; does nothing to an open queue.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+            Unavailable: The server could not be asked.
+            OutcomeUnknown: The server did not answer; call it again.
+
+        Cost: 1 round trip.
+        """
+        await set_state(self._ref.session, self._keys, OPEN)
+
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Delivery[T]:
-        return await self.get()
+        try:
+            return await self.get()
+        except QueueShutDown:
+            raise StopAsyncIteration from None
 
     async def size(self) -> int:
         """How many items may be taken now.

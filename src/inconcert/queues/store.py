@@ -1,6 +1,8 @@
 """The keys of one queue of items: those of everything that is claimed, under a tag of its own.
 
-    told  hash  session -> when it was notified that there is room for its items, if it has not put any in since
+    told     hash    session -> when it was notified that there is room for its items, if it has not put any in since
+    shut     string  1 it is shut down | 2 at once: consumers end, whatever others hold; until it is opened again
+    standby  zset    address -> when it asked, server ms: consumers that have nothing to do; 60 s
 
 The others are in _claims/keys.py.
 
@@ -15,7 +17,19 @@ from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import load
 
-__all__ = ["INSPECT", "JOIN", "LEAVE", "PURGE_READY", "PUT", "ItemKeys", "ItemRow", "QueueState", "item_of"]
+__all__ = [
+    "INSPECT",
+    "JOIN",
+    "LEAVE",
+    "PURGE_READY",
+    "PUT",
+    "SHUT",
+    "STANDBY",
+    "ItemKeys",
+    "ItemRow",
+    "QueueState",
+    "item_of",
+]
 
 
 def item_of(queue: str) -> str:
@@ -43,11 +57,11 @@ class ItemKeys(ClaimKeys):
         InvalidName: `name` is empty, too long or not a valid string.
     """
 
-    __slots__ = ("only", "told")
+    __slots__ = ("only", "shut", "standby", "told")
 
     def __init__(self, keys: Keyspace, name: str) -> None:
         super().__init__(partial(keys.parts, "queue", name))
-        [self.told] = self._parts("told")
+        self.told, self.shut, self.standby = self._parts("told", "shut", "standby")
         self.only = QueueKeys("", *self._parts("queue", "bell", "delayed"))
 
     def queue(self, name: str) -> QueueKeys:
@@ -89,5 +103,7 @@ class ItemRow(NamedTuple):
 PUT = load("queues/put").bind(ItemKeys, QueueKeys)
 LEAVE = load("queues/leave").bind(LineKeys)
 JOIN = load("queues/join").bind(ItemKeys)
+SHUT = load("queues/shut").bind(ItemKeys)
+STANDBY = load("queues/standby").bind(ItemKeys)
 INSPECT = load("queues/inspect").bind(ItemKeys, QueueKeys)
 PURGE_READY = load("queues/purge").bind(ItemKeys, QueueKeys)

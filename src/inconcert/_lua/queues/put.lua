@@ -10,6 +10,7 @@
 -- KEYS[8]    recent    hash    request -> its answer, 120 s; also 'id ID' of each item whose id was given
 -- KEYS[9]    older     hash    earlier entries of the same; at most 120 s
 -- KEYS[10]   told      hash    session -> when it was notified of room and has not come since, server ms; 60 s
+-- KEYS[11]   shut      string  1 or 2: it is shut down
 -- ARGV[1]    front     1 to the front of the queue, one after the other | 0 to its back
 -- ARGV[2]    delay_ms  integer >= 0
 -- ARGV[3]    maxsize   limit on unacknowledged items; -1 for no limit
@@ -18,7 +19,8 @@
 -- ARGV[6]    request   'session.number', unique to this put
 -- ARGV[7]    is_given  1 if the caller gave the id of its one item: it is added unless there is one with this id | 0
 -- ARGV[8..]  items     id, item: for each, at most 500
--- RETURNS   1 added | 2 one with this id is there, or was put in in the last minute | 0 no room | -1 there is room, but
+-- RETURNS   1 added | 2 one with this id is there, or was put in in the last minute | 3 it is
+--           shut down | 0 no room | -1 there is room, but
 --           others are ahead in line; it joins the line if it waits
 -- TWICE     the same, and adds nothing, even if there is room by then; if it waits, it re-checks from its place
 -- COST      O(N log D), N items, D delayed items
@@ -32,7 +34,7 @@
 -- @include first_in_line
 -- @include wake_first_putter
 local bodies, queue, delayed, dead, line = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local states, bell, recent, older, told = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local states, bell, recent, older, told, shut = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local front, delay_ms, maxsize, waits, inboxes = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local request, is_given = ARGV[6], ARGV[7] == '1'
 local FIRST_ITEM = 8  -- ARGV of the items
@@ -51,6 +53,10 @@ local given = 'id ' .. ARGV[FIRST_ITEM]
 if is_given and (redis.call('HEXISTS', bodies, ARGV[FIRST_ITEM]) == 1 or recall(recent, older, given)) then
   remember(recent, older, request, 2)
   return 2
+end
+if redis.call('EXISTS', shut) == 1 then
+  remember(recent, older, request, 3)
+  return 3
 end
 local room
 if maxsize >= 0 then
