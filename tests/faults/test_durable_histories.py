@@ -130,7 +130,13 @@ async def _tell(world: World, first_dies_after: int) -> None:
     await eventually(nothing_is_left)
 
 
-@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 1003), marks=pytest.mark.torture)])
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(3),
+        *(pytest.param(range(first, first + 50), marks=pytest.mark.torture) for first in range(3, 1003, 50)),
+    ],
+)
 def test_what_bodies_have_seen_agrees_whatever_dies(seeds: range) -> None:
     """A worker is killed at each of its commands in turn; another is held up for longer than its lease."""
     for seed in seeds:

@@ -9,6 +9,7 @@ import logging
 import random
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import pytest
 from inconcert import Coordinator, LeaseLost, OutcomeUnknown, Unavailable
 from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
+from tests.support.forked import Forked
 from tests.support.processes import Child, spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.servers import RealServer
@@ -49,7 +51,7 @@ class Held(NamedTuple):
     process: int
 
 
-def history(children: dict[Child, float | None]) -> dict[str, list[Held]]:
+def history(children: Mapping[Child, float | None] | Mapping[Forked, float | None]) -> dict[str, list[Held]]:
     """Who had each key, in order; children are given with the time of their death or pause."""
     found: defaultdict[str, list[Held]] = defaultdict(list)
     for child, stopped_at in children.items():
@@ -73,13 +75,13 @@ def check_history(found: dict[str, list[Held]]) -> None:
             assert before.token < after.token, (key, before, after)
 
 
-def keys_of(child: Child) -> set[str]:
+def keys_of(child: Child | Forked) -> set[str]:
     """The keys that a child was given last."""
     messages: list[dict[str, Any]] = child.messages
     return set(messages[-1]["keys"]) if messages else set()
 
 
-async def all_keys_are_had(*children: Child) -> None:
+async def all_keys_are_had(*children: Child | Forked) -> None:
     """Return when these have all keys, and each of them some."""
     await eventually(
         lambda: all(map(keys_of, children)) and sum(len(keys_of(child)) for child in children) == len(KEYS), timeout=20

@@ -42,8 +42,13 @@ async def until_ready(concert: Coordinator, count: int) -> list[str]:
 
 def are_all(ids: list[str]) -> bool:
     """Whether these are jobs of one instant after the other, each once and in order."""
-    tenths = [round(datetime.fromisoformat(id_.partition("@")[2]).timestamp() * 10) for id_ in ids]
+    tenths = [tenth_of(id_) for id_ in ids]
     return tenths == list(range(tenths[0], tenths[0] + len(tenths)))
+
+
+def tenth_of(job_id: str) -> int:
+    """The number of the instant."""
+    return round(datetime.fromisoformat(job_id.partition("@")[2]).timestamp() * 10)
 
 
 async def follow(url: str, namespace: str) -> None:
