@@ -523,6 +523,34 @@ async def test_job_is_shown_with_its_call_its_steps_and_its_end(concert: Coordin
     assert (await here(concert, "show", "a b")).exit_code == 2
 
 
+async def test_steps_that_wait_are_shown_in_words(concert: Coordinator) -> None:
+    """When a sleep and a wait end, and how far a loop is; as JSON they are what they are."""
+
+    @concert.task(name="fulfil", queue="q")
+    async def fulfil() -> None:
+        async for _ in durable.each("lines", ["guitar", "strings"], key=str):
+            pass
+        async for line in durable.each("boxes", ["small", "large"], key=str):
+            if line == "large":
+                await durable.sleep("pause", 0)
+                await durable.wait_for("packed", str, timeout=3600)
+
+    job = await fulfil.enqueue()
+    async with concert.consume("q") as jobs:
+        [claimed] = await jobs.claim(1)
+        async with claimed:
+            await fulfil()
+    lines = [line.rstrip() for line in (await here(concert, "show", job.id)).stdout.splitlines()]
+    until = r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+    assert "step lines   2 done, all of them" in lines
+    assert 'step boxes   1 done, the last is "small"' in lines
+    assert any(re.fullmatch(f"step pause   {until}", line) for line in lines)
+    assert any(re.fullmatch(f"step packed  is waited for, {until} at the latest", line) for line in lines)
+    shown = json.loads((await here(concert, "show", job.id, "--json")).stdout)
+    assert {step["name"]: step["is_awaited"] for step in shown["steps"]}["packed"]
+    assert {step["name"]: step["value"] for step in shown["steps"]}["lines"] == [3, '"strings"', True]
+
+
 async def bury(concert: Coordinator, count: int, why: str) -> list[str]:
     """Dead-letter some jobs."""
     put = [await concert.enqueue("wait", [number], queue="q") for number in range(count)]

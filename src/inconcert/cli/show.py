@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -126,11 +127,23 @@ def _lines(shown: Shown) -> list[tuple[str, object]]:
     if shown.progress is not None:
         known.append(("progress", f"{shown.progress.fraction:.0%} {shown.progress.text}"))
     known += [("of group", shown.group), ("before", " ".join(shown.dependants))]
-    known += [(f"step {step.name}", _as_json(step.value)) for step in shown.steps]
+    known += [(f"step {step.name}", _of_step(step)) for step in shown.steps]
     known += [("item", _as_json(item)) for item in shown.items]
     if shown.status is JobStatus.SUCCEEDED:
         known.append(("result", _as_json(shown.result)))
     return [*known, ("error", shown.error)]
+
+
+def _of_step(step: StepRecord) -> str:
+    """Its result; of a sleep and a wait when they end, and of a loop how far it is."""
+    match step.function, step.value:
+        case "durable.sleep" | "durable.wait_for", int() | float() as ends_at:
+            until = f"until {datetime.fromtimestamp(ends_at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+            return f"is waited for, {until} at the latest" if step.is_awaited else until
+        case "durable.each", [int(done), str(last), bool(is_at_end)]:
+            return f"{done - 1} done, all of them" if is_at_end else f"{done} done, the last is {last}"
+        case _:
+            return _as_json(step.value)
 
 
 def _as_json(value: JSON) -> str:
