@@ -10,6 +10,7 @@ from typing import Any, cast, get_args
 
 import pytest
 from fakeredis.aioredis import FakeRedis
+from hypothesis import settings
 
 from inconcert import Coordinator
 from inconcert._redis.keys import is_permanent
@@ -23,6 +24,9 @@ from tests.support.twice import commands, names, not_repeated
 from tests.support.world import Kind, World, world
 
 pytest_plugins = ("pytester",)
+
+settings.register_profile("patient", settings.default, deadline=None)  # a busy machine is no failure of an example
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
