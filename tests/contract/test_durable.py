@@ -371,7 +371,8 @@ async def test_job_has_a_thousand_steps_at_most(any_concert: Coordinator) -> Non
             await durable.step(f"{step}", partial(number, step))
             ran.append(step)
 
-    await refusal(any_concert, body, StepRefused, "has 1000 steps already")
+    says = r"step '1000' of job \S+ was refused: the job has 1000 steps already; do more in each, or enqueue other jobs"
+    await refusal(any_concert, body, StepRefused, says)
     assert len(ran) == len(await kept(any_concert)) == 1000
 
 

@@ -18,6 +18,7 @@ from inconcert import (
     current_job,
     durable,
 )
+from inconcert.tasks import steps
 from inconcert.tasks.worker_lease import JobWorkerLease
 from tests.contract.test_durable import kept
 from tests.contract.test_jobs import status
@@ -706,19 +707,22 @@ async def test_what_undoes_is_not_undone_itself(any_concert: Coordinator, shop: 
     assert shop.did == []
 
 
-async def test_job_with_too_many_steps_is_undone(any_concert: Coordinator, shop: Shop) -> None:
+async def test_job_with_too_many_steps_is_undone(
+    any_concert: Coordinator, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What undoes has room of its own."""
+    monkeypatch.setattr(steps, "_MOST", 4)
 
     @any_concert.task(max_attempts=1)
     async def buy() -> None:
         async with durable.undo() as undo:
             undo.later("refund", shop.refund, "all")
-            for number in range(1000):
+            for number in range(4):
                 await durable.step(f"{number}", anyio.lowlevel.checkpoint)
 
     async with in_background(any_concert.run_worker("default")):
-        with pytest.raises(JobFailed, match="has 1000 steps already"):
-            await (await buy.enqueue()).result(timeout=30)
+        with pytest.raises(JobFailed, match="has 4 steps already"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
     assert shop.did == ["refund all"]
     assert await is_clean(any_concert)
 

@@ -53,7 +53,7 @@ def current_job() -> "ClaimedJob":
     """
     entered = _innermost()
     if entered is None or entered.job is None:
-        raise RuntimeError("no job runs here; call current_job() in the body of a task, or inside `async with job`")
+        raise RuntimeError("no job runs here; call this in the body of a task, or inside `async with job`")
     return entered.job
 
 

@@ -163,13 +163,14 @@ class Group:
         Raises:
             GroupClosed: It was closed or cancelled; a part may have been added before.
             GroupNotFound: There is no such group, or it ended a day ago.
-            TypeError: One is not a call of a task.
+            TypeError: One is not a call of a task, or they are not a list of these.
             ValueError: One has a unique name, and jobs are spread over several partitions; or `start` is too high.
             Unavailable: The server could not be asked; a part may have been added before.
             OutcomeUnknown: The server did not answer; a part may have been added.
 
         Cost: 2 round trips for up to 5,000 members, or 8 MiB of them, and 1 for each further 5,000; 1 script for 500.
         """
+        check_calls(calls)
         session = self._ref.session
         first = 0 if start is None else whole("start", start, least=0)
         number = first if start is not None else (await self._inspect())[1]
@@ -412,6 +413,12 @@ async def _each(calls: Calls) -> AsyncGenerator[Draft[Any]]:
     else:
         for draft in calls:
             yield draft
+
+
+def check_calls(calls: object) -> None:
+    """Raise TypeError if these are not several."""
+    if not isinstance(calls, Iterable | AsyncIterable):
+        raise TypeError(f"the members of a group are {calls!r}; give a list of task.call(...)")
 
 
 def check_member(draft: Draft[Any], jobs: JobKeyspace) -> None:

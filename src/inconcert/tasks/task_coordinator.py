@@ -15,7 +15,7 @@ from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher, EnqueueMiddleware
-from inconcert.tasks.group import Calls, Group, GroupWhen, check_member, open_group
+from inconcert.tasks.group import Calls, Group, GroupWhen, check_calls, check_member, open_group
 from inconcert.tasks.health import WorkerHealth, watched
 from inconcert.tasks.job import Job
 from inconcert.tasks.limits import JobKey, Limit, Rate, TaskLimits
@@ -296,7 +296,7 @@ class TaskCoordinator:
             when: Whether the callback runs once all have `succeeded`, or once all have `ended`, no matter how.
 
         Raises:
-            TypeError: One of them is not a call of a task.
+            TypeError: One of them is not a call of a task, or they are not a list of these.
             ValueError: `when` is something else; the callback has `unique` or `after`; or a member has `unique`, and
                 jobs are spread over several partitions.
             Unavailable: The server could not be asked. If that was after some members were added, the group stays open:
@@ -305,6 +305,8 @@ class TaskCoordinator:
 
         Cost: 3 round trips, and 1 more for each further 5,000 members, or 8 MiB of them; 1 script for 500.
         """
+        if calls is not None:
+            check_calls(calls)
         if isinstance(calls, Sequence):
             for call in calls:
                 check_member(call, self._jobs)
