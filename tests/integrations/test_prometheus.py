@@ -311,7 +311,7 @@ async def test_each_process_of_a_worker_serves_its_metrics(concert: Coordinator)
         first.bind(("127.0.0.1", 0))
         port = first.getsockname()[1]
     async with start(concert, "worker", SERVICE, f"--metrics=127.0.0.1:{port}", "--processes=2", "--grace=0") as child:
-        await eventually(lambda: child.errors().count("worker") and child.errors().count(" starts;") == 2)
+        await eventually(lambda: child.errors().count("worker") and child.errors().count(" starts;") == 2, timeout=30.0)
         for each in (port, port + 1):  # each knows of itself first, and of the other once that serves the queue
 
             async def counts_both() -> bool:
