@@ -25,7 +25,7 @@ SENT = {
 
 # Words in capitals in the scripts that are no commands, or the first or second word of one.
 ARGUMENTS = {
-    "channels", "count", "gt", "keepttl", "limit", "lt", "match", "numsub", "nx", "pubsub", "px", "shardchannels",
+    "ch", "channels", "count", "gt", "keepttl", "limit", "lt", "match", "numsub", "nx", "pubsub", "px", "shardchannels",
     "shardnumsub", "weights", "withscores", "xx",
 }  # fmt: skip
 
