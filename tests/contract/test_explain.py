@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, Explanation, InvalidName, Job, JobNotFound, JobStatus, Retry, durable
+from inconcert import Coordinator, Explanation, InvalidName, Job, JobNotFound, JobStatus, Limit, Rate, Retry, durable
 from tests.contract.test_jobs import status
 from tests.contract.test_reports import may_ask, waits_of
 from tests.contract.test_tasks import in_background
@@ -184,6 +184,55 @@ async def test_delayed_job_says_when_it_is_due(any_concert: Coordinator) -> None
         assert "it is due in" in str(found)
     await any_concert.tasks.pause("q")
     assert "paused" in codes(await of_job(any_concert, later))
+
+
+async def test_job_that_is_held_back_names_those_that_run(any_concert: Coordinator) -> None:
+    """They have the places of its limit; at a rate, none may run."""
+    free = asyncio.Event()
+
+    @any_concert.task(name="limited", queue="q", limit=Limit(1))
+    async def limited() -> None:
+        await free.wait()
+
+    @any_concert.task(name="rated", queue="q", rate=Rate(1, per=HOUR))
+    async def rated() -> None: ...
+
+    async with in_background(any_concert.run_worker("q")):
+        first, second = await any_concert.enqueue_many([limited.call(), limited.call()])
+        await status(any_concert, second, JobStatus.DELAYED)
+        found = await of_job(any_concert, second)
+        assert (found.state, codes(found)) == ("delayed", ["limit"])
+        assert f"the limits of its task 'limited'; 1 of its jobs run: {first.id}" in str(found)
+        jobs = await any_concert.enqueue_many([rated.call() for _ in range(3)])
+        await status(any_concert, jobs[2], JobStatus.DELAYED)
+        assert codes(await of_job(any_concert, jobs[1])) == ["not_due"]
+        assert "'rated'; none of its jobs runs" in str(await of_job(any_concert, jobs[2]))
+        free.set()
+        await second.result(timeout=10)
+
+
+async def test_job_that_is_undone_says_so(any_concert: Coordinator) -> None:
+    """And how it ends then."""
+    began, free = asyncio.Event(), asyncio.Event()
+
+    async def undo_it() -> None:
+        began.set()
+        await free.wait()
+
+    @any_concert.task(name="t", queue="q", max_attempts=1)
+    async def task() -> None:
+        async with durable.undo() as undo:
+            undo.later("undo", undo_it)
+            raise ValueError
+
+    async with in_background(any_concert.run_worker("q")):
+        job = await task.enqueue()
+        await asyncio.wait_for(began.wait(), 10)
+        found = await of_job(any_concert, job)
+        assert (found.state, codes(found)) == ("running", ["runs"])
+        assert "it undoes what it had begun, and ends as failed" in str(found)
+        free.set()
+        await status(any_concert, job, JobStatus.FAILED)
 
 
 async def test_job_that_left_its_worker_says_for_what(any_concert: Coordinator) -> None:

@@ -12,6 +12,7 @@ from inconcert.reports.explanation import Explanation, Reason, cause
 from inconcert.reports.report import Inspection, ago, whereabouts
 from inconcert.tasks.admin import Tasks
 from inconcert.tasks.group_ids import group_of, is_callback
+from inconcert.tasks.limits import HELD_BACK_MS
 from inconcert.tasks.queue_stats import QueueStats
 from inconcert.tasks.status import JobStatus, Snapshot
 from inconcert.tasks.store import LOCATE, JobKeyspace
@@ -29,6 +30,7 @@ class _Place(NamedTuple):
 
     now: float
     pending: str
+    undo: str
     queue: str
     ahead: int
     due_ms: int
@@ -143,6 +145,8 @@ class JobQuestion:
         place = await self._locate([queue])
         if place.due_ms < 0:
             return []
+        if place.due_ms >= HELD_BACK_MS:
+            return await self._held_back(queue, is_paused=bool(place.is_paused))
         due_at = place.due_ms / 1000
         when = f"in {ago(due_at, place.now)}" if due_at > place.now else "now"
         job = self._tasks.job(self._id)
@@ -161,6 +165,18 @@ class JobQuestion:
         else:
             reasons = [Reason("not_due", f"it is due {when}, in queue {queue!r}")]
         return reasons + _paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
+
+    async def _held_back(self, queue: str, *, is_paused: bool) -> list[Reason]:
+        """Which jobs have the places of its limits."""
+        described = (await self._tasks.describe(self._id)).get(self._id)
+        if described is None:
+            return []
+        workers = await self._tasks.workers()
+        running = [job.id for worker in workers for job in worker.running if job.task == described.task]
+        some = ", ".join(running[:_MOST]) + (", ..." if len(running) > _MOST else "")
+        which = f"; {len(running):,} of its jobs run: {some}" if running else "; none of its jobs runs"
+        reasons = [Reason("limit", f"it waits in line for the limits of its task {described.task!r}{which}")]
+        return reasons + _paused_or_unserved(queue, workers, is_paused=is_paused)
 
     async def _waiting(self, queue: str) -> list[Reason]:
         place = await self._locate([queue])
@@ -188,15 +204,21 @@ class JobQuestion:
         return reasons + _paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
 
     async def _running(self) -> list[Reason]:
-        now = (await self._locate([])).now
+        place = await self._locate([])
+        now, ends = place.now, place.undo.partition(" ")[0]
+        undoes = f"; it undoes what it had begun, and ends as {ends}" if ends not in ("", "-") else ""
         for worker in await self._tasks.workers():
             for job in worker.running:
                 if job.id == self._id:
                     where = "unknown" if worker.host is None else f"process {worker.pid} on {worker.host}"
                     runs = f"attempt {job.attempt} of task {job.task!r} has run for {ago(job.claimed_at, now)}: {where}"
                     if worker.is_alive:
-                        return [Reason("runs", f"{runs}, worker {worker.id}")]
-                    return [Reason("dead_worker", f"{runs}, worker {worker.id}, which is dead: others will requeue it")]
+                        return [Reason("runs", f"{runs}, worker {worker.id}{undoes}")]
+                    return [
+                        Reason(
+                            "dead_worker", f"{runs}, worker {worker.id}, which is dead: others will requeue it{undoes}"
+                        )
+                    ]
         return []
 
     async def _locate(self, queues: Sequence[str]) -> _Place:
@@ -206,9 +228,9 @@ class JobQuestion:
             places = [self._keys.queue(name) for name in names]
             parts = [key for place in places for key in (place.queue, place.delayed)]
             reply = await self._ref.session.run(LOCATE(self._keys, queues=parts, id=self._id, names=names))
-            now_ms, pending, name, *rest = reply
+            now_ms, pending, undo, name, *rest = reply
             if name or not queues:
-                return _Place(now_ms / 1000, pending.decode(), name.decode(), *rest)
+                return _Place(now_ms / 1000, pending.decode(), undo.decode(), name.decode(), *rest)
 
 
 async def explain_queue(tasks: Tasks, name: str) -> Explanation:

@@ -2,17 +2,20 @@
 --
 -- KEYS[1]   pending  hash    id -> ids of the parents that it still waits for; of a callback its group
 -- KEYS[2]   paused   set     names of paused queues
--- KEYS[3..] queues   list, then its delayed (zset), for each queue
+-- KEYS[3]   undo     hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends once
+--           that is undone
+-- KEYS[4..] queues   list, then its delayed (zset), for each queue
 -- ARGV[1]   id       of the job
 -- ARGV[2..] names    of each queue, in the same order
--- RETURNS   {now_ms, pending, name, ahead, due_ms, is_paused}: what it waits for, or ''; the name of the queue that it is in,
+-- RETURNS   {now_ms, pending, undo, name, ahead, due_ms, is_paused}: what it waits for, or ''; what is
+--           noted of undoing it, or ''; the name of the queue that it is in,
 --           or '' if it is in none of these; how many are before it there, or when it is due, each -1 if not so
 -- TWICE     the same; nothing is changed
 -- COST      O(N), N jobs in these queues
 -- @include server_time
-local FIRST_QUEUE, PARTS = 3, 2  -- KEYS of the queues, and how many each has
+local FIRST_QUEUE, PARTS = 4, 2  -- KEYS of the queues, and how many each has
 
-local pending, paused, id = KEYS[1], KEYS[2], ARGV[1]
+local pending, paused, undo, id = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local name, ahead, due_ms = '', -1, -1
 for i = 2, #ARGV do
   local at = FIRST_QUEUE + PARTS * (i - 2)
@@ -24,5 +27,6 @@ for i = 2, #ARGV do
 end
 local is_paused = name ~= '' and redis.call('SISMEMBER', paused, name) or 0
 return {
-  math.floor(server_time() / 1000), redis.call('HGET', pending, id) or '', name, ahead, due_ms, is_paused,
+  math.floor(server_time() / 1000), redis.call('HGET', pending, id) or '', redis.call('HGET', undo, id) or '', name, ahead,
+  due_ms, is_paused,
 }
