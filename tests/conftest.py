@@ -117,6 +117,14 @@ async def elsewhere(here: Coordinator, namespace: str) -> AsyncIterator[Coordina
         yield opened
 
 
+@pytest.fixture
+def complaints() -> list[Any]:
+    """What the event loop has said to its exception handler."""
+    found: list[Any] = []
+    asyncio.get_event_loop().set_exception_handler(lambda _, context: found.append(context))
+    return found
+
+
 @pytest.fixture(autouse=True)
 async def no_task_is_left() -> AsyncIterator[None]:
     """After each test its event loop runs nothing any more."""

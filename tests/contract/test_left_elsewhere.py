@@ -127,14 +127,6 @@ def story(request: pytest.FixtureRequest) -> Story:
     return STORIES[request.param]
 
 
-@pytest.fixture
-def complaints() -> list[Any]:
-    """What the event loop has said to its exception handler."""
-    found: list[Any] = []
-    asyncio.get_event_loop().set_exception_handler(lambda _, context: found.append(context))
-    return found
-
-
 async def elsewhere(work: Awaitable[Any]) -> Any:
     """Do it in another task, and so in another context."""
 
