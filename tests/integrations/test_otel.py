@@ -1,10 +1,14 @@
 """A trace goes from the enqueueing of a job to each of its attempts."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 
-from inconcert import Coordinator, SyncProducer
+from inconcert import Coordinator, JobStatus, SyncProducer, durable
+from tests.contract.test_durable import wake
+from tests.contract.test_jobs import status
+from tests.contract.test_tasks import in_background
 from tests.support.clusters import RealCluster
 from tests.support.raw import raw
 from tests.support.servers import RealServer
@@ -96,6 +100,92 @@ async def test_each_attempt_has_a_span_with_its_error(concert: Coordinator, trac
     assert [(span.attributes or {})["inconcert.outcome"] for span in (first, second)] == ["retry", "dead"]
     assert [(span.attributes or {})["error.type"] for span in (first, second)] == ["LookupError"] * 2
     assert [event.name for event in first.events] == ["exception"]
+
+
+async def test_each_step_that_runs_is_a_span(concert: Coordinator, traced: Traced) -> None:
+    """In the trace of its attempt, and current in its function; a kept one is counted, a sleep is an event."""
+    seen: list[tuple[int, int]] = []
+
+    async def charge(amount: int) -> int:
+        seen.append(ids(trace.get_current_span().get_span_context()))
+        if len(seen) == 1:
+            raise LookupError("refused")
+        return amount
+
+    def pack() -> None:  # in a thread
+        seen.append(ids(trace.get_current_span().get_span_context()))
+
+    @concert.task(name="sell", max_attempts=2, backoff=lambda _: 0.0)
+    async def sell() -> None:
+        await asyncio.gather(durable.step("charge", charge, 1), durable.step("pack", pack), return_exceptions=True)
+        await durable.step("charge again", charge, 1)
+        trace.get_current_span().add_event("charged")
+        async with durable.undo("parcel"):
+            await durable.sleep("a day", 86_400)
+        await durable.now()
+
+    job = await sell.enqueue()
+    async with in_background(concert.run_worker("default")):
+        await status(concert, job, JobStatus.DELAYED)
+        await wake(concert, job, "a day")
+        await job.reschedule(delay=0)
+        await job.result(timeout=10.0)
+
+    first, second = traced.spans("run sell")
+    assert [event.name for event in first.events] == ["charged", "suspend"]
+    suspended = first.events[-1].attributes or {}
+    assert suspended["inconcert.step"] == "a day"
+    assert 86_000 < float(str(suspended["inconcert.seconds"])) <= 86_400
+    assert (first.attributes or {})["inconcert.outcome"] == "asleep"
+    assert "inconcert.kept_steps" not in (first.attributes or {})
+    assert (second.attributes or {})["inconcert.kept_steps"] == 4  # with the sleep, and the block it is in
+
+    (failed, again), [packed] = traced.spans("step charge"), traced.spans("step pack")
+    [charged], [now] = traced.spans("step charge again"), traced.spans("step now")
+    assert {ids(step.parent) for step in (failed, packed, charged)} == {ids(first.context)}
+    assert {ids(step.parent) for step in (again, now)} == {ids(second.context)}
+    assert {ids(step.context) for step in (failed, packed, charged, again)} == set(seen)
+    assert dict(packed.attributes or {}) == {
+        "inconcert.step": "pack",
+        "inconcert.function": pack.__qualname__,
+        "messaging.message.id": job.id,
+    }
+    assert failed.status.status_code is trace.StatusCode.ERROR
+    assert (failed.attributes or {})["error.type"] == "LookupError"
+    assert packed.status.status_code is trace.StatusCode.UNSET
+
+
+async def test_a_step_that_is_cancelled_ends_its_span(concert: Coordinator, traced: Traced) -> None:
+    """And the span of the job is current again, in a body that goes on."""
+
+    @concert.task(name="hurry")
+    async def hurry() -> None:
+        try:
+            async with asyncio.timeout(0.01):
+                await durable.step("forever", asyncio.Event().wait)
+        except TimeoutError:
+            trace.get_current_span().add_event("went on")
+
+    await hurry.enqueue()
+    await concert.run_worker("default", burst=True)
+
+    [step], [run] = traced.spans("step forever"), traced.spans("run hurry")
+    assert (step.attributes or {})["error.type"] == "asyncio.exceptions.CancelledError"
+    assert [event.name for event in run.events] == ["went on"]
+
+
+async def test_the_items_of_a_stream_are_counted(concert: Coordinator, traced: Traced) -> None:
+    """Those that the server has, on the span of the attempt."""
+
+    @concert.task(name="count")
+    async def count() -> AsyncGenerator[int]:
+        for number in range(300):
+            yield number
+
+    await count.enqueue()
+    await concert.run_worker("default", burst=True)
+    [run] = traced.spans("run count")
+    assert (run.attributes or {})["inconcert.items"] == 300
 
 
 async def test_no_span_is_current_after_a_job(concert: Coordinator, traced: Traced) -> None:

@@ -105,8 +105,17 @@ class Observer:
     def job_left(self, job: ObservedJob, error: BaseException | None) -> None:
         """The body of a job has ended, with this error."""
 
+    def step_started(self, job: ObservedJob, name: str, function: str) -> None:
+        """A step of a job that was not kept begins, in this context; what durable itself keeps is of `durable...`."""
+
+    def step_left(self, job: ObservedJob, name: str, error: BaseException | None) -> None:
+        """It has ended, with this error."""
+
     def step_ended(self, job: ObservedJob, outcome: StepOutcome) -> None:
         """The body of a job has called a durable step."""
+
+    def step_suspends(self, job: ObservedJob, name: str, seconds: float) -> None:
+        """The body of a job leaves at this sleep or wait, to be back in so many seconds at the latest."""
 
     def items_added(self, job: ObservedJob, count: int) -> None:
         """The server has so many new items of the stream of a job."""

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextvars import Token
 
 from opentelemetry import context as contexts
 from opentelemetry import metrics, trace
@@ -10,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from inconcert._core.observer import Enqueueing, ObservedJob, ObservedLease, Observer
+from inconcert._core.observer import Enqueueing, ObservedJob, ObservedLease, Observer, StepOutcome
 from inconcert._version import __version__
 from inconcert.coordinator import Coordinator, session_ref_of
 from inconcert.sync_producer import SyncProducer, observers_of
@@ -33,7 +32,9 @@ def instrument(
 
     Enqueueing makes a span `enqueue QUEUE`, and its context travels with the job if it is sampled.  Each attempt makes
     a span `run TASK`, the root of a trace of its own that links to the first; it is the current span in the body.
-    Acquiring a lock or a permit is an event of the current span.  Without an SDK nothing is recorded.
+    A durable step that runs is a span `step NAME` of its own, current in its function.  Acquiring a lock or a permit is
+    an event of the current span, and so is leaving the worker for a durable sleep or wait.  Without an SDK nothing is
+    recorded.
 
     Args:
         target: What is traced. Call this once for each, at module level.
@@ -54,6 +55,7 @@ class _Tracing(Observer):
         )
         self._processing = meter.create_histogram("messaging.process.duration", "s", "How long attempts ran.")
         self._running: dict[int, _Attempt] = {}  # by the id() of its job, which lives as long
+        self._steps: dict[tuple[int, str], _Body] = {}  # by the same, and its name
 
     def enqueue_begins(self, task: str, queue: str, count: int) -> Enqueueing | None:
         attributes = _attributes("enqueue", "send", queue)
@@ -74,18 +76,43 @@ class _Tracing(Observer):
             attributes={**attributes, "messaging.message.id": job.id, "inconcert.attempt": job.attempt},
             links=[] if sender is None else [Link(sender)],
         )
-        token = contexts.attach(trace.set_span_in_context(span))
-        self._running[id(job)] = _Attempt(span, token, contexts.get_current(), attributes, time.monotonic())
+        self._running[id(job)] = _Attempt(span, attributes)
 
     def job_left(self, job: ObservedJob, error: BaseException | None) -> None:
         attempt = self._running.pop(id(job), None)
         if attempt is None:  # it began before anybody traced it
             return
-        attempt.leave(job.outcome, error)
+        attempt.end(job.outcome, error)
         attributes = dict(attempt.attributes)
         if error is not None:
             attributes["error.type"] = _type_of(error)
         self._processing.record(time.monotonic() - attempt.began_at, attributes)
+
+    def step_started(self, job: ObservedJob, name: str, function: str) -> None:
+        if id(job) in self._running and not function.startswith("durable."):
+            attributes = {"inconcert.step": name, "inconcert.function": function, "messaging.message.id": job.id}
+            self._steps[id(job), name] = _Body(self._tracer.start_span(f"step {name}", attributes=attributes))
+
+    def step_left(self, job: ObservedJob, name: str, error: BaseException | None) -> None:
+        step = self._steps.pop((id(job), name), None)
+        if step is not None:
+            step.leave(error)
+
+    def step_ended(self, job: ObservedJob, outcome: StepOutcome) -> None:
+        attempt = self._running.get(id(job))
+        if attempt is not None and outcome == "kept":
+            attempt.kept_steps += 1
+
+    def step_suspends(self, job: ObservedJob, name: str, seconds: float) -> None:
+        del job
+        span = trace.get_current_span()
+        if span.is_recording():
+            span.add_event("suspend", {"inconcert.step": name, "inconcert.seconds": seconds})
+
+    def items_added(self, job: ObservedJob, count: int) -> None:
+        attempt = self._running.get(id(job))
+        if attempt is not None:
+            attempt.items += count
 
     def lease_acquired(self, lease: ObservedLease, waited: float) -> None:
         span = trace.get_current_span()
@@ -94,25 +121,45 @@ class _Tracing(Observer):
             span.add_event(f"acquire {lease.kind}", what)
 
 
-class _Attempt:
-    """One attempt under way, and its span."""
+class _Body:
+    """The body of a job, or a step, under way: its span is current in it."""
 
-    def __init__(
-        self, span: Span, token: Token[Context], context: Context, attributes: Attributes, began_at: float
-    ) -> None:
-        self.attributes = attributes
-        self.began_at = began_at
-        self._span = span
-        self._token = token
-        self._context = context
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self._token = contexts.attach(trace.set_span_in_context(span))
+        self._context = contexts.get_current()
 
-    def leave(self, outcome: str, error: BaseException | None) -> None:
-        """The body was left with this error."""
+    def leave(self, error: BaseException | None) -> None:
+        """It was left with this error."""
         if contexts.get_current() is self._context:  # otherwise it is left in another context than it was entered in
             contexts.detach(self._token)
-        if self._span.is_recording():
-            self._span.set_attribute("inconcert.outcome", outcome)
-        _end(self._span, error)
+        _end(self.span, error)
+
+
+class _Attempt(_Body):
+    """One attempt under way.
+
+    Attributes:
+        attributes: Of its measurement.
+        began_at: When it began, by the monotonic clock.
+        kept_steps: How many of its steps were kept before.
+        items: How many items of its stream the server has.
+    """
+
+    def __init__(self, span: Span, attributes: Attributes) -> None:
+        super().__init__(span)
+        self.attributes = attributes
+        self.began_at = time.monotonic()
+        self.kept_steps = self.items = 0
+
+    def end(self, outcome: str, error: BaseException | None) -> None:
+        """It was left with this outcome and error."""
+        if self.span.is_recording():
+            self.span.set_attribute("inconcert.outcome", outcome)
+            for name, count in (("inconcert.kept_steps", self.kept_steps), ("inconcert.items", self.items)):
+                if count:
+                    self.span.set_attribute(name, count)
+        self.leave(error)
 
 
 class _Sending:

@@ -325,10 +325,25 @@ class JobState(ClaimState):
         if self.is_over or not await self._claimer.note_undo(self):
             raise NotClaimed("job", self.id)
 
+    def step_started(self, name: str, function: str) -> None:
+        """Tell observers that a step begins which was not kept."""
+        for observer in self.observers:
+            observer.step_started(self, name, function)
+
+    def step_left(self, name: str, error: BaseException | None) -> None:
+        """Tell observers that it has ended, with this error."""
+        for observer in self.observers:
+            observer.step_left(self, name, error)
+
     def step_ended(self, outcome: StepOutcome) -> None:
         """Tell observers what became of a step."""
         for observer in self.observers:
             observer.step_ended(self, outcome)
+
+    def step_suspends(self, name: str, seconds: float) -> None:
+        """Tell observers that the body leaves at this step, for so many seconds at most."""
+        for observer in self.observers:
+            observer.step_suspends(self, name, seconds)
 
     def note_hopeless(self, error: Exception) -> None:
         """If this error ends the attempt, dead-letter the job: another attempt would end likewise."""

@@ -108,8 +108,17 @@ class StepStore(Protocol):
     async def note_undo(self) -> None:
         """Note that the job has something to undo; raises NotClaimed if it is no longer claimed here."""
 
+    def step_started(self, name: str, function: str) -> None:
+        """Tell observers that a step begins which was not kept."""
+
+    def step_left(self, name: str, error: BaseException | None) -> None:
+        """Tell observers that it has ended, with this error."""
+
     def step_ended(self, outcome: StepOutcome) -> None:
         """Tell observers what became of a step."""
+
+    def step_suspends(self, name: str, seconds: float) -> None:
+        """Tell observers that the body leaves at this step, for so many seconds at most."""
 
     def note_hopeless(self, error: Exception) -> None:
         """If this error ends the attempt, another attempt would end likewise."""

@@ -313,13 +313,16 @@ class Steps:
         await self.stop_if_undoing()
         if self._last >= self._most:
             raise self._refused(name, f"the job has {self._most} steps already; do more in each, or enqueue other jobs")
+        self._store.step_started(name, call.function)
         try:
             result = await self._commit(name, call, await run())
         except BaseException as error:
+            self._store.step_left(name, error)
             self._taken.discard(name)  # a body that catches this may try again
             if isinstance(error, Exception):
                 self._store.step_ended("failed")
             raise
+        self._store.step_left(name, None)
         self._store.step_ended("ran")
         return cast("T", result)
 
@@ -373,7 +376,7 @@ class Steps:
         if rest > 0:
             await self.stop_if_undoing()
         if rest > 0 and rest >= in_memory_below:
-            raise Asleep(rest)
+            raise self._asleep(name, rest)
         self._stop_if_all_was_asked()
         await anyio.sleep(max(0.0, rest))
 
@@ -394,7 +397,7 @@ class Steps:
             text = await self._store.receive(name, is_over=is_over)
             if text is None:
                 await self.stop_if_undoing()
-                raise Asleep(rest, frozenset([name]))
+                raise self._asleep(name, rest, frozenset([name]))
             if not text:
                 raise TimeoutError(f"message {name!r} was not sent to job {job_id} within {timeout:g} s")
             value: T = converter.read(text)
@@ -405,6 +408,10 @@ class Steps:
         return value
 
     # Below.
+
+    def _asleep(self, name: str, rest: float, awaited: frozenset[str] = frozenset()) -> Asleep:
+        self._store.step_suspends(name, rest)
+        return Asleep(rest, awaited)
 
     def _stop_if_all_was_asked(self) -> None:
         """Of a job that is undone: what comes behind the last step that was kept is not to run again."""
