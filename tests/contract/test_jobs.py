@@ -607,6 +607,24 @@ async def test_job_that_is_cancelled_before_its_body_begins_does_not_run(any_con
     assert ran == []
 
 
+@pytest.mark.parametrize("pauses", [0, 1])
+async def test_consumer_outlives_a_job_that_is_cancelled_before_its_body_begins(
+    any_concert: Coordinator, pauses: int
+) -> None:
+    """Whether the body awaits anything: if not, it has ended before it could be stopped."""
+    async with any_concert.consume("default") as consumer:
+        for _ in range(2):
+            enqueued = await any_concert.enqueue("t")
+            job = await anext(consumer)
+            await enqueued.cancel(timeout=0)
+            await eventually(lambda: job.is_cancelled)  # noqa: B023 - called here
+            async with job:
+                for _ in range(pauses):
+                    await asyncio.sleep(0)
+            await asyncio.sleep(0)  # nothing stops what comes behind it
+            assert await enqueued.status() is (JobStatus.CANCELLED if pauses else JobStatus.SUCCEEDED)
+
+
 async def test_cancel_of_what_has_ended_is_true_and_changes_nothing(any_concert: Coordinator) -> None:
     """Succeeded, failed, cancelled, or never there."""
     done, failed, cancelled = [await any_concert.enqueue("t", max_attempts=1) for _ in range(3)]

@@ -185,8 +185,7 @@ class ClaimState(ABC):
         self.outcome = "lost"
         if self.observers:
             self._tell_end()
-        if self._body is not None:
-            self._body.stop()
+        self._stop_body()
 
     def end_in_body(self) -> None:  # noqa: B027 - most bodies may
         """Called before the user ends it explicitly: a subclass may stop the body there."""
@@ -216,6 +215,11 @@ class ClaimState(ABC):
         """The extra fields of its log records."""
 
     # Below.
+
+    def _stop_body(self) -> None:
+        """Stop the body, if it has begun and not ended."""
+        if self._body is not None:
+            self._body.stop()
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
         """How it ends after its body, which raised this error."""

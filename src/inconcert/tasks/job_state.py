@@ -156,8 +156,8 @@ class JobState(ClaimState):
     def enter(self) -> None:
         """Begin the body, which is cancelled when it is lost or cancelled."""
         super().enter()
-        if self.is_cancelled and self._body is not None:  # while it waited to be run
-            asyncio.get_running_loop().call_soon(self._body.stop)
+        if self.is_cancelled:  # while it waited to be run
+            asyncio.get_running_loop().call_soon(self._stop_body)
         if self.observers:
             self.started_at = time.monotonic()
             for observer in self.observers:
