@@ -1,6 +1,6 @@
-"""A fleet whose processes are killed one after the other: no instant of a schedule is lost or doubled, no key shared.
+"""A fleet whose processes are killed one after the other: nothing is lost or doubled, shared, exceeded or starved.
 
-Each process looks at all schedules, and has a share of the keys of one group of members.
+Each process looks at all schedules, has a share of the keys of one group of members, and runs jobs that have limits.
 """
 
 import asyncio
@@ -16,13 +16,14 @@ from inconcert import Coordinator
 from inconcert.tasks import schedule_follower
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.options import Options
+from tests.contract.test_limits import places
+from tests.faults.test_limits_faults import fed, run_limited, runs, violations
 from tests.faults.test_members_faults import all_keys_are_had, history, share
 from tests.faults.test_stored_schedules_faults import tenth_of
 from tests.support.eventually import eventually
 from tests.support.forked import Forked
 from tests.support.ledger import read_ledger
 from tests.support.raw import raw
-from tests.support.schedules import following
 from tests.support.servers import RealServer
 
 log = logging.getLogger(__name__)
@@ -35,10 +36,11 @@ KILLS = 100  # in each run
 
 
 async def take_part(url: str, namespace: str) -> None:
-    """In a process of its own: look at schedules, and share keys, until it is killed."""
+    """In a process of its own: look at schedules, share keys, and run jobs, until it is killed."""
     schedule_follower._HOLD_MS = 300  # pyright: ignore[reportPrivateUsage]
-    async with Coordinator(url, namespace=namespace) as concert, following(concert), anyio.create_task_group() as group:
+    async with Coordinator(url, namespace=namespace) as concert, anyio.create_task_group() as group:
         group.start_soon(share, url, namespace)
+        group.start_soon(run_limited, concert)
 
 
 @pytest.mark.torture
@@ -55,12 +57,13 @@ async def test_fleet_of_which_one_after_the_other_is_killed_loses_and_doubles_no
     dead: list[Forked] = []
     try:
         await all_keys_are_had(*living)
-        for _ in range(KILLS):
-            await asyncio.sleep(draw.random() * 0.5)
-            victim = living.pop(draw.randrange(FLEET))
-            await asyncio.to_thread(victim.kill)
-            dead.append(victim)
-            living.append(await asyncio.to_thread(Forked, take_part, server.url, namespace))
+        async with fed(concert) as enqueued_at:
+            for _ in range(KILLS):
+                await asyncio.sleep(draw.random() * 0.5)
+                victim = living.pop(draw.randrange(FLEET))
+                await asyncio.to_thread(victim.kill)
+                dead.append(victim)
+                living.append(await asyncio.to_thread(Forked, take_part, server.url, namespace))
         await all_keys_are_had(*living)
         length = await raw(concert).llen(queue)
 
@@ -80,6 +83,8 @@ async def test_fleet_of_which_one_after_the_other_is_killed_loses_and_doubles_no
         tenths = [tenth_of(id_) for id_ in ids if id_.startswith(f"schedule:{name}@")]
         doubled += len(tenths) - len(set(tenths))
         lost += max(tenths) - min(tenths) + 1 - len(set(tenths))
-    had = sum(map(len, held.values()))
-    log.warning("%d kills, %d instants, %d times that a key was had", KILLS, len(ids), had)
+    had, ran = sum(map(len, held.values())), runs((*living, *dead))
+    log.warning("%d kills, %d instants, %d times that a key was had, %d jobs", KILLS, len(ids), had, len(enqueued_at))
     assert (lost, doubled, shared, fallen) == (0, 0, [], [])
+    assert violations(ran, enqueued_at) == []
+    assert await places(concert) == 1  # where the rate stands

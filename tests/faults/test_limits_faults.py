@@ -1,25 +1,42 @@
-"""Limits of tasks, while workers are killed and replies are lost: no limit is exceeded, and no place is lost."""
+"""Limits of tasks, while workers are killed and replies are lost: none is exceeded, no job starves, no place is lost.
 
+The bodies of jobs say when they begin and end, by the clock that all processes of a machine share.  A job *certainly*
+has its place from when its body begins until that ends; if its worker is killed amid it, until the lease of the worker
+lapses: that of the last heartbeat of which the body knew.
+"""
+
+import asyncio
+import itertools
+import logging
 import random
-from collections import defaultdict
-from typing import Any
+import time
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
-import pytest
+import anyio
 
-from inconcert import Coordinator, Limit, Task, current_job
+from inconcert import Coordinator, Limit, Rate, Retry, Task, current_job
 from tests.contract.test_limits import places
+from tests.contract.test_rates import A_MOMENT, begun_at, excess
 from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
-from tests.support.processes import spawn, tell
+from tests.support.forked import Forked
+from tests.support.histories import Attempt, Life, Violation, starved, too_many_holders
+from tests.support.processes import tell
 from tests.support.proxy import Proxy
-from tests.support.raw import raw
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
 
-HERE = "tests.faults.test_limits_faults"
+log = logging.getLogger(__name__)
+
 LEASE = 1.0  # seconds of a heartbeat, here
-JOBS, MOST, MOST_OF_A_KEY = 60, 3, 2
-LOG = "{log}:history"
+KEYS, MOST, MOST_OF_A_KEY = 4, 6, 2
+RATE = Rate(100, per=1.0, burst=5)
+LONGEST = 0.08  # seconds of a job
+WAITING = 40  # jobs at any time, while they are fed
+OVERTAKEN = 10 * WAITING  # jobs that may begin between the moment when one is enqueued and its end
 WITHIN = 30.0
 
 
@@ -28,96 +45,134 @@ def first(key: int, _: int) -> int:
     return key
 
 
-def register(concert: Coordinator, worker: str) -> Task[[int, int], Any]:
-    """A task whose jobs note in a list when they begin and end."""
-    log: Any = raw(concert)
+def register(concert: Coordinator) -> Task[[int, int], Any]:
+    """A task whose jobs say when they begin and end; every tenth is tried again."""
 
-    @concert.task(name="limited", limit=Limit(MOST), key=first, key_limit=MOST_OF_A_KEY)
+    @concert.task(name="limited", limit=Limit(MOST), key=first, key_limit=MOST_OF_A_KEY, rate=RATE, max_crashes=99)
     async def limited(key: int, number: int) -> None:
-        await log.rpush(LOG, f"begin {worker} {key} {number}")
-        if number % 10 == 0 and current_job().attempt == 1:
-            await log.rpush(LOG, f"end {worker} {key} {number}")
-            raise ValueError(number)
-        await log.rpush(LOG, f"end {worker} {key} {number}")
+        claimed: Any = current_job()._state
+        at = time.monotonic()
+        tell("began", job=number, key=key, at=at, claimed_at=begun_at(), lapses_at=claimed._claimer.deadline)
+        await asyncio.sleep(random.random() * LONGEST)
+        is_done = number % 10 > 0 or current_job().attempt > 1
+        tell("ended", job=number, at=time.monotonic(), is_done=is_done)
+        if not is_done:
+            raise Retry(after=0)
 
     return limited
 
 
-async def work(url: str, namespace: str, worker: str) -> None:
-    """In a child: run jobs until it is killed."""
-    async with with_lease(Coordinator(url, namespace=namespace), LEASE) as concert:
-        register(concert, worker)
-        tell("works")
-        await concert.run_worker("default", concurrency=4)
+async def run_limited(concert: Coordinator) -> None:
+    """In a process of its own: run these jobs until it is killed."""
+    register(with_lease(concert, LEASE))
+    await concert.run_worker("default", concurrency=4)
 
 
-def check(history: list[bytes]) -> set[str]:
-    """Raise AssertionError if more ran at once than may; returns which were run to their end."""
-    running: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    done: set[str] = set()
-    killed: set[str] = set()
-    for entry in history:
-        what, worker, *job = entry.decode().split()
-        if what == "killed":
-            running.pop(worker, None)
-            killed.add(worker)
-        elif worker in killed:
-            continue  # it was on its way
-        elif what == "end":
-            key, number = job
-            running[worker].remove((key, number))
-            done.add(number)
-        else:
-            key, number = job
-            running[worker].add((key, number))
-            keys = [key for jobs in running.values() for key, _ in jobs]
-            assert len(keys) <= MOST
-            assert keys.count(key) <= MOST_OF_A_KEY
-    return done
-
-
-@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.torture)])
-async def test_limits_hold_though_workers_are_killed(namespace: str, rounds: int) -> None:
-    """Kill -9 at any moment: never more than may, and all run."""
-    with RealServer() as own:
-        for number in range(rounds):
-            await _kill_two_of_four(own.url, f"{namespace}-{number}")
-
-
-async def _kill_two_of_four(url: str, namespace: str) -> None:
+async def work(url: str, namespace: str) -> None:
+    """The same, and nothing else."""
     async with Coordinator(url, namespace=namespace) as concert:
-        client: Any = raw(concert)
-        await client.delete(LOG)
-        limited = register(concert, "here")
-        jobs = await concert.enqueue_many([limited.call(number % 3, number) for number in range(JOBS)])
-        async with spawn(f"{HERE}:work", url, namespace, "stays"):
-            for worker in ("first", "second"):
-                async with spawn(f"{HERE}:work", url, namespace, worker) as child:
-                    await child.wait_for("works")
-                    length = await client.llen(LOG) + random.randrange(10)
-
-                    async def is_as_long(length: int = length) -> bool:
-                        found: int = await client.llen(LOG)
-                        return found >= min(length, 2 * JOBS)
-
-                    await eventually(is_as_long)
-                    child.kill()
-                    await client.rpush(LOG, f"killed {worker}")
-            for job in jobs:
-                await job.result(timeout=WITHIN)
-        history: list[bytes] = await client.lrange(LOG, 0, -1)
-        assert check(history) <= {str(number) for number in range(JOBS)}
-        assert await places(concert) == 0
+        await run_limited(concert)
 
 
-def test_check_finds_an_exceeded_limit() -> None:
-    """Of the task, and of a key."""
-    begun = [f"begin {worker} {worker % 2} {number}".encode() for number, worker in enumerate((0, 1, 2, 3))]
-    check(begun[:3])
-    with pytest.raises(AssertionError):
-        check(begun)
-    with pytest.raises(AssertionError):
-        check([b"begin one a 1", b"begin two a 2", b"end one a 1", b"begin one a 3", b"begin one a 4"])
+@asynccontextmanager
+async def fed(concert: Coordinator) -> AsyncGenerator[dict[int, float]]:
+    """So many jobs wait all the time; gives when each was enqueued. Returns when all have ended."""
+    limited, numbers, enqueued_at = register(concert), itertools.count(), dict[int, float]()
+    stop = anyio.Event()
+
+    async def feed(key: int) -> None:
+        while not stop.is_set():
+            number = next(numbers)
+            enqueued_at[number] = time.monotonic()
+            job = await limited.enqueue(key, number)
+            await job.result(timeout=WITHIN)
+
+    async with anyio.create_task_group() as group:
+        for feeder in range(WAITING):
+            group.start_soon(feed, feeder % KEYS)
+        yield enqueued_at
+        stop.set()
+
+
+class Run(NamedTuple):
+    """One run of a body: while `attempt` has its place."""
+
+    job: int
+    key: int
+    claimed_at: float
+    attempt: Attempt
+    is_done: bool
+
+
+def runs(children: Iterable[Forked | SimpleNamespace]) -> list[Run]:
+    """All of them, as the bodies told."""
+    found: list[Run] = []
+    for child in children:
+        begun: dict[int, Run] = {}
+        for told in child.messages:
+            if told["event"] == "began":
+                attempt = Attempt(f"{told['job']} in {child.pid}", told["at"], told["at"], True)
+                attempt.stopped_at = told["lapses_at"]
+                begun[told["job"]] = Run(told["job"], told["key"], told["claimed_at"], attempt, False)
+            elif told["event"] == "ended":
+                run = begun.pop(told["job"])
+                run.attempt.stopped_at = min(told["at"], run.attempt.stopped_at)
+                found.append(run._replace(is_done=told["is_done"]))
+        found += begun.values()
+    return found
+
+
+def violations(found: list[Run], enqueued_at: dict[int, float]) -> list[Violation]:
+    """Where a limit or the rate was exceeded, or a job starved."""
+    wrong = too_many_holders([run.attempt for run in found], limit=MOST)
+    for key in range(KEYS):
+        wrong += too_many_holders([run.attempt for run in found if run.key == key], limit=MOST_OF_A_KEY)
+    over = excess(sorted(run.claimed_at for run in found), RATE)
+    if over >= A_MOMENT:
+        wrong.append(Violation("rate exceeded", f"by {over:.1f} jobs"))
+    done_at = {run.job: run.attempt.stopped_at for run in found if run.is_done}
+    lives = {job: Life(at, done_at[job]) for job, at in enqueued_at.items()}
+    return wrong + starved(lives, [run.attempt.answered_at for run in found], most=OVERTAKEN)
+
+
+async def test_limits_hold_though_workers_are_killed(server: RealServer, concert: Coordinator, namespace: str) -> None:
+    """Each once it has begun some jobs; the others run its jobs when its lease has lapsed."""
+    children: list[Forked] = []
+    try:
+        async with fed(concert) as enqueued_at:
+            for _ in range(4):
+                child = await asyncio.to_thread(Forked, work, server.url, namespace)
+                children.append(child)
+                count = random.randrange(1, 10)
+
+                def has_told(child: Forked = child, count: int = count) -> bool:
+                    return len(child.messages) > count
+
+                await eventually(has_told, timeout=WITHIN)
+                if len(children) > 2:
+                    await asyncio.to_thread(children[-2].kill)
+    finally:
+        for child in children:
+            child.kill()
+    assert violations(runs(children), enqueued_at) == []
+    assert await places(concert) == 1  # where the rate stands
+
+
+def test_place_of_a_killed_worker_counts_until_its_lease_lapses() -> None:
+    """Nobody else has it before."""
+
+    def told(event: str, job: int, key: int, at: float) -> dict[str, Any]:
+        return {"event": event, "job": job, "key": key, "at": at, "claimed_at": at, "lapses_at": 5.0, "is_done": True}
+
+    def kinds(*histories: list[dict[str, Any]]) -> list[str]:
+        found = runs([SimpleNamespace(messages=each, pid=number) for number, each in enumerate(histories)])
+        return [violation.kind for violation in violations(found, {})]
+
+    killed = [told("began", 1, 0, 1.0), told("began", 2, 0, 2.0), told("ended", 2, 0, 3.0)]
+    assert kinds(killed, [told("began", 3, 0, 3.0), told("began", 4, 0, 5.0), told("ended", 3, 0, 5.0)]) == []
+    assert kinds(killed, [told("began", 3, 0, 3.0), told("began", 4, 0, 4.9)]) == ["too many hold"]
+    others = [told("began", number, number % (KEYS - 1) + 1, number / 2) for number in range(3, 3 + MOST)]
+    assert kinds(killed, others) == ["too many hold"]
 
 
 async def test_reply_lost_at_each_step_leaks_no_place(proxy: Proxy, namespace: str, concert: Coordinator) -> None:

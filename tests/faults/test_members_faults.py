@@ -57,7 +57,9 @@ def history(children: Mapping[Child, float | None] | Mapping[Forked, float | Non
     for child, stopped_at in children.items():
         had: dict[str, tuple[float, int]] = {}
         end = stopped_at or time.monotonic()
-        told: list[tuple[float, dict[str, int]]] = [(each["at"], each["keys"]) for each in child.messages]
+        told: list[tuple[float, dict[str, int]]] = [
+            (each["at"], each["keys"]) for each in child.messages if "keys" in each
+        ]
         for at, keys in [*told, (end, {})]:
             for key in had.keys() - keys.keys():
                 begin, token = had.pop(key)
@@ -78,7 +80,7 @@ def check_history(found: dict[str, list[Held]]) -> None:
 def keys_of(child: Child | Forked) -> set[str]:
     """The keys that a child was given last."""
     messages: list[dict[str, Any]] = child.messages
-    return set(messages[-1]["keys"]) if messages else set()
+    return set(next((each["keys"] for each in reversed(messages) if "keys" in each), ()))
 
 
 async def all_keys_are_had(*children: Child | Forked) -> None:

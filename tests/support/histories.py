@@ -16,6 +16,7 @@ __all__ = [
     "Attempt",
     "Begun",
     "Kind",
+    "Life",
     "StepResult",
     "StepRun",
     "Verdict",
@@ -28,6 +29,7 @@ __all__ = [
     "misdeliveries",
     "repeated_steps",
     "stale_writes",
+    "starved",
     "strandings",
     "too_many_holders",
     "wrong_refusals",
@@ -55,6 +57,8 @@ Kind = Literal[
     "step ran again",  # though it was known to be kept
     "late commit",  # by an attempt whose job was taken over
     "another result",  # of a step, in another attempt
+    "rate exceeded",
+    "starved",  # while others came and went
 ]
 
 
@@ -166,6 +170,18 @@ class StepResult(NamedTuple):
     ran_at: float | None
     answered_at: float
     value: Hashable
+
+
+class Life(NamedTuple):
+    """Of a job.
+
+    Attributes:
+        begin: When it was enqueued.
+        end: When it ended.
+    """
+
+    begin: float
+    end: float
 
 
 def too_many_holders(attempts: Iterable[Attempt], *, limit: int = 1) -> list[Violation]:
@@ -348,3 +364,20 @@ def differing_results(results: Iterable[StepResult]) -> list[Violation]:
         for (job, step), found in values.items()
         if len(found) > 1
     ]
+
+
+def starved(lives: Mapping[Item, Life], begun: Iterable[float], *, most: int) -> list[Violation]:
+    """Each job that had not ended when more than `most` others had begun since it was enqueued.
+
+    Args:
+        lives: Of all jobs.
+        begun: When a body of one of them began, each time.
+        most: How many may, itself included.
+    """
+    begins = sorted(begun)
+    found: list[Violation] = []
+    for job, life in lives.items():
+        count = bisect_left(begins, life.end) - bisect_left(begins, life.begin)
+        if count > most:
+            found.append(Violation("starved", f"{job}: {count} began while it waited and ran"))
+    return found

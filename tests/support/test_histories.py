@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.support.histories import (
     Attempt,
     Begun,
+    Life,
     StepResult,
     StepRun,
     Verdict,
@@ -19,6 +20,7 @@ from tests.support.histories import (
     misdeliveries,
     repeated_steps,
     stale_writes,
+    starved,
     strandings,
     too_many_holders,
     wrong_refusals,
@@ -150,3 +152,11 @@ def test_result_of_a_step_is_the_same_in_all_attempts() -> None:
     one, again = StepResult("job", "one", 1, 1, 2, "a"), StepResult("job", "one", 2, None, 4, "a")
     assert differing_results([one, again, StepResult("other", "one", 3, 1, 2, "b")]) == []
     assert [found.kind for found in differing_results([one, again._replace(value="b")])] == ["another result"]
+
+
+def test_starved_is_a_job_that_others_overtake_again_and_again() -> None:
+    """Counted by what begins while it is there, however long that takes."""
+    lives = {"quick": Life(0, 3), "slow": Life(1, 1000), "passed": Life(1, 9)}
+    begun = [0.5, 1, 2, 4, 5, 6, 8.5]
+    assert starved(lives, begun, most=6) == []
+    assert [violation.what.split(":")[0] for violation in starved(lives, begun, most=5)] == ["slow", "passed"]
