@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from inconcert import Coordinator, WrongState
-from inconcert._claims.keys import QueueKeys
+from inconcert._claims.keys import HELD, QueueKeys
 from inconcert.tasks.cancellation import HAD_ENDED
-from inconcert.tasks.store import COUNT_CLAIMED, HELD, RESCHEDULE, JobKeys
+from inconcert.tasks.store import COUNT_CLAIMED, RESCHEDULE, JobKeys
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.raw import raw
 from tests.support.scripts import command_of
@@ -206,6 +206,7 @@ SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
     "claims/claimed_queues": ({}, [b"q"], [b"q"]),
     "claims/purge": ({"ids": ["dead"], "age_ms": 0, "keep": 0, "request": "one"}, 1, 1),
     "claims/replay": ({"queue_name": "q", "jobs": ("dead", "", ""), "request": "one"}, 1, 1),
+    "claims/workers": ({"cursor": "0"}, [b"0", WORKER.encode()], [b"0", WORKER.encode()]),
     "tasks/cancelling": ({"ids": ("held", "ready1")}, [], []),
     "tasks/commit_step": ({"id": "held", "place": 2001, "number": 1, "step": "[]"}, 1, 1),
     "tasks/free_names": ({"request": "one", "jobs": ("name", "held")}, 1, 1),
@@ -218,7 +219,6 @@ SECOND: dict[str, tuple[dict[str, Any], object, object]] = {
     "tasks/report_served": ({"silent_ms": 1000, "count": 1, "names": ["q", "other"]}, [b"other"], [b"other"]),
     "tasks/states": ({"ids": ("held", "ready1")}, [b"running session.1", b""], [b"running session.1", b""]),
     "tasks/unwatch": ({"id": "held", "address": "session.2"}, 0, 0),
-    "tasks/workers": ({"cursor": "0"}, [b"0", WORKER.encode()], [b"0", WORKER.encode()]),
 }
 
 
@@ -787,7 +787,7 @@ async def test_second_list_of_workers_is_the_same(scene: Scene) -> None:
         assert await scene.ledger() == before
 
 
-@pytest.mark.twice("tasks/held")
+@pytest.mark.twice("claims/held")
 async def test_second_list_of_what_is_held_is_the_same(scene: Scene) -> None:
     """And changes nothing."""
     before = await scene.ledger()

@@ -64,12 +64,14 @@ __all__ = [
     "CLAIMED_QUEUES",
     "DEAD",
     "HEARTBEAT",
+    "HELD",
     "HOLD_CLOCK",
     "NACK",
     "PROMOTE",
     "PURGE",
     "RECOVER",
     "REPLAY",
+    "WORKERS",
     "ClaimKeys",
     "QueueKeys",
     "split_body",
@@ -175,6 +177,8 @@ RECOVER = load("claims/recover").bind(ClaimKeys)
 DEAD = load("claims/dead").bind(ClaimKeys)
 REPLAY = load("claims/replay").bind(ClaimKeys, QueueKeys)
 PURGE = load("claims/purge").bind(ClaimKeys)
+WORKERS = load("claims/workers").bind(ClaimKeys)
+HELD = load("claims/held").bind(ClaimKeys)
 
 
 def split_body(body: bytes) -> tuple[int, bytes]:

@@ -47,9 +47,13 @@ _VERBS = {
     "tasks/states": "cancel",
     "tasks/watch": "result",
     "tasks/unwatch": "result",
-    "tasks/workers": "stats",
 }
-_VERBS_OF_QUEUES = {"claims/claim": "get", "claims/purge": "purge_dead"}
+_VERBS_OF_QUEUES = {
+    "claims/claim": "get",
+    "claims/held": "explain",
+    "claims/purge": "purge_dead",
+    "claims/workers": "explain",
+}
 
 
 class Operation(NamedTuple):

@@ -66,7 +66,6 @@ __all__ = [
     "FOLLOW",
     "FORGET",
     "FREE_NAMES",
-    "HELD",
     "INSPECT_GROUP",
     "LIST_SCHEDULES",
     "LOCATE",
@@ -97,7 +96,6 @@ __all__ = [
     "WAITING_IDS",
     "WAIT_AGAIN",
     "WATCH",
-    "WORKERS",
     "ClaimedCount",
     "JobKeys",
     "JobKeyspace",
@@ -289,9 +287,7 @@ REPORT_SERVED = load("tasks/report_served").bind(JobKeys)
 COUNT_CLAIMED = load("tasks/count_claimed").bind()
 DEAD_TIMES = load("tasks/dead_times").bind(JobKeys)
 DESCRIBED = load("tasks/described").bind(JobKeys)
-HELD = load("tasks/held").bind(JobKeys)
 PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
-WORKERS = load("tasks/workers").bind(JobKeys)
 STATS = load("tasks/stats").bind(JobKeys)
 STATES = load("tasks/states").bind(JobKeys)
 SWEEP_GROUPS = load("tasks/sweep_groups").bind(JobKeys)

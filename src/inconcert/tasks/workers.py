@@ -10,15 +10,16 @@ from typing import NamedTuple
 
 import msgspec
 
+from inconcert._claims.held import holding, read_held
 from inconcert._claims.keys import split_body
 from inconcert._core.session import SessionRef
 from inconcert._redis.replies import Reply, rows
-from inconcert.tasks.store import COUNT_CLAIMED, DESCRIBED, HELD, WORKERS, ClaimedCount, JobKeys, JobKeyspace
+from inconcert.tasks.store import COUNT_CLAIMED, DESCRIBED, ClaimedCount, JobKeys, JobKeyspace
 
 __all__ = ["RunningJob", "WorkerStatus", "Workers", "consumer_of", "describe"]
 
 _NAME = re.compile(rb'(?:hmac1 \S+ \S+ )?\{"name":("(?:[^"\\]|\\.)*")')  # at the beginning of an envelope
-_AT_ONCE = 100  # workers of which one script says what they hold
+_AT_ONCE = 100  # workers of which one script counts what they hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +84,6 @@ class _DescribedRow(NamedTuple):
     said: bytes
 
 
-class _HeldRow(NamedTuple):
-    """A job that a worker holds, as the script returns it; `nth` of the workers that were asked about."""
-
-    nth: int
-    id: bytes
-    claim: bytes
-    body: bytes
-
-    def read(self) -> RunningJob:
-        _, attempt, since_ms, queue = self.claim.decode().split(" ", 3)
-        name = _NAME.match(split_body(self.body)[1])
-        task = msgspec.json.decode(name[1], type=str) if name is not None else "?"
-        return RunningJob(self.id.decode(), task, queue, int(attempt), int(since_ms) / 1000)
-
-
 class _Found:
     """What is known of one consumer."""
 
@@ -158,8 +144,9 @@ class Workers:
             for worker in await self.holding(keys):
                 if worker not in of:
                     of[worker] = found[worker.decode()] = _Found(None)
-            for worker, job in await self._held(keys, list(of)):
-                of[worker].running.append(job)
+            for held in await read_held(self._ref.session, keys, list(of)):
+                job = RunningJob(held.id, _task_of(held.body), held.queue, held.attempt, held.claimed_at)
+                of[held.worker].running.append(job)
         statuses = [one.status(id_) for id_, one in found.items()]
         return sorted(statuses, key=lambda one: (one.host or "", one.pid or 0, one.id))
 
@@ -185,12 +172,7 @@ class Workers:
 
     async def holding(self, keys: JobKeys) -> list[bytes]:
         """The workers of this partition that hold something, in no order."""
-        found: dict[bytes, None] = {}
-        cursor: Reply = b""
-        while cursor != b"0":
-            cursor, *workers = await self._ref.session.run(WORKERS(keys, cursor=cursor or b"0"))
-            found |= dict.fromkeys(workers)
-        return list(found)
+        return await holding(self._ref.session, keys)
 
     # Below.
 
@@ -208,13 +190,8 @@ class Workers:
                     continue
         return list(found.values())
 
-    async def _held(self, keys: JobKeys, workers: Sequence[bytes]) -> list[tuple[bytes, RunningJob]]:
-        """What these workers hold: asked for some of them at a time."""
-        held: list[tuple[bytes, RunningJob]] = []
-        while workers:
-            asked = workers[:_AT_ONCE]
-            claimed = [keys.claimed(worker.decode()) for worker in asked]
-            count, *flat = await self._ref.session.run(HELD(keys, claimed=claimed))
-            held += ((asked[row.nth], row.read()) for row in rows(flat, _HeldRow))
-            workers = workers[count:]
-        return held
+
+def _task_of(body: bytes) -> str:
+    """The name of the task, from the beginning of a body."""
+    name = _NAME.match(split_body(body)[1])
+    return msgspec.json.decode(name[1], type=str) if name is not None else "?"

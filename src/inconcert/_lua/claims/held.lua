@@ -1,6 +1,6 @@
--- tasks/held: the jobs that some workers hold.
+-- claims/held: the jobs, or items, that some workers hold.
 --
--- KEYS[1]   bodies   hash  id -> 'enqueued_ms envelope'
+-- KEYS[1]   bodies   hash  id -> 'put_ms text'
 -- KEYS[2..] claimed  hash  id -> 'place attempt since_ms queue-name'; of each worker
 -- RETURNS   {count, nth, id, 'place attempt since_ms queue-name', body, ...}: of how many of the workers this is all, then
 --           each job: whose it is, counted from 0, and the first 1,024 bytes of its body; the rest are for another call if

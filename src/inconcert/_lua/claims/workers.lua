@@ -1,4 +1,4 @@
--- tasks/workers: list the workers that claim jobs, some at a time.
+-- claims/workers: list the workers that hold jobs, or items, some at a time.
 --
 -- KEYS[1]  workers  zset    worker -> when it is presumed dead, ms by the lease clock
 -- ARGV[1]  cursor   string, '0' to begin
