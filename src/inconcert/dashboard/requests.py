@@ -6,7 +6,7 @@ Source: https://web.dev/articles/fetch-metadata
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 __all__ = ["HEADERS", "LARGEST_EDITED", "check_origin", "read_form"]
 
@@ -47,16 +47,16 @@ async def read_form(request: Request, *, has_arguments: bool = False) -> dict[st
     """The fields of a small form, each once; one with arguments of a job may be larger.
 
     Raises:
-        HTTPException: 413: it is too large. 400: it is not text.
+        HTTPException: 413: it is too large. 400: it is not text, or has not come to its end.
     """
     largest = _LARGEST_FORM + 3 * LARGEST_EDITED * has_arguments
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > largest:
-            raise HTTPException(413, "This form is too large.")
     try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > largest:
+                raise HTTPException(413, "This form is too large.")
         fields = parse_qs(body.decode("ascii"), errors="strict", max_num_fields=8)
-    except ValueError:
+    except (ClientDisconnect, ValueError):
         raise HTTPException(400, "This form cannot be read.") from None
     return {name: values[-1] for name, values in fields.items()}
