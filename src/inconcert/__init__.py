@@ -62,7 +62,7 @@ from inconcert.queues.delivery import Delivery
 from inconcert.queues.queue import DeadItem, Queue, QueueCounts
 from inconcert.queues.worker_lease import QueueOrder
 from inconcert.quorum.lock import QuorumLease, QuorumLock
-from inconcert.rate_limiter import RateDecision, RateLimiter
+from inconcert.rate_limiter import RateDecision, RateLimiter, RateStatus
 from inconcert.reports.explanation import Explanation, Reason
 from inconcert.reports.report import (
     Blocked,
@@ -198,6 +198,7 @@ __all__ = [
     "Rate",
     "RateDecision",
     "RateLimiter",
+    "RateStatus",
     "ReadLock",
     "Reason",
     "Restarted",

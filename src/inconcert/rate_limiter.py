@@ -25,7 +25,7 @@ from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
 from inconcert.errors import AcquireTimeout, InconcertError
 
-__all__ = ["RateDecision", "RateLimiter"]
+__all__ = ["RateDecision", "RateLimiter", "RateStatus"]
 
 _GRANTED, _IN_LINE = 1, 2  # what the script answers that takes
 
@@ -54,6 +54,7 @@ class _Answer(NamedTuple):
 
 _TAKE = load("rate_limits/take").bind(_Keys)
 _REFUND = load("rate_limits/refund").bind(_Keys)
+_INSPECT = load("rate_limits/inspect").bind(_Keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,21 @@ class RateDecision:
 
     def __bool__(self) -> bool:
         return self.is_allowed
+
+
+@dataclass(frozen=True, slots=True)
+class RateStatus:
+    """How far a limiter is used up.
+
+    Attributes:
+        remaining: How many permits could be taken at once; 0 while callers wait, because they come first.
+        full_in: After how many seconds all permits are back, if the waiters take theirs and nobody else comes.
+        waiting: How many callers wait.
+    """
+
+    remaining: int
+    full_in: float
+    waiting: int
 
 
 class RateLimiter:
@@ -160,6 +176,22 @@ class RateLimiter:
         answer = await self._take(cost, _LONGEST if seconds is None else int(seconds * _SECOND))
         if answer.outcome != _GRANTED:
             raise AcquireTimeout("rate limiter", self._name, seconds or 0.0, retry_after=answer.wait_us / _SECOND)
+
+    async def inspect(self) -> RateStatus:
+        """How far it is used up; takes nothing.
+
+        To refuse callers use `try_acquire`: what is there now may be gone when they take it.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+            Unavailable: The server could not be asked.
+            OutcomeUnknown: The server did not answer.
+
+        Cost: 1 round trip.
+        """
+        full_us, waiting = await self._ref.session.run(_INSPECT(self._keys))
+        remaining = 0 if waiting else self._burst - -(-full_us // self._interval_us)
+        return RateStatus(max(0, remaining), full_us / _SECOND, waiting)
 
     async def _take(self, cost: int, longest_us: int) -> _Answer:
         whole("cost", cost, most=self._burst)

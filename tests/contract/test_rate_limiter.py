@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import AcquireTimeout, Coordinator, InvalidName, NotConnected, RateDecision, RateLimiter
+from inconcert import AcquireTimeout, Coordinator, InvalidName, NotConnected, RateDecision, RateLimiter, RateStatus
 from tests.support.eventually import eventually
 from tests.support.raw import infos, raw
 
@@ -93,6 +93,35 @@ async def test_burst_may_be_smaller_or_larger_than_the_limit(any_concert: Coordi
     assert [(await even.try_acquire()).is_allowed for _ in range(2)] == [True, False]
     bursty = any_concert.rate_limiter("bursty", 3, 3000.0, burst=5)
     assert [(await bursty.try_acquire()).is_allowed for _ in range(6)] == [True] * 5 + [False]
+
+
+async def test_inspection_takes_nothing(any_concert: Coordinator, limiter: RateLimiter) -> None:
+    """It shows what is left, in the numbers of the caller; of a limiter that was never used, all."""
+    assert await limiter.inspect() == RateStatus(remaining=3, full_in=0.0, waiting=0)
+    await limiter.try_acquire(cost=2)
+    for _ in range(2):
+        status = await limiter.inspect()
+        assert (status.remaining, status.waiting) == (1, 0)
+        assert 1900 < status.full_in <= 2000
+    assert (await any_concert.rate_limiter("api", 5, 5000.0).inspect()).remaining == 3
+    await pass_time(any_concert, limiter, 1500.0)
+    assert (await limiter.inspect()).remaining == 2
+    assert (await limiter.try_acquire()).remaining == 1
+
+
+async def test_inspection_counts_the_line(any_concert: Coordinator, limiter: RateLimiter) -> None:
+    """Those in it come first, so nothing remains although a permit is there."""
+    await limiter.try_acquire(cost=2)
+    waiting = asyncio.ensure_future(limiter.acquire(cost=3))
+    await places(any_concert, limiter, 5)
+    status = await limiter.inspect()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await places(any_concert, limiter, 2)
+
+    assert (status.remaining, status.waiting) == (0, 1)
+    assert 4900 < status.full_in <= 5000
+    assert (await limiter.inspect()).remaining == 1
 
 
 async def test_refusal_takes_nothing(any_concert: Coordinator, limiter: RateLimiter) -> None:

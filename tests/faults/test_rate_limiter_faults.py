@@ -424,6 +424,21 @@ async def test_take_answers_a_second_run_as_its_header_says(any_concert: Coordin
     assert await raw(any_concert).zcard(slow(any_concert)._keys.line) == 2
 
 
+@pytest.mark.twice("rate_limits/inspect")
+async def test_inspection_answers_a_second_run_as_its_header_says(any_concert: Coordinator) -> None:
+    """The same, but for the time that has passed; nothing is changed."""
+    await take(any_concert, "1", 100)
+    await take(any_concert, "2", 50, 60)
+    keys = slow(any_concert)._keys
+    before = [await raw(any_concert).get(keys.state), await raw(any_concert).zrange(keys.line, 0, -1, withscores=True)]
+    for _ in range(2):
+        full_us, waiting = await any_concert._ref.session.run(command_of("rate_limits/inspect", keys))
+        assert 140 * SECOND < full_us <= 150 * SECOND
+        assert waiting == 1
+    after = [await raw(any_concert).get(keys.state), await raw(any_concert).zrange(keys.line, 0, -1, withscores=True)]
+    assert after == before
+
+
 @pytest.mark.twice("rate_limits/refund")
 async def test_give_back_answers_a_second_run_as_its_header_says(any_concert: Coordinator) -> None:
     """0, and what was taken in between stays taken: of what was granted, and of what was waited for."""

@@ -70,6 +70,7 @@ from inconcert import (
     QuorumNotReached,
     RateDecision,
     RateLimiter,
+    RateStatus,
     ReadLock,
     Restarted,
     Retry,
@@ -159,6 +160,7 @@ async def limit_rates() -> None:
     """A decision is true or false, and says when to come back; waiting returns nothing."""
     decision = await limiter.try_acquire(cost=2)
     assert_type(decision, RateDecision)
+    assert_type(await limiter.inspect(), RateStatus)
     assert_type(decision.is_allowed, bool)
     assert_type(decision.remaining, int)
     assert_type(decision.retry_after, float)
