@@ -1,7 +1,9 @@
 """What a job has begun is undone, the latest first, when it ends without success."""
 
 import asyncio
-from collections.abc import Callable
+import gc
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -659,6 +661,94 @@ async def test_block_waits_until_the_one_in_it_is_undone(any_concert: Coordinato
         with pytest.raises(JobFailed, match="sold out"):
             await (await buy.enqueue()).result(timeout=WITHIN)
     assert shop.did == ["refund inner", "refund outer"]
+
+
+async def failing_in_a_generator(shop: Shop) -> None:
+    """Charge in blocks, the inner of which is in a generator, and fail while it is at its `yield`."""
+    async with charged(shop, "outer"), aclosing(charging(shop, "inner")) as items:
+        async for _ in items:
+            await failing()
+
+
+async def breaking_off_a_generator(shop: Shop) -> None:
+    """The same, and leave it before: the event loop closes it, in a task of its own."""
+    async with charged(shop, "outer"):
+        async for _ in charging(shop, "inner"):
+            break
+        await failing()
+
+
+async def leaving_the_outer_block_first(shop: Shop) -> None:
+    """With calls of its own instead of `async with`."""
+    blocks = [charged(shop, name) for name in ("outer", "inner")]
+    for block in blocks:
+        await block.__aenter__()
+    try:
+        await failing()
+    except BaseException as error:
+        for block in blocks:
+            with suppress(BaseException):
+                await block.__aexit__(type(error), error, error.__traceback__)
+        raise
+
+
+async def leaving_the_inner_block_never(shop: Shop) -> None:
+    """Likewise."""
+    async with charged(shop, "outer"):
+        await charged(shop, "inner").__aenter__()
+        await failing()
+
+
+@asynccontextmanager
+async def charged(shop: Shop, what: str) -> AsyncGenerator[None]:
+    """In a block."""
+    async with durable.undo(what) as undo:
+        undo.later("refund", shop.refund, await durable.step(f"charge {what}", shop.charge, what))
+        yield
+
+
+async def charging(shop: Shop, what: str) -> AsyncGenerator[int]:
+    """Likewise, with some items."""
+    async with charged(shop, what):
+        for number in range(3):
+            yield number
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        failing_in_a_generator,
+        breaking_off_a_generator,
+        leaving_the_outer_block_first,
+        leaving_the_inner_block_never,
+    ],
+)
+async def test_nothing_is_undone_before_what_is_in_it(
+    any_concert: Coordinator, shop: Shop, body: Callable[[Shop], Coroutine[Any, Any, None]]
+) -> None:
+    """The job is dead-lettered, with what is wrong; once its code leaves the blocks in order, a replay undoes it."""
+    bodies = [body]
+
+    @any_concert.task(max_attempts=2, backoff=lambda _: 0.0)
+    async def buy() -> None:
+        await bodies[-1](shop)
+
+    async def mended(shop: Shop) -> None:
+        async with charged(shop, "outer"), charged(shop, "inner"):
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        with pytest.raises(JobFailed, match=r"to the end of block '\w+'; leave each in its task"):
+            await job.result(timeout=WITHIN)
+        gc.collect()
+        assert shop.did[:2] == ["charge outer", "charge inner"]
+        assert "refund p-outer" not in shop.did
+        bodies.append(mended)
+        await any_concert.tasks.replay(job.id)
+        await eventually(lambda: shop.did[2:] == ["refund p-inner", "refund p-outer"])
+        await status(any_concert, job, JobStatus.FAILED)
+    assert await is_clean(any_concert)
 
 
 async def test_what_undoes_may_take_steps_and_sleep(any_concert: Coordinator, shop: Shop) -> None:

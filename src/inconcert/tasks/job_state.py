@@ -166,7 +166,9 @@ class JobState(ClaimState):
     async def exit(self, error: BaseException | None) -> bool:
         """End the body, which raised this error; see `ClaimState.exit`."""
         self._asleep = asleep(error)
-        if self._asleep is None and not is_undoing(error):
+        was_stopped = self._steps is not None and self._steps.end_body()
+        is_ours = is_undoing(error) or (was_stopped and isinstance(error, asyncio.CancelledError))
+        if self._asleep is None and not is_ours:
             return await super().exit(error)
         await super().exit(None)
         return True
@@ -405,7 +407,12 @@ class JobState(ClaimState):
             await self.give_back()
             raise
         if failure is None and (steps.open_undos or steps.unasked):
-            missed = f"to its step {steps.unasked[0]!r} again" if steps.unasked else "to the end of what it undoes"
+            if steps.unasked:
+                missed = f"to its step {steps.unasked[0]!r} again"
+            else:
+                missed = (
+                    f"to the end of block {steps.open_undos[-1].name!r}; leave each in its task, the inner one first"
+                )
             failure = RuntimeError(f"it was not undone: its body did not come {missed}")
             failure.__cause__ = error
         if failure is not None:

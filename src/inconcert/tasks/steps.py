@@ -32,14 +32,19 @@ T = TypeVar("T")
 class OpenUndo:
     """A block that may still have something to undo; it is entered in the current task.
 
+    Args:
+        name: Its name.
+
     Attributes:
+        name: Its name.
         task: That task.
         is_over: Whether it was left, also what it undoes then.
     """
 
-    __slots__ = ("_is_left", "_is_stopped", "is_over", "task")
+    __slots__ = ("_is_left", "_is_stopped", "is_over", "name", "task")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.task = asyncio.current_task()
         self.is_over = False
         self._is_stopped = False
@@ -52,11 +57,12 @@ class OpenUndo:
             self.task.cancel()
 
     def leave(self) -> bool:
-        """Its body has ended; returns whether it was stopped."""
+        """Its body has ended, and is stopped no more; returns whether it was."""
+        was_stopped = self._is_stopped and not self._is_left
         self._is_left = True
-        if self._is_stopped and self.task is not None:
+        if was_stopped and self.task is not None:
             self.task.uncancel()
-        return self._is_stopped
+        return was_stopped
 
 
 class Cursor:
@@ -277,6 +283,12 @@ class Steps:
                 break
             latest.stop()
             await self._left.wait()
+
+    def end_body(self) -> bool:
+        """The body has ended: blocks that it has not left stop it no more; returns whether nothing else cancels it."""
+        task = asyncio.current_task()
+        were_stopped = [block.leave() for block in self.open_undos if block.task is task]
+        return any(were_stopped) and task is not None and not task.cancelling()
 
     def leave_undo(self, block: OpenUndo) -> None:
         """Note that a block was left."""

@@ -52,7 +52,7 @@ class Undo:
         if self._steps.is_undoing_here:
             raise RuntimeError(f"durable.undo({self._name!r}) is in what is undone, which is not undone itself")
         await self._steps.note_undo()
-        self._open = OpenUndo()
+        self._open = OpenUndo(self._name)
         self._steps.open_undos.append(self._open)
         try:
             await self._steps.take(self._name, _ENTERED, _true)
@@ -126,8 +126,8 @@ class Undo:
 
     async def _undo(self, block: OpenUndo) -> None:
         blocks = self._steps.open_undos
-        if any(later.is_over for later in blocks[blocks.index(block) + 1 :]):
-            return  # that one was left, and is not undone, which comes first
+        if any(later.is_over or later.task is block.task for later in blocks[blocks.index(block) + 1 :]):
+            return  # that one should have been left, and undone, before
         with self._steps.undoing_here():
             for run in reversed(self._later.values()):
                 await run()
