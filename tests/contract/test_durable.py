@@ -27,13 +27,17 @@ from inconcert import (
     durable,
 )
 from inconcert._redis.scripts import Command
+from inconcert._rules.conversion import Converter
+from inconcert.tasks.claimed_job import state_of
+from inconcert.tasks.kept_step import StepCall, to_keep
 from tests.contract.test_jobs import status
 from tests.contract.test_tasks import in_background, make_due
 from tests.support.eventually import eventually
 from tests.support.raw import raw
 
 NOW = Retry(after=0)  # another attempt, at once
-WITHIN = 5.0  # seconds
+WITHIN = 20.0  # seconds
+LARGEST = 2**20 - 2  # characters of a text that has 1 MiB as JSON
 
 
 @dataclass(frozen=True)
@@ -396,9 +400,92 @@ async def test_steps_have_16_mib_at_most(any_concert: Coordinator) -> None:
     assert len(await kept(any_concert)) == 16
 
 
+async def test_steps_fill_16_mib_to_the_last_byte(any_concert: Coordinator) -> None:
+    """Also if they end at once; the next attempt reads all of them, and what undoes has room of its own."""
+    sizes = [LARGEST] * 15
+    undone: list[int] = []
+
+    async def text(size: int) -> str:
+        return "x" * size
+
+    async def body() -> None:
+        async with durable.undo() as undo:
+            undo.later("undo", lambda: undone.append(1))
+            results = await asyncio.gather(*(durable.step(f"{n}", text, size) for n, size in enumerate(sizes)))
+            if len(sizes) == 15:
+                steps = state_of(current_job()).steps
+                empty = to_keep("15", StepCall(text.__qualname__, "0" * 16, Converter("", str)), b'""')
+                sizes.append(16 * 2**20 - steps._bytes - len(empty))
+                raise NOW
+            assert [len(result) for result in results] == sizes
+            assert state_of(current_job()).steps._bytes == 16 * 2**20
+            if current_job().attempt == 2:
+                raise NOW
+            await durable.step("one more", number)
+
+    with pytest.raises(JobFailed, match=r"StepRefused.*more than 16777216 bytes") as failed:
+        await run(any_concert, body, attempts=9)
+    assert failed.value.attempts == 3
+    assert undone == [1]
+    assert await kept(any_concert) == {}
+
+
+def nested(levels: int) -> Any:
+    """So many lists and dictionaries in each other."""
+    value: Any = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"in": value}
+    return value
+
+
+async def test_deep_and_large_results_are_the_same_in_later_attempts(any_concert: Coordinator) -> None:
+    """Up to 100 levels, and 1 MiB; also as others see them."""
+    values = [nested(100), "x" * LARGEST, list(range(150_000))]
+
+    async def body() -> None:
+        for step, value in enumerate(values):
+            assert await durable.step(f"{step}", number, value) == value
+            assert await durable.step(f"typed {step}", partial(typed, value)) == value
+        if current_job().attempt == 1:
+            raise NOW
+        steps = await any_concert.tasks.job(current_job().id).steps()
+        assert [step.value for step in steps] == [value for value in values for _ in range(2)]
+
+    async def typed(value: Any) -> dict[str, Any] | str | list[Any]:
+        typed: dict[str, Any] | str | list[Any] = value
+        return typed
+
+    await run(any_concert, body)
+
+
+async def test_arguments_of_any_depth_may_be_given_to_a_step(any_concert: Coordinator) -> None:
+    """They are not kept; what JSON cannot hold is not compared."""
+    endless: list[Any] = []
+    endless.append(endless)
+    values = [nested(500), nested(100_000), endless]
+
+    async def body() -> None:
+        for step, value in enumerate(values):
+            assert await durable.step(f"{step}", size, value) == 1
+        if current_job().attempt == 1:
+            raise NOW
+
+    async def size(value: Any) -> int:
+        return len(value)
+
+    await run(any_concert, body)
+
+
 @pytest.mark.parametrize(
     ("value", "says"),
-    [(object(), "object"), ({1: 2}, "key"), (float("nan"), "nan"), ("x" * 2**20, "1048576"), (b"x", "bytes")],
+    [
+        (object(), "object"),
+        ({1: 2}, "key"),
+        (float("nan"), "nan"),
+        ("x" * 2**20, "1048576"),
+        (b"x", "bytes"),
+        (nested(500), "more than 100 levels"),
+    ],
 )
 async def test_result_that_is_not_json_sets_the_job_aside(any_concert: Coordinator, value: object, says: str) -> None:
     """Another attempt would repeat what the step has done."""
