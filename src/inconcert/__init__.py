@@ -93,7 +93,7 @@ from inconcert.tasks.job_description import JobDescription
 from inconcert.tasks.job_pages import JobPage, JobRecord
 from inconcert.tasks.limits import JobKey, Limit, Rate
 from inconcert.tasks.options import EvenIf, JobOptions, UniqueUntil
-from inconcert.tasks.queue_stats import QueueStats, TaskStats
+from inconcert.tasks.queue_stats import LimitStats, QueueStats, TaskStats
 from inconcert.tasks.retry import Retry
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.schedules import Schedules, ScheduleStatus
@@ -165,6 +165,7 @@ __all__ = [
     "Leases",
     "Left",
     "Limit",
+    "LimitStats",
     "Lock",
     "Locks",
     "Lost",

@@ -330,7 +330,7 @@ async def test_queues_are_those_to_which_a_job_was_ever_enqueued(any_concert: Co
     """At once, late, or after another; also when they are empty again, and in any partition."""
     tasks = any_concert.tasks
     assert await tasks.queues() == []
-    assert await tasks.stats() == TaskStats(workers=0, dead=0, queues={}, unserved=())
+    assert await tasks.stats() == TaskStats(workers=0, dead=0, queues={}, unserved=(), limits={})
     first = await any_concert.enqueue("t", queue="b")
     await any_concert.enqueue("t", queue="c", delay=60.0)
     await any_concert.enqueue("t", queue="a", after=[first.id])

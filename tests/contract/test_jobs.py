@@ -1135,7 +1135,15 @@ async def test_stats_count_what_is_where(any_concert: Coordinator) -> None:
     assert queue.oldest_age is not None
     assert 58 < queue.oldest_age < 65
     assert empty == QueueStats(
-        ready=0, delayed=0, waiting=0, running=0, oldest_age=None, is_paused=True, consumers=0, finished=0
+        ready=0,
+        delayed=0,
+        held_back=0,
+        waiting=0,
+        running=0,
+        oldest_age=None,
+        is_paused=True,
+        consumers=0,
+        finished=0,
     )
     assert isinstance(stats, TaskStats)
     await any_concert.tasks.resume("empty")

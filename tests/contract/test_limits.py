@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, JobStatus, Limit, current_job, durable
+from inconcert import Coordinator, JobStatus, Limit, LimitStats, current_job, durable
 from tests.contract.test_tasks import in_background
 from tests.support.clusters import RealCluster
 from tests.support.raw import raw
@@ -86,6 +86,37 @@ async def test_at_most_so_many_jobs_run_at_once_over_all_workers(any_concert: Co
     assert running.most["limited"] == 2
     assert sorted(running.began) == list(range(7))
     assert await places(any_concert) == 0
+
+
+async def test_stats_say_how_far_limits_are_used(any_concert: Coordinator) -> None:
+    """Of the tasks that are registered here, and of the queues that were asked for."""
+    running = Running()
+
+    @any_concert.task(name="limited", limit=Limit(2))
+    async def limited() -> None:
+        await running.run("limited")
+
+    @any_concert.task(name="keyed", key=first, key_limit=1)
+    async def keyed(key: str) -> None:
+        await running.run("keyed")
+
+    @any_concert.task(name="idle", queue="other", limit=Limit(7))
+    async def idle() -> None: ...
+
+    jobs = await any_concert.enqueue_many([*(limited.call() for _ in range(5)), *(keyed.call("a") for _ in range(3))])
+    await limited.options(delay=3600).enqueue()
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        await running.until(3)
+        stats = await any_concert.tasks.stats("default")
+        assert stats.limits == {"limited": LimitStats(queue="default", places=2, in_use=2)}
+        queue = stats.queues["default"]
+        assert (queue.ready, queue.running, queue.delayed, queue.held_back) == (0, 3, 6, 5)
+        running.free.set()
+        for job in jobs:
+            await job.result(timeout=WITHIN)
+    stats = await any_concert.tasks.stats("default", "other")
+    assert {task: limit.in_use for task, limit in stats.limits.items()} == {"limited": 0, "idle": 0}
+    assert stats.queues["default"].held_back == 0
 
 
 async def test_each_key_has_its_own_limit(any_concert: Coordinator) -> None:
@@ -325,6 +356,7 @@ async def test_where_jobs_are_spread_a_limit_counts_in_one(server: RealServer | 
         assert len({concert._jobs.of_id(job.id) for job in jobs}) == 1
         async with in_background(concert.run_worker("default", concurrency=10)):
             await running.until(1)
+            assert (await concert.tasks.stats()).limits["limited"].in_use == 1
             running.free.set()
             for job in jobs:
                 await job.result(timeout=WITHIN)

@@ -199,7 +199,7 @@ def test_each_right_of_scripts_is_tried(cluster: bool, trials: Sequence[str]) ->
 def seen(uncovered: int = 0, **facts: Any) -> Seen:
     """What is seen of servers that cannot be had here."""
     machine = replace(Machine("server", {}, {}), **facts)
-    nothing = TaskStats(workers=0, dead=0, queues={}, unserved=())
+    nothing = TaskStats(workers=0, dead=0, queues={}, unserved=(), limits={})
     return Seen(Examination([machine], uncovered=uncovered), nothing, [])
 
 

@@ -771,9 +771,17 @@ async def test_second_stats_are_the_same(scene: Scene) -> None:
     queues = (scene.place.queue, scene.place.delayed)
     for _ in range(2):
         stats = await scene.run("tasks/stats", queues=queues, names=["q"])
-        workers, dead, ready, delayed, waiting, oldest_ms, is_paused, finished = stats
-        assert (workers, dead, ready, delayed, waiting, is_paused, finished) == (1, 1, 3, 2, 0, 0, 0)
+        workers, dead, ready, delayed, held_back, waiting, oldest_ms, is_paused, finished = stats
+        assert (workers, dead, ready, delayed, held_back, waiting, is_paused, finished) == (1, 1, 3, 2, 0, 0, 0, 0)
         assert 0 <= oldest_ms < 60_000
+
+
+@pytest.mark.twice("tasks/places_in_use")
+async def test_second_count_of_places_is_the_same(scene: Scene) -> None:
+    """Of each limit that is asked for."""
+    await scene.client.hset(scene.keys.places, "a", 2)
+    for _ in range(2):
+        assert await scene.run("tasks/places_in_use", limits=["a", "b"]) == [2, 0]
 
 
 @pytest.mark.twice("tasks/described")

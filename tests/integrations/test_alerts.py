@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, LeaseLost
+from inconcert import Coordinator, LeaseLost, Limit
 from inconcert.testing import lapse
 from tests.support.eventually import eventually
 from tests.support.pages import DOCS
@@ -139,6 +139,9 @@ async def test_each_alert_fires_and_the_board_has_something_to_show(concert: Coo
     @concert.task(name="wait", queue="full")
     async def wait() -> None:
         await asyncio.Event().wait()
+
+    @concert.task(name="limited", queue="mail", limit=Limit(5))
+    async def limited() -> None: ...
 
     registry = CollectorRegistry()
     metrics = Metrics(concert, queues=["unserved"], registry=registry)

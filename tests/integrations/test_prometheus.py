@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, Job, JobStatus, durable
+from inconcert import Coordinator, Job, JobStatus, Limit, durable
 from inconcert.coordinator import session_ref_of
 from tests.contract.test_durable import wake
 from tests.contract.test_jobs import status
@@ -184,6 +184,36 @@ async def test_queues_are_asked_for_when_scraped(
     assert values['inconcert_queue_consumers{queue="mail"}'] == 0
 
 
+async def test_limits_make_few_series_whatever_keys_there_are(
+    concert: Coordinator, metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    """Those of a task, and of the jobs that wait for any limit of a queue."""
+    free, begun = asyncio.Event(), asyncio.Semaphore(0)
+
+    def own(key: int) -> int:
+        return key
+
+    @concert.task(name="import", queue="imports", limit=Limit(3), key=own, key_limit=1)
+    async def import_(key: int) -> None:
+        begun.release()
+        await free.wait()
+
+    for begin in range(0, 10_000, 1_000):
+        await concert.enqueue_many([import_.call(key) for key in range(begin, begin + 1_000)])
+    before = await scraped(registry)
+    async with in_background(concert.run_worker("imports")):
+        for _ in range(3):
+            await begun.acquire()
+        values = await scraped(registry)
+
+    assert before['inconcert_limit_places_in_use{queue="imports",task="import"}'] == 0
+    assert values['inconcert_limit_places_in_use{queue="imports",task="import"}'] == 3
+    assert values['inconcert_limit_places{queue="imports",task="import"}'] == 3
+    assert values['inconcert_limit_jobs_waiting{queue="imports"}'] > 0
+    assert values['inconcert_limit_jobs_waiting{queue="mail"}'] == 0
+    assert len(values) < 200
+
+
 async def test_a_scrape_without_a_server_leaves_queues_out(
     concert: Coordinator,
     metrics: Metrics,
@@ -200,7 +230,7 @@ async def test_a_scrape_without_a_server_leaves_queues_out(
     values = await scraped(registry)
 
     assert "inconcert_worker_up" in values
-    assert not any(series.startswith("inconcert_queue") for series in values)
+    assert not any(series.startswith(("inconcert_queue", "inconcert_limit")) for series in values)
 
 
 async def test_many_lock_names_make_few_series(

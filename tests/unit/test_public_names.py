@@ -67,6 +67,7 @@ FACES = {
     "Leases": "fencing_tokens get is_lost items keys lost release remaining renew values",
     "Left": "member",
     "Limit": "jobs",
+    "LimitStats": "in_use places queue",
     "Lock": "acquire holders locked try_acquire waiters",
     "Locks": "acquire try_acquire",
     "Lost": "member",
@@ -80,7 +81,7 @@ FACES = {
     "Progress": "fraction text",
     "Queue": "counts dead get get_many join oldest_age peek purge purge_dead put put_many reopen replay shutdown size",
     "QueueCounts": "claimed dead delayed ready",
-    "QueueStats": "consumers delayed finished is_paused oldest_age ready running waiting",
+    "QueueStats": "consumers delayed finished held_back is_paused oldest_age ready running waiting",
     "QuorumLease": "holder is_lost kind lost name release remaining renew",
     "QuorumLock": "acquire holders locked try_acquire",
     "RWLock": "read write",
@@ -103,7 +104,7 @@ FACES = {
     "StepRecord": "function is_awaited name value",
     "SyncProducer": "close enqueue prepare put result send send_to_job status",
     "Task": "call enqueue options",
-    "TaskStats": "dead queues unserved workers",
+    "TaskStats": "dead limits queues unserved workers",
     "Tasks": (
         "cancel_all dead describe drain group job jobs pause promote_all purge purge_all queues replay replay_all "
         "resume stats workers"

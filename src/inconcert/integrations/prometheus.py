@@ -106,6 +106,7 @@ class Metrics(Collector):
         stats = self._ask()
         if stats is not None:
             yield from _of_queues(stats)
+            yield from _of_limits(stats)
 
     async def refresh(self) -> None:
         """Ask the server how much work the queues have, for `collect`. If it does not answer in 2 s, that is left out.
@@ -233,6 +234,18 @@ def _of_queues(stats: TaskStats) -> Iterator[Metric]:
         oldest.add_metric((name,), queue.oldest_age or 0.0)
         consumers.add_metric((name,), queue.consumers)
     yield from (depth, oldest, consumers)
+
+
+def _of_limits(stats: TaskStats) -> Iterator[Metric]:
+    places = GaugeMetricFamily("inconcert_limit_places", "Jobs that may run at once.", labels=_JOB_LABELS)
+    in_use = GaugeMetricFamily("inconcert_limit_places_in_use", "Those that are claimed.", labels=_JOB_LABELS)
+    waiting = GaugeMetricFamily("inconcert_limit_jobs_waiting", "Jobs that a limit holds back.", labels=("queue",))
+    for task, limit in stats.limits.items():
+        places.add_metric((task, limit.queue), limit.places)
+        in_use.add_metric((task, limit.queue), limit.in_use)
+    for name, queue in stats.queues.items():
+        waiting.add_metric((name,), queue.held_back)
+    yield from (places, in_use, waiting)
 
 
 def _counter(name: str, what: str, labels: tuple[str, ...], counts: dict[Any, int]) -> CounterMetricFamily:

@@ -19,6 +19,7 @@ from inconcert.tasks.job_description import JobDescription, describe
 from inconcert.tasks.job_pages import JobPage, JobPages
 from inconcert.tasks.queue_names import queue_names
 from inconcert.tasks.queue_stats import TaskStats, read_stats
+from inconcert.tasks.registry import Registry
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.store import (
     PAUSE,
@@ -33,8 +34,9 @@ __all__ = ["Tasks"]
 class Tasks:
     """What operators do with the tasks of a namespace: `concert.tasks`."""
 
-    def __init__(self, ref: SessionRef, jobs: JobKeyspace, watches: Watches) -> None:
+    def __init__(self, ref: SessionRef, jobs: JobKeyspace, watches: Watches, registry: Registry) -> None:
         self._ref = ref
+        self._registry = registry
         self._jobs = jobs
         self._watches = watches
         self._workers = Workers(ref, jobs)
@@ -68,10 +70,11 @@ class Tasks:
         Raises:
             InvalidName: A name is empty or longer than 512 bytes.
 
-        Cost: 1 round trip, and for each partition 3, and 3 more for each 100 workers; O(claimed jobs). Without
-            names also those of `queues`.
+        Cost: 1 round trip, and for each partition 3, and 3 more for each 100 workers; O(claimed jobs). 1 more if tasks
+            with a `limit` are registered here. Without names also those of `queues`.
         """
-        return await read_stats(self._ref.session, self._jobs, self._workers, queues or await self.queues())
+        names = queues or await self.queues()
+        return await read_stats(self._ref.session, self._jobs, self._workers, names, self._registry.limits)
 
     async def queues(self) -> Sequence[str]:
         """The names of all queues to which a job was ever enqueued, sorted.

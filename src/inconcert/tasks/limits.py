@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from inconcert._rules.durations import Seconds, period
 from inconcert._rules.limits import whole
 
-__all__ = ["HELD_BACK_MS", "JobKey", "Limit", "Rate", "TaskLimits", "has_a_place"]
+__all__ = ["HELD_BACK_MS", "JobKey", "Limit", "Rate", "TaskLimits", "has_a_place", "limit_of"]
 
 _SECOND = 1_000_000  # microseconds
 _FASTEST = 100_000  # jobs per second
@@ -132,13 +132,18 @@ class TaskLimits:
                 )
             found += f"/{self.key_limit}:{_digest(queue, task, 'key', repr(key))}"
         if self.limit is not None:
-            found += f"/{self.limit.jobs}:{_digest(queue, task)}"
+            found += f"/{self.limit.jobs}:{limit_of(task, queue)}"
         return found
 
 
 def has_a_place(limits: str) -> bool:
     """Whether a job of these limits has a place in one while it runs; in a rate it has none."""
     return any(not each.startswith("r") for each in limits.split("/")[1:])
+
+
+def limit_of(task: str, queue: str) -> str:
+    """The limit of all jobs of a task, as scripts know it."""
+    return _digest(queue, task)
 
 
 def _digest(*names: str) -> str:

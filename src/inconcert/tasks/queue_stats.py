@@ -1,16 +1,20 @@
-"""How much work each queue of jobs has."""
+"""How much work each queue of jobs has, and how far the limits of tasks are used."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.replies import rows
 from inconcert._redis.scripts import Command
-from inconcert.tasks.store import STATS, JobKeyspace, StatsRow
+from inconcert.tasks.limits import limit_of
+from inconcert.tasks.store import PLACES_IN_USE, STATS, JobKeyspace, StatsRow
 from inconcert.tasks.workers import Workers
 
-__all__ = ["QueueStats", "TaskStats", "read_stats"]
+__all__ = ["LimitStats", "QueueStats", "TaskStats", "read_stats"]
+
+_AT_ONCE = 500  # limits that one script looks up
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,9 @@ class QueueStats:
 
     Attributes:
         ready: Jobs that may run now. Some of them may have been cancelled.
-        delayed: Jobs that are due later.
+        delayed: Jobs that are due later, or that a limit holds back.
+        held_back: Those of the delayed that wait for a place in the limits of their task, or for its rate. Of those
+            that wait for a rate, the next one is due at a known time, and does not count.
         waiting: Jobs that run after others that have not ended.
         running: Jobs that workers have claimed from it.
         oldest_age: Seconds since the first ready job was enqueued; None if there is none.
@@ -31,12 +37,28 @@ class QueueStats:
 
     ready: int
     delayed: int
+    held_back: int
     waiting: int
     running: int
     oldest_age: float | None
     is_paused: bool
     consumers: int
     finished: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitStats:
+    """How far the limit of a task is used.
+
+    Attributes:
+        queue: The queue of its jobs.
+        places: How many of its jobs may run at once.
+        in_use: How many are claimed now.
+    """
+
+    queue: str
+    places: int
+    in_use: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +71,32 @@ class TaskStats:
         queues: Queue name -> its work.
         unserved: Names of the queues among these in which jobs wait, although nobody serves them: a worker is missing,
             or a name is misspelt.
+        limits: Task -> how far its `limit=` is used, of the tasks of these queues that are registered here.
     """
 
     workers: int
     dead: int
     queues: Mapping[str, QueueStats]
     unserved: Sequence[str]
+    limits: Mapping[str, LimitStats]
 
 
-async def read_stats(session: Session, jobs: JobKeyspace, workers: Workers, queues: Sequence[str]) -> TaskStats:
-    """How much work there is in these queues; see `Tasks.stats`."""
+async def read_stats(
+    session: Session,
+    jobs: JobKeyspace,
+    workers: Workers,
+    queues: Sequence[str],
+    limits: Mapping[str, tuple[str, int]],
+) -> TaskStats:
+    """How much work there is in these queues; see `Tasks.stats`.
+
+    Args:
+        session: The open session.
+        jobs: The keys of all jobs.
+        workers: Who runs them.
+        queues: Names of queues.
+        limits: Task -> its queue, and how many of its jobs may run at once; of those that have a limit.
+    """
     commands: list[Command] = []
     for keys in jobs.partitions:
         places = [keys.queue(name) for name in queues]
@@ -76,7 +114,24 @@ async def read_stats(session: Session, jobs: JobKeyspace, workers: Workers, queu
         dead=sum(dead for _, dead, *_ in replies),
         queues=stats,
         unserved=tuple(name for name, queue in stats.items() if _is_unserved(queue)),
+        limits=await _read_limits(session, jobs, {task: of for task, of in limits.items() if of[0] in stats}),
     )
+
+
+async def _read_limits(
+    session: Session, jobs: JobKeyspace, limits: Mapping[str, tuple[str, int]]
+) -> Mapping[str, LimitStats]:
+    """How far these are used: all jobs of a limit lie in one partition."""
+    tasks: list[str] = []
+    calls: list[Call] = []
+    for keys in jobs.partitions:
+        here = [task for task in limits if jobs.of_task(task) is keys]
+        for start in range(0, len(here), _AT_ONCE):
+            some = here[start : start + _AT_ONCE]
+            tasks += some
+            calls.append(Call(PLACES_IN_USE(keys, limits=[limit_of(task, limits[task][0]) for task in some])))
+    counts = chain.from_iterable(await session.gather(calls))
+    return {task: LimitStats(*limits[task], count) for task, count in zip(tasks, counts, strict=True)}
 
 
 def _stats(parts: Sequence[StatsRow], *, running: int, consumers: int) -> QueueStats:
@@ -85,6 +140,7 @@ def _stats(parts: Sequence[StatsRow], *, running: int, consumers: int) -> QueueS
     return QueueStats(
         ready=sum(part.ready for part in parts),
         delayed=sum(part.delayed for part in parts),
+        held_back=sum(part.held_back for part in parts),
         waiting=sum(part.waiting for part in parts),
         running=running,
         oldest_age=oldest_ms / 1000 if oldest_ms >= 0 else None,

@@ -1,6 +1,6 @@
 """The tasks of a coordinator, by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from inconcert._rules.names import check_name
@@ -81,6 +81,15 @@ class Registry:
     def places(self) -> list[tuple[str, str]]:
         """The name of each, with its default queue."""
         return [(name, task.defaults.queue) for name, task in self._tasks.items()]
+
+    @property
+    def limits(self) -> Mapping[str, tuple[str, int]]:
+        """Of each that limits how many of its jobs run at once: its queue, and how many."""
+        return {
+            name: (task.defaults.queue, task.limits.limit.jobs)
+            for name, task in self._tasks.items()
+            if task.limits.limit is not None
+        }
 
     def check_by_name(self, name: str) -> None:
         """Raise ValueError if jobs of this task cannot be enqueued by its name: they would not count in its limits."""

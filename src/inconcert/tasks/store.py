@@ -75,6 +75,7 @@ __all__ = [
     "PASSED_ON",
     "PAUSE",
     "PAUSE_SCHEDULE",
+    "PLACES_IN_USE",
     "PROGRESS",
     "PUT_SCHEDULE",
     "QUEUED_IDS",
@@ -208,8 +209,12 @@ class JobKeyspace:
 
     def draw(self, address: str, unique: str | None, limited: str = "") -> tuple[str, JobKeys]:
         """The id of a new job with this address, unique name and task that has limits, and its partition."""
-        keys = self.of_id(f"{limited}@") if limited else self._only or self._of_text(unique or address)
+        keys = self.of_task(limited) if limited else self._only or self._of_text(unique or address)
         return keys.id_at(address), keys
+
+    def of_task(self, name: str) -> JobKeys:
+        """The partition of all jobs of a task with limits."""
+        return self.of_id(f"{name}@")
 
     def of_id(self, job_id: str) -> JobKeys:
         """The partition of the job of this id; some partition if no job can have it."""
@@ -239,6 +244,7 @@ class StatsRow(NamedTuple):
 
     ready: int
     delayed: int
+    held_back: int
     waiting: int
     oldest_ms: int
     is_paused: int
@@ -288,6 +294,7 @@ COUNT_CLAIMED = load("tasks/count_claimed").bind()
 DEAD_TIMES = load("tasks/dead_times").bind(JobKeys)
 DESCRIBED = load("tasks/described").bind(JobKeys)
 PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
+PLACES_IN_USE = load("tasks/places_in_use").bind(JobKeys)
 STATS = load("tasks/stats").bind(JobKeys)
 STATES = load("tasks/states").bind(JobKeys)
 SWEEP_GROUPS = load("tasks/sweep_groups").bind(JobKeys)

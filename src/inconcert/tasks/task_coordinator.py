@@ -70,9 +70,9 @@ class TaskCoordinator:
         self._ref = ref
         self._watches = watches
         self._enqueuing = EnqueueBatcher(ref, jobs, watches)
-        self._tasks = Tasks(ref, jobs, watches)
-        self._schedules = Schedules(ref, jobs, self._enqueuing)
         self._registry = Registry(self._enqueuing)
+        self._tasks = Tasks(ref, jobs, watches, self._registry)
+        self._schedules = Schedules(ref, jobs, self._enqueuing)
         self._middlewares: list[Middleware] = []
         self._heartbeat_lease = heartbeat_lease
 

@@ -10,11 +10,12 @@
 -- KEYS[8]    idle      zset  worker -> when it is presumed dead, ms by the lease clock; if it holds nothing
 -- KEYS[9..]  queues    list, then its delayed (zset), for each queue
 -- ARGV[1..]  names     of each queue, in the same order
--- RETURNS    {workers, dead, ready, delayed, waiting, oldest_ms, is_paused, finished, ...}: how many workers are alive
---            and how many jobs are dead; then for each queue the jobs in it, how long the first has been there since it
---            was enqueued, -1 if there is none among the first 100, and how many succeeded or were cancelled since it began
+-- RETURNS    {workers, dead, ready, delayed, held_back, waiting, oldest_ms, is_paused, finished, ...}: how many workers are
+--            alive and how many jobs are dead; then for each queue the jobs in it, and those of the delayed that wait for a
+--            limit; how long the first has been there since it was enqueued, -1 if there is none among the first 100; and
+--            how many succeeded or were cancelled since it began
 -- TWICE      the same; nothing is changed
--- COST       O(Q), Q queues
+-- COST       O(Q log D), Q queues with D delayed jobs
 -- @include server_time
 local FIRST_QUEUE, PARTS = 9, 2  -- KEYS of the queues, and how many each has
 
@@ -38,6 +39,7 @@ for i = 1, #ARGV do
   for _, part in ipairs({
     redis.call('LLEN', queue),
     redis.call('ZCARD', delayed),
+    redis.call('ZCOUNT', delayed, '4e15', '(5e15'),  -- as in settle_places.lua
     tonumber(redis.call('HGET', waiting, ARGV[i]) or 0),
     enqueued_ms and math.max(0, now_ms - enqueued_ms) or -1,
     redis.call('SISMEMBER', paused, ARGV[i]),

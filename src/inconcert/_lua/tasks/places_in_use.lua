@@ -1,0 +1,13 @@
+-- tasks/places_in_use: how many jobs have a place in some limits.
+--
+-- KEYS[1]   places  hash  limit -> how many claimed jobs have a place in it
+-- ARGV[1..] limits  at most 500
+-- RETURNS   {count, ...}: of each limit, in the same order
+-- TWICE     the same; nothing is changed
+-- COST      O(N), N limits
+local places = KEYS[1]
+local counts = redis.call('HMGET', places, unpack(ARGV))
+for n, count in ipairs(counts) do
+  counts[n] = tonumber(count or 0)
+end
+return counts
