@@ -1,22 +1,25 @@
-"""A fleet of workers and what it shares, on a private server: schedules that operators change.
+"""A fleet of workers and what it shares, on a private server: schedules that operators change, and limits.
 
     python -m benchmarks.fleet [--quick]
 
-All workers are in one process, each with a coordinator of its own; the server is another process.
+All workers are in one process, each with a coordinator of its own; the server is another process.  Queues are drained
+by a worker that runs already, beside one that runs as many jobs at once without a limit.
 """
 
 import argparse
 import asyncio
+import math
 import statistics
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from benchmarks import results
-from benchmarks.figures import Table
+from benchmarks.figures import Table, ratio
 from benchmarks.server import info, version
-from inconcert import Coordinator, current_job
+from inconcert import Coordinator, Limit, Rate, current_job
 
 WORKERS = 20
 SCHEDULES = 1_000
@@ -24,6 +27,10 @@ EVERY = 10  # seconds; all schedules have the same instants
 INSTANTS = 3
 CHANGES = 100
 SOON = timedelta(seconds=-1)  # of a schedule that is due as soon as it is put
+ROUNDS = 5
+AT_ONCE = 100  # jobs that a worker may run
+BATCH = 5_000  # jobs that are enqueued at once
+KEYS = 100
 
 started: asyncio.Queue[tuple[str, float, float]] = asyncio.Queue()  # text, instant, and when its job was enqueued
 
@@ -75,15 +82,15 @@ async def measure_schedules(concert: Coordinator, table: Table, *, schedules: in
         _, scheduled_at, enqueued_at = await started.get()
         late.append((enqueued_at - scheduled_at) * 1000)
     ran = await scripts(concert) - before
-    table.row(f"an instant of {schedules:,} schedules is late by", statistics.median(late), max(late))
-    table.row("scripts for each of its jobs, claims included", ran / len(late), ran / len(late))
+    table.row(f"an instant of {schedules:,} schedules is late by", statistics.median(late), max(late), math.nan)
+    table.row("scripts for each of its jobs, claims included", ran / len(late), ran / len(late), math.nan)
     took: list[float] = []
     for number in range(changes):
         began_at = time.perf_counter()
         await concert.schedules.put("changed", task.call(f"{number}"), at=datetime.now(UTC) + SOON)
         await begun(f"{number}")
         took.append((time.perf_counter() - began_at) * 1000)
-    table.row("a change is put, until its job runs", statistics.median(took), max(took))
+    table.row("a change is put, until its job runs", statistics.median(took), max(took), math.nan)
     took.clear()
     await concert.schedules.put("changed", task.call("again"), every=0.1)
     for _ in range(changes):
@@ -94,24 +101,92 @@ async def measure_schedules(concert: Coordinator, table: Table, *, schedules: in
         await concert.schedules.resume("changed")
         await begun("again")
         took.append((time.perf_counter() - began_at) * 1000)
-    table.row("one of 0.1 s is resumed, until its job runs", statistics.median(took), max(took))
+    table.row("one of 0.1 s is resumed, until its job runs", statistics.median(took), max(took), math.nan)
+
+
+def number_of(number: int) -> int:
+    """The key of a job."""
+    return number % KEYS
+
+
+class Drain:
+    """A queue of its own, with a task and a running worker.
+
+    Args:
+        concert: The coordinator.
+        name: Of the queue and of the task.
+        at_once: How many jobs the worker runs at once.
+        limits: Of the task.
+    """
+
+    def __init__(self, concert: Coordinator, name: str, at_once: int, **limits: Any) -> None:  # noqa: ANN401 - any of them
+        self._concert = concert
+        self._name = name
+        self._left = 0
+        self._is_done = asyncio.Event()
+        self._task = concert.task(name=name, queue=name, **limits)(self._run)
+        self.worker = asyncio.create_task(concert.run_worker(name, concurrency=at_once))
+
+    async def _run(self, number: int) -> None:
+        del number
+        self._left -= 1
+        if not self._left:
+            self._is_done.set()
+
+    async def seconds(self, jobs: int) -> float:
+        """How long the worker takes for so many, all of which are there before the first begins."""
+        self._left = jobs
+        self._is_done.clear()
+        await self._concert.tasks.pause(self._name)
+        call = self._task.options(result_ttl=0).call
+        for start in range(0, jobs, BATCH):
+            await self._concert.enqueue_many([call(number) for number in range(start, min(start + BATCH, jobs))])
+        began_at = time.perf_counter()
+        await self._concert.tasks.resume(self._name)
+        await self._is_done.wait()
+        return time.perf_counter() - began_at
+
+
+async def measure_limits(table: Table, *, jobs: int, rounds: int) -> None:
+    """Add the rows of limits to the table: microseconds for each job."""
+    limited: tuple[tuple[str, int, dict[str, Any]], ...] = (
+        ("limit=Limit(5)", 5, {"limit": Limit(5)}),
+        ("limit=Limit(50)", 50, {"limit": Limit(50)}),
+        (f"key_limit=2, {KEYS} keys", AT_ONCE, {"key": number_of, "key_limit": 2}),
+        ("rate=Rate(100_000, per=1.0)", AT_ONCE, {"rate": Rate(100_000, per=1.0)}),
+    )
+    for title, at_once, limits in limited:
+        async with Coordinator.embedded() as concert:
+            plain, other = Drain(concert, "plain", at_once), Drain(concert, "limited", AT_ONCE, **limits)
+            await asyncio.gather(plain.seconds(100), other.seconds(100))
+            took = [(await plain.seconds(jobs), await other.seconds(jobs)) for _ in range(rounds)]
+            for each in (plain, other):
+                each.worker.cancel()
+            await asyncio.wait([plain.worker, other.worker])
+        for name, times in zip(
+            (f"{jobs:,} jobs without limits, {at_once} at once", title), zip(*took, strict=True), strict=True
+        ):
+            share = statistics.median(ratio(first, each) for (first, _), each in zip(took, times, strict=True))
+            each_us = [seconds / jobs * 1e6 for seconds in times]
+            table.row(f"{name}, us each", statistics.median(each_us), max(each_us), share)
 
 
 async def measure(*, quick: bool) -> Table:
-    schedules, changes = (100, 20) if quick else (SCHEDULES, CHANGES)
-    table = Table("median", "most", width=50)
+    schedules, changes, jobs, rounds = (100, 20, 1_000, 3) if quick else (SCHEDULES, CHANGES, 10_000, ROUNDS)
+    table = Table("median", "most", "of plain", width=50)
     async with Coordinator.embedded() as concert:
         assert concert.url is not None
         table.versions["server"] = await version(concert.redis)
         async with fleet(concert.url, WORKERS):
             await measure_schedules(concert, table, schedules=schedules, changes=changes)
+    await measure_limits(table, jobs=jobs, rounds=rounds)
     return table
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments of a run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer schedules")
+    parser.add_argument("--quick", action="store_true", help="fewer schedules and jobs")
     results.add_option(parser)
     return parser.parse_args(arguments)
 
