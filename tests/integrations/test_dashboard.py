@@ -43,6 +43,9 @@ PAGES = (
     "schedules",
     "workers",
     "dead",
+    "others",
+    "other?kind=items&name=parcels",
+    "other?kind=signal&name=deploy",
     "search?q=mail",
     "jobs/0123456789abcdef.1.0",
     "live",
@@ -341,6 +344,144 @@ async def test_many_locks_are_shown_a_page_at_a_time(concert: Coordinator, clien
     assert max(len(page.content) for page in pages) < 100 * 1024
 
 
+async def waits_of(concert: Coordinator, number: int) -> bool:
+    """Whether processes wait for so many things."""
+    return sum(len(process.waits) for process in (await concert.inspect()).processes) == number
+
+
+async def test_others_are_shown_with_who_waits(
+    concert: Coordinator, elsewhere: Coordinator, client: httpx.AsyncClient
+) -> None:
+    """From which line; their names are links to what is kept of them."""
+    await concert.rate_limiter("api", 1, period=1000.0).acquire()
+
+    async def fetch() -> None:
+        await elsewhere.mailbox("ann").fetch(timeout=None)
+
+    async def wait() -> None:
+        await elsewhere.signal("deploy").wait()
+
+    async def call() -> None:
+        await elsewhere.rate_limiter("api", 1, period=1000.0).acquire()
+
+    waiting = [asyncio.ensure_future(body()) for body in (fetch, wait, call)]
+    await eventually(partial(waits_of, concert, 3))
+    page = (await client.get("/others")).text
+    locks = (await client.get("/locks")).text
+    one = {
+        kind: (await client.get("/other", params={"kind": kind, "name": name})).text
+        for kind, name in {"mailbox": "ann", "signal": "deploy", "rate limiter": "api"}.items()
+    }
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+
+    for kind, name in ("mailbox", "ann"), ("signal", "deploy"), ("rate+limiter", "api"):
+        assert f'href="/ops/other?kind={kind}&amp;name={name}"' in page.replace("%20", "+")
+    assert "Nothing is held or waited for" in locks
+    for shown in one.values():
+        assert "test_dashboard.py:" in shown
+    assert re.search(r"Waiting</dt><dd>1</dd>.*", one["rate limiter"])
+    assert re.search(r"back in</dt><dd>33 min", one["rate limiter"])
+
+
+async def test_queue_of_items_is_shown(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """How much is in it, what comes next, and what was dead-lettered."""
+    queue = concert.queue("parcels", max_attempts=1)
+    for n in range(3):
+        await queue.put({"parcel": n})
+    await queue.put("later", delay=3600)
+    async with await queue.get():
+        raise ZeroDivisionError("dropped it")
+    delivery = await queue.get()
+    page = (await client.get("/other?kind=items&name=parcels")).text
+    await delivery.ack()
+
+    facts = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page))
+    assert {name: facts[name] for name in ("Ready", "Delayed", "Claimed", "Dead")} == {
+        "Ready": "1",
+        "Delayed": "1",
+        "Claimed": "1",
+        "Dead": "1",
+    }
+    assert "<code>{&#34;parcel&#34;: 2}</code>" in page
+    assert "dropped it" in page
+
+
+async def test_chat_is_shown_with_its_slowest_readers(concert: Coordinator, client: httpx.AsyncClient) -> None:
+    """Who is furthest behind comes first."""
+    chat_id = await concert.chat.create("ann", ["bob", "eve"], "hello")
+    for _ in range(2):
+        await concert.chat.send(chat_id, "ann", "is there anybody?")
+    [batch] = await concert.chat.fetch("eve")
+    page = (await client.get("/other", params={"kind": "chat", "name": chat_id})).text
+    gone = await client.get("/other", params={"kind": "chat", "name": "nobody's"})
+
+    assert "Members</dt><dd>3<" in page
+    assert re.findall(r"(\w+)</th><td[^>]*>(\d)<", page) == [("bob", "3"), ("ann", "0"), ("eve", "0")]
+    assert len(batch.messages) == 3
+    assert gone.status_code == 404
+
+
+async def test_mailbox_and_queue_of_items_are_purged(
+    concert: Coordinator, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What nobody has claimed of the queue, and all of the mailbox; the log says how much."""
+    caplog.set_level(logging.INFO, "inconcert.dashboard")
+    queue, mailbox = concert.queue("parcels"), concert.mailbox("ann")
+    for n in range(3):
+        await queue.put(n)
+        await mailbox.send(n)
+    delivery = await queue.get()
+    assert "Unread</dt><dd>3<" in (await client.get("/other?kind=mailbox&name=ann")).text
+    done = [
+        await client.post("/actions/purge-items", data={"name": "parcels"}, headers=OURS),
+        await client.post("/actions/purge-mailbox", data={"name": "ann"}, headers=OURS),
+    ]
+    counts = await queue.counts()
+    await delivery.ack()
+
+    assert [answer.headers["location"] for answer in done] == [
+        "/ops/other?kind=items&name=parcels",
+        "/ops/other?kind=mailbox&name=ann",
+    ]
+    assert (counts.ready, counts.claimed, await mailbox.unread()) == (0, 1, 0)
+    assert [record.getMessage() for record in caplog.records if record.name == "inconcert.dashboard"] == [
+        "purge-items: queue of items 'parcels', 2 items, by 'ann'",
+        "purge-mailbox: mailbox 'ann', 3 messages, by 'ann'",
+    ]
+    for page in done:
+        assert "actions/purge-" not in (await client.get(page.headers["location"].removeprefix("/ops"))).text
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"kind": "lock", "name": "a"}, 404),
+        ({"name": "a"}, 404),
+        ({"kind": "items"}, 404),
+        ({"kind": "items", "name": "a" * 513}, 404),
+        ({"kind": "signal", "name": "\x00"}, 200),
+    ],
+)
+async def test_only_what_there_may_be_is_looked_up(
+    client: httpx.AsyncClient, asked: dict[str, str], status: int
+) -> None:
+    """By its kind and a name."""
+    assert (await client.get("/other", params=asked)).status_code == status
+
+
+async def test_hidden_names_are_not_looked_up(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:
+    """By guessing one could learn that they are there."""
+    await concert.queue("parcels").put(1)
+    host.secret = {"lock"}
+    page = await client.get("/other?kind=items&name=parcels")
+    purged = await client.post("/actions/purge-items", data={"name": "parcels"}, headers=OURS)
+
+    assert (page.status_code, purged.status_code) == (404, 404)
+    assert await concert.queue("parcels").size() == 1
+
+
 async def test_jobs_are_searched(concert: Coordinator, client: httpx.AsyncClient) -> None:
     """By state, queue and task, and a page at a time."""
     await concert.enqueue("bake", ["bread"], queue="bread", delay=3600)
@@ -432,15 +573,20 @@ async def test_change_without_permission_is_refused(
     dead = await bury(concert)
     page = (await client.get("/queues")).text
     host.may.discard(permission)
+    await concert.queue("parcels").put(1)
     form = {"queue": reference_in(page, "mail"), "job": dead, "delay": "0", "args": "[]", "kwargs": "{}"}
+    form["name"] = "parcels"
 
     refused = await client.post(f"/actions/{permission}", data=form, headers=OURS)
 
     assert refused.status_code == 403
     assert host.asked[-1] == permission
-    assert f'actions/{permission}"' not in "".join([(await client.get(f"/{page}")).text for page in ("queues", "dead")])
+    assert f'actions/{permission}"' not in "".join(
+        [(await client.get(f"/{page}")).text for page in ("queues", "dead", "other?kind=items&name=parcels")]
+    )
     assert [job.id for job in await concert.tasks.dead()] == [dead]
     assert not (await concert.tasks.stats("mail")).queues["mail"].is_paused
+    assert await concert.queue("parcels").size() == 1
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -766,6 +912,11 @@ async def test_names_and_payloads_are_escaped(concert: Coordinator, client: http
     async with concert.lock(HOSTILE, label=HOSTILE):
         pages.append((await client.get("/locks")).text)
         pages.append((await client.get(f"/release?held={held_in(pages[-1])}")).text)
+    for kind in await fill_others(concert, HOSTILE):
+        pages.append((await client.get("/other", params={"kind": kind, "name": HOSTILE})).text)
+    pages.append((await client.get("/other", params={"kind": HOSTILE, "name": HOSTILE})).text)
+    async with waiting_for(concert, HOSTILE):
+        pages.append((await client.get("/others")).text)
     paths = ("", "queues", "jobs", "locks", "dead", f"jobs/{dead}", f"jobs/{done.id}")
     pages += [(await client.get(f"/{path}")).text for path in paths]
     pages.append((await client.get("/search", params={"q": HOSTILE})).text)
@@ -780,6 +931,27 @@ async def test_names_and_payloads_are_escaped(concert: Coordinator, client: http
         assert "<script>" not in page
         assert page.count("<script") <= 1
     assert sum("onerror" in page for page in pages) >= 7
+
+
+async def fill_others(concert: Coordinator, text: str) -> list[str]:
+    """A queue of items, a mailbox and a chat with this text in every place; the kinds of which one has this name."""
+    queue = concert.queue(text, max_attempts=1)
+    await queue.put({text: text})
+    await queue.put(text)
+    async with await queue.get():
+        raise ValueError(text)
+    await concert.mailbox(text).send(text)
+    return ["items", "mailbox", "rate limiter", "signal"]
+
+
+@asynccontextmanager
+async def waiting_for(concert: Coordinator, text: str) -> AsyncGenerator[None]:
+    """Somebody waits for a signal of this name."""
+    waiting = asyncio.ensure_future(concert.signal(text).wait())
+    await eventually(partial(waits_of, concert, 1))
+    yield
+    waiting.cancel()
+    await asyncio.wait([waiting])
 
 
 async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:
@@ -804,6 +976,15 @@ async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: ht
     async with concert.lock("topsecret", label="topsecret"):
         pages.append((await client.get("/locks")).text)
         assert "release" not in pages[-1]
+    await fill_others(concert, "topsecret")
+    chat_id = await concert.chat.create("topsecret", ["topsecret-too"], "topsecret")
+    async with waiting_for(concert, "topsecret"):
+        pages.append((await client.get("/others")).text)
+    host.secret.discard("lock")
+    await concert.queue("parcels").put("topsecret")
+    for kind, name in ("items", "parcels"), ("chat", chat_id):
+        pages.append((await client.get("/other", params={"kind": kind, "name": name})).text)
+    host.secret.add("lock")
     async with client.stream("GET", "/live") as response, aclosing(events(response)) as stream:
         pages.append((await anext(stream))["data"])
 

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
+from urllib.parse import urlencode
 
 import pytest
 from fastapi import FastAPI
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from inconcert import Coordinator, LeaseLost
 from inconcert.dashboard import Dashboard, Permission
 from inconcert.dashboard.actions import ACTIONS
-from tests.integrations.test_dashboard import at_work, hold, is_held
+from tests.integrations.test_dashboard import at_work, fill_others, hold, is_held, waiting_for
 from tests.support.eventually import eventually
 from tests.support.http import served_at_port
 
@@ -81,8 +82,13 @@ async def filled(concert: Coordinator, text: str) -> list[str]:
     later = await concert.enqueue(text, [text], queue=text, delay=3600)
     task = concert.task(name=text, queue=text)(print)
     await concert.schedules.put(f"s{text}"[:100].replace(" ", "-"), task.call(text), every=86_400)
+    kinds = await fill_others(concert, text)
+    chat_id = await concert.chat.create(text, [f"2 {text}"], text)
     return [
         "",
+        "others",
+        *("other?" + urlencode({"kind": kind, "name": text}) for kind in kinds),
+        "other?" + urlencode({"kind": "chat", "name": chat_id}),
         "queues",
         "jobs",
         "locks",
@@ -120,6 +126,7 @@ async def test_pages_load_whatever_is_in_them(
             at_work(concert, HOSTILE + LONG) as job,
             concert.lock(HOSTILE, label=HOSTILE),
             concert.lock(LONG, label=LONG),
+            waiting_for(concert, HOSTILE),
             browser.visit(url, width=width) as visit,
         ):
             pages += [f"jobs/{id_}" for id_ in (job.id, *await job.dependants())]
@@ -167,11 +174,22 @@ async def test_each_action_is_clicked(concert: Coordinator, browser: Reader, url
         visit.page.get_by_label("I am sure").check()
         return press_here(visit, visit.page.locator("main"), "Release by force")
 
+    def nothing_is_held(visit: Visit) -> bool:
+        visit.go("locks")
+        return "Nothing is held" in visit.page.locator("main").inner_text()
+
     async with browser.visit(url) as visit:
         assert "paused" in await visit.do(press("queues", "Pause", row="mail"))
         assert (await concert.tasks.stats("mail")).queues["mail"].is_paused
         assert "paused" not in await visit.do(press("queues", "Resume", row="mail"))
         assert not (await concert.tasks.stats("mail")).queues["mail"].is_paused
+
+        await concert.queue("parcels").put(1)
+        assert "Next items" not in await visit.do(press("other?kind=items&name=parcels", "Purge"))
+        assert await concert.queue("parcels").size() == 0
+        await concert.mailbox("ann").send(1)
+        await visit.do(press("other?kind=mailbox&name=ann", "Purge"))
+        assert await concert.mailbox("ann").unread() == 0
 
         assert "delayed" in await visit.do(press(f"jobs/{late.id}", "Reschedule", due_in="7200"))
         assert "cancelled" in await visit.do(press(f"jobs/{late.id}", "Cancel"))
@@ -205,9 +223,10 @@ async def test_each_action_is_clicked(concert: Coordinator, browser: Reader, url
 
         holding = asyncio.ensure_future(hold(concert, "stock:1"))
         await eventually(lambda: is_held(concert))
-        assert "Nothing is held" in await visit.do(release)
+        await visit.do(release)
         with pytest.raises(LeaseLost):
             await asyncio.wait_for(holding, 10)
+        await eventually(lambda: visit.do(nothing_is_held))
 
     assert clicked == set(ACTIONS)
 

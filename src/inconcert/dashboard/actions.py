@@ -8,10 +8,12 @@ from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 
+from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON, decode
 from inconcert.coordinator import Coordinator
 from inconcert.dashboard.held_view import Releasable, releasable
 from inconcert.dashboard.live import reference
+from inconcert.dashboard.other_view import OTHERS
 from inconcert.dashboard.permissions import Permission
 from inconcert.dashboard.poll import Poll
 from inconcert.dashboard.redaction import Redact
@@ -19,7 +21,7 @@ from inconcert.dashboard.rows import AT_ONCE
 from inconcert.dashboard.schedule_view import find_schedule
 from inconcert.errors import InvalidName
 
-__all__ = ["ACTIONS", "Act", "Site", "WrongField", "find_held", "find_queue", "refused_as_bad"]
+__all__ = ["ACTIONS", "Act", "Site", "WrongField", "find_held", "find_other", "find_queue", "refused_as_bad"]
 
 _MANY = 1_000  # jobs that one click changes; purging and draining go to the end
 
@@ -147,6 +149,16 @@ async def _release(site: Site, form: Form) -> tuple[str, str]:
     return f"{held.kind} {held.name!r} from {held.holder}", "locks"
 
 
+async def _purge_items(site: Site, form: Form) -> tuple[str, str]:
+    _, name = find_other(site, {**form, "kind": "items"})
+    return f"queue of items {name!r}, {await site.concert.queue(name).purge()} items", _other_page("items", name)
+
+
+async def _purge_mailbox(site: Site, form: Form) -> tuple[str, str]:
+    _, name = find_other(site, {**form, "kind": "mailbox"})
+    return f"mailbox {name!r}, {await site.concert.mailbox(name).purge()} messages", _other_page("mailbox", name)
+
+
 ACTIONS: Mapping[Permission, Act] = {
     Permission.PAUSE: _pause,
     Permission.RESUME: _resume,
@@ -164,6 +176,8 @@ ACTIONS: Mapping[Permission, Act] = {
     Permission.PURGE: _purge,
     Permission.PURGE_ALL: _purge_all,
     Permission.RELEASE: _release,
+    Permission.PURGE_ITEMS: _purge_items,
+    Permission.PURGE_MAILBOX: _purge_mailbox,
 }
 
 
@@ -189,6 +203,21 @@ async def find_held(site: Site, key: str | None) -> Releasable:
         if held.key == key:
             return held
     raise HTTPException(404, "Nobody holds this any more.")
+
+
+def find_other(site: Site, asked: Form) -> tuple[str, str]:
+    """The kind and the name that this asks for.
+
+    Raises:
+        HTTPException: 404: there is no such kind, or names are not shown here, and so not looked up.
+        InvalidName: Nothing can have this name.
+    """
+    kind, name = asked.get("kind", ""), check_name("thing", asked.get("name", ""))
+    if kind not in OTHERS:
+        raise HTTPException(404, "There is no such page.")
+    if site.redact("lock", name) != name:
+        raise HTTPException(404, "This name is not shown here.")
+    return kind, name
 
 
 @contextmanager
@@ -253,6 +282,10 @@ def _told(state: str | None, queue: str | None, task: str | None, reason: str | 
 
 def _jobs_page(form: Form) -> str:
     return "jobs?" + urlencode({name: form[name] for name in ("state", "queue", "task") if name in form})
+
+
+def _other_page(kind: str, name: str) -> str:
+    return "other?" + urlencode({"kind": kind, "name": name})
 
 
 def _job_id(form: Form) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import resources
@@ -18,10 +18,20 @@ from starlette.types import Receive, Scope, Send
 
 from inconcert._rules.names import check_name
 from inconcert.coordinator import Coordinator
-from inconcert.dashboard.actions import ACTIONS, Act, Site, WrongField, find_held, find_queue, refused_as_bad
-from inconcert.dashboard.held_view import held_rows
+from inconcert.dashboard.actions import (
+    ACTIONS,
+    Act,
+    Site,
+    WrongField,
+    find_held,
+    find_other,
+    find_queue,
+    refused_as_bad,
+)
+from inconcert.dashboard.held_view import held_rows, held_views
 from inconcert.dashboard.job_view import dead_jobs, job_rows, job_view
 from inconcert.dashboard.live import reference, texts
+from inconcert.dashboard.other_view import OTHERS, other_view
 from inconcert.dashboard.pages import Pages
 from inconcert.dashboard.permissions import Allow, Permission
 from inconcert.dashboard.poll import Poll
@@ -30,7 +40,15 @@ from inconcert.dashboard.requests import HEADERS, check_origin, read_form
 from inconcert.dashboard.rows import queue_rows, worker_rows
 from inconcert.dashboard.schedule_view import schedule_rows
 from inconcert.dashboard.streams import Streams
-from inconcert.errors import InconcertError, InvalidName, InvalidPayload, JobNotFound, NobodyHolds, UnknownSchedule
+from inconcert.errors import (
+    ChatNotFound,
+    InconcertError,
+    InvalidName,
+    InvalidPayload,
+    JobNotFound,
+    NobodyHolds,
+    UnknownSchedule,
+)
 from inconcert.integrations._sse import HEADERS as STREAM_HEADERS
 from inconcert.integrations._sse import encode_event
 from inconcert.tasks.status import JobStatus
@@ -88,6 +106,8 @@ class Dashboard:
                 Route("/dead", self._dead),
                 Route("/locks", self._locks),
                 Route("/release", self._release),
+                Route("/others", self._others),
+                Route("/other", self._other),
                 Route("/search", self._search),
                 Route("/jobs/{job_id}", self._job),
                 Route("/live", self._live),
@@ -143,10 +163,7 @@ class Dashboard:
 
     async def _locks(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
-        sought = request.query_params.get("q", "").strip()
-        inspection = await self._poll.inspection()
-        found = held_rows(inspection, self._redact, sought, _page_number(request))
-        return await self._page(request, "locks.html", found=found, inspection=inspection, sought=sought)
+        return await self._held_page(request, "locks.html", is_shown=lambda kind: kind not in OTHERS)
 
     async def _release(self, request: Request) -> Response:
         """Asks whether this is to be released by force."""
@@ -154,6 +171,20 @@ class Dashboard:
         await self._check(request, Permission.RELEASE)
         held = await find_held(self._site, request.query_params.get("held"))
         return await self._page(request, "release.html", held=held)
+
+    async def _others(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        return await self._held_page(request, "others.html", is_shown=OTHERS.__contains__, kinds=OTHERS)
+
+    async def _other(self, request: Request) -> Response:
+        await self._check(request, Permission.VIEW)
+        kind, name = find_other(self._site, request.query_params)
+        view = await other_view(self._concert, self._redact, kind, name)
+        inspection = await self._poll.inspection()
+        held = held_views(inspection, self._redact).get((kind, name))
+        return await self._page(
+            request, "other.html", kind=kind, name=name, view=view, held=held, inspection=inspection
+        )
 
     async def _job(self, request: Request) -> Response:
         return await self._job_page(request, request.path_params["job_id"])
@@ -222,6 +253,15 @@ class Dashboard:
         job = await job_view(self._concert, self._redact, job_id)
         return await self._page(request, "job.html", job=job, form=form or {}, wrong=wrong)
 
+    async def _held_page(
+        self, request: Request, template: str, *, is_shown: Callable[[str], bool], kinds: Sequence[str] = ()
+    ) -> Response:
+        """What is held and waited for, of the kinds that are shown, with what was searched for in its name."""
+        sought = request.query_params.get("q", "").strip()
+        inspection = await self._poll.inspection()
+        found = held_rows(inspection, self._redact, sought, _page_number(request), is_shown=is_shown)
+        return await self._page(request, template, found=found, inspection=inspection, sought=sought, kinds=kinds)
+
     async def _queue_page(self, request: Request) -> Response:
         """Queues that have what was searched for in their name, as it is shown."""
         sought = request.query_params.get("q", "").strip()
@@ -264,7 +304,7 @@ class Dashboard:
     async def _failed(self, request: Request, error: Exception) -> Response:
         """What the server refused, or did not answer."""
         status = 503
-        if isinstance(error, InvalidName | JobNotFound | UnknownSchedule):
+        if isinstance(error, ChatNotFound | InvalidName | JobNotFound | UnknownSchedule):
             status = 404
         elif isinstance(error, InvalidPayload):
             status = 422

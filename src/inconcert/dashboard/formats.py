@@ -57,9 +57,9 @@ def size(bytes_: int) -> str:
     return f"{number / 1024:,.1f} TiB"
 
 
-def as_json(value: object, *, longest: int = _LONGEST) -> str:
+def as_json(value: object, *, longest: int = _LONGEST, in_one_line: bool = False) -> str:
     """A value as JSON, cut where it is too long to be read."""
-    return shortened(msgspec.json.format(msgspec.json.encode(value), indent=2).decode(), longest)
+    return shortened(msgspec.json.format(msgspec.json.encode(value), indent=0 if in_one_line else 2).decode(), longest)
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:

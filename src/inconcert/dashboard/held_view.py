@@ -1,6 +1,6 @@
-"""What the page of locks shows: what is held, by whom and from where, and who waits for it."""
+"""What the pages show of what is held and waited for: by whom and from where."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast, get_args
 
@@ -10,7 +10,7 @@ from inconcert.dashboard.rows import Rows, page_of
 from inconcert.reports.force import Forcible
 from inconcert.reports.report import HeldEntry, Inspection, ProcessReport, WaitEntry
 
-__all__ = ["EntryView", "HeldView", "Releasable", "held_rows", "releasable"]
+__all__ = ["EntryView", "HeldView", "Releasable", "held_rows", "held_views", "releasable"]
 
 _MOST_ENTRIES = 20  # of one lock
 
@@ -34,10 +34,15 @@ class EntryView:
 
 @dataclass(frozen=True, slots=True)
 class HeldView:
-    """Something that is held or waited for; `holders` and `waiters` have the first of them."""
+    """Something that is held or waited for; `holders` and `waiters` have the first of them.
+
+    Attributes:
+        is_named: Whether the name is shown as it is.
+    """
 
     kind: str
     name: str
+    is_named: bool = True
     holders: list[EntryView] = field(default_factory=list)
     waiters: list[EntryView] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: {"held": 0, "waited": 0})
@@ -72,13 +77,28 @@ def releasable(inspection: Inspection, redact: Redact) -> Iterator[Releasable]:
                 yield Releasable(cast("Forcible", entry.kind), entry.name, entry.holder, key, view)
 
 
-def held_rows(inspection: Inspection, redact: Redact, sought: str, number: int) -> Rows[HeldView]:
-    """Those that have this in their name, as it is shown; first those that most wait for, though somebody has them."""
+def held_rows(
+    inspection: Inspection, redact: Redact, sought: str, number: int, *, is_shown: Callable[[str], bool]
+) -> Rows[HeldView]:
+    """Some of those of a kind that is shown, which have this in their name, as it is shown.
+
+    First come those that most wait for, though somebody has them.
+    """
+
+    def urgency(view: HeldView) -> tuple[bool, int, str, str]:
+        return not view.holders, -view.counts["waited"], view.kind, view.name
+
+    views = [view for view in held_views(inspection, redact).values() if is_shown(view.kind)]
+    return page_of(sorted((view for view in views if sought.lower() in view.name.lower()), key=urgency), number)
+
+
+def held_views(inspection: Inspection, redact: Redact) -> dict[tuple[str, str], HeldView]:
+    """What is held or waited for, by its kind and its name."""
     found: dict[tuple[str, str], HeldView] = {}
     for process in inspection.processes:
         entries: Sequence[HeldEntry | WaitEntry] = (*process.holds, *process.waits)
         for entry in entries:
-            view = found.setdefault((entry.kind, entry.name), HeldView(entry.kind, redact("lock", entry.name)))
+            view = found.setdefault((entry.kind, entry.name), _view(redact, entry))
             is_held = isinstance(entry, HeldEntry)
             view.counts["held" if is_held else "waited"] += 1
             some = view.holders if is_held else view.waiters
@@ -86,12 +106,12 @@ def held_rows(inspection: Inspection, redact: Redact, sought: str, number: int) 
                 some.append(_entry(redact, process, entry))
     for view in found.values():
         view.waiters.sort(key=lambda waiter: waiter.place or 0)
+    return found
 
-    def urgency(view: HeldView) -> tuple[bool, int, str, str]:
-        return not view.holders, -view.counts["waited"], view.kind, view.name
 
-    views = [view for view in found.values() if sought.lower() in view.name.lower()]
-    return page_of(sorted(views, key=urgency), number)
+def _view(redact: Redact, entry: HeldEntry | WaitEntry) -> HeldView:
+    name = redact("lock", entry.name)
+    return HeldView(entry.kind, name, is_named=not entry.is_redacted and name == entry.name)
 
 
 def _entry(redact: Redact, process: ProcessReport, entry: HeldEntry | WaitEntry) -> EntryView:

@@ -30,6 +30,8 @@ class Permission(StrEnum):
         PURGE: Drop a dead-lettered job.
         PURGE_ALL: Drop all dead-lettered jobs, or those of a queue, a task or a reason.
         RELEASE: Take a lock, semaphore, rwlock or leadership from a holder, whose body is stopped.
+        PURGE_ITEMS: Drop the items of a queue that nobody has claimed.
+        PURGE_MAILBOX: Drop all messages of a mailbox.
     """
 
     VIEW = "view"
@@ -49,6 +51,8 @@ class Permission(StrEnum):
     PURGE = "purge"
     PURGE_ALL = "purge-all"
     RELEASE = "release"
+    PURGE_ITEMS = "purge-items"
+    PURGE_MAILBOX = "purge-mailbox"
 
 
 Allow: TypeAlias = Callable[[Request, Permission], "str | Awaitable[str | None] | None"]

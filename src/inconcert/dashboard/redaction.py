@@ -16,6 +16,7 @@ Part: TypeAlias = Literal[
     "arguments",
     "step",
     "item",
+    "user",
     "result",
     "progress",
     "error",
@@ -23,8 +24,10 @@ Part: TypeAlias = Literal[
 ]
 """What a text is, for `Redact`.
 
-A `lock` is the name of whatever is held or waited for; a `schedule` its id, which may name a task; a `step` the name or
-the function of a step, whose value is a `result`; an `item` a value of a stream.
+A `lock` is the name of whatever is held or waited for, and of queues of items, mailboxes, chats, rate limiters and
+signals, which are not looked up if it is not shown as it is; a `schedule` its id, which may name a task; a `step` the
+name or the function of a step, whose value is a `result`; an `item` a value of a stream or of a queue; a `user` one
+of a chat.
 """
 
 Redact: TypeAlias = Callable[[Part, str], str]
