@@ -88,6 +88,7 @@ from inconcert.tasks.draft import Draft
 from inconcert.tasks.group import Group, GroupProgress, GroupWhen
 from inconcert.tasks.health import HealthReport, HealthState, WorkerHealth
 from inconcert.tasks.health_server import HealthServer
+from inconcert.tasks.history import EndedJob
 from inconcert.tasks.job import Job, Progress
 from inconcert.tasks.job_description import JobDescription
 from inconcert.tasks.job_pages import JobPage, JobRecord
@@ -124,6 +125,7 @@ __all__ = [
     "Draft",
     "Election",
     "ElectionRecord",
+    "EndedJob",
     "EnqueuedJob",
     "EvenIf",
     "Event",

@@ -601,7 +601,13 @@ async def _end(concert: Coordinator, worker: str, job: str, place: int) -> None:
     end = (job, place, "succeeded 1", 0, "")
     inboxes = concert._ref.session.inboxes(keys.bodies)
     command = ACK(
-        keys, claimed=keys.claimed(worker), results=keys.results([job]), inboxes=inboxes, worker=worker, jobs=end
+        keys,
+        claimed=keys.claimed(worker),
+        results=keys.results([job]),
+        inboxes=inboxes,
+        worker=worker,
+        histories="",
+        jobs=end,
     )
     assert await concert._ref.session.run(command) == [2]
 

@@ -20,7 +20,9 @@ from tests.support.scripts import command_of
 
 WORKER = "session.1"
 HOUR = 3_600_000  # milliseconds
+MOST = 9  # ends that a history keeps
 REASON = '{"reason":"no"}'
+RECORDED = f"3 #{MOST}:ab {{}}"  # a job whose end is to be in a history
 DONE: list[Any] = [0, 0, [], [], 0]  # what `tasks/resolve_dependents` answers when nothing is left
 
 
@@ -54,7 +56,7 @@ class Scene:
             "tasks/enqueue",
             results=self.keys.results(job for job, _, _ in jobs),
             name="q",
-            jobs=[part for job, delay_ms, name in jobs for part in (job, "{}", delay_ms, name, 0)],
+            jobs=[part for job, delay_ms, name in jobs for part in (job, RECORDED, delay_ms, name, 0)],
         )
         return answer
 
@@ -100,6 +102,7 @@ class Scene:
             results=[self.keys.result(job)],
             inboxes=self.inboxes,
             worker=WORKER,
+            histories=f"1 1 {MOST}:ab,",
             jobs=(job, place, result, ttl_ms, unique),
         )
 
@@ -448,12 +451,25 @@ async def test_second_sweep_of_groups_finds_nothing(scene: Scene) -> None:
     assert await scene.run("tasks/inspect_group", group="g.0") == []
 
 
+@pytest.mark.twice("tasks/history")
+async def test_second_look_at_a_history_finds_the_same(scene: Scene) -> None:
+    """A part at a time, and only of this task."""
+    await scene.ack()
+    for _ in range(2):
+        [held] = await scene.run("tasks/history", task="ab", before="", limit=1)
+        assert held.split()[2] == b"succeeded"
+        [dead] = await scene.run("tasks/history", task="ab", before=held.split()[1], limit=9)
+        assert dead.split()[2] == b"failed"
+        assert await scene.run("tasks/history", task="abc", before="", limit=9) == []
+
+
 @pytest.mark.twice("claims/ack")
 async def test_second_ack_changes_nothing(scene: Scene) -> None:
     """The result stays that of the first, and the job is counted once."""
     assert await scene.ack() == [1]
     before = await scene.ledger()
     assert before.results == {"held": "succeeded 1"}
+    assert before.history == [("dead", "failed"), ("held", "succeeded")]
     assert await scene.ack() == [0]
     assert await scene.ack(result="succeeded 2") == [0]
     assert await scene.ledger() == before
@@ -467,12 +483,14 @@ async def test_second_end_of_a_job_adds_what_follows_it_once(scene: Scene) -> No
     end = {"result": scene.keys.result("held"), "outcome": "succeeded 1", "ttl_ms": HOUR, "name": "name"}
     end |= {"inboxes": scene.inboxes, "worker": WORKER, "id": "held"}
     end |= {"queues": scene.place[1:] * 2, "jobs": ("next", "{}", 0, "q", "then", "{}", HOUR, "q")}
+    end |= {"histories": f"1 1 {MOST}:ab,"}
     before = await scene.ledger()
     assert await scene.run("tasks/ack_and_enqueue", place=1001, **end) == [0]
     assert await scene.ledger() == before
     assert await scene.run("tasks/ack_and_enqueue", place=2001, **end) == [1]
     after = await scene.ledger()
     assert after.results == {"held": "succeeded 1"}
+    assert after.history == [("dead", "failed"), ("held", "succeeded")]
     assert after.ready["q"][-1] == "next"
     assert after.states["then"] == "delayed q"
     assert await scene.run("tasks/ack_and_enqueue", place=2001, **end) == [0]
@@ -500,6 +518,7 @@ async def test_second_cancel_of_a_job_that_waits_changes_nothing(scene: Scene, j
     before = await scene.ledger()
     assert job not in before.bodies
     assert before.results == {job: "cancelled "}
+    assert before.history == [("dead", "failed"), (job, "cancelled")]
     assert await scene.cancel(job) == 1
     assert await scene.ledger() == before
 
@@ -534,6 +553,7 @@ async def test_second_nack_changes_nothing(scene: Scene, verdict: str, is_cancel
         await scene.cancel()
     assert await scene.nack(verdict, delay_ms=HOUR) == 1
     before = await scene.ledger()
+    assert before.history == [("dead", "failed"), ("held", "failed")][: 2 if verdict == "dead" else 1]
     assert await scene.nack(verdict, delay_ms=HOUR) == 0
     assert await scene.ledger() == before
     if verdict == "asleep":
@@ -802,7 +822,7 @@ async def test_second_list_of_what_is_held_is_the_same(scene: Scene) -> None:
     for _ in range(2):
         found = await scene.session.run(HELD(scene.keys, claimed=[scene.worker.claimed]))
         count, nth, job, claim, body = found
-        assert (count, nth, job, body.partition(b" ")[2]) == (1, 0, b"held", b"{}")
+        assert (count, nth, job, body.partition(b" ")[2]) == (1, 0, b"held", RECORDED.encode())
         assert re.fullmatch(rb"2001 1 \d{13} q", claim)
         assert await scene.ledger() == before
 
@@ -1010,7 +1030,9 @@ async def test_crash_that_sets_a_parent_aside_is_news(scene: Scene) -> None:
     """Its children follow it."""
     await follow(scene, "child", "held")
     await scene.client.zadd(scene.keys.workers, {WORKER: 1})
-    assert [await scene.recover(1) for _ in range(2)] == [[0, 1, 1], [0, 0, 0]]
+    await scene.client.hset(scene.keys.crashes, "held", 2)
+    assert [await scene.recover(3) for _ in range(2)] == [[0, 1, 1], [0, 0, 0]]
+    assert (await scene.ledger()).history == [("dead", "failed"), ("held", "failed")]
     await scene.pass_on(scene.place)
     assert "child" in (await scene.ledger()).dead
 

@@ -238,6 +238,7 @@ class GroupsModel(RuleBasedStateMachine):
             results=[self.keys.result(id_)],
             inboxes=INBOXES,
             worker=self.worker,
+            histories="",
             jobs=(id_, member.place, result, 0, ""),
         )
         member.where = "cancelled" if result == "cancelled " else "succeeded"

@@ -102,6 +102,7 @@ class LimitsModel(RuleBasedStateMachine):
                 outcome="",
                 ttl_ms=0,
                 name="",
+                histories="",
                 jobs=(follower, text, 0, "q"),
             )
         else:
@@ -111,6 +112,7 @@ class LimitsModel(RuleBasedStateMachine):
                 results=(self.keys.result(job), *(self.place[1:] if self.limits[job] else ())),
                 inboxes=INBOXES,
                 worker=worker,
+                histories="",
                 jobs=(job, at, "", 0, ""),
             )
         assert self.run(command) == [1]

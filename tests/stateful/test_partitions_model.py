@@ -150,6 +150,7 @@ class PartitionsModel(RuleBasedStateMachine):
                 results=[keys.result(job)],
                 inboxes=INBOXES,
                 worker="session.w",
+                histories="",
                 jobs=(job, place, "succeeded 1", HOUR, ""),
             )
             assert self.run(command) != [0]

@@ -251,6 +251,7 @@ class QueueModel(RuleBasedStateMachine):
             results=(),
             inboxes=INBOXES,
             worker=worker.name,
+            histories="",
             jobs=(item, at + is_late, "", 0, ""),
         )
         is_held = item in worker.held and not is_late

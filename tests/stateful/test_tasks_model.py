@@ -41,6 +41,8 @@ QUEUES = ("high", "low")
 MOST_CRASHES = 3
 HOUR = 3_600_000  # milliseconds
 INBOXES = "inbox:"
+MOST_KEPT = 5  # ends
+RECORDED = f"3 #{MOST_KEPT}:ab {{}}"  # a job whose end is to be in the history of its task
 
 orders = st.sampled_from([("high", "low"), ("low", "high"), ("high",)])
 queues = st.sampled_from(QUEUES)
@@ -79,6 +81,7 @@ class TasksModel(RuleBasedStateMachine):
         self.requests = 0
         self.ended: dict[str, str] = {}  # what became of those that succeeded or were cancelled
         self.purged: set[str] = set()
+        self.history: list[set[tuple[str, str]]] = []  # of those that ended, in order; together if no order is promised
         self.cancelling: set[str] = set()
         self.names: dict[str, str] = {}  # unique name -> who has it, or had it when it was cancelled or set aside
         self.name_of: dict[str, str] = {}
@@ -116,7 +119,7 @@ class TasksModel(RuleBasedStateMachine):
             other = ""
         job = f"job{self.put}" if not other else self.new_request()
         # Far enough apart for each to be due after those before it.
-        jobs = (job, "{}", self.put * 1_000_000 if is_delayed else 0, name, 0)
+        jobs = (job, RECORDED, self.put * 1_000_000 if is_delayed else 0, name, 0)
         command = ENQUEUE(self.keys, self.places[queue], results=[self.keys.result(job)], name=queue, jobs=jobs)
         for forgets in (False, False, True):
             if forgets and not other:
@@ -152,7 +155,7 @@ class TasksModel(RuleBasedStateMachine):
             results=self.keys.results(after),
             queue_name=queue,
             id=job,
-            envelope="{}",
+            envelope=RECORDED,
             delay_ms=delay_ms,
             name=name,
             window_ms=0,
@@ -199,6 +202,7 @@ class TasksModel(RuleBasedStateMachine):
     @rule()
     def pass_on(self) -> None:
         """Whoever does it: the children of all that has ended are told, and theirs."""
+        before = len(self.history)
         more, found = 1, list[bytes]()
         names: list[str] = []
         while more or found:
@@ -220,6 +224,8 @@ class TasksModel(RuleBasedStateMachine):
                 elif not self.is_live(parent):  # else it was replayed meanwhile
                     del self.waiting[job]
                     self.die(job, queue)
+        if self.history[before:]:
+            self.history[before:] = [set[tuple[str, str]]().union(*self.history[before:])]
         self.nothing_is_kept_for_nobody()
 
     def nothing_is_kept_for_nobody(self) -> None:
@@ -309,6 +315,7 @@ class TasksModel(RuleBasedStateMachine):
 
     def end(self, job: str, how: str) -> None:
         """It is there no more."""
+        self.history.append({(job, how.split(maxsplit=1)[0])})
         self.ended[job] = how
         self.news.append(job)
         self.cancelling.discard(job)
@@ -413,6 +420,7 @@ class TasksModel(RuleBasedStateMachine):
             results=[self.keys.result(job)],
             inboxes=INBOXES,
             worker=worker.name,
+            histories=f"1 1 {MOST_KEPT}:ab,",
             jobs=(job, at, how, HOUR, self.name_of.get(job, "")),
         )
         held = not is_late and job in worker.held
@@ -474,6 +482,7 @@ class TasksModel(RuleBasedStateMachine):
 
     def die(self, job: str, queue: str) -> None:
         """It is set aside."""
+        self.history.append({(job, "failed")})
         self.dead[job] = queue
         self.news.append(job)
         self.cancelling.discard(job)
@@ -523,6 +532,7 @@ class TasksModel(RuleBasedStateMachine):
         self.failures.pop(job, None)
         self.crashes.pop(job, None)
         if stays_dead:
+            self.history.append({(job, "failed")})
             return
         del self.dead[job]
         if pending:
@@ -623,6 +633,14 @@ class TasksModel(RuleBasedStateMachine):
                 states[job] = f"{'cancelling' if job in self.cancelling else 'running'} {worker.name}"
         waiting = [job for jobs in self.ready.values() for job in jobs]
         return states | {job: "cancelling " for job in waiting if job in self.cancelling}
+
+    @invariant()
+    def last_ends_are_in_the_history(self) -> None:
+        left = read_ledger_now(self.client, "model").history
+        assert len(left) == min(MOST_KEPT, sum(map(len, self.history)))
+        for together in reversed(self.history):
+            latest, left = left[-len(together) :], left[: -len(together)]
+            assert set(latest) <= together
 
     @invariant()
     def every_job_says_how_it_is(self) -> None:

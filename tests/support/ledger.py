@@ -27,6 +27,7 @@ class Ledger:
         crashes: How many workers died with each.
         workers: Those who are not known to be dead.
         results: What is kept of those that have ended.
+        history: Those that have ended, and how, in the histories of their tasks, in order.
     """
 
     bodies: list[str]
@@ -41,6 +42,7 @@ class Ledger:
     crashes: dict[str, int]
     workers: list[str]
     results: dict[str, str]
+    history: list[tuple[str, str]]
 
     def places(self) -> Counter[str]:
         """How often each job is somewhere."""
@@ -129,4 +131,5 @@ def _ledger(rows: list[tuple[bytes, bytes, list[bytes]]]) -> Ledger:
         crashes=counts("crashes"),
         workers=[*found.get("workers", []), *found.get("idle", [])],
         results={id_: text for id_, [text] in of("result").items()},
+        history=[(entry.split(" ")[7], entry.split(" ")[2]) for entry in found.get("history", [])],
     )

@@ -35,6 +35,7 @@ FACES = {
     "Deadlock": "id tasks things",
     "Delivery": "ack attempt bury give_back id is_over item nack outcome put_at queue",
     "Draft": "limits name options returns text yields",
+    "EndedJob": "attempts began_at ended_at enqueued_at error job_id outcome",
     "Election": "acquire candidate holders leader locked record resign run terms try_acquire waiters watch",
     "ElectionRecord": "candidate number since",
     "EnqueuedJob": "created id",
@@ -103,7 +104,7 @@ FACES = {
     "Subscription": "next",
     "StepRecord": "function is_awaited name value",
     "SyncProducer": "close enqueue prepare put result send send_to_job status",
-    "Task": "call enqueue options",
+    "Task": "call enqueue history options",
     "TaskStats": "dead limits queues unserved workers",
     "Tasks": (
         "cancel_all dead describe drain group job jobs pause promote_all purge purge_all queues replay replay_all "

@@ -201,6 +201,11 @@ class ClaimState(ABC):
         return False
 
     @property
+    def history(self) -> str:
+        """`ENQUEUED_MS MOST:TASK` if its end is to be in the history of its task; otherwise empty."""
+        return ""
+
+    @property
     def is_suspect(self) -> bool:
         """Whether two workers have died with it: such jobs are claimed one at a time."""
         return self.attempt - self._failures - 1 >= _SUSPECT

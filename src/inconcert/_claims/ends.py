@@ -196,6 +196,7 @@ def ack(worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended])
         ),
         inboxes=inboxes,
         worker=worker.holder,
+        histories="".join(f"{n} {end.claimed.history}," for n, end in enumerate(batch, 1) if end.claimed.history),
         jobs=jobs,
     )
 

@@ -1,6 +1,6 @@
 """The keys of everything that is claimed: the jobs of tasks, and the items of a queue.
 
-    bodies       hash    id -> 'put_ms [max_crashes[/LIMITS]] text', until it has ended
+    bodies       hash    id -> 'put_ms [max_crashes[/LIMITS] [#MOST:TASK]] text', until it has ended
     queue        list    ids that may be claimed, the next one first
     bell         list    at most one token, for which idle consumers wait
     delayed      zset    id -> due time, server ms
@@ -45,6 +45,7 @@ also notifies its waiters and dependents; these keys, and those of names, progre
     held_back    zset    'LIMIT PUT_MS ID': a job that waits for a place in this limit; it is delayed without end
     groups       hash    group -> 'STATE WHEN GIVEN TOTAL SUCCEEDED FAILED CANCELLED': how far a group of jobs is
     settled      zset    group -> when to forget it; of those whose members have ended, and none of them is dead
+    history      zset    'TASK NUMBER OUTCOME ...': how the last jobs of a task ended, if it has a history; 90 days
 
 Everything that has a body is in exactly one place: a queue, a delayed set, a worker's claims, or the dead letters; or
 it is a job that waits for others.
@@ -99,6 +100,7 @@ class ClaimKeys(ABC):
         "finished",
         "groups",
         "held_back",
+        "history",
         "idle",
         "joiners",
         "line",
@@ -129,7 +131,7 @@ class ClaimKeys(ABC):
             "bodies", "states", "workers", "failures", "crashes"
         )
         self.dead, self.reasons, self.line, self.clock, self.idle = parts("dead", "reasons", "line", "clock", "idle")
-        [self.joiners] = parts("joiners")
+        self.joiners, self.history = parts("joiners", "history")
         self.parents, self.children, self.outcomes, self.news = parts("parents", "children", "outcomes", "news")
         self.progress, self.watchers, self.unique, self.checks = parts("progress", "watchers", "unique", "checks")
         self.finished, self.paused, self.described = parts("finished", "paused", "described")
@@ -187,4 +189,6 @@ def split_body(body: bytes) -> tuple[int, bytes]:
     if text[:1].isdigit():  # for how many crashes it is good, and its limits; or an item that is a number
         _, _, after = text.partition(b" ")
         text = after or text
+        if text[:1] == b"#":  # in which history its end is to be
+            _, _, text = text.partition(b" ")
     return (int(put_ms), text) if put_ms.isdigit() else (0, body)

@@ -16,6 +16,7 @@ from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
 from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal, stored
+from inconcert.tasks.history import history_note
 from inconcert.tasks.replaying import replay_dependants
 from inconcert.tasks.store import DEAD_TIMES, JobKeys, JobKeyspace
 
@@ -101,7 +102,8 @@ class DeadJobs:
             envelope = _UNREADABLE
         if changes:
             text = seal(msgspec.structs.replace(envelope, **changes))
-            changed = stored(key_ring, job_id, text, envelope.max_crashes, envelope.limits)
+            history = history_note(envelope.name, envelope.history)
+            changed = stored(key_ring, job_id, text, envelope.max_crashes, envelope.limits, history=history)
         place = keys.queue(queue or letter.queue)
         if envelope.limits and place.name != letter.queue:
             raise ValueError(f"job {job_id} has limits, which count in its queue {letter.queue!r}; leave queue= out")

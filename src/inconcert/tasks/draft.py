@@ -11,6 +11,7 @@ from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.tasks.envelope import Envelope, seal, stored
+from inconcert.tasks.history import history_note
 from inconcert.tasks.options import Options
 from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys, JobKeyspace
 
@@ -67,6 +68,7 @@ class Draft(Generic[R_co]):
                 delay=options.delay,
                 headers=options.headers,
                 limits=limits,
+                history=options.history,
             )
         )
 
@@ -76,7 +78,9 @@ class Draft(Generic[R_co]):
 
 def stored_as(draft: Draft[Any], job_id: str, key_ring: KeyRing, trace: str) -> bytes:
     """What is stored of a draft as the job of this id, enqueued in this trace context."""
-    return stored(key_ring, job_id, draft.text, draft.options.max_crashes, draft.limits, trace=trace)
+    options = draft.options
+    history = history_note(draft.name, options.history)
+    return stored(key_ring, job_id, draft.text, options.max_crashes, draft.limits, history=history, trace=trace)
 
 
 class NewJob(NamedTuple):

@@ -39,6 +39,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
         delay: Seconds from when it was enqueued until it was to run.
         headers: Small strings that travel with it.
         limits: What limits it, `/rINTERVAL_US,BURST_US:LIMIT/N:LIMIT...`; empty for nothing. See `limits.py`.
+        history: How many of the last ends of its task are kept, if its own is to be among them; 0 otherwise.
         trace: The trace context in which it was enqueued, as a W3C `traceparent`; empty for none.
         version: The version of this format, so that old and new releases can share a server.
     """
@@ -59,6 +60,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
     delay: float = 0.0
     headers: Mapping[str, str] = {}
     limits: str = ""
+    history: int = 0
     trace: str = ""
     version: int = _VERSION
 
@@ -80,7 +82,14 @@ def seal(envelope: Envelope) -> bytes:
 
 
 def stored(
-    key_ring: KeyRing, job_id: str, text: bytes, max_crashes: int, limits: str = "", *, trace: str = ""
+    key_ring: KeyRing,
+    job_id: str,
+    text: bytes,
+    max_crashes: int,
+    limits: str = "",
+    *,
+    history: str = "",
+    trace: str = "",
 ) -> bytes:
     """What is stored of a sealed envelope: signed, and with what scripts read of it before it.
 
@@ -90,14 +99,15 @@ def stored(
         text: The sealed envelope.
         max_crashes: As in the envelope.
         limits: Likewise.
+        history: In which history its end is to be, and how many that keeps, `MOST:TASK`; empty for none.
         trace: The trace context in which it is enqueued this time; empty for none.
     """
     if trace:
         text = b'%s,"trace":"%s"}' % (text[:-1], trace.encode())
     signed = key_ring.sign(JOB, job_id, text)
-    if max_crashes == MAX_CRASHES and not limits:
+    if max_crashes == MAX_CRASHES and not limits and not history:
         return signed
-    return b"%d%s %s" % (max_crashes, limits.encode(), signed)
+    return b"%d%s %s%s" % (max_crashes, limits.encode(), f"#{history} ".encode() if history else b"", signed)
 
 
 def open_envelope(text: bytes) -> Envelope:

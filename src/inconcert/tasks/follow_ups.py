@@ -81,6 +81,7 @@ class AckAndEnqueue(Ack):
             outcome=result,
             ttl_ms=ttl_ms,
             name=claimed.unique,
+            histories=f"1 {claimed.history}," if claimed.history else "",
             jobs=added,
         )
         super().__init__(worker, command, [end])

@@ -16,6 +16,7 @@ from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.group_ids import is_callback
+from inconcert.tasks.history import history_note
 from inconcert.tasks.limits import has_a_place
 from inconcert.tasks.messages import FOUND, packed_name
 from inconcert.tasks.retry import RetryPolicy
@@ -254,6 +255,14 @@ class JobState(ClaimState):
     def is_limited(self) -> bool:
         """Whether it has a place in a limit of its task while it runs."""
         return has_a_place(self.envelope.limits)
+
+    @property
+    def history(self) -> str:
+        """`ENQUEUED_MS MOST:TASK` if its end is to be in the history of its task; otherwise empty."""
+        envelope = self.envelope
+        if not envelope.history:
+            return ""
+        return f"{round(self.enqueued_at * 1000)} {history_note(envelope.name, envelope.history)}"
 
     @property
     def ends_alone(self) -> bool:

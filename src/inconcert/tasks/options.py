@@ -103,7 +103,7 @@ class JobOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a job: each of `JobOptions`, checked, in seconds and ids."""
+    """The options of a job: each of `JobOptions`, checked, in seconds and ids; and what a task sets for all."""
 
     queue: str = DEFAULT_QUEUE
     delay: float = 0.0
@@ -119,6 +119,7 @@ class Options:
     after: tuple[str, ...] = ()
     even_if: EvenIf | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    history: int = 0  # set by a task: how many ends of its jobs are kept
 
     def changed(self, **options: Unpack[JobOptions]) -> Self:
         """The same options, with these changed.

@@ -6,6 +6,7 @@ from typing import Any, ParamSpec, TypeVar
 from inconcert._rules.names import check_name
 from inconcert.errors import UnknownTask
 from inconcert.tasks.enqueue import EnqueueBatcher
+from inconcert.tasks.history import Histories
 from inconcert.tasks.limits import TaskLimits
 from inconcert.tasks.options import Options
 from inconcert.tasks.retry import RetryPolicy
@@ -23,13 +24,15 @@ class Registry:
 
     Args:
         enqueuing: Sends their jobs to the server.
+        histories: How their jobs have ended.
 
     Attributes:
         schedules: When tasks run on a schedule.
     """
 
-    def __init__(self, enqueuing: EnqueueBatcher) -> None:
+    def __init__(self, enqueuing: EnqueueBatcher, histories: Histories) -> None:
         self._enqueuing = enqueuing
+        self._histories = histories
         self._tasks: dict[str, Task[Any, Any]] = {}
         self.schedules: list[Schedule] = []
 
@@ -48,7 +51,15 @@ class Registry:
             ValueError: A task of this name is registered.
             InvalidName: The name is empty or longer than 512 bytes.
         """
-        task = Task(self._enqueuing, function, name=name, defaults=defaults, limits=limits, retrying=retrying)
+        task = Task(
+            self._enqueuing,
+            self._histories,
+            function,
+            name=name,
+            defaults=defaults,
+            limits=limits,
+            retrying=retrying,
+        )
         if check_name("task", task.name) in self._tasks:
             raise ValueError(f"a task {task.name!r} is registered already; give one of them another name=")
         self._tasks[task.name] = task

@@ -66,6 +66,7 @@ __all__ = [
     "FOLLOW",
     "FORGET",
     "FREE_NAMES",
+    "HISTORY",
     "INSPECT_GROUP",
     "LIST_SCHEDULES",
     "LOCATE",
@@ -293,6 +294,7 @@ REPORT_SERVED = load("tasks/report_served").bind(JobKeys)
 COUNT_CLAIMED = load("tasks/count_claimed").bind()
 DEAD_TIMES = load("tasks/dead_times").bind(JobKeys)
 DESCRIBED = load("tasks/described").bind(JobKeys)
+HISTORY = load("tasks/history").bind(JobKeys)
 PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
 PLACES_IN_USE = load("tasks/places_in_use").bind(JobKeys)
 STATS = load("tasks/stats").bind(JobKeys)

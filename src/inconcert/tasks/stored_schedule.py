@@ -166,6 +166,7 @@ class StoredSchedule:
             expires=job.expires,
             time_limit=job.time_limit,
             headers=job.headers,
+            history=job.history,
         )
         return Draft(job.name, job.args, job.kwargs, options, scheduled_at=scheduled_at, limits=job.limits)
 

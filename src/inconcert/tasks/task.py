@@ -9,6 +9,7 @@ from inconcert._rules.names import check_name
 from inconcert.tasks.arguments import Arguments
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher
+from inconcert.tasks.history import EndedJob, Histories
 from inconcert.tasks.job import Job
 from inconcert.tasks.limits import TaskLimits
 from inconcert.tasks.options import JobOptions, Options
@@ -51,6 +52,7 @@ class Task(Generic[P, R_co]):
     def __init__(
         self,
         enqueuing: EnqueueBatcher,
+        histories: Histories,
         function: Callable[P, R_co],
         *,
         name: str | None,
@@ -70,6 +72,7 @@ class Task(Generic[P, R_co]):
         self.__doc__ = function.__doc__
         self.arguments = Arguments(self.name, function)
         self._enqueuing = enqueuing
+        self._histories = histories
         self._bound: Bound[P, Any] = Bound(self, enqueuing, defaults)
 
     def __repr__(self) -> str:
@@ -138,6 +141,24 @@ class Task(Generic[P, R_co]):
                 f"task {self.name!r} has limits, which count in its queue {self.defaults.queue!r}; leave queue= out"
             )
         return Bound(self, self._enqueuing, changed)
+
+    async def history(self, *, limit: int = 100) -> list[EndedJob]:
+        """How its last jobs have ended, in whatever way, the latest first.
+
+        The server keeps as many as `history=` of `Coordinator.task` says, in each partition; those that ended more than
+        90 days ago may be gone.  Jobs that were enqueued by the name of their task are not among them.
+
+        Args:
+            limit: How many at most, 1 to 10,000.
+
+        Raises:
+            ValueError: `limit` is out of its range, or the task has no `history=`.
+
+        Cost: 1 round trip for each 250 in each partition.
+        """
+        if not self.defaults.history:
+            raise ValueError(f"task {self.name!r} keeps no history; give @concert.task a history=, such as history=100")
+        return await self._histories.latest(self.name, limit)
 
 
 class Bound(Generic[P, T]):

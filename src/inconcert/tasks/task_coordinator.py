@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
 from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.consumer import Guarantee
 from inconcert._core.session import SessionRef
 from inconcert._rules.durations import Seconds
+from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
 from inconcert.tasks.admin import Tasks
 from inconcert.tasks.claimed_job import ClaimedJob
@@ -17,6 +19,7 @@ from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher, EnqueueMiddleware
 from inconcert.tasks.group import Calls, Group, GroupWhen, check_calls, check_member, open_group
 from inconcert.tasks.health import WorkerHealth, watched
+from inconcert.tasks.history import MOST_KEPT, Histories
 from inconcert.tasks.job import Job
 from inconcert.tasks.limits import JobKey, Limit, Rate, TaskLimits
 from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, JobOptions, Options
@@ -70,7 +73,7 @@ class TaskCoordinator:
         self._ref = ref
         self._watches = watches
         self._enqueuing = EnqueueBatcher(ref, jobs, watches)
-        self._registry = Registry(self._enqueuing)
+        self._registry = Registry(self._enqueuing, Histories(ref, jobs))
         self._tasks = Tasks(ref, jobs, watches, self._registry)
         self._schedules = Schedules(ref, jobs, self._enqueuing)
         self._middlewares: list[Middleware] = []
@@ -108,6 +111,7 @@ class TaskCoordinator:
         rate: Rate | None = None,
         key: JobKey | None = None,
         key_limit: int | None = None,
+        history: int = 0,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(
@@ -128,6 +132,7 @@ class TaskCoordinator:
         rate: Rate | None = None,
         key: JobKey | None = None,
         key_limit: int | None = None,
+        history: int = 0,
     ) -> object:
         """Register a function for workers to run: `@concert.task` or `@concert.task(queue="high")`. See `Task`.
 
@@ -150,6 +155,8 @@ class TaskCoordinator:
             rate: How many of its jobs begin in a period, over all workers: `Rate(100, per=60.0)`. None for no limit.
             key: Given the arguments of a job, returns its key, a string or a whole number, such as its tenant.
             key_limit: How many jobs of each key run at once; needs `key`.
+            history: Of how many of its last jobs the server keeps how they ended, for `Task.history`: up to 10,000; 0
+                for none.
 
         Raises:
             TypeError: It is a generator function, a class, or not callable; an annotation cannot be resolved, or JSON
@@ -167,6 +174,7 @@ class TaskCoordinator:
             expires=expires,
             time_limit=time_limit,
         )
+        defaults = replace(defaults, history=whole("history", history, least=0, most=MOST_KEPT))
         retrying = RetryPolicy(retry_on, backoff)
         limits = TaskLimits(limit, key, key_limit, rate)
 

@@ -29,17 +29,20 @@
 -- KEYS[27]   undo      hash    id -> what is noted of undoing it
 -- KEYS[28]   places    hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits, '/N:LIMIT...'
 -- KEYS[29]   held_back  zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
--- KEYS[30..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '; then the list, bell and delayed
+-- KEYS[30]   history   zset    how the last jobs of a task ended; see tasks/history.lua
+-- KEYS[31..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '; then the list, bell and delayed
 --            of each queue from which those come that have limits
 -- ARGV[1]    inboxes   what the channel of each session's inbox begins with
 -- ARGV[2]    worker    string
--- ARGV[3..]  jobs      id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is
+-- ARGV[3]    histories 'NUMBER ENQUEUED_MS MOST:TASK,' of each of the jobs that is to be in the history of its task, by its place
+--            among them, from 1
+-- ARGV[4..]  jobs      id, place, result or '', ttl_ms, unique name or '': for each job, at most 500 of them; a result is
 --            kept for ttl_ms, and at least for 60 s if somebody waits for it
 -- RETURNS    {1 or 0, ...}: for each job whether the worker held it at this place; 2 if others are to be told
 -- TWICE      0 for each: it is done already
 -- COST       O(N), N jobs given, their steps and messages
 -- @include end_done
-local FIRST_RESULT, FIRST_JOB, FIELDS = 30, 3, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
+local FIRST_RESULT, FIRST_JOB, FIELDS = 31, 4, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
 
 local keys = {
   bodies = KEYS[1], claimed = KEYS[2], failures = KEYS[3], crashes = KEYS[4], states = KEYS[5], progress = KEYS[6],
@@ -47,9 +50,9 @@ local keys = {
   outcomes = KEYS[13], news = KEYS[14], line = KEYS[15], workers = KEYS[16], idle = KEYS[17], steps = KEYS[18],
   stepped = KEYS[19], groups = KEYS[20], settled = KEYS[21],
   messages = KEYS[22], received = KEYS[23], awaited = KEYS[24], dead = KEYS[25], joiners = KEYS[26],
-  undo = KEYS[27], places = KEYS[28], held_back = KEYS[29],
+  undo = KEYS[27], places = KEYS[28], held_back = KEYS[29], history = KEYS[30],
 }
-local inboxes, worker = ARGV[1], ARGV[2]
+local inboxes, worker, histories = ARGV[1], ARGV[2], ARGV[3]
 local first_queue = FIRST_RESULT + (#ARGV - FIRST_JOB + 1) / FIELDS
 return end_done(keys, inboxes, worker, {unpack(ARGV, FIRST_JOB)}, {unpack(KEYS, FIRST_RESULT, first_queue - 1)},
-  {unpack(KEYS, first_queue)})
+  {unpack(KEYS, first_queue)}, histories)

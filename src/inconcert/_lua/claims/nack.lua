@@ -32,6 +32,7 @@
 -- KEYS[28] received  hash  id -> 'COUNT BYTES NAMES': of the messages to it
 -- KEYS[29] places    hash  limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits, '/N:LIMIT...'
 -- KEYS[30] held_back zset  'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
+-- KEYS[31] history   zset  how the last jobs of a task ended; see tasks/history.lua
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed
 -- ARGV[3]  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
@@ -57,11 +58,13 @@
 -- @include drop_steps
 -- @include wake_first_putter
 -- @include tell_joiners
+-- @include record_end
+-- @include history_of
 local claimed, failures, dead, reasons, queue, bell, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local states, progress, watchers = KEYS[8], KEYS[9], KEYS[10]
 local line, crashes, bodies, joiners = KEYS[15], KEYS[16], KEYS[23], KEYS[24]
-local places, held_back = KEYS[29], KEYS[30]
+local places, held_back, history = KEYS[29], KEYS[30], KEYS[31]
 local keys = {
   parents = KEYS[11], children = KEYS[12], outcomes = KEYS[13], news = KEYS[14], groups = KEYS[19], settled = KEYS[20],
   undo = KEYS[25], steps = KEYS[26], stepped = KEYS[27], received = KEYS[28], messages = KEYS[21], awaited = KEYS[22],
@@ -77,8 +80,10 @@ end
 local gives_up = verdict == 'dead' or verdict == 'undone'
 local is_limited = redis.call('HEXISTS', places, id) == 1
 redis.call('HLEN', undo)
+local about = gives_up and history_of(redis.call('HGET', bodies, id))
 if gives_up then
   redis.call('ZCARD', dead)
+  redis.call('ZCARD', history)
   redis.call('HLEN', keys.groups)
   redis.call('ZCARD', keys.settled)
 end
@@ -116,6 +121,8 @@ if gives_up then
   if verdict == 'undone' then
     drop_steps(keys, {id})
   end
+  local attempt, since_ms = string.match(claim, '^%d+ (%d+) (%d+)')
+  record_end(history, about, id, 'failed ' .. reason, since_ms, attempt)
   if note_end(keys, id, 'failed ' .. reason) then
     return 2
   end

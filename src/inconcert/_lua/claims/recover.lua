@@ -25,7 +25,8 @@
 -- KEYS[22]   failures     hash    id -> attempts that failed
 -- KEYS[23]   places       hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits, '/N:LIMIT...'
 -- KEYS[24]   held_back    zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
--- KEYS[25..] queues       list, then its bell (list) and delayed (zset), for each queue from which it has claimed
+-- KEYS[25]   history      zset    how the last jobs of a task ended; see tasks/history.lua
+-- KEYS[26..] queues       list, then its bell (list) and delayed (zset), for each queue from which it has claimed
 -- ARGV[1]    worker       string
 -- ARGV[2]    max_crashes  integer > 0: what killed so many workers is dead-lettered, unless its body says how many | 0: the
 --            worker retires, and that is no crash
@@ -43,14 +44,16 @@
 -- @include note_end
 -- @include wake_first_putter
 -- @include tell_joiners
+-- @include record_end
+-- @include history_of
 local workers, claimed, crashes, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local states, progress, watchers = KEYS[6], KEYS[7], KEYS[8]
 local line, joiners, undo, failures, places, held_back = KEYS[13], KEYS[20], KEYS[21], KEYS[22], KEYS[23], KEYS[24]
-local clock, idle, described = KEYS[14], KEYS[15], KEYS[16]
+local clock, idle, described, history = KEYS[14], KEYS[15], KEYS[16], KEYS[25]
 local keys = {
   parents = KEYS[9], children = KEYS[10], outcomes = KEYS[11], news = KEYS[12], groups = KEYS[18], settled = KEYS[19],
 }
-local FIRST_QUEUE, PARTS, FIRST_NAME = 25, 3, 4  -- KEYS of the queues, and how many each has; ARGV of their names
+local FIRST_QUEUE, PARTS, FIRST_NAME = 26, 3, 4  -- KEYS of the queues, and how many each has; ARGV of their names
 local bodies, worker, max_crashes, inboxes = KEYS[17], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now_ms = math.floor(server_time() / 1000)
 local ends = redis.call('ZSCORE', workers, worker) or redis.call('ZSCORE', idle, worker)
@@ -65,6 +68,7 @@ redis.call('ZCARD', keys.settled)
 redis.call('HLEN', undo)
 redis.call('HLEN', places)
 redis.call('ZCARD', held_back)
+redis.call('ZCARD', history)
 for i = FIRST_QUEUE, #KEYS, PARTS do
   redis.call('LLEN', KEYS[i])
   redis.call('LLEN', KEYS[i + 1])
@@ -85,8 +89,8 @@ local back, buried, told = 0, 0, 0
 local jobs = {}
 local entries = redis.call('HGETALL', claimed)
 for i = 1, #entries, 2 do
-  local at, attempt, name = string.match(entries[i + 1], '^(%d+) (%d+) %d+ (.*)$')
-  jobs[#jobs + 1] = {entries[i], tonumber(at), name, attempt}
+  local at, attempt, since_ms, name = string.match(entries[i + 1], '^(%d+) (%d+) (%d+) (.*)$')
+  jobs[#jobs + 1] = {entries[i], tonumber(at), name, attempt, since_ms}
 end
 table.sort(jobs, function(one, other) return one[2] > other[2] end)  -- so that the first claimed comes to the front
 for _, job in ipairs(jobs) do
@@ -96,7 +100,8 @@ for _, job in ipairs(jobs) do
     redis.call('HDEL', progress, id)
     free_places(places, held_back, states, {unpack(KEYS, place[name], place[name] + PARTS - 1)}, {id})
     local count = max_crashes > 0 and redis.call('HINCRBY', crashes, id, 1) or 0
-    local most = count > 0 and string.match(redis.call('HGET', bodies, id) or '', '^%d+ (%d+)[ /]') or max_crashes
+    local body = count > 0 and redis.call('HGET', bodies, id) or ''
+    local most = string.match(body, '^%d+ (%d+)[ /]') or max_crashes
     local is_last = count > 0 and count >= tonumber(most)
     if is_last and redis.call('HGET', undo, id) == '-' then
       redis.call('HSET', undo, id, 'failed ' .. reason_of(count, job[4]))
@@ -109,6 +114,7 @@ for _, job in ipairs(jobs) do
       local reason = reason_of(count, job[4])
       dead_letter(dead, reasons, id, now_ms, reason, name)
       notify_watchers(watchers, inboxes, id)
+      record_end(history, history_of(body), id, 'failed ' .. reason, job[5], job[4])
       buried = buried + 1
       if note_end(keys, id, 'failed ' .. reason) then
         told = 1

@@ -1,6 +1,7 @@
 -- Ends jobs, or items, that are done, or were cancelled while they ran: those that their worker holds at these places.
 -- `jobs` has the id, place, result, ttl_ms and unique name of each; `results` the keys of their results, in the same order.
--- `queues` has the list, bell and delayed of each queue from which those come that have limits.
+-- `queues` has the list, bell and delayed of each queue from which those come that have limits; `histories` the number and
+-- 'ENQUEUED_MS MOST:TASK' of each that is to be in a history, as 'NUMBER ENQUEUED_MS MOST:TASK,'.
 -- Returns for each 1, 2 if others are to be told of its end, or 0 if it was not held.
 -- @include drop_steps
 -- @include free_places
@@ -10,16 +11,18 @@
 -- @include group_of
 -- @include wake_first_putter
 -- @include tell_joiners
-local function end_done(keys, inboxes, worker, jobs, results, queues)
+-- @include record_end
+local function end_done(keys, inboxes, worker, jobs, results, queues, histories)
   local FIELDS = 5
   local SHORTEST_TTL_MS = 60000  -- of a result for which somebody waits
   local ENDED_WITH_DEPENDENTS = 2
 
-  local given, done, ids, answer, counts = {}, {}, {}, {}, {}
+  local given, done, ids, answer, counts, recorded = {}, {}, {}, {}, {}, {}
   for i = 1, #jobs, FIELDS do
     given[#given + 1] = jobs[i]
   end
-  for n, claim in ipairs(redis.call('HMGET', keys.claimed, unpack(given))) do
+  local claims = redis.call('HMGET', keys.claimed, unpack(given))
+  for n, claim in ipairs(claims) do
     local i = 1 + FIELDS * (n - 1)
     local place, queue_name = string.match(claim or '', '^(%d+) %d+ %d+ (.*)$')
     local is_held = place == jobs[i + 1]
@@ -46,6 +49,12 @@ local function end_done(keys, inboxes, worker, jobs, results, queues)
     redis.call('ZCARD', queues[i + 2])
     redis.call('HLEN', keys.places)
     redis.call('ZCARD', keys.held_back)
+  end
+  if histories ~= '' then
+    redis.call('ZCARD', keys.history)
+  end
+  for n, about in string.gmatch(histories, '(%d+) ([^,]+),') do
+    recorded[tonumber(n)] = about
   end
 
   for _, key in ipairs({keys.claimed, keys.bodies, keys.states}) do  -- first: it frees memory
@@ -87,6 +96,10 @@ local function end_done(keys, inboxes, worker, jobs, results, queues)
       redis.call('ZREM', keys.checks, name)
     end
     local outcome = result ~= '' and result or 'succeeded null'
+    if recorded[n] then
+      local attempt, since_ms = string.match(claims[n], '^%d+ (%d+) (%d+)')
+      record_end(keys.history, recorded[n], id, outcome, since_ms, attempt)
+    end
     if (some_are_related or group_of(id)) and note_end(keys, id, outcome) then
       answer[n] = ENDED_WITH_DEPENDENTS
     end

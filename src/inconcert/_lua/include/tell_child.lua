@@ -6,6 +6,8 @@
 -- @include fail_dependent
 -- @include notify_watchers
 -- @include note_end
+-- @include record_end
+-- @include history_of
 local function tell_child(keys, inboxes, now_ms, child, parent, outcome)
   local delay_ms, even_if, name = string.match(redis.call('HGET', keys.states, child) or '', '^waiting (%d+):?(%a*) (.*)$')
   if not delay_ms then
@@ -22,6 +24,7 @@ local function tell_child(keys, inboxes, now_ms, child, parent, outcome)
     count_waiting(keys.waiting, name, -1)
     local reason = fail_dependent(keys.dead, keys.reasons, child, now_ms, parent, outcome, name)
     notify_watchers(keys.watchers, inboxes, child)
+    record_end(keys.history, history_of(redis.call('HGET', keys.bodies, child)), child, 'failed ' .. reason, '', 0)
     note_end(keys, child, 'failed ' .. reason)
   end
   return nil

@@ -6,6 +6,8 @@
 -- @include count_waiting
 -- @include is_here
 -- @include lets_run
+-- @include record_end
+-- @include history_of
 local function wait_for_parents(keys, id, parents, results, suffix, even_if, delay_ms, queue_name, now_ms)
   local open, elsewhere, obstacle, here = {}, {}, nil, 0
   for _, parent in ipairs(parents) do
@@ -33,7 +35,8 @@ local function wait_for_parents(keys, id, parents, results, suffix, even_if, del
     end
   end
   if obstacle then
-    fail_dependent(keys.dead, keys.reasons, id, now_ms, obstacle[1], obstacle[2], queue_name)
+    local reason = fail_dependent(keys.dead, keys.reasons, id, now_ms, obstacle[1], obstacle[2], queue_name)
+    record_end(keys.history, history_of(redis.call('HGET', keys.bodies, id)), id, 'failed ' .. reason, '', 0)
   elseif #open > 0 then
     count_waiting(keys.waiting, queue_name, 1)
     redis.call('HSET', keys.states, id, 'waiting ' .. delay_ms .. (even_if ~= '' and ':' .. even_if or '') .. ' ' .. queue_name)

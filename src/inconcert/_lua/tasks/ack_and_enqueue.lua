@@ -31,7 +31,8 @@
 -- KEYS[29]   queue     list    ids, the next one first; of the queue of the job that is done
 -- KEYS[30]   bell      list    at most one token; likewise
 -- KEYS[31]   delayed   zset    id -> due time, server ms; likewise
--- KEYS[32..] queues    list, then its bell (list) and delayed (zset), for each job that follows
+-- KEYS[32]   history   zset    how the last jobs of a task ended; see tasks/history.lua
+-- KEYS[33..] queues    list, then its bell (list) and delayed (zset), for each job that follows
 -- ARGV[1]    inboxes   what the channel of each session's inbox begins with
 -- ARGV[2]    worker    string
 -- ARGV[3]    id        string
@@ -39,14 +40,15 @@
 -- ARGV[5]    outcome   'succeeded JSON', or '' to keep none
 -- ARGV[6]    ttl_ms    integer >= 0, for which its result is kept
 -- ARGV[7]    name      unique name, or ''
--- ARGV[8..]  jobs      id, envelope, delay_ms, queue name: for each that follows, 1 to 100
+-- ARGV[8]    histories '1 ENQUEUED_MS MOST:TASK,' if it is to be in the history of its task, or ''
+-- ARGV[9..]  jobs      id, envelope, delay_ms, queue name: for each that follows, 1 to 100
 -- RETURNS    {1 or 0}: whether the worker held it at this place; 2 if others are to be told
 -- TWICE      {0}: it is done already, and nothing is added
 -- COST       O(N log D), N jobs that follow, D delayed jobs of their queues
 -- @include server_time
 -- @include end_done
 -- @include make_ready
-local FIRST_QUEUE, PARTS, FIRST_JOB, FIELDS = 32, 3, 8, 4  -- KEYS of the queues, ARGV of the jobs; how many each has
+local FIRST_QUEUE, PARTS, FIRST_JOB, FIELDS = 33, 3, 9, 4  -- KEYS of the queues, ARGV of the jobs; how many each has
 
 local keys = {
   bodies = KEYS[1], claimed = KEYS[2], failures = KEYS[3], crashes = KEYS[4], states = KEYS[5], progress = KEYS[6],
@@ -54,10 +56,10 @@ local keys = {
   outcomes = KEYS[13], news = KEYS[14], line = KEYS[15], workers = KEYS[16], idle = KEYS[17], steps = KEYS[18],
   stepped = KEYS[19], groups = KEYS[20], settled = KEYS[21],
   messages = KEYS[22], received = KEYS[23], awaited = KEYS[24], undo = KEYS[25],
-  places = KEYS[27], held_back = KEYS[28],
+  places = KEYS[27], held_back = KEYS[28], history = KEYS[32],
 }
 local result, inboxes, worker = KEYS[26], ARGV[1], ARGV[2]
-local id, place, outcome, ttl_ms, name = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local id, place, outcome, ttl_ms, name, histories = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local now_ms = math.floor(server_time() / 1000)
 -- All destination keys are read before anything is changed: a foreign key stops the script here.
 for i = FIRST_QUEUE, #KEYS, PARTS do
@@ -66,7 +68,7 @@ for i = FIRST_QUEUE, #KEYS, PARTS do
   redis.call('ZCARD', KEYS[i + 2])
 end
 local answer = end_done(keys, inboxes, worker, {id, place, outcome, ttl_ms, name}, {result},
-  {KEYS[29], KEYS[30], KEYS[31]})
+  {KEYS[29], KEYS[30], KEYS[31]}, histories)
 if answer[1] == 0 then
   return answer
 end

@@ -29,7 +29,8 @@
 -- KEYS[26] bell      list    at most one token
 -- KEYS[27] places    hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits, '/N:LIMIT...'
 -- KEYS[28] held_back zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
--- KEYS[29..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
+-- KEYS[29]  history   zset    how the last jobs of a task ended; see tasks/history.lua
+-- KEYS[30..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]  ttl_ms    integer > 0, how long the fact that they were cancelled is kept
 -- ARGV[2]  inboxes   prefix of each session's inbox channel
 -- ARGV[3]  request   string, unique to this call
@@ -49,7 +50,9 @@
 -- @include ring
 -- @include leave_lines
 -- @include pace_again
-local FIRST_RESULT, FIRST_ID = 29, 4  -- KEYS of the results; ARGV of the ids
+-- @include record_end
+-- @include history_of
+local FIRST_RESULT, FIRST_ID = 30, 4  -- KEYS of the results; ARGV of the ids
 
 local bodies, states, dead, failures, crashes, watchers, queue, delayed =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
@@ -58,7 +61,7 @@ local keys = {
   parents = KEYS[9], children = KEYS[10], outcomes = KEYS[11], news = KEYS[12], groups = KEYS[20], settled = KEYS[21],
   steps = KEYS[18], stepped = KEYS[19], messages = KEYS[22], received = KEYS[23], awaited = KEYS[24], undo = KEYS[25],
 }
-local bell, places, held_back = KEYS[26], KEYS[27], KEYS[28]
+local bell, places, held_back, history = KEYS[26], KEYS[27], KEYS[28], KEYS[29]
 local pending, unfollowed, recent, older = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3]
 local answer, ended, rates = {}, {}, {}
@@ -74,7 +77,8 @@ redis.call('HLEN', places)  -- a foreign key stops the script here
 local some_are_held_back = redis.call('ZCARD', held_back) > 0
 
 local function cancel(id, result)
-  if redis.call('HEXISTS', bodies, id) == 0 or redis.call('ZSCORE', dead, id) then
+  local body = redis.call('HGET', bodies, id)
+  if not body or redis.call('ZSCORE', dead, id) then
     return 3
   end
   local state, about = string.match(redis.call('HGET', states, id) or '', '^(%S+) (.*)$')
@@ -102,10 +106,12 @@ local function cancel(id, result)
     return 0
   end
   local limits = some_are_held_back and state ~= 'waiting' and state ~= 'delayed'
-    and string.match(redis.call('HGET', bodies, id) or '', '^%d+ %d+(/%S+)')
+    and string.match(body, '^%d+ %d+(/%S+)')
   if limits then
     redis.call('HSET', places, id, '-' .. limits)  -- it may have been about to take a place: who claims it lets others in
   end
+  local about = history_of(body)
+  local attempts = about and (redis.call('HGET', failures, id) or 0) + (redis.call('HGET', crashes, id) or 0)
   -- Its id stays in its queue: without a body, it is not run.
   for _, key in ipairs({bodies, states, failures, crashes, pending, unfollowed}) do
     redis.call('HDEL', key, id)
@@ -113,12 +119,14 @@ local function cancel(id, result)
   ended[#ended + 1] = id
   redis.call('SET', result, 'cancelled ', 'PX', ttl_ms)
   notify_watchers(watchers, inboxes, id)
+  record_end(history, about, id, 'cancelled ', '', attempts)
   return note_end(keys, id, 'cancelled ') and 2 or 1
 end
 
 redis.call('LLEN', queue)  -- a foreign key stops the script here
 redis.call('LLEN', bell)
 redis.call('HLEN', keys.undo)
+redis.call('ZCARD', history)
 redis.call('HLEN', keys.groups)
 redis.call('ZCARD', keys.settled)
 redis.call('ZREM', delayed, unpack(ARGV, FIRST_ID))  -- first: needs no memory, so a full server accepts the rest

@@ -20,8 +20,9 @@
 -- KEYS[18]    recent      hash    id of the new job -> its answer, 120 s
 -- KEYS[19]    older       hash    earlier entries of the same; at most 120 s
 -- KEYS[20]    finished    hash    queue name -> jobs that have succeeded or were cancelled; one entry for each queue, permanent
--- KEYS[21]    result      string  of the new job
--- KEYS[22..]  results     string  of each parent in this partition, in the same order
+-- KEYS[21]    history     zset    how the last jobs of a task ended; see tasks/history.lua
+-- KEYS[22]    result      string  of the new job
+-- KEYS[23..]  results     string  of each parent in this partition, in the same order
 -- ARGV[1]     queue_name  string
 -- ARGV[2]     id          string
 -- ARGV[3]     envelope    JSON
@@ -41,16 +42,16 @@
 -- @include take_name
 -- @include drop_names
 -- @include wait_for_parents
-local FIRST_RESULT, FIRST_PARENT = 22, 9  -- KEYS of the results; ARGV of the parents
+local FIRST_RESULT, FIRST_PARENT = 23, 9  -- KEYS of the results; ARGV of the parents
 
 local bodies, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local unique, checks, dead, parents = KEYS[6], KEYS[7], KEYS[8], KEYS[10]
 local keys = {
   bodies = bodies, queue = queue, bell = bell, delayed = delayed, states = KEYS[5], dead = dead, reasons = KEYS[9],
   children = KEYS[11], followers = KEYS[12], outcomes = KEYS[13], waiting = KEYS[14], pending = KEYS[15],
-  unfollowed = KEYS[16], news = KEYS[17],
+  unfollowed = KEYS[16], news = KEYS[17], history = KEYS[21],
 }
-local recent, older, finished, result = KEYS[18], KEYS[19], KEYS[20], KEYS[21]
+local recent, older, finished, result = KEYS[18], KEYS[19], KEYS[20], KEYS[22]
 local queue_name, id, envelope, delay_ms, name, window_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local suffix, even_if = ARGV[7], ARGV[8]
 local now_ms = math.floor(server_time() / 1000)
@@ -71,6 +72,7 @@ end
 redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 redis.call('ZCARD', delayed)
+redis.call('ZCARD', keys.history)
 redis.call('HSETNX', finished, queue_name, 0)  -- the names of all queues are there
 redis.call('HSET', bodies, id, string.format('%.0f ', now_ms) .. envelope)
 remember(recent, older, id, '')

@@ -16,7 +16,8 @@
 -- KEYS[14]   passing     hash    id -> 'passer until_ms': who passes on what concerns it
 -- KEYS[15]   groups      hash    group -> what has become of it; see read_group.lua
 -- KEYS[16]   settled     zset    group -> when to forget it, server ms; of those that have ended
--- KEYS[17..] queues      list, then its bell (list) and delayed (zset), for each queue
+-- KEYS[17]   history     zset    how the last jobs of a task ended; see tasks/history.lua
+-- KEYS[18..] queues      list, then its bell (list) and delayed (zset), for each queue
 -- ARGV[1]    inboxes     prefix of each session's inbox channel
 -- ARGV[2]    suffix      of the ids of this partition; '' if there are no others
 -- ARGV[3]    passer      string, unique to this call
@@ -35,7 +36,7 @@
 -- @include forget_parents
 -- @include count_waiting
 -- @include group_outcome
-local FIRST_QUEUE, PARTS, FIRST_NAME = 17, 3, 4  -- KEYS of the queues, and how many each has; ARGV of their names
+local FIRST_QUEUE, PARTS, FIRST_NAME = 18, 3, 4  -- KEYS of the queues, and how many each has; ARGV of their names
 local PASSING_MS = 5000
 
 local news, bodies, states = KEYS[1], KEYS[2], KEYS[3]
@@ -45,9 +46,11 @@ local inboxes, suffix, passer = ARGV[1], ARGV[2], ARGV[3]
 local keys = {
   states = states, dead = KEYS[4], reasons = KEYS[5], watchers = KEYS[6], parents = parents, children = children,
   outcomes = outcomes, news = news, waiting = waiting, pending = pending, unfollowed = unfollowed,
-  groups = KEYS[15], settled = KEYS[16],
+  groups = KEYS[15], settled = KEYS[16], bodies = bodies, history = KEYS[17],
 }
 local now_ms = math.floor(server_time() / 1000)
+
+redis.call('ZCARD', keys.history)  -- a foreign key stops the script here
 
 -- All queues are read before one is changed.  A queue with a foreign key delays its own jobs, and no others.
 local place = {}

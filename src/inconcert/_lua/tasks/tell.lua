@@ -14,6 +14,7 @@
 -- KEYS[12]  unfollowed  hash  id -> ids of its parents in other partitions that do not know of it yet
 -- KEYS[13]  groups      hash  group -> what has become of it; see read_group.lua
 -- KEYS[14]  settled     zset  group -> when to forget it, server ms; of those that have ended
+-- KEYS[15]  history     zset  how the last jobs of a task ended; see tasks/history.lua
 -- ARGV[1]   inboxes     prefix of each session's inbox channel
 -- ARGV[2..] relations   parent, child, 'succeeded ', 'failed ', 'cancelled ' or '' if it is not known: for each, at most 500
 -- RETURNS   {news, there, ...}: 1 if there are news; then 1 for each child that is there, 0 for one that has ended
@@ -27,10 +28,11 @@ local bodies, news, inboxes = KEYS[1], KEYS[9], ARGV[1]
 local keys = {
   states = KEYS[2], dead = KEYS[3], reasons = KEYS[4], watchers = KEYS[5], parents = KEYS[6], children = KEYS[7],
   outcomes = KEYS[8], news = KEYS[9], waiting = KEYS[10], pending = KEYS[11], unfollowed = KEYS[12],
-  groups = KEYS[13], settled = KEYS[14],
+  groups = KEYS[13], settled = KEYS[14], bodies = bodies, history = KEYS[15],
 }
 local now_ms = math.floor(server_time() / 1000)
 local answer = {0}
+redis.call('ZCARD', keys.history)  -- a foreign key stops the script here
 for i = FIRST, #ARGV, FIELDS do
   local parent, child, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if tell_child(keys, inboxes, now_ms, child, parent, outcome) then

@@ -21,6 +21,7 @@
 -- KEYS[19]  recent      hash  request -> its answer, 120 s
 -- KEYS[20]  older       hash  the same, from before; at most 120 s
 -- KEYS[21]  groups      hash  group -> what has become of it; see read_group.lua
+-- KEYS[22]  history     zset  how the last jobs of a task ended; see tasks/history.lua
 -- ARGV[1]   request     string, unique to this call
 -- ARGV[2]   id          string
 -- ARGV[3]   queue_name  string
@@ -48,7 +49,7 @@ local failures, crashes, outcomes, recent, older, groups = KEYS[10], KEYS[11], K
 local keys = {
   bodies = bodies, queue = queue, bell = bell, delayed = delayed, states = KEYS[5], dead = dead, reasons = reasons,
   children = KEYS[12], followers = KEYS[13], outcomes = outcomes, waiting = KEYS[15], pending = KEYS[16],
-  unfollowed = KEYS[17], news = KEYS[18],
+  unfollowed = KEYS[17], news = KEYS[18], history = KEYS[22],
 }
 local request, id, queue_name, delay_ms, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local suffix, even_if = ARGV[6], ARGV[7]
@@ -61,6 +62,7 @@ redis.call('LLEN', queue)
 redis.call('LLEN', bell)
 redis.call('ZCARD', delayed)
 redis.call('HLEN', groups)
+redis.call('ZCARD', keys.history)
 if redis.call('ZREM', dead, id) == 0 then
   remember(recent, older, request, 0)
   return 0
