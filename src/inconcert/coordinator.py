@@ -399,7 +399,7 @@ class Coordinator(TaskCoordinator):
 
         Args:
             thing: A kind and a name, such as `lock:item:42`: a `lock`, `semaphore`, `rwlock` or `election`; a `job` by
-                its id; a `queue` of jobs.
+                its id; a `queue` of jobs; the `items` of a `Queue`.
             timeout: As for `inspect`.
 
         Raises:
@@ -409,8 +409,9 @@ class Coordinator(TaskCoordinator):
             NotConnected: The coordinator is not open.
             Unavailable: The server could not be asked.
 
-        Cost: That of `inspect`, except for a queue, and 1 round trip. Of a job and of a queue those of `Tasks.workers`
-            and `Tasks.stats` besides; of a job that is in its queue 1 more for each 100 queues, O(jobs in these).
+        Cost: That of `inspect`, except for a queue of jobs, and 1 round trip. Of a job and of a queue those of
+            `Tasks.workers` and `Tasks.stats` besides; of a job that is in its queue 1 more for each 100 queues, O(jobs
+            in these). Of items 2 more, and 1 for each 100 consumers, O(items claimed).
         """
         seconds = durations.call_timeout("explain()", timeout)
         return await explain(self._ref, self._jobs, self._tasks, thing, timeout=seconds)

@@ -1,16 +1,30 @@
 """Why something waits: who holds it and where, and why a job does not run."""
 
 import asyncio
+import re
 from typing import Any
 
 import anyio
 import pytest
 
-from inconcert import Coordinator, Explanation, InvalidName, Job, JobNotFound, JobStatus, Limit, Rate, Retry, durable
+from inconcert import (
+    Coordinator,
+    Explanation,
+    InvalidName,
+    Job,
+    JobNotFound,
+    JobStatus,
+    Limit,
+    Rate,
+    Retry,
+    durable,
+)
+from inconcert.queues.store import ItemKeys
 from tests.contract.test_jobs import status
 from tests.contract.test_reports import may_ask, waits_of
 from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
+from tests.support.raw import client_of, raw
 
 __all__ = ["may_ask"]  # the fixture
 
@@ -344,10 +358,131 @@ async def test_queue_says_who_serves_it(any_concert: Coordinator) -> None:
         assert (await any_concert.explain("queue:q")).state == "paused"
 
 
+async def test_items_that_nobody_takes_say_so(any_concert: Coordinator) -> None:
+    """With how many there are, and where; and a queue that was never used is told apart."""
+    queue = any_concert.queue("q", maxsize=2)
+    assert codes(await any_concert.explain("items:q")) == ["unknown"]
+    await queue.put("a")
+    await queue.put("b", delay=HOUR)
+    found = await any_concert.explain("items:q")
+    assert (found.kind, found.state, codes(found)) == ("items", "unserved", ["no_consumer", "backlog"])
+    assert str(found).startswith("items 'q' are unserved\n")
+    assert "its items: 1 ready (the oldest for" in str(found)
+    async with in_background(queue.put("c", timeout=HOUR)):
+        await eventually(lambda: _has(any_concert, "line"))
+    async with await queue.get():
+        found = await any_concert.explain("items:q")
+    assert codes(found) == ["not_due", "claimed", "backlog"]
+    assert re.search(r"the first delayed one is due in (59|60)\S* min", str(found))
+    await queue.shutdown()
+    found = await any_concert.explain("items:q")
+    assert (found.state, codes(found)) == ("shut", ["shut", "no_consumer", "not_due", "backlog"])
+
+
+async def _has(concert: Coordinator, code: str) -> bool:
+    return code in codes(await concert.explain("items:q"))
+
+
+async def test_items_say_who_holds_them_and_who_waits(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """In which process and task, at which line, since when; and why the latest was dead-lettered."""
+
+    async def handle(concert: Coordinator) -> None:
+        name_task("one")
+        async with await concert.queue("q").get():
+            await asyncio.Event().wait()
+
+    async def handle_several() -> None:
+        name_task("several")
+        queue = any_concert.queue("q", max_attempts=1)
+        async with await queue.get():
+            raise LookupError("no such image")
+        for delivery in await queue.get_many(2):
+            async with delivery:
+                await asyncio.Event().wait()
+
+    async def wait() -> None:
+        name_task("waiter")
+        await any_concert.queue("q").get()
+
+    await any_concert.queue("q").put_many(["bad", "a", "b", "c", "d"])
+    async with in_background(handle_several()):
+        await eventually(lambda: _says(any_concert, "holds 2 items"))
+        async with in_background(handle(elsewhere)):
+            await eventually(lambda: _says(any_concert, "holds an item"))
+            found = await any_concert.explain("items:q")
+            assert (found.state, codes(found)) == ("served", ["busy", "claimed", "claimed", "dead", "backlog"])
+            text = str(found)
+            for task, line in ("one", handle), ("several", handle_several):
+                start = line.__code__.co_firstlineno
+                [at] = re.findall(rf"attempt 1, task '{task}', at {re.escape(__file__)}:(\d+)\n", text)
+                assert start < int(at) < start + 8
+            assert re.search("dead-lettered: 1, the latest .* ago: LookupError: no such image", text)
+            await any_concert.queue("q").purge()
+            async with in_background(wait()):
+                await eventually(lambda: _has(any_concert, "served"))
+                assert "task 'waiter'" in str(await any_concert.explain("items:q"))
+
+
+def name_task(name: str) -> None:
+    """Name the current task."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.set_name(name)
+
+
+async def _says(concert: Coordinator, text: str) -> bool:
+    return text in str(await concert.explain("items:q"))
+
+
+async def test_items_of_a_process_that_is_silent_or_dead_are_told_of(any_concert: Coordinator) -> None:
+    """The server knows them although no process tells of them; then nobody can say that none takes."""
+    queue = any_concert.queue("q")
+    await queue.put("a")
+    delivery = await queue.get()
+    client: Any = raw(any_concert)
+    keys = ItemKeys(any_concert._ref.keys, "q")
+    [worker] = await client.zrange(keys.workers, 0, -1)
+    await client.zadd(keys.workers, {"gone.1": 1})
+    await client.hset(keys.claimed("gone.1"), "gone", "1001 2 1000 ")
+    found = await any_concert.explain("items:q")
+    assert (found.state, codes(found)) == ("served", ["dead_holder", "claimed", "backlog"])
+    assert "worker gone.1 holds an item, 'gone' for" in str(found)
+    await client.zrem(keys.workers, "gone.1")
+    await client.delete(keys.claimed("gone.1"))
+
+    any_concert._ref.session.inbox.on_unclaimed("ask", lambda _to, _rest: None)
+    found = await any_concert.explain("items:q", timeout=0.1)
+    assert (found.state, codes(found)) == ("served", ["silent_holder", "backlog"])
+    assert worker.decode() in str(found)
+    await delivery.ack()
+    found = await any_concert.explain("items:q", timeout=0.1)
+    assert (found.state, codes(found)) == ("unknown", ["backlog"])
+
+
+async def test_items_that_a_process_hides_are_told_of_without_a_line(any_concert: Coordinator, namespace: str) -> None:
+    """And what it waits for is not known to others."""
+    client = client_of(any_concert)
+    async with Coordinator.from_client(client, namespace=namespace, report=lambda kind, _: kind) as shy:
+        await shy.queue("q").put("a")
+        delivery = await shy.queue("q").get()
+        found = await any_concert.explain("items:q")
+        await delivery.ack()
+        assert (found.state, codes(found)) == ("served", ["claimed", "backlog"])
+        assert __file__ not in str(found)
+        async with in_background(shy.queue("q").get()):
+            await eventually(lambda: _is_waited_for(any_concert))
+            assert (await any_concert.explain("items:q")).state == "unknown"
+
+
+async def _is_waited_for(concert: Coordinator) -> bool:
+    consumers = [each for process in (await concert.inspect()).processes for each in process.consumers]
+    return any(each.waiting and each.is_redacted and each.name == "items" for each in consumers)
+
+
 @pytest.mark.parametrize("thing", ["item", "mailbox:x", ":x", ""])
 async def test_other_kinds_are_refused(any_concert: Coordinator, thing: str) -> None:
     """With the kinds that there are."""
-    with pytest.raises(ValueError, match="lock, semaphore, rwlock, election, job, queue"):
+    with pytest.raises(ValueError, match="lock, semaphore, rwlock, election, job, queue, items"):
         await any_concert.explain(thing)
 
 
@@ -356,7 +491,7 @@ async def test_what_is_not_there_is_named(any_concert: Coordinator) -> None:
     job = await any_concert.enqueue("t")
     with pytest.raises(JobNotFound):
         await any_concert.explain(f"job:{job.id[:-1]}9")
-    for thing in ("lock:", "job:", "job:not an id", "queue:"):
+    for thing in ("lock:", "job:", "job:not an id", "queue:", "items:"):
         with pytest.raises(InvalidName):
             await any_concert.explain(thing)
 

@@ -909,6 +909,33 @@ async def test_lock_is_released_by_force(concert: Coordinator, elsewhere: Coordi
         assert (refused.exit_code, words in refused.stderr) == (2, True)
 
 
+async def test_items_that_are_held_and_waited_for_are_shown(concert: Coordinator) -> None:
+    """With the lines of code, in the table after the rest; or only those that are named."""
+    queue = concert.queue("photos")
+    await queue.put("a", id="a")
+
+    async def wait() -> None:
+        await concert.queue("other").get()
+
+    waiter = asyncio.create_task(wait(), name="idle")
+    delivery = await queue.get()
+    async with concert.lock("item"):
+        await eventually(lambda: _waits_for_items(concert))
+        table, named = [await here(concert, "ls", *more) for more in ([], ["items:other", "--json"])]
+    waiter.cancel()
+    await delivery.ack()
+    states = [line.split()[:3] for line in table.stdout.splitlines()[1:] if line[0] != " "]
+    assert states == [["lock", "item", "held"], ["items", "other", "waited"], ["items", "photos", "a"]]
+    process, _ = json.loads(named.stdout)["processes"]  # the other one asks
+    assert process["holds"] == []
+    [consumer] = process["consumers"]
+    assert (consumer["name"], consumer["waiting"], consumer["task"]) == ("other", 1, "idle")
+
+
+async def _waits_for_items(concert: Coordinator) -> bool:
+    return any(each.waiting for process in (await concert.inspect()).processes for each in process.consumers)
+
+
 async def test_what_waits_is_explained(concert: Coordinator, elsewhere: Coordinator) -> None:
     """As text or JSON; what cannot be explained, or is not there, is named."""
     async with elsewhere.lock("item:42", label="order 7"):
@@ -921,8 +948,9 @@ async def test_what_waits_is_explained(concert: Coordinator, elsewhere: Coordina
     found = json.loads(document.stdout)
     assert (found["state"], [reason["code"] for reason in found["reasons"]]) == ("held", ["held"])
     assert [holder["label"] for holder in found["holders"]] == ["order 7"]
-    empty = await here(concert, "explain", "queue:mail")
-    assert empty.stdout.startswith("queue 'mail' is unknown\n")
+    for thing, state in ("queue:mail", "queue 'mail' is unknown"), ("items:mail", "items 'mail' are unknown"):
+        empty = await here(concert, "explain", thing)
+        assert empty.stdout.startswith(f"{state}\n")
     for thing, code, words in (
         ("item", 2, "is not KIND:NAME"),
         ("lock:", 2, "must not be empty"),

@@ -223,6 +223,12 @@ async def explained(concert: Coordinator, server: RealServer) -> None:
     job = await concert.enqueue("t")
     codes = [reason.code for reason in (await concert.explain(f"job:{job.id}")).reasons]
     assert codes == ["no_consumer", "unasked"]
+    await concert.queue("q").put("a")
+    items = await concert.explain("items:q")
+    assert (items.state, [reason.code for reason in items.reasons]) == ("unknown", ["unasked", "backlog"])
+    async with await concert.queue("q").get():
+        items = await concert.explain("items:q")
+    assert (items.state, [reason.code for reason in items.reasons]) == ("served", ["unasked", "claimed", "backlog"])
 
 
 async def test_explanation_has_what_the_server_knows(own_server: RealServer) -> None:

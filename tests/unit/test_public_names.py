@@ -51,11 +51,13 @@ FACES = {
     ),
     "Hit": "id score",
     "Index": "add clear remove search size suggest",
+    "HeldItem": "id line task",
     "HeldLock": (
         "fencing_token holder host is_redacted job_id kind label line mode name pid process remaining since task "
         "task_id trace_id waiters"
     ),
     "Inspection": "deadlocks locks processes silent waiters",
+    "ItemConsumer": "holds is_redacted line name task waiting",
     "Job": "cancel created dependants id items progress reschedule result send status steps stream",
     "JobDescription": "after args attempts enqueued_at id kwargs status task",
     "JobPage": "after jobs",
@@ -78,7 +80,7 @@ FACES = {
     "Members": "join list watch",
     "Message": "body id sender time",
     "PreparedJob": "enqueue id",
-    "ProcessReport": "holds host id label more opened_at pid told waits",
+    "ProcessReport": "consumers holds host id label more opened_at pid told waits",
     "Progress": "fraction text",
     "Queue": "counts dead get get_many join oldest_age peek purge purge_dead put put_many reopen replay shutdown size",
     "QueueCounts": "claimed dead delayed ready",

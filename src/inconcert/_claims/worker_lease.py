@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Generic, Self, TypeVar
 
@@ -124,6 +124,11 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     def name(self) -> str:
         """Which worker, as log lines name it."""
         return self.holder
+
+    @property
+    def held(self) -> Collection[C]:
+        """What it has claimed and not ended."""
+        return self._held.values()
 
     @property
     def deadline(self) -> float:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import Iterator
 from contextvars import Context
+from types import MethodType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from inconcert._core.caller import is_user_code
@@ -33,8 +34,9 @@ def on_stacks(wanted: tuple[type[T], ...]) -> Iterator[tuple[T, OnStack]]:
         while coroutine is not None:
             line = _line(coroutine) or line
             for found in gc.get_referents(coroutine):
-                if isinstance(found, wanted):
-                    yield found, OnStack(task, line)
+                thing = found.__self__ if isinstance(found, MethodType) else found  # such as its `__aexit__`
+                if isinstance(thing, wanted):
+                    yield thing, OnStack(task, line)
             coroutine = _awaited_by(coroutine)
 
 

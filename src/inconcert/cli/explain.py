@@ -16,7 +16,10 @@ __all__ = ["explain"]
 
 def explain(
     thing: Annotated[
-        str, typer.Argument(metavar="KIND:NAME", help="Such as lock:item:42, job:ID or queue:mail.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="KIND:NAME", help="Such as lock:item:42, job:ID, queue:mail or items:photos.", show_default=False
+        ),
     ],
     *,
     url: Url = None,

@@ -1,6 +1,6 @@
 """`inconcert ls`: what is held and waited for, by whom, and from which line of code."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from inconcert.cli.ends import refuse
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import ago, print_json, print_table
 from inconcert.coordinator import Coordinator
-from inconcert.reports.report import HeldEntry, Inspection, ProcessReport, WaitEntry
+from inconcert.reports.report import HeldEntry, HeldItem, Inspection, ItemConsumer, ProcessReport, WaitEntry
 
 __all__ = ["ls"]
 
@@ -39,22 +39,28 @@ def ls(
         print_json(seen)
         return
     rows = sorted(_entries(seen), key=lambda row: _order(row[1]))
+    consumers = sorted(
+        ((process, each) for process in seen.processes for each in process.consumers), key=lambda row: row[1].name
+    )
     print_table(
         ("kind", "name", "state", "since", "process", "label", "task", "job", "line"),
-        (
-            (
-                entry.kind,
-                entry.name,
-                _standing(entry),
-                ago(entry.since),
-                _of(process),
-                entry.label,
-                entry.task,
-                entry.job_id,
-                entry.line,
-            )
-            for process, entry in rows
-        ),
+        [
+            *(
+                (
+                    entry.kind,
+                    entry.name,
+                    _standing(entry),
+                    ago(entry.since),
+                    _of(process),
+                    entry.label,
+                    entry.task,
+                    entry.job_id,
+                    entry.line,
+                )
+                for process, entry in rows
+            ),
+            *(row for process, consumer in consumers for row in _of_items(process, consumer)),
+        ],
         empty="nothing is held or waited for",
     )
     more = sum(process.more for process in seen.processes)
@@ -74,12 +80,25 @@ def _only(seen: Inspection, things: Collection[str]) -> Inspection:
             process,
             holds=tuple(entry for entry in process.holds if f"{entry.kind}:{entry.name}" in things),
             waits=tuple(entry for entry in process.waits if f"{entry.kind}:{entry.name}" in things),
+            consumers=tuple(each for each in process.consumers if f"items:{each.name}" in things),
         )
 
     deadlocks = tuple(
         deadlock for deadlock in seen.deadlocks if any(f"{kind}:{name}" in things for kind, name in deadlock.things)
     )
     return Inspection(tuple(map(about, seen.processes)), seen.silent, deadlocks)
+
+
+def _of_items(process: ProcessReport, consumer: ItemConsumer) -> Iterator[Sequence[str | None]]:
+    """A row for each item that is held, and one for the calls that wait for others."""
+
+    def row(state: str, of: HeldItem | ItemConsumer) -> Sequence[str | None]:
+        return "items", consumer.name, state, None, _of(process), None, of.task, None, of.line
+
+    for item in consumer.holds:
+        yield row(f"{item.id} held", item)
+    if consumer.waiting:
+        yield row(f"waited for, {consumer.waiting:,} calls", consumer)
 
 
 def _entries(seen: Inspection) -> Iterator[tuple[ProcessReport, HeldEntry | WaitEntry]]:

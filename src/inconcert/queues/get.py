@@ -17,7 +17,7 @@ from inconcert.queues.shutdown import Standby
 from inconcert.queues.store import ItemKeys
 from inconcert.queues.worker_lease import ItemWorkerLease, Terms
 
-__all__ = ["Getters"]
+__all__ = ["Getters", "OpenGetters"]
 
 _log = logging.getLogger("inconcert.queues")
 
@@ -31,7 +31,7 @@ class Getters:
 
     def __init__(self, ref: SessionRef) -> None:
         self._ref = ref
-        self._open: dict[Terms, _OpenGetters] = {}
+        self._open: dict[Terms, OpenGetters] = {}
 
     async def get(
         self, keys: ItemKeys, terms: Terms, timeout: float | None, *, limit: int = 1, within: float = 0.0
@@ -40,7 +40,7 @@ class Getters:
         session = self._ref.session
         getting = self._open.get(terms)
         if getting is None:
-            getting = self._open[terms] = _OpenGetters(session, keys, terms)
+            getting = self._open[terms] = OpenGetters(session, keys, terms)
             getting.open()
         return [Delivery(item) for item in await getting.get(timeout, limit, within)]
 
@@ -56,13 +56,25 @@ class Getters:
         return left
 
 
-class _OpenGetters(ClaimConsumer[ItemState[Any]]):
-    """The waiters for items of one queue, on the same terms."""
+class OpenGetters(ClaimConsumer[ItemState[Any]]):
+    """The waiters for items of one queue, on the same terms.
+
+    Args:
+        session: The open session.
+        keys: The keys of the queue.
+        terms: How its items are claimed.
+
+    Attributes:
+        queue: The name of the queue.
+        address: Unique to these, among all processes.
+    """
 
     def __init__(self, session: Session, keys: ItemKeys, terms: Terms) -> None:
         super().__init__(
             session, [(keys, [keys.only])], to_the_front=terms.order == "lifo", max_crashes=terms.max_crashes
         )
+        self.queue = terms.name
+        self.address = self._address
         self._keys = keys
         self._terms = terms
         self._standby = Standby(session, keys, self.interrupt)
@@ -72,6 +84,7 @@ class _OpenGetters(ClaimConsumer[ItemState[Any]]):
         self._serving: asyncio.Task[None] | None = None
 
     async def get(self, timeout: float | None, limit: int, within: float) -> list[ItemState[Any]]:
+        """Wait for items and claim them; see `Queue.get_many`."""
         self.raise_if_closed()
         getters = [_Getter(self._session.loop.create_future(), waits=timeout != 0) for _ in range(limit)]
         first = getters[0].delivery
@@ -94,8 +107,20 @@ class _OpenGetters(ClaimConsumer[ItemState[Any]]):
         return [first.result(), *(getter.delivery.result() for getter in getters[1:] if getter.has_one)]
 
     def closed(self, error: InconcertError) -> None:
+        """Fail all that wait, with this error."""
         super().closed(error)
         self._fail(self._getters, error)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls of `get` wait; one of `get_many` counts as so many as it wants items."""
+        return len(self._getters)
+
+    @property
+    def held(self) -> list[ItemState[Any]]:
+        """The items that are claimed here and have not ended, in the order in which they were claimed."""
+        workers = [partition.worker for partition in self._partitions if partition.worker is not None]
+        return [item for worker in workers for item in worker.held]
 
     # Below.
 

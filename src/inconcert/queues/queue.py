@@ -8,7 +8,6 @@ from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._claims.consumer import Guarantee
 from inconcert._claims.dead_letters import DeadLetter, DeadLetters, Replayed
 from inconcert._core.session import SessionRef
-from inconcert._redis.replies import rows
 from inconcert._rules import durations
 from inconcert._rules.codec import Codec, T
 from inconcert._rules.durations import Seconds
@@ -19,7 +18,7 @@ from inconcert.queues.get import Getters
 from inconcert.queues.join import Join
 from inconcert.queues.put import NewItems, Put, check_putting, item_codec
 from inconcert.queues.shutdown import OPEN, SHUT_AT_ONCE, SHUT_DOWN, set_state
-from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys, ItemRow, QueueState
+from inconcert.queues.store import INSPECT, PURGE_READY, ItemKeys, ItemRow, QueueState, read_state
 from inconcert.queues.worker_lease import QueueOrder, Terms, read_item
 
 __all__ = ["ITEM_ATTEMPTS", "QUEUE_TTL", "DeadItem", "Queue", "QueueCounts"]
@@ -439,8 +438,7 @@ class Queue(Generic[T]):
 
     async def _inspect(self, passed_over: int = 0, limit: int = 0) -> tuple[QueueState, list[ItemRow]]:
         command = INSPECT(self._keys, self._keys.only, skip=passed_over, limit=limit)
-        ready, delayed, claimed, dead, oldest_ms, *flat = await self._ref.session.run(command)
-        return QueueState(ready, delayed, claimed, dead, oldest_ms), rows(flat, ItemRow)
+        return read_state(await self._ref.session.run(command))
 
     def _read(self, item_id: str, body: bytes) -> T | None:
         try:

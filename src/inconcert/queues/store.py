@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._redis.keys import Keyspace
+from inconcert._redis.replies import Reply, rows
 from inconcert._redis.scripts import load
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "ItemRow",
     "QueueState",
     "item_of",
+    "read_state",
 ]
 
 
@@ -76,7 +78,7 @@ class ItemKeys(ClaimKeys):
 
 
 class QueueState(NamedTuple):
-    """How much is in a queue, as the script returns it.
+    """How much is in a queue, and whether it takes more, as the script returns it.
 
     Attributes:
         ready: Items that may be taken now.
@@ -84,6 +86,10 @@ class QueueState(NamedTuple):
         claimed: Items that are claimed.
         dead: Items that were dead-lettered.
         oldest_ms: How long the oldest ready item has been there; -1 if there is none.
+        due_in_ms: How long until the first delayed item is due; -1 if there is none.
+        now_ms: The server's time.
+        shut: 1 if it is shut down, 2 at once; 0 if it is open.
+        in_line: Calls of `put` that wait for room.
     """
 
     ready: int
@@ -91,6 +97,10 @@ class QueueState(NamedTuple):
     claimed: int
     dead: int
     oldest_ms: int
+    due_in_ms: int
+    now_ms: int
+    shut: int
+    in_line: int
 
 
 class ItemRow(NamedTuple):
@@ -98,6 +108,12 @@ class ItemRow(NamedTuple):
 
     id: bytes
     body: bytes
+
+
+def read_state(reply: Reply) -> tuple[QueueState, list[ItemRow]]:
+    """What a look at a queue has found: its state, and the next items."""
+    count = len(QueueState._fields)
+    return QueueState(*reply[:count]), rows(reply[count:], ItemRow)
 
 
 PUT = load("queues/put").bind(ItemKeys, QueueKeys)

@@ -7,6 +7,7 @@ from inconcert._core.session import SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules.names import check_name
 from inconcert.errors import OutcomeUnknown
+from inconcert.reports.explain_items import explain_items
 from inconcert.reports.explain_job import JobQuestion, explain_queue
 from inconcert.reports.explanation import Explanation, Reason, cause
 from inconcert.reports.inspect import inspect
@@ -19,7 +20,7 @@ __all__ = ["explain"]
 _INSPECT = load("permits/inspect").bind(PermitKeys)
 
 _LEASES = ("lock", "semaphore", "rwlock", "election")
-_KINDS = (*_LEASES, "job", "queue")
+_KINDS = (*_LEASES, "job", "queue", "items")
 _MOST = 20  # holders that are told of
 
 
@@ -43,6 +44,8 @@ async def explain(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, thing: str, 
         return await JobQuestion(ref, jobs, tasks, name).explanation(seen)
     if kind == "queue":
         return await explain_queue(tasks, check_name(kind, name))
+    if kind == "items":
+        return await explain_items(ref, name, ask)
     return await _explain_lease(ref, kind, name, ask)
 
 

@@ -251,7 +251,12 @@ async def explain_queue(tasks: Tasks, name: str) -> Explanation:
             kind="queue",
             name=name,
             state="unknown",
-            reasons=(Reason("unknown", "no job was ever enqueued to it, and no worker serves it"),),
+            reasons=(
+                Reason(
+                    "unknown",
+                    "no job was ever enqueued to it, and no worker serves it; of a queue of items ask items:NAME",
+                ),
+            ),
         )
     state = "paused" if queue.is_paused else "served" if serving else "unserved"
     return Explanation(kind="queue", name=name, state=state, reasons=tuple(reasons))

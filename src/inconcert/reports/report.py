@@ -13,8 +13,10 @@ __all__ = [
     "Blocked",
     "Deadlock",
     "HeldEntry",
+    "HeldItem",
     "HeldLock",
     "Inspection",
+    "ItemConsumer",
     "ProcessReport",
     "WaitEntry",
     "Waiter",
@@ -117,6 +119,42 @@ class Waiter(WaitEntry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldItem:
+    """An item of a queue that a process has claimed.
+
+    Attributes:
+        id: Which item.
+        task: The name of the asyncio task that has its delivery in a variable; None if none does.
+        line: `file:line` at which that task is now.
+    """
+
+    id: str
+    task: str | None = None
+    line: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemConsumer:
+    """A queue of items from which a process takes.
+
+    Attributes:
+        name: Which queue, or what the process shows in place of its name.
+        is_redacted: Whether the process shows something else in place of the name; then `holds` is empty.
+        waiting: How many calls of `Queue.get` wait for an item; one of `get_many` counts as its `limit`.
+        task: The name of an asyncio task that waits; None if none does.
+        line: `file:line` of the code that waits there.
+        holds: The items that it has claimed and not ended, the oldest 20.
+    """
+
+    name: str
+    is_redacted: bool = False
+    waiting: int
+    task: str | None = None
+    line: str | None = None
+    holds: tuple[HeldItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessReport:
     """One open coordinator.
 
@@ -128,6 +166,7 @@ class ProcessReport:
         opened_at: Since when it is open, in seconds since 1970 by the process's clock.
         holds: What it holds, the oldest first.
         waits: What it waits for, the oldest first.
+        consumers: The queues of items for which it waits, or of which it holds items.
         more: How many entries it has left out: of 1,000 processes each sends 20, of 20 or fewer each 1,000.
         told: The ids of the deadlocks that it has logged, while they last.
     """
@@ -139,6 +178,7 @@ class ProcessReport:
     opened_at: float
     holds: tuple[HeldEntry, ...] = ()
     waits: tuple[WaitEntry, ...] = ()
+    consumers: tuple[ItemConsumer, ...] = ()
     more: int = 0
     told: tuple[str, ...] = ()
 

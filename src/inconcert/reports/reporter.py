@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from typing import Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 
@@ -23,7 +23,9 @@ from inconcert._redis.call import Call
 from inconcert._redis.keys import Keyspace, subject
 from inconcert._redis.scripts import load
 from inconcert.members.member_state import MemberState
-from inconcert.reports.report import HeldEntry, ProcessReport, WaitEntry
+from inconcert.queues.delivery import Delivery
+from inconcert.queues.get import OpenGetters
+from inconcert.reports.report import HeldEntry, HeldItem, ItemConsumer, ProcessReport, WaitEntry
 from inconcert.tasks.claimed_job import job_in
 from inconcert.tasks.watch import Watch
 
@@ -32,6 +34,8 @@ __all__ = ["Redact", "ReportKeys", "Reporter", "report_keys"]
 _log = logging.getLogger("inconcert.reports")
 
 Redact: TypeAlias = Callable[[str, str], str]
+
+_ITEMS = 20  # that are told of each consumer
 
 _ADDRESS = re.compile(r"([0-9a-f]{16})\.[0-9a-f]+")
 
@@ -87,11 +91,14 @@ class Reporter:
         leases = self._session.renewal.leases()
         holds = [self._held(lease, found) for lease in leases if isinstance(lease, _REPORTED) and not lease.is_over]
         waits: list[WaitEntry] = []
+        consumers: list[ItemConsumer] = []
         for receiver in self._session.inbox.receivers():
             if isinstance(receiver, Place) and receiver.noted and receiver.ticket > 0 and not receiver.done():
                 waits.append(self._in_line(receiver, receiver.noted, found))
             elif isinstance(receiver, Watch):
                 waits += (self._watching(receiver, stack) for stack in found[receiver.address])
+            elif isinstance(receiver, OpenGetters) and (receiver.waiting or receiver.held):
+                consumers.append(self._consuming(receiver, found))
         holds.sort(key=lambda entry: entry.since)
         waits.sort(key=lambda entry: entry.since)
         return ProcessReport(
@@ -102,7 +109,8 @@ class Reporter:
             opened_at=self._opened_at,
             holds=tuple(holds[:entries]),
             waits=tuple(waits[:entries]),
-            more=max(0, len(holds) - entries) + max(0, len(waits) - entries),
+            consumers=tuple(consumers[:entries]),
+            more=sum(max(0, len(each) - entries) for each in (holds, waits, consumers)),
             told=self.told,
         )
 
@@ -167,6 +175,19 @@ class Reporter:
             **self._origin(stack.task, watch.since),
         )
 
+    def _consuming(self, consumer: OpenGetters, found: "_Found") -> ItemConsumer:
+        name = self._shown("items", consumer.queue)
+        is_redacted = name != consumer.queue
+        stack = next((each for each in found[consumer.address] if each.line is not None), None)
+        return ItemConsumer(
+            name=name,
+            is_redacted=is_redacted,
+            waiting=consumer.waiting,
+            task=stack and stack.task.get_name(),
+            line=stack and stack.line,
+            holds=() if is_redacted else tuple(_held_item(item.id, found) for item in consumer.held[:_ITEMS]),
+        )
+
     def _origin(self, task: Task | None, since: float) -> "_Origin":
         context = None if task is None else context_of(task)
         return {
@@ -187,6 +208,11 @@ class Reporter:
             return "?"
 
 
+def _held_item(item_id: str, found: "_Found") -> HeldItem:
+    stack = next(iter(found[_of_item(item_id)]), None)
+    return HeldItem(id=item_id, task=stack and stack.task.get_name(), line=stack and stack.line)
+
+
 def _mode(kind: str, holder: str) -> Literal["read", "write"] | None:
     if kind != "rwlock":
         return None
@@ -194,18 +220,30 @@ def _mode(kind: str, holder: str) -> Literal["read", "write"] | None:
 
 
 _REPORTED = (PermitState, MemberState)
-_WANTED: tuple[type[Place | Watch | HeldLease[PermitState | MemberState]], ...] = (Place, Watch, HeldLease)
+_Wanted: TypeAlias = Place | Watch | OpenGetters | HeldLease[PermitState | MemberState] | Delivery[Any]
+_WANTED: tuple[type[_Wanted], ...] = (Place, Watch, OpenGetters, HeldLease, Delivery)
 _Found: TypeAlias = Mapping[str, list[OnStack]]
 
 
 def _found() -> _Found:
-    """On which stacks each lease, place and watch is, by its holder or address."""
+    """On which stacks each lease, item, place and the like is, by its holder or address."""
     found: defaultdict[str, list[OnStack]] = defaultdict(list)
     for thing, stack in on_stacks(_WANTED):
-        stacks = found[thing.holder if isinstance(thing, HeldLease) else thing.address]
+        stacks = found[_address(thing)]
         if not stacks or stacks[-1].task is not stack.task:  # several frames of a task may refer to it
             stacks.append(stack)
     return found
+
+
+def _address(thing: _Wanted) -> str:
+    if isinstance(thing, HeldLease):
+        return thing.holder
+    return _of_item(thing.id) if isinstance(thing, Delivery) else thing.address
+
+
+def _of_item(item_id: str) -> str:
+    """Not an address, whatever id its user gave it: these have no space."""
+    return f"item {item_id}"
 
 
 class _Origin(TypedDict):
