@@ -4,19 +4,22 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import anyio
 import pytest
 
-from inconcert import Coordinator, HealthReport, WorkerHealth
+from inconcert import Coordinator, HealthReport, Job, JobStatus, WorkerHealth, durable
 from inconcert.tasks.health import judge_ready
 from inconcert.tasks.store import JobKeys
 from inconcert.tasks.worker_lease import HEARTBEAT_LEASE
-from inconcert.testing import World, simulate
+from inconcert.testing import Process, World, simulate
 from tests.support.eventually import eventually
 
 HOUR, DAY = 3600.0, 86_400.0
+REST = 1200.0  # seconds for which jobs sleep and wait
 STEPS = pytest.mark.parametrize("step", [15.0, -15.0, HOUR, -HOUR, 90 * DAY, -90 * DAY], ids=str)
 
 
@@ -139,6 +142,80 @@ def test_worker_that_died_is_recovered_in_time(step: float) -> None:
     most = 1.05 if step == 0 else 1.4
     least = 0.5 if step > 0 else 0.95
     assert least * HEARTBEAT_LEASE < seconds < most * HEARTBEAT_LEASE
+
+
+class Waits:
+    """Jobs that sleep for a while, and wait for as long; what came of them, and after how many seconds."""
+
+    def __init__(self) -> None:
+        self.ended: dict[str, list[float]] = {"sleep": [], "wait": [], "message": [], "nap": []}
+
+    async def begin(self, worker: Process, world: World) -> None:
+        """Run a worker that has one of each, until they have left it."""
+        concert = worker.concert
+
+        @concert.task(name="t")
+        async def task(kind: str) -> None:
+            if kind == "sleep":
+                await durable.sleep("s", REST)
+            elif kind == "nap":
+                await durable.sleep("s", REST, in_memory_below=2 * REST)
+            else:
+                with suppress(TimeoutError):
+                    assert await durable.wait_for("m", str, timeout=REST) == kind == "message"
+            self.ended[kind].append(world.now() - began_at)
+
+        worker.start(concert.run_worker("default"))
+        began_at = world.now()
+        jobs = {kind: await concert.enqueue("t", [kind]) for kind in self.ended}
+        self.message = jobs["message"]
+        for kind in ("sleep", "wait", "message"):
+            await eventually(partial(self._is_delayed, jobs[kind]))
+
+    async def _is_delayed(self, job: Job[Any]) -> bool:
+        return await job.status() is JobStatus.DELAYED
+
+
+@pytest.mark.parametrize("ahead", [DAY, -DAY], ids=str)
+@pytest.mark.parametrize("whose", ["server", "worker"])
+def test_job_sleeps_and_waits_as_long_whosever_clock_is_wrong(ahead: float, whose: str) -> None:
+    """A clock that is ahead or behind, and stays so."""
+    waits = Waits()
+
+    async def story(world: World) -> None:
+        if whose == "server":
+            world.step_clock(ahead)
+        sender = await world.process("sender")
+        await waits.begin(await world.process("worker", clock_ahead=ahead if whose == "worker" else 0.0), world)
+        await anyio.sleep(REST / 2)
+        assert await sender.concert.tasks.job(waits.message.id).send("m", "message")
+        await anyio.sleep(REST)
+
+    simulate(story, seeds=1)
+    ended = {kind: [round(seconds / 10) * 10 for seconds in ends] for kind, ends in waits.ended.items()}
+    assert ended == {"sleep": [REST], "nap": [REST], "wait": [REST], "message": [REST / 2]}
+
+
+@pytest.mark.parametrize("step", [15.0, -15.0, REST / 2, -REST / 2, 90 * DAY], ids=str)
+def test_job_that_sleeps_or_waits_comes_back_once_at_each_step(step: float) -> None:
+    """Later by as much as the clock is set back; earlier by as much as it is set forward, or not; a message at once."""
+    waits = Waits()
+
+    async def story(world: World) -> None:
+        sender = await world.process("sender")
+        await waits.begin(await world.process("worker"), world)
+        await anyio.sleep(REST / 4)
+        world.step_clock(step)
+        await anyio.sleep(1)
+        assert await sender.concert.tasks.job(waits.message.id).send("m", "message")
+        await anyio.sleep(2 * REST)
+
+    simulate(story, seeds=1)
+    [message], [nap], [sleep], [wait] = (waits.ended[kind] for kind in ("message", "nap", "sleep", "wait"))
+    assert REST / 4 < message < REST / 4 + 10
+    assert REST - 1 < nap < REST + 10
+    for seconds in (sleep, wait):
+        assert min(REST, max(REST / 4, REST - step)) - 1 < seconds < max(REST, REST - step) + 10
 
 
 @pytest.mark.parametrize("missed", ["once", "skip"])
