@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.routing import Route
 
-from inconcert import Coordinator, InvalidName, Job, LeaseLost, durable
+from inconcert import Coordinator, InvalidName, Job, LeaseLost, Limit, durable
 from inconcert.dashboard import Dashboard, Permission, charts, formats, read_only, streams
 from inconcert.dashboard.actions import ACTIONS
 from inconcert.dashboard.live import reference
@@ -342,6 +342,41 @@ async def test_many_locks_are_shown_a_page_at_a_time(concert: Coordinator, clien
 
     assert [len(re.findall(r"stock:\d+ <span", page.text)) for page in pages] == [50, 20]
     assert max(len(page.content) for page in pages) < 100 * 1024
+
+
+async def test_limits_are_shown_of_their_queue(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:
+    """How many of the places are taken, and how many jobs wait for one; the stream tells when that changes."""
+    may_end = asyncio.Event()
+
+    @concert.task(queue="imports", limit=Limit(2))
+    async def load(number: int) -> None:
+        await may_end.wait()
+
+    for number in range(5):
+        await load.enqueue(number)
+    key = reference("q", "imports")
+    row = reference("l", load.name)
+    async with in_background(concert.run_worker("imports", concurrency=5)):
+        await eventually(partial(is_held_back, concert, 3))
+        host.dashboard._poll.forget()
+        queues = (await client.get("/queues")).text
+        page = (await client.get("/jobs", params={"queue": key})).text
+        other = (await client.get("/jobs", params={"queue": reference("q", "mail")})).text
+        async with client.stream("GET", f"/live?rows={row},{key}") as response, aclosing(events(response)) as stream:
+            texts = json.loads((await anext(stream))["data"])
+            may_end.set()
+            while (texts[f"{key}.held"], texts[f"{row}.used"]) != ("0", "0 of 2"):
+                texts |= json.loads((await anext(stream))["data"])
+
+    assert f'data-live="{key}.held">3</span> wait for a limit' in queues
+    assert f'data-live="{key}.held">3<' in page
+    assert re.search(rf'load</dt><dd><span data-live="{row}.used">2 of 2<', page)
+    assert "limit" not in other
+
+
+async def is_held_back(concert: Coordinator, number: int) -> bool:
+    """Whether so many jobs wait for a limit."""
+    return (await concert.tasks.stats("imports")).queues["imports"].held_back == number
 
 
 async def waits_of(concert: Coordinator, number: int) -> bool:

@@ -34,10 +34,10 @@ from inconcert.dashboard.live import reference, texts
 from inconcert.dashboard.other_view import OTHERS, other_view
 from inconcert.dashboard.pages import Pages
 from inconcert.dashboard.permissions import Allow, Permission
-from inconcert.dashboard.poll import Poll
+from inconcert.dashboard.poll import Poll, Seen
 from inconcert.dashboard.redaction import Redact, show_all
 from inconcert.dashboard.requests import HEADERS, check_origin, read_form
-from inconcert.dashboard.rows import queue_rows, worker_rows
+from inconcert.dashboard.rows import limited_tasks, queue_rows, worker_rows
 from inconcert.dashboard.schedule_view import schedule_rows
 from inconcert.dashboard.streams import Streams
 from inconcert.errors import (
@@ -142,7 +142,11 @@ class Dashboard:
         with refused_as_bad():
             jobs, after = await job_rows(self._concert, self._redact, state=state, queue=queue, task=task, after=after)
         fields = {name: asked[name] for name in ("state", "queue", "task") if name in asked}
-        return await self._page(request, "jobs.html", jobs=jobs, after=after, queue=queue, fields=fields)
+        seen = await self._poll.latest()
+        limits = limited_tasks(seen, queue)
+        rows = [reference("q", queue or ""), *(reference("l", task) for task in limits)]
+        values = {"jobs": jobs, "after": after, "queue": queue, "fields": fields, "limits": limits}
+        return await self._page(request, "jobs.html", seen=seen, rows=rows, **values)
 
     async def _schedules(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
@@ -151,9 +155,10 @@ class Dashboard:
 
     async def _workers(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
-        found = worker_rows(await self._poll.latest(), _page_number(request))
+        seen = await self._poll.latest()
+        found = worker_rows(seen, _page_number(request))
         rows = {reference("w", worker.id) for worker in found.shown}
-        return await self._page(request, "workers.html", rows=rows, found=found)
+        return await self._page(request, "workers.html", seen=seen, rows=rows, found=found)
 
     async def _dead(self, request: Request) -> Response:
         await self._check(request, Permission.VIEW)
@@ -269,7 +274,7 @@ class Dashboard:
         names = [name for name in seen.stats.queues if sought.lower() in self._redact("queue", name).lower()]
         found = queue_rows(seen, names, _page_number(request))
         rows = {reference("q", name) for name, _ in found.shown}
-        return await self._page(request, "queues.html", rows=rows, found=found, sought=sought)
+        return await self._page(request, "queues.html", seen=seen, rows=rows, found=found, sought=sought)
 
     async def _check(self, request: Request, permission: Permission) -> str:
         """The name of the user, who may do this.
@@ -283,9 +288,18 @@ class Dashboard:
             raise HTTPException(403, f"You are not allowed to do this: {permission}.")
         return user
 
-    async def _page(self, request: Request, template: str, *, rows: Collection[str] = (), **values: object) -> Response:
+    async def _page(
+        self,
+        request: Request,
+        template: str,
+        *,
+        seen: Seen | None = None,
+        rows: Collection[str] = (),
+        **values: object,
+    ) -> Response:
+        """A page with these rows, which were chosen from what was seen, if any."""
         allowed = {permission for permission in ACTIONS if await self._may(request, permission)}
-        seen = await self._poll.latest()
+        seen = seen or await self._poll.latest()
         return self._html(self._pages.render(template, request, seen=seen, rows=rows, allowed=allowed, **values))
 
     async def _may(self, request: Request, permission: Permission) -> bool:

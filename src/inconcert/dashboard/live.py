@@ -1,6 +1,6 @@
 """The texts of a page that change while it is looked at; a browser is sent those that it shows, and that did.
 
-A key begins with the row that the text is in, if any: one queue or worker, whose name it does not show.
+A key begins with the row that the text is in, if any: one queue, limit or worker, whose name it does not show.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ __all__ = ["reference", "texts"]
 
 @lru_cache(maxsize=4096)
 def reference(kind: str, name: str) -> str:
-    """Stands for a queue, a worker or a reason in a page, where its text may be secret."""
+    """Stands for a queue, a limit, a worker or a reason in a page, where its text may be secret."""
     return kind + hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 def texts(seen: Seen, rows: Collection[str]) -> Mapping[str, str]:
-    """What changes, by its key; of queues and workers only in these rows.
+    """What changes, by its key; of queues, limits and workers only in these rows.
 
     The `shape` changes when queues or workers come or go.
     """
@@ -50,12 +50,18 @@ def texts(seen: Seen, rows: Collection[str]) -> Mapping[str, str]:
         found |= {
             f"{key}.ready": count(queue.ready),
             f"{key}.delayed": count(queue.delayed),
+            f"{key}.held": count(queue.held_back),
             f"{key}.waiting": count(queue.waiting),
             f"{key}.running": count(queue.running),
             f"{key}.finished": count(queue.finished),
             f"{key}.oldest": duration(queue.oldest_age),
             f"{key}.consumers": count(queue.consumers),
         }
+    found |= {
+        f"{reference('l', task)}.used": f"{count(limit.in_use)} of {count(limit.places)}"
+        for task, limit in seen.stats.limits.items()
+        if reference("l", task) in rows
+    }
     for worker in seen.workers:
         key = reference("w", worker.id)
         if key not in rows:
@@ -65,6 +71,6 @@ def texts(seen: Seen, rows: Collection[str]) -> Mapping[str, str]:
             f"{key}.heard": ago(worker.heard_at),
             f"{key}.oldest": ago(worker.running[0].claimed_at) if worker.running else DASH,
         }
-    states = [(name, queue.is_paused) for name, queue in queues.items()]
+    states = [(name, queue.is_paused, queue.held_back > 0) for name, queue in queues.items()]
     shape = repr((states, seen.stats.unserved, [(worker.id, worker.is_alive) for worker in seen.workers]))
     return found | {"shape": hashlib.sha256(shape.encode()).hexdigest()[:16]}

@@ -8,7 +8,7 @@ from inconcert.dashboard.poll import Seen
 from inconcert.tasks.queue_stats import QueueStats
 from inconcert.tasks.workers import WorkerStatus
 
-__all__ = ["AT_ONCE", "Rows", "page_of", "queue_rows", "worker_rows"]
+__all__ = ["AT_ONCE", "Rows", "limited_tasks", "page_of", "queue_rows", "worker_rows"]
 
 AT_ONCE = 50  # on a page
 
@@ -41,6 +41,12 @@ def queue_rows(seen: Seen, names: Sequence[str], number: int) -> Rows[tuple[str,
         return name not in unserved, -(queue.oldest_age or 0.0), not queue.is_paused, name
 
     return page_of(sorted(((name, seen.stats.queues[name]) for name in names), key=urgency), number)
+
+
+def limited_tasks(seen: Seen, queue: str | None) -> Sequence[str]:
+    """The first tasks of this queue that have a limit, those of which the most places are taken."""
+    limits = {task: limit for task, limit in seen.stats.limits.items() if limit.queue == queue}
+    return sorted(limits, key=lambda task: (-limits[task].in_use / limits[task].places, task))[:AT_ONCE]
 
 
 def worker_rows(seen: Seen, number: int) -> Rows[WorkerStatus]:
