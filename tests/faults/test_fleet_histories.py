@@ -57,7 +57,7 @@ async def test_fleet_of_which_one_after_the_other_is_killed_loses_and_doubles_no
     dead: list[Forked] = []
     try:
         await all_keys_are_had(*living)
-        async with fed(concert) as enqueued_at:
+        async with fed(concert, share=bool(run % 2)) as enqueued_at:
             for _ in range(KILLS):
                 await asyncio.sleep(draw.random() * 0.5)
                 victim = living.pop(draw.randrange(FLEET))

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import anyio
+import pytest
 
 from inconcert import Coordinator, Limit, Rate, Retry, Task, current_job
 from tests.contract.test_limits import places
@@ -45,10 +46,13 @@ def first(key: int, _: int) -> int:
     return key
 
 
-def register(concert: Coordinator) -> Task[[int, int], Any]:
-    """A task whose jobs say when they begin and end; every tenth is tried again."""
+def register(concert: Coordinator, *, share: bool = False) -> Task[[int, int], Any]:
+    """A task whose jobs say when they begin and end; every tenth is tried again. Those that share are enqueued so."""
+    limit, rate = Limit(MOST), RATE
 
-    @concert.task(name="limited", limit=Limit(MOST), key=first, key_limit=MOST_OF_A_KEY, rate=RATE, max_crashes=99)
+    @concert.task(
+        name="limited", limit=limit, key=first, key_limit=MOST_OF_A_KEY, rate=rate, share=share, max_crashes=99
+    )
     async def limited(key: int, number: int) -> None:
         claimed: Any = current_job()._state
         at = time.monotonic()
@@ -75,9 +79,9 @@ async def work(url: str, namespace: str) -> None:
 
 
 @asynccontextmanager
-async def fed(concert: Coordinator) -> AsyncGenerator[dict[int, float]]:
+async def fed(concert: Coordinator, *, share: bool) -> AsyncGenerator[dict[int, float]]:
     """So many jobs wait all the time; gives when each was enqueued. Returns when all have ended."""
-    limited, numbers, enqueued_at = register(concert), itertools.count(), dict[int, float]()
+    limited, numbers, enqueued_at = register(concert, share=share), itertools.count(), dict[int, float]()
     stop = anyio.Event()
 
     async def feed(key: int) -> None:
@@ -135,11 +139,14 @@ def violations(found: list[Run], enqueued_at: dict[int, float]) -> list[Violatio
     return wrong + starved(lives, [run.attempt.answered_at for run in found], most=OVERTAKEN)
 
 
-async def test_limits_hold_though_workers_are_killed(server: RealServer, concert: Coordinator, namespace: str) -> None:
+@pytest.mark.parametrize("share", [False, True], ids=["", "keys take turns"])
+async def test_limits_hold_though_workers_are_killed(
+    server: RealServer, concert: Coordinator, namespace: str, *, share: bool
+) -> None:
     """Each once it has begun some jobs; the others run its jobs when its lease has lapsed."""
     children: list[Forked] = []
     try:
-        async with fed(concert) as enqueued_at:
+        async with fed(concert, share=share) as enqueued_at:
             for _ in range(4):
                 child = await asyncio.to_thread(Forked, work, server.url, namespace)
                 children.append(child)

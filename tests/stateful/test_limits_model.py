@@ -23,6 +23,9 @@ LIMITS = {
     "both": TaskLimits(Limit(3), str, 2),
     "rate": TaskLimits(rate=Rate(2, per=1.0)),
     "all": TaskLimits(Limit(3), str, 2, Rate(1, per=1.0)),
+    "share": TaskLimits(key=str, share=True),
+    "share of few": TaskLimits(Limit(2), str, share=True),
+    "share of all": TaskLimits(Limit(3), str, 1, Rate(1, per=1.0), share=True),
 }
 
 picks = st.integers(0, 1000)
@@ -47,6 +50,7 @@ class LimitsModel(RuleBasedStateMachine):
         self.now_us = 1_700_000_000_000_000  # the server's clock
         self.rate: dict[str, str] = {}  # job -> the rate at which those of its task begin
         self.begun: dict[str, list[int]] = {}  # rate -> when jobs were claimed that it limits
+        self.key: dict[str, str] = {}  # job -> its key, if keys of its task take turns
         self.opened = 2  # workers so far
 
     def run(self, command: Command) -> Any:
@@ -264,8 +268,25 @@ class LimitsModel(RuleBasedStateMachine):
         about_to = {limit for job in coming + paced for limit in self.limits[job]}
         most = {limit: n for limits in self.limits.values() for limit, n in limits.items()}
         for limit, job in self.lines():
-            if limit != self.rate[job]:
+            if limit == self.key[job]:
+                assert f"@{limit}".encode() in kept or int(kept.get(limit.encode(), 0)) >= most[limit]
+            elif limit != self.rate[job]:
                 assert int(kept.get(limit.encode(), 0)) >= most[limit] or limit in about_to
+
+    @invariant()
+    def the_job_of_a_key_whose_turn_it_is_is_on_its_way(self) -> None:
+        """In the queue, or as the only one of its key in the line of its task, or due soon because of its rate."""
+        kept = {field.decode(): value.decode() for field, value in self.client.hgetall(self.keys.places).items()}
+        queued = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
+        lines = self.lines()
+        for field, job in kept.items():
+            if field.startswith("@"):
+                assert self.key[job] == field[1:]
+                assert job in self.live or job in kept  # cancelled in the queue: whoever claims it passes the turn on
+                assert job in queued or job in self.delayed_for_a_while() or job in {job for _, job in lines}
+                assert (field[1:], job) not in lines
+        ahead = Counter(self.key[job] for limit, job in lines if self.key[job] not in {"", limit})
+        assert all(count == 1 for count in ahead.values())
 
     @invariant()
     def no_more_jobs_begin_than_the_rate_says(self) -> None:
@@ -317,7 +338,8 @@ class LimitsModel(RuleBasedStateMachine):
         job = f"job{len(self.limits) + 1}"
         limits = LIMITS[task].of(task, "q", (key,), {})
         parts = [part.split(":") for part in limits.split("/")[1:]]
-        self.limits[job] = {limit: int(n) for n, limit in parts if not n.startswith("r")}
+        self.limits[job] = {limit: int(n) for n, limit in parts if n.isdigit()}
+        self.key[job] = next((limit for n, limit in parts if n == "s"), "")
         self.rate[job] = next((limit for n, limit in parts if n.startswith("r")), "")
         self.live.add(job)
         return job, f"3{limits} {{}}" if limits else "{}"

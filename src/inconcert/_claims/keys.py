@@ -41,8 +41,8 @@ also notifies its waiters and dependents; these keys, and those of names, progre
     finished     hash    queue name -> jobs that have succeeded or were cancelled
     paused       set     names of queues from which nothing is claimed
     places       hash    limit -> how many claimed jobs have a place in it; id -> their limits; rate -> how far
-                         it is used up
-    held_back    zset    'LIMIT PUT_MS ID': a job that waits for a place in this limit; it is delayed without end
+                         it is used up; '@KEY' -> id of the job of this key whose turn it is
+    held_back    zset    'LIMIT ORDER ID': a job in the line of this limit or key; it is delayed without end
     groups       hash    group -> 'STATE WHEN GIVEN TOTAL SUCCEEDED FAILED CANCELLED': how far a group of jobs is
     settled      zset    group -> when to forget it; of those whose members have ended, and none of them is dead
     history      zset    'TASK NUMBER OUTCOME ...': how the last jobs of a task ended, if it has a history; 90 days

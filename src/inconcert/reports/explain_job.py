@@ -12,7 +12,7 @@ from inconcert.reports.explanation import Explanation, Reason, cause
 from inconcert.reports.report import Inspection, ago, whereabouts
 from inconcert.tasks.admin import Tasks
 from inconcert.tasks.group_ids import group_of, is_callback
-from inconcert.tasks.limits import HELD_BACK_MS
+from inconcert.tasks.limits import HELD_BACK_MS, TURN_MS
 from inconcert.tasks.queue_stats import QueueStats
 from inconcert.tasks.status import JobStatus, Snapshot
 from inconcert.tasks.store import LOCATE, JobKeyspace
@@ -146,7 +146,7 @@ class JobQuestion:
         if place.due_ms < 0:
             return []
         if place.due_ms >= HELD_BACK_MS:
-            return await self._held_back(queue, is_paused=bool(place.is_paused))
+            return await self._held_back(queue, place.due_ms, is_paused=bool(place.is_paused))
         due_at = place.due_ms / 1000
         when = f"in {ago(due_at, place.now)}" if due_at > place.now else "now"
         job = self._tasks.job(self._id)
@@ -166,8 +166,8 @@ class JobQuestion:
             reasons = [Reason("not_due", f"it is due {when}, in queue {queue!r}")]
         return reasons + _paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
 
-    async def _held_back(self, queue: str, *, is_paused: bool) -> list[Reason]:
-        """Which jobs have the places of its limits."""
+    async def _held_back(self, queue: str, due_ms: float, *, is_paused: bool) -> list[Reason]:
+        """Which jobs have the places of its limits, or that others of its key are before it."""
         described = (await self._tasks.describe(self._id)).get(self._id)
         if described is None:
             return []
@@ -175,7 +175,12 @@ class JobQuestion:
         running = [job.id for worker in workers for job in worker.running if job.task == described.task]
         some = ", ".join(running[:_MOST]) + (", ..." if len(running) > _MOST else "")
         which = f"; {len(running):,} of its jobs run: {some}" if running else "; none of its jobs runs"
-        reasons = [Reason("limit", f"it waits in line for the limits of its task {described.task!r}{which}")]
+        if due_ms >= TURN_MS:
+            reasons = [
+                Reason("turn", f"it waits for its turn behind jobs of its key, in task {described.task!r}{which}")
+            ]
+        else:
+            reasons = [Reason("limit", f"it waits in line for the limits of its task {described.task!r}{which}")]
         return reasons + _paused_or_unserved(queue, workers, is_paused=is_paused)
 
     async def _waiting(self, queue: str) -> list[Reason]:

@@ -38,7 +38,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
         even_if: How these may have ended besides; empty if each must have succeeded.
         delay: Seconds from when it was enqueued until it was to run.
         headers: Small strings that travel with it.
-        limits: What limits it, `/rINTERVAL_US,BURST_US:LIMIT/N:LIMIT...`; empty for nothing. See `limits.py`.
+        limits: What limits it, `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT...`; empty for nothing. See `limits.py`.
         history: How many of the last ends of its task are kept, if its own is to be among them; 0 otherwise.
         trace: The trace context in which it was enqueued, as a W3C `traceparent`; empty for none.
         version: The version of this format, so that old and new releases can share a server.

@@ -1,4 +1,4 @@
-"""The limits of a task: how many of its jobs run at once, and how many begin in a period, over all workers.
+"""The limits of a task: how many of its jobs run at once or begin in a period over all workers, and whose turn it is.
 
 A job takes its places in the script that claims it, and frees them in the one that ends or requeues it.
 
@@ -13,13 +13,14 @@ from typing import Any, TypeAlias
 from inconcert._rules.durations import Seconds, period
 from inconcert._rules.limits import whole
 
-__all__ = ["HELD_BACK_MS", "JobKey", "Limit", "Rate", "TaskLimits", "has_a_place", "limit_of"]
+__all__ = ["HELD_BACK_MS", "TURN_MS", "JobKey", "Limit", "Rate", "TaskLimits", "has_a_place", "limit_of"]
 
 _SECOND = 1_000_000  # microseconds
 _FASTEST = 100_000  # jobs per second
 _LONGEST = 10 * 365 * 24 * 3600 * _SECOND  # until a burst may begin again
 
-HELD_BACK_MS = 4e15  # when a job is due that a limit holds back, after all others; as in settle_places.lua
+HELD_BACK_MS = 4e15  # when a job is due that a limit holds back, after all others; as in hold_back.lua
+TURN_MS = 5e15  # likewise one that waits for nothing but its turn
 
 JobKey: TypeAlias = Callable[..., str | int]
 """Given the arguments of a job, returns its key, such as its tenant."""
@@ -87,16 +88,19 @@ class TaskLimits:
         key: The key of a job; None for none.
         key_limit: How many jobs of each key run at once; None for no limit.
         rate: How many of all its jobs begin in a period; None for no limit.
+        share: Whether keys take turns.
 
     Raises:
-        TypeError: The limit is not a `Limit`, the rate not a `Rate`, or the key not a function.
-        ValueError: Only one of key and key_limit is given, or key_limit is not a whole number of at least 1.
+        TypeError: The limit is not a `Limit`, the rate not a `Rate`, the key not a function, or share not a bool.
+        ValueError: A key is given without key_limit or share, or one of these without it; or key_limit is not a whole
+            number of at least 1.
     """
 
     limit: Limit | None = None
     key: JobKey | None = None
     key_limit: int | None = None
     rate: Rate | None = None
+    share: bool = False
 
     def __post_init__(self) -> None:
         if self.limit is not None and not isinstance(self.limit, Limit):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
@@ -107,8 +111,12 @@ class TaskLimits:
             raise TypeError(
                 f"key is {self.key!r}; give a function of the task's arguments, such as lambda tenant: tenant"
             )
-        if (self.key is None) != (self.key_limit is None):
-            raise ValueError("key= says which jobs key_limit= counts together; give both or neither")
+        if not isinstance(self.share, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+            raise TypeError(f"share is {self.share!r}; give True if keys are to take turns")
+        if self.key is None and (self.share or self.key_limit is not None):
+            raise ValueError("key_limit= and share= are about the jobs of a key; give key= as well")
+        if self.key is not None and not self.share and self.key_limit is None:
+            raise ValueError("key= alone limits nothing; give key_limit= or share=True as well")
         if self.key_limit is not None:
             whole("key_limit", self.key_limit)
 
@@ -116,9 +124,9 @@ class TaskLimits:
         return self.limit is not None or self.key is not None or self.rate is not None
 
     def of(self, task: str, queue: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """The limits of one job, as scripts read them: `/rINTERVAL_US,BURST_US:LIMIT/N:LIMIT...`; empty for none.
+        """The limits of one job, as scripts read them: `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT...`; empty for none.
 
-        The rate comes first, and then the narrowest.
+        The rate comes first, then the key that takes turns, and then the narrowest.
 
         Raises:
             TypeError: The key of the job is not a string or a whole number.
@@ -130,15 +138,17 @@ class TaskLimits:
                 raise TypeError(
                     f"task {task!r}: the key of a job is {key!r}; let key= return a string or a whole number"
                 )
-            found += f"/{self.key_limit}:{_digest(queue, task, 'key', repr(key))}"
+            digest = _digest(queue, task, "key", repr(key))
+            found += f"/s:{digest}" if self.share else ""
+            found += f"/{self.key_limit}:{digest}" if self.key_limit is not None else ""
         if self.limit is not None:
             found += f"/{self.limit.jobs}:{limit_of(task, queue)}"
         return found
 
 
 def has_a_place(limits: str) -> bool:
-    """Whether a job of these limits has a place in one while it runs; in a rate it has none."""
-    return any(not each.startswith("r") for each in limits.split("/")[1:])
+    """Whether a job of these limits has a place in one while it runs; a rate and a turn are over when it begins."""
+    return any(each[0].isdigit() for each in limits.split("/")[1:])
 
 
 def limit_of(task: str, queue: str) -> str:

@@ -111,6 +111,7 @@ class TaskCoordinator:
         rate: Rate | None = None,
         key: JobKey | None = None,
         key_limit: int | None = None,
+        share: bool = False,
         history: int = 0,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
@@ -132,6 +133,7 @@ class TaskCoordinator:
         rate: Rate | None = None,
         key: JobKey | None = None,
         key_limit: int | None = None,
+        share: bool = False,
         history: int = 0,
     ) -> object:
         """Register a function for workers to run: `@concert.task` or `@concert.task(queue="high")`. See `Task`.
@@ -155,15 +157,16 @@ class TaskCoordinator:
             rate: How many of its jobs begin in a period, over all workers: `Rate(100, per=60.0)`. None for no limit.
             key: Given the arguments of a job, returns its key, a string or a whole number, such as its tenant.
             key_limit: How many jobs of each key run at once; needs `key`.
+            share: Whether keys take turns, so that one with a million jobs does not delay one with ten; needs `key`.
             history: Of how many of its last jobs the server keeps how they ended, for `Task.history`: up to 10,000; 0
                 for none.
 
         Raises:
             TypeError: It is a generator function, a class, or not callable; an annotation cannot be resolved, or JSON
-                cannot represent it; the limit is not a `Limit`, the rate not a `Rate`, or the key
-                not a function.
-            ValueError: A task of this name is registered already, a number is out of its range, or only one of `key`
-                and `key_limit` is given.
+                cannot represent it; the limit is not a `Limit`, the rate not a `Rate`, the key not
+                a function, or share not a bool.
+            ValueError: A task of this name is registered already, a number is out of its range, `key` is given without
+                `key_limit` and `share`, or one of these without it.
             InvalidName: The name or the queue is empty or longer than 512 bytes.
         """
         defaults = Options().changed(
@@ -176,7 +179,7 @@ class TaskCoordinator:
         )
         defaults = replace(defaults, history=whole("history", history, least=0, most=MOST_KEPT))
         retrying = RetryPolicy(retry_on, backoff)
-        limits = TaskLimits(limit, key, key_limit, rate)
+        limits = TaskLimits(limit, key, key_limit, rate, share)
 
         def register(function: Callable[..., object]) -> Task[..., object]:
             return self._registry.register(function, name=name, defaults=defaults, limits=limits, retrying=retrying)

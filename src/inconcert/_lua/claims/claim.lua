@@ -12,8 +12,8 @@
 -- KEYS[9]    idle      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
 -- KEYS[10]   undo      hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends once
 --            that is undone
--- KEYS[11]   places    hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits, '/N:LIMIT...'
--- KEYS[12]   held_back  zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
+-- KEYS[11]   places    hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
+-- KEYS[12]   held_back  zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[13..] queues    list, then its bell (list) and delayed (zset), for each queue, the most urgent first
 -- ARGV[1]    worker    string
 -- ARGV[2]    number    integer, one more with each claim of this worker
@@ -62,7 +62,7 @@ end
 local ready, next_ms = {}, -1
 local some_are_paused = redis.call('EXISTS', paused) == 1
 local limited = {places = KEYS[11], held_back = KEYS[12], states = states, undo = undo, now_us = now_us,
-  some_undo = redis.call('HLEN', undo) > 0, known = {}, rates = {}, taken = {}, held = {}}
+  some_undo = redis.call('HLEN', undo) > 0, known = {}, rates = {}, turns = {}, taken = {}, held = {}}
 local some_are_limited = redis.call('HLEN', limited.places) > 0
 redis.call('ZCARD', limited.held_back)
 local some_failed, some_crashed = redis.call('EXISTS', failures) == 1, redis.call('EXISTS', crashes) == 1
@@ -92,33 +92,39 @@ else
   local most = math.ceil(3000 / (#KEYS - FIRST_QUEUE + 1))  -- ids to look at in each queue: about 1,000 in all of them together
   local bytes, step = 0, 1  -- of all that is claimed; ids to look at in one go, each of which may have 1 MiB
   for i = FIRST_QUEUE, #KEYS, PARTS do
-    local left, popped, too_much = {}, 0, 0
-    while #ids < count and bytes < MOST_BYTES and ready[i] > 0 and popped < most do
-      local found = redis.call('LPOP', KEYS[i], math.min(step, count - #ids))
-      step = math.min(step * 2, 16)
-      for n, text in ipairs(redis.call('HMGET', bodies, unpack(found))) do
-        local is_suspect = some_crashed and tonumber(redis.call('HGET', crashes, found[n]) or 0) >= 2
-        if text and bytes >= MOST_BYTES then
-          left[#left + 1], too_much = found[n], too_much + 1  -- for the next claim
-        elseif text and is_suspect and suspects == 0 then
-          left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
-        elseif text and take_places(limited, found[n], text, i, ARGV[FIRST_NAME + (i - FIRST_QUEUE) / PARTS]) then
-          suspects, bytes = suspects - (is_suspect and 1 or 0), bytes + #text
-          ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
-            found[n], text, number * 1000 + #ids + 1, ARGV[FIRST_NAME + (i - FIRST_QUEUE) / PARTS]
-        elseif not text and some_are_limited then
-          local limits = string.match(redis.call('HGET', limited.places, found[n]) or '', '^%-(.+)$')
-          if limits then  -- it was cancelled, and may have been about to take a place
-            redis.call('HDEL', limited.places, found[n])
-            pass_over(limited, limits, i)
+    local left, popped, too_much, came = {}, 0, 0, 0
+    local name = ARGV[FIRST_NAME + (i - FIRST_QUEUE) / PARTS]
+    repeat
+      while #ids < count and bytes < MOST_BYTES and ready[i] > 0 and popped < most do
+        local found = redis.call('LPOP', KEYS[i], math.min(step, count - #ids))
+        step = math.min(step * 2, 16)
+        for n, text in ipairs(redis.call('HMGET', bodies, unpack(found))) do
+          local is_suspect = some_crashed and tonumber(redis.call('HGET', crashes, found[n]) or 0) >= 2
+          if text and bytes >= MOST_BYTES then
+            left[#left + 1], too_much = found[n], too_much + 1  -- for the next claim
+          elseif text and is_suspect and suspects == 0 then
+            left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
+          elseif text and take_places(limited, found[n], text) then
+            suspects, bytes = suspects - (is_suspect and 1 or 0), bytes + #text
+            ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
+              found[n], text, number * 1000 + #ids + 1, name
+          elseif not text and some_are_limited then
+            local limits = string.match(redis.call('HGET', limited.places, found[n]) or '', '^%-(.+)$')
+            if limits then  -- it was cancelled, and may have been about to take a place, or had the turn
+              redis.call('HDEL', limited.places, found[n])
+              pass_over(limited, found[n], limits)
+            end
           end
         end
+        ready[i], popped = ready[i] - #found, popped + #found
       end
-      ready[i], popped = ready[i] - #found, popped + #found
-    end
+      local some_left = next(limited.known) or next(limited.rates) or next(limited.turns)
+      came = some_left and settle_places(limited, {KEYS[i], false, KEYS[i + 2]}, name) or 0
+      ready[i] = ready[i] + came
+    until came == 0 or #ids == count or bytes >= MOST_BYTES or popped >= most
     ready[i] = ready[i] + too_much
-    if #ids < count and ready[i] > 0 and (#left == 0 or bytes >= MOST_BYTES) then
-      next_ms = 0  -- so many were cancelled, or they are so large, that the rest is for the next claim
+    if #ids < count and (came > 0 or ready[i] > 0 and (#left == 0 or bytes >= MOST_BYTES)) then
+      next_ms = 0  -- so many were cancelled or held back, or they are so large, that the rest is for the next claim
     end
     if #ids < count and ready[i] > 0 and #left > 0 and bytes < MOST_BYTES then
       redis.call('RPUSH', KEYS[i], unpack(left))  -- so many that others hide behind them, and nobody is woken for these
@@ -129,13 +135,9 @@ else
       end
     end
   end
-  if next(limited.known) or next(limited.rates) then
-    local came = settle_places(limited, ready, KEYS)
-    next_ms = came > 0 and #ids < count and 0 or next_ms
-    local due_ms = limited.due_ms
-    if due_ms and (next_ms < 0 or due_ms - now_ms < next_ms) then
-      next_ms = due_ms - now_ms
-    end
+  local due_ms = limited.due_ms
+  if due_ms and (next_ms < 0 or due_ms - now_ms < next_ms) then
+    next_ms = due_ms - now_ms
   end
 end
 

@@ -1,7 +1,8 @@
--- Moves the first jobs in line for a limit, at most so many, to the front of their queue.  `queues` has the list, the bell and
--- the delayed of each queue that they may be in; false for a bell that need not ring.  Returns how many were moved.
+-- Moves the first jobs in line for a limit, at most so many, to the front of their queue, or with 'RPUSH' to its back.
+-- `queues` has the list, the bell and the delayed of each queue that they may be in; false for a bell that need not ring.
+-- Returns their ids.
 -- @include ring
-local function admit_first(held_back, states, queues, limit, count)
+local function admit_first(held_back, states, queues, limit, count, push)
   local PARTS = 3
   local members, ids, queue = {}, {}, nil
   local first = redis.call('ZRANGEBYLEX', held_back, '[' .. limit .. ' ', '(' .. limit .. '!', 'LIMIT', 0, count)
@@ -16,10 +17,10 @@ local function admit_first(held_back, states, queues, limit, count)
   if queue then
     redis.call('ZREM', held_back, unpack(members))
     redis.call('HDEL', states, unpack(ids))
-    redis.call('LPUSH', queues[queue], unpack(ids))
+    redis.call(push or 'LPUSH', queues[queue], unpack(ids))
     if queues[queue + 1] then
       ring(queues[queue + 1])
     end
   end
-  return #ids
+  return ids
 end

@@ -3,5 +3,5 @@
 -- @include admit_first
 local function admit_next(places, held_back, states, queues, limit, n, most)
   local left = math.min(most, n - tonumber(redis.call('HGET', places, limit) or 0))
-  return left > 0 and admit_first(held_back, states, queues, limit, left) or 0
+  return left > 0 and #admit_first(held_back, states, queues, limit, left) or 0
 end

@@ -5,7 +5,7 @@
 local function pace(places, held_back, states, queues, rate, now_us)
   local MOST, PARTS = 100, 3
   local room = math.floor((now_us + rate.burst_us - rate.used_us) / rate.interval_us)
-  local came = room > 0 and admit_first(held_back, states, queues, rate.limit, math.min(room, MOST)) or 0
+  local came = room > 0 and #admit_first(held_back, states, queues, rate.limit, math.min(room, MOST)) or 0
   local is_next_there = room > 0
   for i = 1, #queues, PARTS do
     local due = redis.call('ZSCORE', queues[i + 2], rate.next_id)

@@ -1,21 +1,35 @@
--- Whether a job may be claimed: it has no limits, or there is a place in each, which it takes.  Otherwise it is held back, in
--- the line of the first limit that is full.  What is to be written gathers in `limited`, for `settle_places`.
+-- Whether a job may be claimed: it has no limits; or it is the turn of its key, and there is a place in each limit, which it
+-- takes.  Otherwise it is held back, in the line of its key, or of the first limit that is full.  What is to be written
+-- gathers in `limited`, for `settle_places`.
 -- @include note_limits
 -- @include pass_over
-local function take_places(limited, id, text, at, queue_name)
+local function take_places(limited, id, text)
   local put_ms, limits = string.match(text, '^(%d+) %d+(/%S+)')
   if not limits then
     return true
   end
-  local full = note_limits(limited, limits, at)
-  if full then
+  local key = string.match(limits, '/s:(%x+)')
+  local is_late = key and redis.call('HGET', limited.places, '@' .. key) ~= id  -- it is not its turn
+  local full = not is_late and note_limits(limited, limits)
+  local is_ending, line = false, is_late and key or full
+  if line then
     local undo = limited.some_undo and redis.call('HGET', limited.undo, id)
-    local is_ending = undo and undo ~= '-' or string.sub(redis.call('HGET', limited.states, id) or '', 1, 10) == 'cancelling'
-    if is_ending then
-      pass_over(limited, limits, at)
-    else
-      limited.held[#limited.held + 1] = {id = id, put_ms = put_ms, limit = full, at = at, queue_name = queue_name}
-    end
+    is_ending = undo and undo ~= '-' or string.sub(redis.call('HGET', limited.states, id) or '', 1, 10) == 'cancelling'
+  end
+  if is_late or is_ending then
+    pass_over(limited, id, limits)
+  elseif key and (not full or full == key) then
+    redis.call('HDEL', limited.places, '@' .. key)  -- otherwise it keeps its turn, so only one of each key is in that line
+  end
+  if key then
+    limited.turns[key] = limits
+  end
+  if line and not is_ending then
+    local order = key and line ~= key and math.floor(limited.now_us / 1000) or put_ms
+    local is_ready = is_late and not string.find(limits, '/%d+:' .. key)
+    limited.held[#limited.held + 1] = {id = id, limit = line, order = order, is_ready = is_ready}
+  end
+  if line then
     return is_ending  -- it needs no place for that
   end
   local rate = limited.rates[string.match(limits, '^/(r[^/]+)')]
@@ -23,7 +37,9 @@ local function take_places(limited, id, text, at, queue_name)
     rate.used_us = rate.used_us + rate.interval_us
   end
   local counted = string.match(limits, '/%d.*$')
-  limited.taken[#limited.taken + 1], limited.taken[#limited.taken + 2] = counted and id, counted
+  if counted then
+    limited.taken[#limited.taken + 1], limited.taken[#limited.taken + 2] = id, (key and '/s:' .. key or '') .. counted
+  end
   for limit in string.gmatch(counted or '', ':(%x+)') do
     limited.known[limit].count = limited.known[limit].count + 1
   end

@@ -27,8 +27,8 @@
 -- KEYS[25] undo      hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends
 --          once that is undone
 -- KEYS[26] bell      list    at most one token
--- KEYS[27] places    hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits, '/N:LIMIT...'
--- KEYS[28] held_back zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
+-- KEYS[27] places    hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
+-- KEYS[28] held_back zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[29]  history   zset    how the last jobs of a task ended; see tasks/history.lua
 -- KEYS[30..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '
 -- ARGV[1]  ttl_ms    integer > 0, how long the fact that they were cancelled is kept
@@ -49,7 +49,7 @@
 -- @include drop_steps
 -- @include ring
 -- @include leave_lines
--- @include pace_again
+-- @include replace_next
 -- @include record_end
 -- @include history_of
 local FIRST_RESULT, FIRST_ID = 30, 4  -- KEYS of the results; ARGV of the ids
@@ -64,7 +64,7 @@ local keys = {
 local bell, places, held_back, history = KEYS[26], KEYS[27], KEYS[28], KEYS[29]
 local pending, unfollowed, recent, older = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3]
-local answer, ended, rates = {}, {}, {}
+local answer, ended, limits = {}, {}, {}
 local answered = recall(recent, older, request)
 if answered then
   for one in string.gmatch(answered, '%d') do
@@ -73,8 +73,9 @@ if answered then
   return answer
 end
 
-redis.call('HLEN', places)  -- a foreign key stops the script here
+-- A foreign key stops the script here.
 local some_are_held_back = redis.call('ZCARD', held_back) > 0
+local some_are_limited = redis.call('HLEN', places) > 0 or some_are_held_back
 
 local function cancel(id, result)
   local body = redis.call('HGET', bodies, id)
@@ -105,10 +106,12 @@ local function cancel(id, result)
     end
     return 0
   end
-  local limits = some_are_held_back and state ~= 'waiting' and state ~= 'delayed'
+  local text = some_are_limited and state ~= 'waiting' and state ~= 'delayed'
     and string.match(body, '^%d+ %d+(/%S+)')
-  if limits then
-    redis.call('HSET', places, id, '-' .. limits)  -- it may have been about to take a place: who claims it lets others in
+  local key = text and string.match(text, '/s:(%x+)')
+  local has_turn = key and redis.call('HGET', places, '@' .. key) == id
+  if has_turn or text and some_are_held_back then
+    redis.call('HSET', places, id, '-' .. text)  -- it may have been about to run: who claims it lets others in
   end
   local about = history_of(body)
   local attempts = about and (redis.call('HGET', failures, id) or 0) + (redis.call('HGET', crashes, id) or 0)
@@ -129,10 +132,10 @@ redis.call('HLEN', keys.undo)
 redis.call('ZCARD', history)
 redis.call('HLEN', keys.groups)
 redis.call('ZCARD', keys.settled)
-redis.call('ZREM', delayed, unpack(ARGV, FIRST_ID))  -- first: needs no memory, so a full server accepts the rest
-for i = FIRST_ID, some_are_held_back and #ARGV or 0 do
-  rates[leave_lines(held_back, bodies, ARGV[i]) or ''] = true
+for i = FIRST_ID, some_are_limited and #ARGV or 0 do
+  limits[ARGV[i]] = leave_lines(held_back, delayed, bodies, ARGV[i])
 end
+redis.call('ZREM', delayed, unpack(ARGV, FIRST_ID))  -- first: needs no memory, so a full server accepts the rest
 for i = FIRST_ID, #ARGV do
   answer[i - FIRST_ID + 1] = cancel(ARGV[i], KEYS[FIRST_RESULT + i - FIRST_ID])
 end
@@ -140,6 +143,6 @@ if #ended > 0 then
   drop_steps(keys, ended)
 end
 drop_cancelled(queue, bodies, places)
-pace_again(places, held_back, states, {queue, bell, delayed}, rates)
+replace_next(places, held_back, states, {queue, bell, delayed}, limits)
 remember(recent, older, request, table.concat(answer))
 return answer

@@ -11,7 +11,9 @@
 -- KEYS[9]     recent   hash    id of the first job -> its answer, 120 s
 -- KEYS[10]    older    hash    earlier entries of the same; at most 120 s
 -- KEYS[11]    finished hash    queue name -> jobs that have succeeded or were cancelled; one entry for each queue, permanent
--- KEYS[12..]  results  string  of each job, in the same order
+-- KEYS[12]    places   hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
+-- KEYS[13]    held_back zset   'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
+-- KEYS[14..]  results  string  of each job, in the same order
 -- ARGV[1]     name     of the queue
 -- ARGV[2..]   jobs     id, envelope, delay_ms, unique name or '', window_ms: for each job, at most 500; window_ms is 0 if the name
 --           is taken until the job has ended
@@ -26,10 +28,13 @@
 -- @include live_job_of_name
 -- @include take_name
 -- @include drop_names
-local FIRST_RESULT, FIRST_JOB, FIELDS = 12, 2, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
+-- @include hold_back
+-- @include take_turn
+local FIRST_RESULT, FIRST_JOB, FIELDS = 14, 2, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
 
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, checks, dead, recent, older, finished = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local places, held_back = KEYS[12], KEYS[13]
 local answer, request = {}, ARGV[2]
 local others = recall(recent, older, request)
 if others then
@@ -41,12 +46,20 @@ end
 local now_ms = math.floor(server_time() / 1000)
 local enqueued = string.format('%.0f ', now_ms)
 -- All destination keys are read before anything is changed: a foreign key stops the script here.
+local key_of = {}  -- of those that share
+for i = FIRST_JOB, #ARGV, FIELDS do
+  key_of[i] = string.match(ARGV[i + 1], '^%d+%S*/s:(%x+)')
+end
+if next(key_of) then
+  redis.call('HLEN', places)
+  redis.call('ZCARD', held_back)
+end
 redis.call('LLEN', bell)
 if redis.call('LLEN', queue) + redis.call('ZCARD', delayed) == 0 then
   redis.call('HSETNX', finished, ARGV[1], 0)  -- the names of all queues are there
 end
 
-local ready, names = {}, 0
+local ready, held, names = {}, {}, 0
 local some_have_ended = redis.call('EXISTS', unpack(KEYS, FIRST_RESULT)) > 0
 for i = FIRST_JOB, #ARGV, FIELDS do
   local id, envelope, delay_ms, name, window_ms = unpack(ARGV, i, i + FIELDS - 1)
@@ -60,16 +73,22 @@ for i = FIRST_JOB, #ARGV, FIELDS do
       take_name(unique, checks, id, name, window_ms, now_ms)
       names = names + 1
     end
-    if delay_ms == '0' then
-      ready[#ready + 1] = id
-    else
+    local key = key_of[i]
+    if delay_ms ~= '0' then
       delay_job(delayed, bell, states, id, now_ms + delay_ms, ARGV[1])
+    elseif key and not take_turn(places, held_back, key, id) then
+      held[#held + 1] = {id = id, limit = key, order = now_ms, is_ready = not string.find(envelope, '^%d+%S*/%d+:' .. key)}
+    else
+      ready[#ready + 1] = id
     end
   end
 end
 if #ready > 0 then
   redis.call('RPUSH', queue, unpack(ready))
   ring(bell)
+end
+if #held > 0 then
+  hold_back(held_back, delayed, states, ARGV[1], held)
 end
 
 remember(recent, older, request, table.concat(answer, ' ') .. ' ')

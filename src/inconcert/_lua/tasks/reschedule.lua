@@ -8,8 +8,8 @@
 -- KEYS[6]  delayed   zset    id -> due time, server ms
 -- KEYS[7]  recent    hash    request -> its answer, 120 s
 -- KEYS[8]  older     hash    earlier entries of the same; at most 120 s
--- KEYS[9]  held_back zset    'LIMIT PUT_MS ID', all of score 0: a delayed job that waits for a place in this limit
--- KEYS[10] places    hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits, '/N:LIMIT...'
+-- KEYS[9]  held_back zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
+-- KEYS[10] places    hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
 -- ARGV[1]  delay_ms  integer >= 0; from now, or, if they wait for others, from their success
 -- ARGV[2]  name      of the queue
 -- ARGV[3]  request   string, unique to this call
@@ -22,7 +22,7 @@
 -- @include remember
 -- @include make_ready
 -- @include leave_lines
--- @include pace_again
+-- @include replace_next
 local FIRST_ID = 4  -- ARGV of the ids
 
 local bodies, states, dead, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -43,14 +43,18 @@ for i = 1, #state do
     break
   end
 end
+local limits = {}
+for i = 1, #state do
+  if state[i] == 'delayed ' .. name then
+    limits[ARGV[FIRST_ID + i - 1]] = leave_lines(held_back, delayed, bodies, ARGV[FIRST_ID + i - 1])
+  end
+end
 redis.call('ZREM', delayed, unpack(ARGV, FIRST_ID))  -- first: needs no memory, so a full server accepts the rest
 local now_ms = math.floor(server_time() / 1000)
-local rates = {}
 answer = 0
 for i = 1, #state do
   local id, is_due_then = ARGV[FIRST_ID + i - 1], true
   if state[i] == 'delayed ' .. name then
-    rates[leave_lines(held_back, bodies, id) or ''] = true
     make_ready(queue, bell, delayed, states, id, delay_ms, now_ms, name)
   elseif state[i] and string.sub(state[i], 1, 8) == 'waiting ' then
     redis.call('HSET', states, id, 'waiting ' .. delay_ms .. string.match(state[i], '^waiting %d+(%S*) ') .. ' ' .. name)
@@ -60,6 +64,6 @@ for i = 1, #state do
   end
   answer = answer + (is_due_then and 1 or 0)
 end
-pace_again(places, held_back, states, {queue, bell, delayed}, rates)
+replace_next(places, held_back, states, {queue, bell, delayed}, limits)
 remember(recent, older, request, answer)
 return answer

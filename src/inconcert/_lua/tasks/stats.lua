@@ -36,10 +36,11 @@ for i = 1, #ARGV do
   for _, id in ipairs(redis.call('LRANGE', queue, 0, 99)) do  -- ids without a body were cancelled
     enqueued_ms = enqueued_ms or string.match(redis.call('HGET', bodies, id) or '', '^%d+')
   end
+  local shared = redis.call('ZCOUNT', delayed, '5e15', '+inf')  -- ready, but for the turn of their key
   for _, part in ipairs({
-    redis.call('LLEN', queue),
-    redis.call('ZCARD', delayed),
-    redis.call('ZCOUNT', delayed, '4e15', '(5e15'),  -- as in settle_places.lua
+    redis.call('LLEN', queue) + shared,
+    redis.call('ZCARD', delayed) - shared,
+    redis.call('ZCOUNT', delayed, '4e15', '(5e15'),  -- as in hold_back.lua
     tonumber(redis.call('HGET', waiting, ARGV[i]) or 0),
     enqueued_ms and math.max(0, now_ms - enqueued_ms) or -1,
     redis.call('SISMEMBER', paused, ARGV[i]),
