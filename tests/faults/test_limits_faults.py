@@ -10,9 +10,8 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import anyio
@@ -46,8 +45,8 @@ def first(key: int, _: int) -> int:
     return key
 
 
-def register(concert: Coordinator, *, share: bool = False) -> Task[[int, int], Any]:
-    """A task whose jobs say when they begin and end; every tenth is tried again. Those that share are enqueued so."""
+def register(concert: Coordinator, tell: Callable[..., None] = tell, *, share: bool = False) -> Task[[int, int], Any]:
+    """A task whose jobs tell when they begin and end; every tenth is tried again. Those that share are enqueued so."""
     limit, rate = Limit(MOST), RATE
 
     @concert.task(
@@ -57,11 +56,14 @@ def register(concert: Coordinator, *, share: bool = False) -> Task[[int, int], A
         claimed: Any = current_job()._state
         at = time.monotonic()
         tell("began", job=number, key=key, at=at, claimed_at=begun_at(), lapses_at=claimed._claimer.deadline)
-        await asyncio.sleep(random.random() * LONGEST)
-        is_done = number % 10 > 0 or current_job().attempt > 1
-        tell("ended", job=number, at=time.monotonic(), is_done=is_done)
-        if not is_done:
-            raise Retry(after=0)
+        is_done = False
+        try:
+            await asyncio.sleep(random.random() * LONGEST)
+            is_done = number % 10 > 0 or current_job().attempt > 1
+            if not is_done:
+                raise Retry(after=0)
+        finally:
+            tell("ended", job=number, at=time.monotonic(), is_done=is_done)
 
     return limited
 
@@ -108,7 +110,14 @@ class Run(NamedTuple):
     is_done: bool
 
 
-def runs(children: Iterable[Forked | SimpleNamespace]) -> list[Run]:
+class Told(NamedTuple):
+    """What a process has told that is no process of its own."""
+
+    pid: int
+    messages: list[dict[str, Any]]
+
+
+def runs(children: Iterable[Forked | Told]) -> list[Run]:
     """All of them, as the bodies told."""
     found: list[Run] = []
     for child in children:
@@ -172,7 +181,7 @@ def test_place_of_a_killed_worker_counts_until_its_lease_lapses() -> None:
         return {"event": event, "job": job, "key": key, "at": at, "claimed_at": at, "lapses_at": 5.0, "is_done": True}
 
     def kinds(*histories: list[dict[str, Any]]) -> list[str]:
-        found = runs([SimpleNamespace(messages=each, pid=number) for number, each in enumerate(histories)])
+        found = runs(itertools.starmap(Told, enumerate(histories)))
         return [violation.kind for violation in violations(found, {})]
 
     killed = [told("began", 1, 0, 1.0), told("began", 2, 0, 2.0), told("ended", 2, 0, 3.0)]

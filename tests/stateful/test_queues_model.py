@@ -384,7 +384,9 @@ class QueueModel(RuleBasedStateMachine):
 
     @invariant()
     def what_is_said_of_it_is_so(self) -> None:
-        ready, delayed, claimed, dead, _, _, _, _, _, *shown = self.run(INSPECT(self.keys, self.keys.only, skip=0, limit=1000))
+        ready, delayed, claimed, dead, _, _, _, _, _, *shown = self.run(
+            INSPECT(self.keys, self.keys.only, skip=0, limit=1000)
+        )
         held = sum(len(worker.held) for worker in self.workers)
         assert (ready, delayed, claimed, dead) == (len(self.ready), len(self.delayed), held, len(self.dead))
         assert [id_.decode() for id_ in shown[::2]] == self.ready
