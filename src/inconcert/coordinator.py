@@ -996,6 +996,11 @@ def session_ref_of(concert: Coordinator) -> SessionRef:
     return concert._ref  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
+def fresh_source_of(concert: Coordinator) -> Source:
+    """What leads to its servers, not open, for a look at these."""
+    return concert._current_source.in_child()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
 def put_in_place(concert: Coordinator, stand_in: StandIn | None) -> None:
     """Open a coordinator on this instead of its own server from now on, for tests; None for its own.
 

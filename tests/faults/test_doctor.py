@@ -18,7 +18,8 @@ from inconcert.tasks.queue_stats import TaskStats
 from tests.faults.test_cli import here
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
-from tests.support.raw import raw
+from tests.support.raw import client_of, raw
+from tests.support.sentinels import SentinelSet
 from tests.support.servers import RealServer, command
 from tests.support.world import world
 
@@ -175,8 +176,64 @@ async def test_each_master_of_a_cluster_is_looked_at(cluster: RealCluster, names
         document = json.loads((await here(concert, "doctor", "--json", "--url", cluster.url)).stdout)
         await concert.redis_cluster.delete(f"{{{namespace}:lock:a}}:holders")
     things = {(one["check"], one["thing"]) for one in document["findings"]}
-    assert things == {*(("persistence", node) for node in _masters(cluster)), ("keys", "namespace")}
+    of_each = {(check, node) for check in ("persistence", "replicas") for node in _masters(cluster)}
+    assert things == {*of_each, ("keys", "namespace")}
     assert document["unseen"] == []
+
+
+async def test_slots_that_no_master_has_are_found(namespace: str) -> None:
+    """Although the cluster serves nobody then; a master that is followed is no finding."""
+    with RealCluster(replicas=1, appendonly="yes") as cluster:
+        concert = Coordinator(cluster.url, namespace=namespace)
+        assert await found(concert) == {}
+        for node in cluster.nodes:  # each has its own picture
+            node.command("CLUSTER", "DELSLOTS", 1, 2, 3)
+        ended = await here(concert, "doctor", "--json")
+    document = json.loads(ended.stdout)
+    [finding] = document["findings"]
+    assert (ended.exit_code, finding["check"]) == (1, "slots")
+    assert finding["so"].startswith("no master has 3 of the 16,384 slots: ")
+    assert "no other slot either" in finding["so"]
+    [unseen] = document["unseen"]
+    assert unseen.startswith("jobs and workers: ")
+
+
+async def test_what_sentinels_need_is_found(namespace: str) -> None:
+    """A replica that can take the place of the master, and a master that stops when it is cut off."""
+    with SentinelSet(appendonly="yes") as sentinels:
+        async with Coordinator(sentinels.url, namespace=namespace) as concert:
+            assert [finding.check for finding in await _found_of(concert)] == ["min-replicas"]
+            sentinels.master.command("CONFIG", "SET", "min-replicas-to-write", 1)
+            assert await _found_of(concert) == []
+            sentinels.master.command("CONFIG", "SET", "min-replicas-to-write", 0)
+            [replica] = sentinels.replicas
+            replica.kill()
+            await eventually(lambda: _is_found(concert, "no replica follows it"))
+
+
+async def _found_of(concert: Coordinator) -> list[Finding]:
+    examination = await examine(client_of(concert), concert._ref.keys)
+    return findings(Seen(examination, await concert.tasks.stats(), []))
+
+
+async def _is_found(concert: Coordinator, so: str) -> bool:
+    return any(so in finding.so for finding in await _found_of(concert))
+
+
+async def test_disk_that_takes_no_snapshot_is_found(patient: Coordinator, healthy: RealServer) -> None:
+    """A folder is in its way."""
+    _, data = command(healthy.admin_url, "CONFIG", "GET", "dir")
+    in_its_way = Path(data) / "dump.rdb"
+    in_its_way.mkdir()
+    command(healthy.admin_url, "BGSAVE")
+    await eventually(lambda: _is_found(patient, "rdb_last_bgsave_status is err"))
+    in_its_way.rmdir()
+    command(healthy.admin_url, "BGSAVE")
+    await eventually(lambda: _is_well(patient))
+
+
+async def _is_well(concert: Coordinator) -> bool:
+    return not await _found_of(concert)
 
 
 def _masters(cluster: RealCluster) -> list[str]:

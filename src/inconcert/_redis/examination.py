@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import redis.exceptions
+from redis.asyncio.sentinel import SentinelConnectionPool
 
 from inconcert._redis.clients import Client, ClusterClient
 from inconcert._redis.keys import Keyspace, is_permanent
@@ -16,7 +17,10 @@ from inconcert._redis.replies import Reply
 
 __all__ = ["CLUSTER_TRIALS", "ONE_SERVER_TRIALS", "TRIALS", "Examination", "Machine", "examine"]
 
-_CONFIG = ("timeout", "tcp-keepalive", "client-output-buffer-limit", "save", "min-replicas-to-write")
+_CONFIG = (
+    *("timeout", "tcp-keepalive", "client-output-buffer-limit", "save", "min-replicas-to-write"),
+    "cluster-require-full-coverage",
+)
 _MOST_KEYS = 100_000  # looked at, so that a large database is not read through
 _AT_ONCE = 1000  # keys in one reply
 _SLOTS = 16384
@@ -67,6 +71,7 @@ class Examination:
     Attributes:
         machines: The server, or the masters of the cluster.
         is_cluster: Whether it is a cluster.
+        is_watched: Whether Sentinels say which server is the master.
         lacking: The commands that the user may not send.
         endless: Some keys of the namespace without a TTL that should have one.
         uncovered: How many slots of the cluster no master has.
@@ -75,6 +80,7 @@ class Examination:
 
     machines: Sequence[Machine]
     is_cluster: bool = False
+    is_watched: bool = False
     lacking: Sequence[str] = ()
     endless: Sequence[str] = ()
     uncovered: int = 0
@@ -82,11 +88,14 @@ class Examination:
 
 
 async def examine(client: Client, keys: Keyspace) -> Examination:
-    """Look at everything.
+    """Look at everything; if the servers cannot be asked at all, that is in `unseen`.
 
-    Cost: For each master 7 round trips, and 2 for each 1,000 keys up to 100,000; and 1 for the rights.
+    Cost: For each master 8 round trips, and 2 for each 1,000 keys up to 100,000; and 1 for the rights.
     """
-    return await _Examiner(client, keys).examine()
+    try:
+        return await _Examiner(client, keys).examine()
+    except (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, OSError) as error:
+        return Examination((), unseen=(str(error),))
 
 
 class _Examiner:
@@ -107,6 +116,7 @@ class _Examiner:
         return Examination(
             machines=[await self._machine(node) for node in nodes],
             is_cluster=self._is_cluster,
+            is_watched=not self._is_cluster and isinstance(self._client.connection_pool, SentinelConnectionPool),
             lacking=await self._lacking(),
             endless=[key for node in nodes for key in await self._endless(node)],
             uncovered=uncovered,

@@ -163,7 +163,11 @@ class ClusterSource:
     async def open(self, *, timeout: float) -> Client:
         nodes = [ClusterNode(host, port) for host, port in self._parts.nodes]
         self._client = cast("Any", redis.asyncio.RedisCluster).from_url(
-            self._parts.url, startup_nodes=nodes, **client_options(timeout=timeout), **login_options(self._parts)
+            self._parts.url,
+            startup_nodes=nodes,
+            require_full_coverage=False,  # of which the servers decide
+            **client_options(timeout=timeout),
+            **login_options(self._parts),
         )
         return cast("ClusterClient", self._client)
 

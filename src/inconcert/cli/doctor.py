@@ -1,29 +1,25 @@
 """`inconcert doctor`: what is not as it should be, and what to do about it."""
 
+from dataclasses import replace
+
 import typer
 
-from inconcert._redis.clients import Client
-from inconcert._redis.examination import examine
+from inconcert._redis.examination import Examination, examine
 from inconcert.cli.ends import FAILED
 from inconcert.cli.findings import Seen, findings
-from inconcert.cli.server import Json, Namespace, Url, ask
+from inconcert.cli.server import Json, Namespace, Url, ask_unopened
 from inconcert.cli.tables import print_json, print_table
-from inconcert.coordinator import Coordinator, session_ref_of
+from inconcert.coordinator import Coordinator, fresh_source_of, session_ref_of
+from inconcert.errors import OutcomeUnknown, Unavailable
 
 __all__ = ["doctor"]
+
+_TIMEOUT = 5.0  # seconds to connect, and for each answer
 
 
 def doctor(*, url: Url = None, namespace: Namespace = None, as_json: Json = False) -> None:
     """What is not as it should be, on the server and in the namespace; exit with 1 if there is something."""
-
-    async def question(concert: Coordinator) -> Seen:
-        return Seen(
-            examination=await examine(_client_of(concert), session_ref_of(concert).keys),
-            stats=await concert.tasks.stats(),
-            workers=await concert.tasks.workers(),
-        )
-
-    seen = ask(url, namespace, question)
+    seen = ask_unopened(url, namespace, _seen)
     found, unseen = findings(seen), seen.examination.unseen
     if as_json:
         print_json({"findings": found, "unseen": unseen})
@@ -39,8 +35,22 @@ def doctor(*, url: Url = None, namespace: Namespace = None, as_json: Json = Fals
         raise typer.Exit(FAILED)
 
 
-def _client_of(concert: Coordinator) -> Client:
+async def _seen(concert: Coordinator) -> Seen:
+    """What there is to see: also of a server that serves nobody, such as a cluster without all of its slots."""
+    examination = await _examined(concert)
     try:
-        return concert.redis
-    except TypeError:  # it is a cluster
-        return concert.redis_cluster
+        async with concert:
+            return Seen(examination, await concert.tasks.stats(), await concert.tasks.workers())
+    except (Unavailable, OutcomeUnknown) as error:
+        seen = Seen(replace(examination, unseen=(*examination.unseen, f"jobs and workers: {error}")))
+        if not findings(seen):
+            raise
+        return seen
+
+
+async def _examined(concert: Coordinator) -> Examination:
+    source = fresh_source_of(concert)
+    try:
+        return await examine(await source.open(timeout=_TIMEOUT), session_ref_of(concert).keys)
+    finally:
+        await source.close()

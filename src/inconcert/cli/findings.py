@@ -46,13 +46,13 @@ class Seen:
 
     Attributes:
         examination: The servers.
-        stats: The work.
+        stats: The work; None if it could not be seen.
         workers: Who does it.
     """
 
     examination: Examination
-    stats: TaskStats
-    workers: Sequence[WorkerStatus]
+    stats: TaskStats | None = None
+    workers: Sequence[WorkerStatus] = ()
 
 
 Found = Iterator[tuple[str, str, str]]
@@ -139,6 +139,8 @@ def _clock(seen: Seen) -> Found:
 
 def _replicas(seen: Seen) -> Found:
     for machine in _asked(seen):
+        if (seen.examination.is_cluster or seen.examination.is_watched) and machine.info.get("connected_slaves") == 0:
+            yield machine.name, "no replica follows it: if it fails, nothing takes its place", "start a replica of it"
         for name, replica in machine.info.items():
             if not name.startswith("slave") or not isinstance(replica, dict):
                 continue
@@ -157,7 +159,11 @@ def _replicas(seen: Seen) -> Found:
 
 def _min_replicas(seen: Seen) -> Found:
     for machine in _asked(seen):
-        least, good = int(machine.config.get("min-replicas-to-write", 0)), machine.info.get("min_slaves_good_slaves")
+        setting, good = machine.config.get("min-replicas-to-write"), machine.info.get("min_slaves_good_slaves")
+        least = int(setting or 0)
+        if setting == "0" and seen.examination.is_watched:
+            so = "min-replicas-to-write is 0: cut off from its Sentinels, it goes on beside the new master"
+            yield machine.name, so, "CONFIG SET min-replicas-to-write 1, also on its replicas"
         if good is not None and int(good) < least:
             so = f"min-replicas-to-write is {least}, and {good} replicas follow it: it refuses every change"
             yield machine.name, so, "start the replicas, or lower min-replicas-to-write"
@@ -165,7 +171,10 @@ def _min_replicas(seen: Seen) -> Found:
 
 def _slots(seen: Seen) -> Found:
     if seen.examination.uncovered:
+        settings = [machine.config.get("cluster-require-full-coverage") for machine in seen.examination.machines]
         so = f"no master has {seen.examination.uncovered:,} of the 16,384 slots: what lies there cannot be used"
+        if "yes" in settings:
+            so += ", and no other slot either, as cluster-require-full-coverage is yes"
         yield "cluster", so, "redis-cli --cluster fix"
 
 
@@ -183,6 +192,8 @@ def _keys(seen: Seen) -> Found:
 
 
 def _unserved(seen: Seen) -> Found:
+    if seen.stats is None:
+        return
     for name in seen.stats.unserved:
         queue = seen.stats.queues[name]
         so = f"jobs wait ({queue.ready + queue.delayed + queue.waiting:,}), and nobody serves it"
@@ -190,6 +201,8 @@ def _unserved(seen: Seen) -> Found:
 
 
 def _paused(seen: Seen) -> Found:
+    if seen.stats is None:
+        return
     for name, queue in seen.stats.queues.items():
         if queue.is_paused and queue.ready:
             so = f"it is paused, and jobs wait in it ({queue.ready:,})"

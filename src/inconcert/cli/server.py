@@ -11,7 +11,7 @@ from inconcert.cli.ends import fail, refuse
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 
-__all__ = ["Json", "Namespace", "Url", "ask"]
+__all__ = ["Json", "Namespace", "Url", "ask", "ask_unopened"]
 
 T = TypeVar("T")
 
@@ -29,14 +29,23 @@ def ask(url: str | None, namespace: str | None, question: Callable[[Coordinator]
 
     The coordinator is that of the environment, as `Coordinator.from_env` makes it, with these two instead.
     """
+
+    async def answer(concert: Coordinator) -> T:
+        async with concert:
+            return await question(concert)
+
+    return ask_unopened(url, namespace, answer)
+
+
+def ask_unopened(url: str | None, namespace: str | None, question: Callable[[Coordinator], Awaitable[T]]) -> T:
+    """The same for a question that opens the coordinator itself."""
     if url is not None:
         os.environ["INCONCERT_URL"] = url
     if namespace is not None:
         os.environ["INCONCERT_NAMESPACE"] = namespace
 
     async def answer(concert: Coordinator) -> T:
-        async with concert:
-            return await question(concert)
+        return await question(concert)
 
     try:
         concert = Coordinator.from_env()
