@@ -82,7 +82,6 @@ giver, taker = 1, 2
 item = uuid4()
 item_id = "sword"
 job_id = "b6ffae6126fe.11"
-known: dict[str, object] = {}
 letter = order = text = upload = "..."
 provider = Provider()
 running: dict[str, str] = {}
