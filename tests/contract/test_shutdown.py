@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, Queue, QueueShutDown
+from inconcert import Coordinator, Queue, QueueCounts, QueueShutDown
 from inconcert.queues import shutdown as shutdown_module
 from inconcert.queues.store import ItemKeys
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
@@ -49,7 +49,9 @@ async def test_put_is_refused_in_all_processes(queue: Queue[Any], queue_elsewher
             await each.put_many([1, 2], delay=60)
         with pytest.raises(QueueShutDown):
             await each.put(1, id="mine")
-    assert (await queue.counts()).ready == (await queue.counts()).delayed == 0
+    assert await queue_elsewhere.counts() == QueueCounts(0, 0, 0, 0, is_shut_down=True)
+    await queue.reopen()
+    assert await queue_elsewhere.counts() == QueueCounts(0, 0, 0, 0)
 
 
 async def test_put_that_waits_for_room_is_refused(

@@ -443,6 +443,43 @@ async def test_queue_of_items_is_shown(concert: Coordinator, client: httpx.Async
     assert "dropped it" in page
 
 
+async def test_consumers_of_a_queue_of_items_are_shown(
+    concert: Coordinator, elsewhere: Coordinator, client: httpx.AsyncClient
+) -> None:
+    """Who holds which item, and who waits for the next; and that it was shut down."""
+    await concert.queue("parcels").put(1, id="parcel-1")
+
+    async def take() -> None:
+        async for delivery in elsewhere.queue("parcels"):
+            async with delivery:
+                await anyio.sleep_forever()
+
+    async def wait() -> None:
+        await elsewhere.queue("letters").get()
+
+    working = [asyncio.ensure_future(body()) for body in (take, wait)]
+    await eventually(partial(consumers_of, concert, 2))
+    page = (await client.get("/others")).text
+    one = (await client.get("/other?kind=items&name=parcels")).text
+    other = (await client.get("/other?kind=items&name=letters")).text
+    await concert.queue("parcels").shutdown()
+    shut = (await client.get("/other?kind=items&name=parcels")).text
+    for task in working:
+        task.cancel()
+    await asyncio.wait(working)
+
+    assert "name=parcels" in page
+    assert "name=letters" in page
+    assert re.search(r"Held by</h2>.*parcel-1.*test_dashboard.py:\d+.*Waited for by</h2>\s*Nobody", one, re.DOTALL)
+    assert re.search(r"Waited for by</h2>.*test_dashboard.py:\d+", other, re.DOTALL)
+    assert ("shut down" in one, "shut down" in shut) == (False, True)
+
+
+async def consumers_of(concert: Coordinator, number: int) -> bool:
+    """Whether processes hold or wait for items of so many queues."""
+    return sum(len(process.consumers) for process in (await concert.inspect()).processes) == number
+
+
 async def test_chat_is_shown_with_its_slowest_readers(concert: Coordinator, client: httpx.AsyncClient) -> None:
     """Who is furthest behind comes first."""
     chat_id = await concert.chat.create("ann", ["bob", "eve"], "hello")
@@ -1016,9 +1053,12 @@ async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: ht
     async with waiting_for(concert, "topsecret"):
         pages.append((await client.get("/others")).text)
     host.secret.discard("lock")
+    await concert.queue("parcels").put("topsecret", id="topsecret")
+    delivery = await concert.queue("parcels").get()
     await concert.queue("parcels").put("topsecret")
     for kind, name in ("items", "parcels"), ("chat", chat_id):
         pages.append((await client.get("/other", params={"kind": kind, "name": name})).text)
+    await delivery.ack()
     host.secret.add("lock")
     async with client.stream("GET", "/live") as response, aclosing(events(response)) as stream:
         pages.append((await anext(stream))["data"])

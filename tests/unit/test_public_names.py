@@ -83,7 +83,7 @@ FACES = {
     "ProcessReport": "consumers holds host id label more opened_at pid told waits",
     "Progress": "fraction text",
     "Queue": "counts dead get get_many join oldest_age peek purge purge_dead put put_many reopen replay shutdown size",
-    "QueueCounts": "claimed dead delayed ready",
+    "QueueCounts": "claimed dead delayed is_shut_down ready",
     "QueueStats": "consumers delayed finished held_back is_paused oldest_age ready running waiting",
     "QuorumLease": "holder is_lost kind lost name release remaining renew",
     "QuorumLock": "acquire holders locked try_acquire",

@@ -8,7 +8,7 @@ from inconcert.dashboard.live import reference
 from inconcert.dashboard.redaction import Redact
 from inconcert.dashboard.rows import Rows, page_of
 from inconcert.reports.force import Forcible
-from inconcert.reports.report import HeldEntry, Inspection, ProcessReport, WaitEntry
+from inconcert.reports.report import HeldEntry, HeldItem, Inspection, ItemConsumer, ProcessReport, WaitEntry
 
 __all__ = ["EntryView", "HeldView", "Releasable", "held_rows", "held_views", "releasable"]
 
@@ -23,9 +23,9 @@ class EntryView:
     pid: int
     label: str
     line: str
-    since: float
-    mode: str | None
-    job_id: str | None
+    since: float | None = None
+    mode: str | None = None
+    job_id: str | None = None
     fencing_token: int | None = None
     remaining: float | None = None
     place: int | None = None
@@ -46,6 +46,14 @@ class HeldView:
     holders: list[EntryView] = field(default_factory=list)
     waiters: list[EntryView] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: {"held": 0, "waited": 0})
+
+    def add_holder(self, entry: EntryView) -> None:
+        """One more holds it."""
+        _add("held", self.counts, self.holders, entry)
+
+    def add_waiter(self, entry: EntryView) -> None:
+        """One more waits for it."""
+        _add("waited", self.counts, self.waiters, entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +106,49 @@ def held_views(inspection: Inspection, redact: Redact) -> dict[tuple[str, str], 
     for process in inspection.processes:
         entries: Sequence[HeldEntry | WaitEntry] = (*process.holds, *process.waits)
         for entry in entries:
-            view = found.setdefault((entry.kind, entry.name), _view(redact, entry))
-            is_held = isinstance(entry, HeldEntry)
-            view.counts["held" if is_held else "waited"] += 1
-            some = view.holders if is_held else view.waiters
-            if len(some) < _MOST_ENTRIES:
-                some.append(_entry(redact, process, entry))
+            view = _view_in(found, redact, entry.kind, entry)
+            if isinstance(entry, HeldEntry):
+                view.add_holder(_entry(redact, process, entry))
+            else:
+                view.add_waiter(_entry(redact, process, entry))
+        for consumer in process.consumers:
+            view = _view_in(found, redact, "items", consumer)
+            for item in consumer.holds:
+                view.add_holder(_of_items(redact, process, item, redact("lock", item.id)))
+            if consumer.waiting:
+                calls = "" if consumer.waiting == 1 else f"{consumer.waiting:,} calls"
+                view.add_waiter(_of_items(redact, process, consumer, calls))
     for view in found.values():
         view.waiters.sort(key=lambda waiter: waiter.place or 0)
     return found
 
 
-def _view(redact: Redact, entry: HeldEntry | WaitEntry) -> HeldView:
-    name = redact("lock", entry.name)
-    return HeldView(entry.kind, name, is_named=not entry.is_redacted and name == entry.name)
+def _view_in(
+    found: dict[tuple[str, str], HeldView], redact: Redact, kind: str, entry: HeldEntry | WaitEntry | ItemConsumer
+) -> HeldView:
+    """What this is about, which is added if it was not found before."""
+    view = found.get((kind, entry.name))
+    if view is None:
+        name = redact("lock", entry.name)
+        is_named = not entry.is_redacted and name == entry.name
+        view = found[kind, entry.name] = HeldView(kind, name, is_named=is_named)
+    return view
+
+
+def _of_items(redact: Redact, process: ProcessReport, of: HeldItem | ItemConsumer, text: str) -> EntryView:
+    label = redact("label", process.label) if process.label else ""
+    return EntryView(
+        host=redact("host", process.host),
+        pid=process.pid,
+        label=", ".join(filter(None, (text, label))),
+        line=redact("line", of.line) if of.line else "",
+    )
+
+
+def _add(what: str, counts: dict[str, int], some: list[EntryView], entry: EntryView) -> None:
+    counts[what] += 1
+    if len(some) < _MOST_ENTRIES:
+        some.append(entry)
 
 
 def _entry(redact: Redact, process: ProcessReport, entry: HeldEntry | WaitEntry) -> EntryView:

@@ -1,6 +1,6 @@
 """What the pages show of queues of items, mailboxes, chats, rate limiters and signals.
 
-Nobody keeps a list of them: those that processes wait for are shown, and any that is looked up by its name.
+Nobody keeps a list of them: those that processes hold or wait for are shown, and any that is looked up by its name.
 """
 
 import asyncio
@@ -49,6 +49,7 @@ class OtherView:
         dead: Its latest dead-lettered items.
         members: The members of a chat that are furthest behind, the slowest reader first.
         can_be_purged: Whether there is anything to drop.
+        is_shut_down: Whether a queue takes no more.
     """
 
     facts: Mapping[str, str]
@@ -56,6 +57,7 @@ class OtherView:
     dead: Sequence[DeadItemView] = ()
     members: Sequence[MemberView] = ()
     can_be_purged: bool = False
+    is_shut_down: bool = False
 
 
 _Look: TypeAlias = Callable[[Coordinator, Redact, str], Awaitable[OtherView]]
@@ -90,7 +92,7 @@ async def _items(concert: Coordinator, redact: Redact, name: str) -> OtherView:
         items=[redact("item", as_json(item, longest=_LONGEST, in_one_line=True)) for item in items],
         dead=[
             DeadItemView(
-                id=letter.id,
+                id=redact("lock", letter.id),
                 item=redact("item", as_json(letter.item, longest=_LONGEST)),
                 reason=shortened(redact("error", letter.reason), _LONGEST),
                 attempts=letter.attempts,
@@ -99,6 +101,7 @@ async def _items(concert: Coordinator, redact: Redact, name: str) -> OtherView:
             for letter in dead
         ],
         can_be_purged=bool(counts.ready or counts.delayed),
+        is_shut_down=counts.is_shut_down,
     )
 
 

@@ -24,10 +24,10 @@ Part: TypeAlias = Literal[
 ]
 """What a text is, for `Redact`.
 
-A `lock` is the name of whatever is held or waited for, and of queues of items, mailboxes, chats, rate limiters and
-signals, which are not looked up if it is not shown as it is; a `schedule` its id, which may name a task; a `step` the
-name or the function of a step, whose value is a `result`; an `item` a value of a stream or of a queue; a `user` one
-of a chat.
+A `lock` is the name of whatever is held or waited for, also the id of an item, and of queues of items, mailboxes,
+chats, rate limiters and signals, which are not looked up if it is not shown as it is; a `schedule` its id, which may
+name a task; a `step` the name or the function of a step, whose value is a `result`; an `item` a value of a stream or of
+a queue; a `user` one of a chat.
 """
 
 Redact: TypeAlias = Callable[[Part, str], str]

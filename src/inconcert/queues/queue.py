@@ -39,12 +39,14 @@ class QueueCounts:
         delayed: Items that may be taken later.
         claimed: Items that were claimed and not yet acknowledged.
         dead: Items that were dead-lettered.
+        is_shut_down: Whether it takes no more; see `Queue.shutdown`.
     """
 
     ready: int
     delayed: int
     claimed: int
     dead: int
+    is_shut_down: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,12 +319,12 @@ class Queue(Generic[T]):
         return (await self.counts()).ready
 
     async def counts(self) -> QueueCounts:
-        """How many items there are, and where.
+        """How many items there are, and where; and whether more may come.
 
         Cost: 1 round trip.
         """
         state, _ = await self._inspect()
-        return QueueCounts(state.ready, state.delayed, state.claimed, state.dead)
+        return QueueCounts(state.ready, state.delayed, state.claimed, state.dead, is_shut_down=bool(state.shut))
 
     async def oldest_age(self) -> float | None:
         """Age of the oldest ready item, in seconds since it was put in; None if the queue is empty.
