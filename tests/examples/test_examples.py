@@ -211,6 +211,16 @@ def test_sync_producer() -> None:
     ]
 
 
+def test_approval() -> None:
+    """The job has left its worker; the first answer of a thread brings it back, and the second counts for nothing."""
+    assert run("approval") == [
+        "waits: True",
+        "ann has decided, and it counts: True",
+        "bob has decided, and it counts: False",
+        "refund of order 17, approved by ann",
+    ]
+
+
 def test_barrier() -> None:
     """Each step is ended by all before the next is begun, and one worker tidies up after each."""
     assert run("barrier") == [
