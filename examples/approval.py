@@ -32,9 +32,9 @@ async def refund(order: int) -> str:
     return f"{await durable.step('pay', pay, order)}, approved by {decision.by}"
 
 
-def decide(producer: SyncProducer, job_id: str, by: str, is_approved: bool) -> None:
-    counts = producer.send_to_job(job_id, "decision", Decision(by, is_approved))
-    print(f"{by} has decided, and it counts: {counts}")
+def decide(producer: SyncProducer, job_id: str, decision: Decision) -> None:
+    counts = producer.send_to_job(job_id, "decision", decision)
+    print(f"{decision.by} has decided, and it counts: {counts}")
 
 
 async def main() -> None:
@@ -43,8 +43,8 @@ async def main() -> None:
         await concert.run_worker("default", burst=True)
         print("waits:", await job.status() is JobStatus.DELAYED)
         with SyncProducer(concert.url or "", namespace="shop") as producer:
-            await asyncio.to_thread(decide, producer, job.id, "ann", True)
-            await asyncio.to_thread(decide, producer, job.id, "bob", False)
+            await asyncio.to_thread(decide, producer, job.id, Decision("ann", is_approved=True))
+            await asyncio.to_thread(decide, producer, job.id, Decision("bob", is_approved=False))
         await concert.run_worker("default", burst=True)
         print(await job.result())
 
