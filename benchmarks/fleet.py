@@ -1,4 +1,4 @@
-"""A fleet of workers and what it shares, on a private server: schedules that operators change, and limits.
+"""A fleet of workers and what it shares, on a private server: schedules that operators change, limits, and turns.
 
     python -m benchmarks.fleet [--quick]
 
@@ -31,6 +31,10 @@ ROUNDS = 5
 AT_ONCE = 100  # jobs that a worker may run
 BATCH = 5_000  # jobs that are enqueued at once
 KEYS = 100
+TENANTS, JOBS_OF_A_TENANT = 100, 10
+FLOOD = 1_000_000  # jobs of one of them
+LASTS = 0.01  # seconds of each job of a tenant
+AT_ONCE_OF_TENANTS = 50
 
 started: asyncio.Queue[tuple[str, float, float]] = asyncio.Queue()  # text, instant, and when its job was enqueued
 
@@ -153,6 +157,7 @@ async def measure_limits(table: Table, *, jobs: int, rounds: int) -> None:
         ("limit=Limit(5)", 5, {"limit": Limit(5)}),
         ("limit=Limit(50)", 50, {"limit": Limit(50)}),
         (f"key_limit=2, {KEYS} keys", AT_ONCE, {"key": number_of, "key_limit": 2}),
+        (f"share=True, {KEYS} keys", AT_ONCE, {"key": number_of, "share": True}),
         ("rate=Rate(100_000, per=1.0)", AT_ONCE, {"rate": Rate(100_000, per=1.0)}),
     )
     for title, at_once, limits in limited:
@@ -171,15 +176,55 @@ async def measure_limits(table: Table, *, jobs: int, rounds: int) -> None:
             table.row(f"{name}, us each", statistics.median(each_us), max(each_us), share)
 
 
+async def begin_of_few(concert: Coordinator, name: str, *, flood: int) -> float:
+    """Seconds until all jobs of all tenants but one have begun; that one has so many more, enqueued before."""
+    left = (TENANTS - 1) * JOBS_OF_A_TENANT
+    all_began = asyncio.Event()
+
+    def tenant_of(tenant: int) -> int:
+        return tenant
+
+    @concert.task(name=name, queue=name, result_ttl=0, key=tenant_of, share=True)
+    async def work(tenant: int) -> None:
+        nonlocal left
+        left -= tenant > 0
+        if not left:
+            all_began.set()
+        await asyncio.sleep(LASTS)
+
+    for _ in range(0, flood, BATCH):
+        await concert.enqueue_many([work.call(0)] * BATCH)
+    await concert.enqueue_many([work.call(tenant) for tenant in range(TENANTS) for _ in range(JOBS_OF_A_TENANT)])
+    began_at = time.perf_counter()
+    worker = asyncio.create_task(concert.run_worker(name, concurrency=AT_ONCE_OF_TENANTS))
+    await all_began.wait()
+    took = time.perf_counter() - began_at
+    worker.cancel()
+    await asyncio.wait([worker])
+    return took
+
+
+async def measure_turns(table: Table, *, flood: int, rounds: int) -> None:
+    """Add the rows of tenants that take turns, in milliseconds: one has so many jobs, or as few as the others."""
+    async with Coordinator.embedded() as concert:
+        alone = [await begin_of_few(concert, f"alone{n}", flood=0) for n in range(rounds)]
+        beside = [await begin_of_few(concert, f"beside{n}", flood=flood) for n in range(rounds)]
+    few = f"{TENANTS - 1} x {JOBS_OF_A_TENANT} jobs of {LASTS * 1000:g} ms, {AT_ONCE_OF_TENANTS} at once, begin"
+    for name, times in ((f"{few}, ms", alone), (f"the same, behind {flood:,} of one tenant, ms", beside)):
+        share = ratio(statistics.median(alone), statistics.median(times))
+        table.row(name, statistics.median(times) * 1000, max(times) * 1000, share)
+
+
 async def measure(*, quick: bool) -> Table:
     schedules, changes, jobs, rounds = (100, 20, 1_000, 3) if quick else (SCHEDULES, CHANGES, 10_000, ROUNDS)
-    table = Table("median", "most", "of plain", width=50)
+    table = Table("median", "most", "of plain", width=60)
     async with Coordinator.embedded() as concert:
         assert concert.url is not None
         table.versions["server"] = await version(concert.redis)
         async with fleet(concert.url, WORKERS):
             await measure_schedules(concert, table, schedules=schedules, changes=changes)
     await measure_limits(table, jobs=jobs, rounds=rounds)
+    await measure_turns(table, flood=BATCH if quick else FLOOD, rounds=1 if quick else 2)
     return table
 
 
