@@ -166,6 +166,8 @@ class JobState(ClaimState):
 
     async def exit(self, error: BaseException | None) -> bool:
         """End the body, which raised this error; see `ClaimState.exit`."""
+        if error is None and self._steps is None:
+            return await super().exit(None)
         self._asleep = asleep(error)
         was_stopped = self._steps is not None and self._steps.end_body()
         is_ours = is_undoing(error) or (was_stopped and isinstance(error, asyncio.CancelledError))
@@ -254,7 +256,8 @@ class JobState(ClaimState):
     @property
     def is_limited(self) -> bool:
         """Whether it has a place in a limit of its task while it runs."""
-        return has_a_place(self.envelope.limits)
+        limits = self.envelope.limits
+        return bool(limits) and has_a_place(limits)
 
     @property
     def history(self) -> str:

@@ -37,6 +37,7 @@ local HOUR_MS = 3600000
 local FIRST_QUEUE, PARTS, FIRST_NAME = 13, 3, 5  -- KEYS of the queues, and how many each has; ARGV of their names
 local HEAD, FIELDS = 3, 8  -- parts of the answer before the jobs, and of each job
 local MOST_BYTES = 1048576  -- of all that is claimed
+local AFTER_TIME, BRACE, byte = 15, 123, string.byte  -- an envelope that begins there as JSON has no limits
 
 local bodies, workers, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local states, paused, clock, idle, undo = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
@@ -104,7 +105,7 @@ else
             left[#left + 1], too_much = found[n], too_much + 1  -- for the next claim
           elseif text and is_suspect and suspects == 0 then
             left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
-          elseif text and take_places(limited, found[n], text) then
+          elseif text and (byte(text, AFTER_TIME) == BRACE or take_places(limited, found[n], text)) then
             suspects, bytes = suspects - (is_suspect and 1 or 0), bytes + #text
             ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
               found[n], text, number * 1000 + #ids + 1, name

@@ -8,7 +8,6 @@
 -- @include fall_idle
 -- @include notify_watchers
 -- @include note_end
--- @include group_of
 -- @include wake_first_putter
 -- @include tell_joiners
 -- @include record_end
@@ -35,12 +34,10 @@ local function end_done(keys, inboxes, worker, jobs, results, queues, histories)
   if #done == 0 then
     return answer
   end
-  for _, id in ipairs(ids) do
-    if group_of(id) then
-      redis.call('HLEN', keys.groups)  -- a foreign key stops the script here
-      redis.call('ZCARD', keys.settled)
-      break
-    end
+  local some_are_grouped = string.find(table.concat(ids), '~', 1, true)  -- as in group_of.lua
+  if some_are_grouped then
+    redis.call('HLEN', keys.groups)  -- a foreign key stops the script here
+    redis.call('ZCARD', keys.settled)
   end
 
   for i = 1, #queues, 3 do
@@ -100,7 +97,7 @@ local function end_done(keys, inboxes, worker, jobs, results, queues, histories)
       local attempt, since_ms = string.match(claims[n], '^%d+ (%d+) (%d+)')
       record_end(keys.history, recorded[n], id, outcome, since_ms, attempt)
     end
-    if (some_are_related or group_of(id)) and note_end(keys, id, outcome) then
+    if (some_are_related or some_are_grouped) and note_end(keys, id, outcome) then
       answer[n] = ENDED_WITH_DEPENDENTS
     end
   end
