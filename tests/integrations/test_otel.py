@@ -5,11 +5,13 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from inconcert import Coordinator, JobStatus, SyncProducer, durable
+from inconcert import Coordinator, JobStatus, SyncProducer, WorkerHealth, durable
 from tests.contract.test_durable import wake
 from tests.contract.test_jobs import status
 from tests.contract.test_tasks import in_background
+from tests.faults.test_permits_faults import commands_processed
 from tests.support.clusters import RealCluster
+from tests.support.lines import in_line
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 
@@ -236,6 +238,26 @@ async def test_without_an_sdk_nothing_happens(concert: Coordinator) -> None:
         async with job:
             assert not trace.get_current_span().is_recording()
         assert job._state.trace == ""
+
+
+async def test_what_can_be_seen_sends_nothing_while_nobody_looks(
+    own_server: RealServer, namespace: str, traced: Traced
+) -> None:
+    """Reports, the search for deadlocks, probes, metrics and traces: a holder and a waiter send as little as ever."""
+    prometheus = pytest.importorskip("inconcert.integrations.prometheus")
+    registry = pytest.importorskip("prometheus_client").CollectorRegistry()
+    concert = Coordinator(own_server.url, namespace=namespace, label="web", report=True)
+    instrument(concert, tracer_provider=traced.provider)
+    metrics = prometheus.Metrics(concert, queues=["mail"], registry=registry)
+    async with concert:
+        with WorkerHealth().serve("127.0.0.1", 0), prometheus.serve("127.0.0.1", 0, registry=registry):
+            lock = concert.lock("item", ttl=600)
+            async with lock, in_background(lock.acquire()):
+                await in_line(lock, 1)
+                before = await commands_processed(concert)
+                await asyncio.sleep(1)
+                assert await commands_processed(concert) == before + 1
+    metrics.close()
 
 
 async def test_a_producer_without_a_loop_is_traced(
