@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from inconcert import Coordinator
+from inconcert import Coordinator, JobCancelled, JobStatus, Retry, current_job, durable
 from inconcert.queues.store import ItemKeys
 from inconcert.tasks.store import JobKeys
+from tests.contract.test_jobs import status
 from tests.contract.test_tasks import in_background, until
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 
 KEYS = {"2026-11": "a secret of the service"}
+WITHIN = 20.0  # seconds
 BODY = re.compile(rb"(\d+) (hmac1) (2026-11) ([0-9a-f]{64}) (.*)")
 
 
@@ -180,3 +182,74 @@ async def test_the_same_job_may_be_put_in_again(signing: Coordinator) -> None:
         await client.rpush(keys.queue("other").bell, 1)
         await until(signing, lambda ledger: not ledger.bodies)
     assert ran == [1, 1]
+
+
+# What is not signed: these tests say what that lets a writer without a key do.
+
+
+async def test_step_that_was_dropped_runs_again(signing: Coordinator) -> None:
+    """None can be made up; but that one is missing shows nowhere."""
+    ran: list[int] = []
+    client: Any = raw(signing)
+    keys = JobKeys(signing._ref.keys)
+
+    async def note() -> int:
+        ran.append(len(ran))
+        return ran[-1]
+
+    @signing.task(name="t")
+    async def task() -> int:
+        found = await durable.step("one", note)
+        if current_job().attempt == 1:
+            await client.hdel(keys.steps, f"1 {current_job().id}")
+            raise Retry(after=0)
+        return found
+
+    async with in_background(signing.run_worker("default")):
+        assert await (await task.enqueue()).result(timeout=WITHIN) == 1
+    assert ran == [0, 1]
+
+
+async def test_note_makes_a_job_be_undone(signing: Coordinator) -> None:
+    """As cancelling it does, which needs no key either: what runs are its own functions, on its signed steps."""
+    undone: list[str] = []
+    client: Any = raw(signing)
+    keys = JobKeys(signing._ref.keys)
+
+    async def charge() -> str:
+        return "payment"
+
+    @signing.task(name="t")
+    async def task() -> None:
+        async with durable.undo() as undo:
+            undo.later("refund", undone.append, await durable.step("charge", charge))
+            await durable.wait_for("packed", str, timeout=3600)
+
+    async with in_background(signing.run_worker("default")):
+        job = await task.enqueue()
+        await status(signing, job, JobStatus.DELAYED)
+        assert await client.hget(keys.undo, job.id) == b"-"
+        await client.hset(keys.undo, job.id, "cancelled ")
+        await job.send("packed", "box")
+        with pytest.raises(JobCancelled):
+            await job.result(timeout=WITHIN)
+    assert undone == ["payment"]
+
+
+async def test_numbers_of_a_group_start_its_callback(signing: Coordinator) -> None:
+    """Before its members have ended; what runs is the callback as it was signed."""
+    ran: list[str] = []
+    client: Any = raw(signing)
+    keys = JobKeys(signing._ref.keys)
+
+    @signing.task(name="t")
+    async def task(what: str) -> None:
+        ran.append(what)
+
+    group = await signing.group([task.options(queue="slow").call("member")], then=task.call("callback"))
+    assert await client.hget(keys.groups, group.id) == b"closed succeeded 1 1 0 0 0"
+    await client.hset(keys.groups, group.id, "closed succeeded 1 1 1 0 0")
+    await client.rpush(keys.news, group.callback.id)
+    async with in_background(signing.run_worker("default")):
+        await group.callback.result(timeout=WITHIN)
+    assert ran == ["callback"]
