@@ -1,4 +1,7 @@
-"""Takes the picture of the dashboard that the site shows: `python -m docs.dashboard_picture`. It needs chromium."""
+"""Takes the pictures of the dashboard that the site shows, light and dark: `python -m docs.dashboard_picture`.
+
+It needs chromium.
+"""
 
 import asyncio
 import math
@@ -13,7 +16,9 @@ import uvicorn
 from inconcert import Coordinator
 from inconcert.dashboard import Dashboard, read_only
 
-PICTURE = Path(__file__).parent / "assets" / "dashboard.png"
+ASSETS = Path(__file__).parent / "assets"
+# How chromium is told which colours its user prefers.
+PICTURES = {"dashboard.png": "preferredColorScheme=1", "dashboard-dark.png": "preferredColorScheme=0"}
 _PORT = 8089
 _SIZE = "1100,620"
 _SECONDS = 90.0  # of work to be seen in its charts
@@ -50,14 +55,20 @@ async def look(url: str) -> None:
             await http.get(f"{url}/live")
 
 
-async def take(url: str) -> None:
+async def take(url: str, picture: Path, setting: str) -> None:
     """Have a browser look at it."""
     browser = shutil.which("chromium") or "chrome"
     with tempfile.TemporaryDirectory() as profile:
         program = await asyncio.create_subprocess_exec(
             browser,
             *("--headless", "--no-sandbox", "--hide-scrollbars", f"--user-data-dir={profile}"),
-            *(f"--window-size={_SIZE}", "--timeout=4000", f"--screenshot={PICTURE}", url),
+            *(
+                f"--blink-settings={setting}",
+                f"--window-size={_SIZE}",
+                "--timeout=4000",
+                f"--screenshot={picture}",
+                url,
+            ),
         )
         await program.wait()
 
@@ -71,7 +82,8 @@ async def main() -> None:
         await asyncio.sleep(1)
         with suppress(TimeoutError):
             await look(f"http://127.0.0.1:{_PORT}")
-        await take(f"http://127.0.0.1:{_PORT}/")
+        for name, setting in PICTURES.items():
+            await take(f"http://127.0.0.1:{_PORT}/", ASSETS / name, setting)
         server.should_exit = True
         await serving
         living.cancel()

@@ -32,7 +32,8 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     dead: list[str] = []
     for file, anchor in links(page.read_text("utf-8")):
         target = page.parent / file if file else page
-        if not target.exists() or (anchor and anchor not in anchors(target.read_text("utf-8"))):
+        is_picture = anchor in {"only-light", "only-dark"}  # by which the theme knows when to show it
+        if not target.exists() or (anchor and not is_picture and anchor not in anchors(target.read_text("utf-8"))):
             dead.append(f"{file}#{anchor}" if anchor else file)
 
     assert dead == []
