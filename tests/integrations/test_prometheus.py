@@ -214,6 +214,29 @@ async def test_limits_make_few_series_whatever_keys_there_are(
     assert len(values) < 200
 
 
+async def test_items_are_counted_where_their_queue_is_named(concert: Coordinator, registry: CollectorRegistry) -> None:
+    """Also without tasks; and whether it was shut down."""
+    metrics = Metrics(concert, items=["thumbnails"], registry=registry)
+    queue = concert.queue("thumbnails")
+    await queue.put_many([1, 2])
+    await queue.put(3, delay=60)
+    delivery = await queue.get(timeout=0)
+    values = await scraped(registry)
+    async with delivery:
+        await queue.shutdown()
+    later = await scraped(registry)
+    metrics.close()
+
+    def found(state: str) -> float:
+        return values[f'inconcert_items{{queue="thumbnails",state="{state}"}}']
+
+    assert [found(state) for state in ("ready", "delayed", "claimed", "dead")] == [1, 1, 1, 0]
+    assert 0 <= values['inconcert_items_oldest_seconds{queue="thumbnails"}'] < 60
+    assert values['inconcert_items_shut_down{queue="thumbnails"}'] == 0
+    assert later['inconcert_items_shut_down{queue="thumbnails"}'] == 1
+    assert not any(series.startswith("inconcert_queue") for series in later)
+
+
 async def test_a_scrape_without_a_server_leaves_queues_out(
     concert: Coordinator,
     metrics: Metrics,

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from prometheus_client import REGISTRY, CollectorRegistry, make_asgi_app, start_http_server  # pyright: ignore[reportUnknownVariableType]
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -16,6 +16,7 @@ from inconcert._redis.traffic import traffic
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 from inconcert.integrations._tallies import Distribution, Labels, Tallies
+from inconcert.queues.queue import Queue, QueueCounts
 from inconcert.tasks.queue_stats import TaskStats
 from inconcert.tasks.task_coordinator import parts_of
 
@@ -56,10 +57,12 @@ class Metrics(Collector):
         concert: The coordinator. One `Metrics` for each.
         queues: Names of queues besides those of the tasks that are registered here.
         tasks: Names of tasks that are not registered here, such as those that this process enqueues by name.
+        items: Names of queues of items, which `concert.queue` makes.
         registry: Where it is registered; None for nowhere.
 
     Raises:
         ValueError: The registry has metrics of these names, of another coordinator: give each a registry of its own.
+        InvalidName: A name in `items` is empty or longer than 512 bytes.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Metrics(Collector):
         *,
         queues: Collection[str] = (),
         tasks: Collection[str] = (),
+        items: Collection[str] = (),
         registry: CollectorRegistry | None = REGISTRY,
     ) -> None:
         parts = parts_of(concert)
@@ -77,7 +81,8 @@ class Metrics(Collector):
         self._queues = _Declared(lambda: parts.registry.queues, queues)
         self._tallies = Tallies(_Declared(lambda: parts.registry.names, tasks), self._queues, now=time.monotonic)
         self._registry = registry
-        self._stats: TaskStats | None = None
+        self._items = [concert.queue(name) for name in sorted(set(items))]
+        self._seen: _Seen | None = None
         if registry is not None:
             registry.register(self)
         self._exposed: Application | None = None
@@ -103,23 +108,26 @@ class Metrics(Collector):
         Cost: Elsewhere 1 round trip, of 2 s at most.
         """
         yield from self._local()
-        stats = self._ask()
-        if stats is not None:
-            yield from _of_queues(stats)
-            yield from _of_limits(stats)
+        seen = self._ask()
+        if seen is not None:
+            if seen.stats is not None:
+                yield from _of_queues(seen.stats)
+                yield from _of_limits(seen.stats)
+            yield from _of_items(seen.items)
 
     async def refresh(self) -> None:
         """Ask the server how much work the queues have, for `collect`. If it does not answer in 2 s, that is left out.
 
         Cost: 1 round trip.
         """
-        self._stats = None
+        self._seen = None
         names = sorted(self._queues)
-        if self._ref.opened is None or not names:
+        if self._ref.opened is None:
             return
         try:
             async with asyncio.timeout(_LONGEST_QUESTION):
-                self._stats = await self._concert.tasks.stats(*names)
+                items = await asyncio.gather(*map(_look_at, self._items))
+                self._seen = _Seen(await self._concert.tasks.stats(*names) if names else None, items)
         except (InconcertError, TimeoutError) as error:
             _log.warning("the metrics of queues are left out: %s", error or "the server does not answer")
 
@@ -132,18 +140,18 @@ class Metrics(Collector):
 
     # Below.
 
-    def _ask(self) -> TaskStats | None:
+    def _ask(self) -> "_Seen | None":
         """How much work the queues have; None if that is not known now."""
         session = self._ref.opened
         if session is None or session.loop is _current_loop():
-            return self._stats
+            return self._seen
         asking = asyncio.run_coroutine_threadsafe(self.refresh(), session.loop)
         try:
             asking.result(_LONGEST_QUESTION + 1)
         except TimeoutError:  # the loop stands still, or was closed
             asking.cancel()
             return None
-        return self._stats
+        return self._seen
 
     def _local(self) -> Iterator[Metric]:
         """What this process counts."""
@@ -224,6 +232,25 @@ class _Declared(Collection[str]):
         return self._known
 
 
+class _Items(NamedTuple):
+    """What there is in a queue of items; `oldest_age` is None if none is ready."""
+
+    name: str
+    counts: QueueCounts
+    oldest_age: float | None
+
+
+class _Seen(NamedTuple):
+    """What the server said of queues; no stats if there are no queues of jobs."""
+
+    stats: TaskStats | None
+    items: Sequence[_Items]
+
+
+async def _look_at(queue: Queue[Any]) -> _Items:
+    return _Items(queue.name, *await asyncio.gather(queue.counts(), queue.oldest_age()))
+
+
 def _of_queues(stats: TaskStats) -> Iterator[Metric]:
     depth = GaugeMetricFamily("inconcert_queue_depth", "Jobs by what they wait for.", labels=("queue", "state"))
     oldest = GaugeMetricFamily("inconcert_queue_oldest_seconds", "Age of the first ready job.", labels=("queue",))
@@ -246,6 +273,18 @@ def _of_limits(stats: TaskStats) -> Iterator[Metric]:
     for name, queue in stats.queues.items():
         waiting.add_metric((name,), queue.held_back)
     yield from (places, in_use, waiting)
+
+
+def _of_items(queues: Sequence[_Items]) -> Iterator[Metric]:
+    depth = GaugeMetricFamily("inconcert_items", "Items by where they are.", labels=("queue", "state"))
+    oldest = GaugeMetricFamily("inconcert_items_oldest_seconds", "Age of the oldest ready item.", labels=("queue",))
+    shut = GaugeMetricFamily("inconcert_items_shut_down", "1 if the queue was shut down.", labels=("queue",))
+    for name, counts, oldest_age in queues:
+        for state in ("ready", "delayed", "claimed", "dead"):
+            depth.add_metric((name, state), getattr(counts, state))
+        oldest.add_metric((name,), oldest_age or 0.0)
+        shut.add_metric((name,), counts.is_shut_down)
+    yield from (depth, oldest, shut)
 
 
 def _counter(name: str, what: str, labels: tuple[str, ...], counts: dict[Any, int]) -> CounterMetricFamily:
