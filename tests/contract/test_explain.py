@@ -225,6 +225,19 @@ async def test_job_that_is_held_back_names_those_that_run(any_concert: Coordinat
         await second.result(timeout=10)
 
 
+async def test_job_that_waits_for_its_turn_says_so(any_concert: Coordinator) -> None:
+    """Behind others of its key; the first of them is in the queue."""
+
+    @any_concert.task(name="import", key=lambda tenant: tenant, share=True)
+    async def import_(tenant: str) -> None: ...
+
+    first, second = await any_concert.enqueue_many([import_.call("acme"), import_.call("acme")])
+    assert codes(await of_job(any_concert, first)) == ["no_consumer"]
+    found = await of_job(any_concert, second)
+    assert codes(found) == ["turn", "no_consumer"]
+    assert "behind jobs of its key, in task 'import'" in found.reasons[0].text
+
+
 async def test_job_that_is_undone_says_so(any_concert: Coordinator) -> None:
     """And how it ends then."""
     began, free = asyncio.Event(), asyncio.Event()

@@ -158,6 +158,11 @@ def test_limits() -> None:
     assert at_once == "at once, at most: {'acme': 2, 'all': 4, 'bits': 2, 'corp': 2}"
 
 
+def test_turns() -> None:
+    """The tenant with few exports does not wait for the one with many."""
+    assert run("turns") == ["first: acme bits acme bits acme bits acme acme", "exports: 1003"]
+
+
 def test_stream() -> None:
     """Readers get all words of the attempt that comes to its end; one who comes late does not see the one before."""
     *before, reader, late_reader = run("stream")
