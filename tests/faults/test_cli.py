@@ -523,6 +523,32 @@ async def test_job_is_shown_with_its_call_its_steps_and_its_end(concert: Coordin
     assert (await here(concert, "show", "a b")).exit_code == 2
 
 
+async def test_queue_of_items_is_shown(concert: Coordinator) -> None:
+    """How much is where, what comes next, and why what was dead-lettered failed; an empty one likewise."""
+    queue = concert.queue("photos", max_attempts=1)
+    await queue.put_many([{"bad": 1}, {"image": 2}, {"image": 3}])
+    async with await queue.get():
+        raise LookupError("no such image")
+    delivery = await queue.get()
+    await queue.put("x" * 1000, delay=3600)
+    document = json.loads((await here(concert, "show", "items:photos", "--json")).stdout)
+    assert (document["name"], document["next"]) == ("photos", [{"image": 3}])
+    counts = [document["counts"][name] for name in ("ready", "delayed", "claimed", "dead")]
+    assert counts == [1, 1, 1, 1]
+    [dead] = document["latest_dead"]
+    assert (dead["item"], dead["reason"]) == ({"bad": 1}, "LookupError: no such image")
+    table = (await here(concert, "show", "items:photos")).stdout
+    assert '{"image": 3}' in table
+    assert "LookupError: no such image, " in table
+    await delivery.ack()
+    await concert.queue("other").shutdown()
+    empty = await here(concert, "show", "items:other")
+    rows = [line.split() for line in empty.stdout.splitlines()]
+    counted = [[name, "0"] for name in ("ready", "delayed", "claimed", "dead")]
+    assert rows == [["items", "other"], ["state", "shut", "down"], *counted]
+    assert (await here(concert, "show", "items:")).exit_code == 2
+
+
 async def test_steps_that_wait_are_shown_in_words(concert: Coordinator) -> None:
     """When a sleep and a wait end, and how far a loop is; as JSON they are what they are."""
 

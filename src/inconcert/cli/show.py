@@ -1,4 +1,4 @@
-"""`inconcert show JOB`: all that is kept of one job."""
+"""`inconcert show JOB`: all that is kept of one job. Of a queue of items, `items:NAME`, see `show_items.py`."""
 
 import asyncio
 import json
@@ -12,6 +12,7 @@ import typer
 from inconcert._rules.payloads import JSON
 from inconcert.cli.ends import fail
 from inconcert.cli.server import Json, Namespace, Url, ask
+from inconcert.cli.show_items import print_items, read_items
 from inconcert.cli.tables import ago, call, print_json, print_table
 from inconcert.coordinator import Coordinator
 from inconcert.errors import JobFailed
@@ -24,6 +25,7 @@ from inconcert.tasks.step_records import StepRecord
 __all__ = ["Shown", "show"]
 
 _ITEMS = 10
+_ITEMS_OF = "items:"  # and the name of a queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,17 @@ class Shown:
 
 
 def show(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The id of the job.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The id of the job, or items:NAME of a queue of items.")],
     *,
     url: Url = None,
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """All that is kept of a job: its call, its state, its steps, and how it ended."""
+    """All that is kept of a job: its call, its state, its steps, and how it ended; or what is in a queue of items."""
+    if job.startswith(_ITEMS_OF):
+        items = ask(url, namespace, lambda concert: read_items(concert, job.removeprefix(_ITEMS_OF)))
+        print_items(items, as_json=as_json)
+        return
     shown = ask(url, namespace, lambda concert: _shown(concert, job))
     if shown.status is JobStatus.UNKNOWN:
         fail(f"there is no job {job!r} in this namespace, or its result is no longer kept")
