@@ -35,6 +35,7 @@ from inconcert.mailboxes.post import MAX_MESSAGES, Post
 from inconcert.queues.put import NewItems, check_putting, item_codec
 from inconcert.queues.store import ItemKeys
 from inconcert.queues.worker_lease import QueueOrder
+from inconcert.tasks.debounced import DebouncedJob
 from inconcert.tasks.draft import Draft, NewJob, enqueue
 from inconcert.tasks.messages import JobMessage
 from inconcert.tasks.options import JobOptions, Options
@@ -53,7 +54,7 @@ class EnqueuedJob:
 
     Attributes:
         id: Which job; `SyncProducer.result` takes it, and `Coordinator.tasks.job`.
-        created: False if a live job already had the unique name: then this is that job.
+        created: False if a live job already had the unique name: then this is that job, with `debounce` as it is now.
     """
 
     id: str
@@ -376,18 +377,29 @@ class SyncProducer:
     def _enqueue(self, job: NewJob, tracing: Enqueueing | None) -> EnqueuedJob:
         queue = job.draft.options.queue
         try:
-            [other] = self._opened().run(enqueue(job.keys, queue, [job]))
+            other = self._add(job)
         except BaseException as error:
             if tracing is not None:
                 tracing.end((), error)
             raise
-        enqueued = EnqueuedJob(other.decode() or job.id, not other)
+        enqueued = EnqueuedJob(other or job.id, not other)
         if tracing is not None:
             tracing.end([enqueued.id], None)
         if enqueued.created:
             for observer in self._observers:
                 observer.job_enqueued(job.draft.name, queue)
         return enqueued
+
+    def _add(self, job: NewJob) -> str:
+        """Enqueue it; returns the id of the live job that has its unique name, empty if it was added."""
+        opened, options = self._opened(), job.draft.options
+        if options.debounce is None:
+            [other] = opened.run(enqueue(job.keys, options.queue, [job]))
+            return str(other, "ascii")
+        debounced = DebouncedJob(job, self._key_ring)
+        while (known := debounced.added(opened.run(debounced.enqueue()))) is None:
+            pass  # one waits, for which it is to be signed
+        return known
 
     def _opened(self) -> "_Opening":
         """What is open in this process, which may be a fork of the one that used it last."""

@@ -455,6 +455,33 @@ async def _job_refused_for_its_name_is_not_added_later(scene: Scene) -> AsyncGen
     yield
 
 
+@late("tasks/debounce")
+async def _job_that_has_run_after_a_silence_does_not_run_again(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run", result_ttl=0)
+    async def run(version: int) -> None: ...
+
+    job = None
+    async with scene.sent("tasks/debounce"):
+        for version, queue in enumerate(["default", "default", "low"]):
+            job = await run.options(queue=queue, unique="one", debounce=3600).enqueue(version)
+    assert job is not None
+    await job.reschedule(delay=0)
+    await scene.concert.run_worker("default", burst=True)
+    yield
+
+
+@late("tasks/debounce")
+async def _later_call_after_a_silence_stays(scene: Scene) -> AsyncGenerator[None, None]:
+    @scene.concert.task(name="run")
+    async def run(version: int) -> None: ...
+
+    async with scene.sent("tasks/debounce"):
+        for version in range(2):
+            await run.options(unique="one", debounce=3600).enqueue(version)
+    await run.options(unique="one", debounce=7200).enqueue(2)
+    yield
+
+
 @late("tasks/open_group")
 async def _group_that_has_ended_is_not_begun_again(scene: Scene) -> AsyncGenerator[None, None]:
     @scene.concert.task(name="run", result_ttl=0)

@@ -451,6 +451,49 @@ async def test_second_sweep_of_groups_finds_nothing(scene: Scene) -> None:
     assert await scene.run("tasks/inspect_group", group="g.0") == []
 
 
+async def debounce(scene: Scene, job: str, request: str, *, is_new: int = 1, text: str = "{}", signed: int = 0) -> Any:
+    """Run the script that adds a job after a silence of an hour, or replaces one."""
+    return await scene.run(
+        "tasks/debounce",
+        result=scene.keys.result(job),
+        request=request,
+        id=job,
+        is_new=is_new,
+        envelope=f"3 #~ {text}",
+        is_signed=signed,
+        silence_ms=HOUR,
+        longest_ms=4 * HOUR,
+        unique_name="late",
+        name="q",
+    )
+
+
+@pytest.mark.twice("tasks/debounce")
+async def test_second_call_of_a_debounced_job_adds_and_replaces_nothing(scene: Scene) -> None:
+    """Also when it comes late: after a later call, and after the job has begun."""
+    keys, client = scene.keys, scene.client
+    assert [await debounce(scene, "one", "1") for _ in range(2)] == [[1, b"one", b""]] * 2
+    assert [await debounce(scene, "two", "2", text="[2]") for _ in range(2)] == [[2, b"one", b""]] * 2
+    assert [await debounce(scene, "three", "3", signed=1) for _ in range(2)] == [[4, b"one", b"q"]] * 2
+    third: dict[str, Any] = {"is_new": 0, "text": "[3]", "signed": 1}
+    assert [await debounce(scene, "one", "4", **third) for _ in range(2)] == [[2, b"one", b""]] * 2
+    before, body = await scene.ledger(), await client.hget(keys.bodies, "one")
+    assert body.endswith(b" [3]")
+    assert await debounce(scene, "two", "2", text="[2]") == [2, b"one", b""]
+    assert (await scene.ledger(), await client.hget(keys.bodies, "one")) == (before, body)
+    await scene.reschedule("one", 0)
+    assert b"one" in await scene.claim(3, 5)
+    before = await scene.ledger()
+    assert await debounce(scene, "three", "3", signed=1) == [4, b"one", b"q"]
+    assert await debounce(scene, "one", "4", **third) == [2, b"one", b""]
+    assert await scene.ledger() == before
+    assert [await debounce(scene, "one", "5", **third) for _ in range(2)] == [[5, b"", b""]] * 2
+    assert await scene.ledger() == before
+    await scene.forget_requests()
+    assert await debounce(scene, "one", "1") == [1, b"one", b""]
+    assert await scene.ledger() == before
+
+
 @pytest.mark.twice("tasks/history")
 async def test_second_look_at_a_history_finds_the_same(scene: Scene) -> None:
     """A part at a time, and only of this task."""

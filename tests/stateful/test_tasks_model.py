@@ -26,6 +26,7 @@ from inconcert._redis.scripts import Command
 from inconcert.tasks.cancellation import STILL_RUNS
 from inconcert.tasks.store import (
     CANCEL,
+    DEBOUNCE,
     ENQUEUE,
     ENQUEUE_AFTER,
     FREE_NAMES,
@@ -85,6 +86,7 @@ class TasksModel(RuleBasedStateMachine):
         self.cancelling: set[str] = set()
         self.names: dict[str, str] = {}  # unique name -> who has it, or had it when it was cancelled or set aside
         self.name_of: dict[str, str] = {}
+        self.debounced: set[str] = set()  # those that a later call of their name replaces while they wait
         self.after: dict[str, list[str]] = {}  # child -> those that it was to run after
         self.even_if: dict[str, str] = {}  # how the parents of a child may have ended besides
         self.waiting: dict[str, tuple[list[str], int, str]] = {}  # child -> for whom, and then its delay and queue
@@ -131,6 +133,54 @@ class TasksModel(RuleBasedStateMachine):
         self.start(job, int(is_delayed), queue)
         if name:
             self.names[name], self.name_of[job] = job, name
+
+    @rule(queue=queues, is_signed=st.booleans())
+    def debounce(self, queue: str, is_signed: bool) -> None:
+        """The one of that name that waits is replaced; one that has begun has its name no more."""
+        self.put += 1
+        name, job, other = "one name", f"job{self.put}", self.names.get("one name", "")
+        silence_ms = self.put * 1_000_000  # far enough apart for each to be due after those before it
+        place = next((queue for queue, jobs in self.delayed.items() if other in jobs), None)
+        waits = place or (any(other in jobs for jobs in self.ready.values()) and other not in self.cancelling)
+        waits = waits and other not in self.failures and other not in self.crashes
+        if self.is_live(other) and other not in self.debounced:
+            assert self.ask_to_debounce(job, queue, silence_ms, is_signed) == [3, other.encode(), b""]
+        elif not self.is_live(other) or not waits:
+            assert self.ask_to_debounce(job, queue, silence_ms, is_signed) == [1, job.encode(), b""]
+            self.names[name], self.name_of[job] = job, name
+            self.debounced.add(job)
+            self.start(job, silence_ms, queue)
+            return
+        elif is_signed or place not in {None, queue}:
+            where = place or queue
+            assert self.ask_to_debounce(job, queue, silence_ms, is_signed) == [4, other.encode(), where.encode()]
+            assert self.ask_to_debounce(other, where, silence_ms, is_signed, is_new=0) == [2, other.encode(), b""]
+        else:
+            assert self.ask_to_debounce(job, queue, silence_ms, is_signed) == [2, other.encode(), b""]
+        assert self.ask_to_debounce("gone", queue, silence_ms, is_signed, is_new=0)[0] in {3, 4, 5}
+        self.put -= 1
+        if other in self.debounced and place:
+            self.delayed[place].remove(other)
+            self.start(other, silence_ms, place)
+
+    def ask_to_debounce(self, job: str, queue: str, silence_ms: int, is_signed: bool, *, is_new: int = 1) -> Any:
+        command = DEBOUNCE(
+            self.keys,
+            self.places[queue],
+            result=self.keys.result(job),
+            request=self.new_request(),
+            id=job,
+            is_new=is_new,
+            envelope=f"3 #{MOST_KEPT}:ab~ {{}}",
+            is_signed=int(is_signed),
+            silence_ms=silence_ms,
+            longest_ms="",
+            unique_name="one name",
+            name=queue,
+        )
+        answers = [self.run(command) for _ in range(2)]
+        assert answers[0] == answers[1]
+        return answers[0]
 
     @rule(
         queue=queues,

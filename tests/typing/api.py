@@ -449,6 +449,8 @@ async def follow_jobs() -> None:
     assert_type(await concert.enqueue("count", after=[job, after]), Job[JSON])
     book.options(after=job)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     await book.options(at=datetime(2026, 12, 24, tzinfo=UTC)).enqueue(UUID(int=7), Decimal(1))
+    await book.options(unique="a", debounce=5, max_wait=timedelta(minutes=1)).enqueue(UUID(int=7), Decimal(1))
+    book.options(unique="a", debounce="5")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     book.options(at=60)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     book.options(delay=None)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     urgent: JobOptions = {"queue": "high", "expires": timedelta(minutes=1), "time_limit": None}

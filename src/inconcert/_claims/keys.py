@@ -1,6 +1,6 @@
 """The keys of everything that is claimed: the jobs of tasks, and the items of a queue.
 
-    bodies       hash    id -> 'put_ms [max_crashes[/LIMITS] [#MOST:TASK]] text', until it has ended
+    bodies       hash    id -> 'put_ms [max_crashes[/LIMITS] [#MOST:TASK][~FIRST_MS]] text', until it has ended
     queue        list    ids that may be claimed, the next one first
     bell         list    at most one token, for which idle consumers wait
     delayed      zset    id -> due time, server ms

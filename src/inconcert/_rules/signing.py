@@ -48,6 +48,11 @@ class KeyRing:
     def __repr__(self) -> str:
         return f"<KeyRing {', '.join(self._secrets) or 'without keys'}>"  # never a secret
 
+    @property
+    def signs(self) -> bool:
+        """Whether texts are signed."""
+        return self._signing_id is not None
+
     def sign(self, what: str, id_: str, text: bytes) -> bytes:
         """The text with a signature; unchanged if there are no keys.
 

@@ -103,7 +103,15 @@ class DeadJobs:
         if changes:
             text = seal(msgspec.structs.replace(envelope, **changes))
             history = history_note(envelope.name, envelope.history)
-            changed = stored(key_ring, job_id, text, envelope.max_crashes, envelope.limits, history=history)
+            changed = stored(
+                key_ring,
+                job_id,
+                text,
+                envelope.max_crashes,
+                envelope.limits,
+                history=history,
+                debounced=envelope.debounced,
+            )
         place = keys.queue(queue or letter.queue)
         if envelope.limits and place.name != letter.queue:
             raise ValueError(f"job {job_id} has limits, which count in its queue {letter.queue!r}; leave queue= out")

@@ -65,7 +65,8 @@ class Draft(Generic[R_co]):
                 unique_until_started=options.unique_until == "started",
                 after=options.after,
                 even_if=options.even_if or "",
-                delay=options.delay,
+                delay=options.debounce or options.delay,
+                debounced=options.debounce is not None,
                 headers=options.headers,
                 limits=limits,
                 history=options.history,
@@ -79,8 +80,16 @@ class Draft(Generic[R_co]):
 def stored_as(draft: Draft[Any], job_id: str, key_ring: KeyRing, trace: str) -> bytes:
     """What is stored of a draft as the job of this id, enqueued in this trace context."""
     options = draft.options
-    history = history_note(draft.name, options.history)
-    return stored(key_ring, job_id, draft.text, options.max_crashes, draft.limits, history=history, trace=trace)
+    return stored(
+        key_ring,
+        job_id,
+        draft.text,
+        options.max_crashes,
+        draft.limits,
+        history=history_note(draft.name, options.history),
+        debounced=options.debounce is not None,
+        trace=trace,
+    )
 
 
 class NewJob(NamedTuple):
@@ -90,6 +99,7 @@ class NewJob(NamedTuple):
     keys: JobKeys  # of its partition
     draft: Draft[Any]
     text: bytes  # signed, if there are keys
+    trace: str = ""
 
     @property
     def follows_elsewhere(self) -> bool:
@@ -100,7 +110,7 @@ class NewJob(NamedTuple):
     def of(cls, draft: Draft[Any], origin: Origin, jobs: JobKeyspace, *, trace: str = "") -> Self:
         """The job of this draft, enqueued in this trace context: each call makes another one."""
         id_, keys = jobs.draw(origin.new_address(), draft.options.unique, limited=draft.name if draft.limits else "")
-        return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace))
+        return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace), trace)
 
     @classmethod
     def beside(cls, draft: Draft[Any], origin: Origin, keys: JobKeys, *, trace: str = "") -> Self:

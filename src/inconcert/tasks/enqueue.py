@@ -1,7 +1,7 @@
 """Enqueueing jobs.
 
 All that are enqueued in one turn of the event loop go together, by one script for each queue in each partition, and one
-for each job that runs after others.
+for each job that runs after others, or after a silence.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert.errors import InconcertError
+from inconcert.tasks.debounced import DebouncedJob
 from inconcert.tasks.dependents import pass_on
 from inconcert.tasks.draft import Draft, NewJob, enqueue
 from inconcert.tasks.job import Job
@@ -134,22 +135,26 @@ class EnqueueBatcher:
             if other.done():  # its caller has gone
                 continue
             if job.draft.options.after:
-                self._submit(_Adding(session, keys, queue, [entry]), session)
+                _submit(_Adding(session, keys, queue, [entry]), session)
+                continue
+            if job.draft.options.debounce is not None:
+                _submit(_Debouncing(session, entry, DebouncedJob(job, session.key_ring)), session)
                 continue
             if batch and (len(batch) == _MOST or size + len(job.text) > _MOST_BYTES):
-                self._submit(_Adding(session, keys, queue, batch), session)
+                _submit(_Adding(session, keys, queue, batch), session)
                 session.channel.flush()  # so that the server works on these while we prepare the next
                 batch, size = [], 0
             batch.append(entry)
             size += len(job.text)
         if batch:
-            self._submit(_Adding(session, keys, queue, batch), session)
+            _submit(_Adding(session, keys, queue, batch), session)
 
-    def _submit(self, call: "_Adding", session: Session) -> None:
-        try:
-            session.channel.submit(call)
-        except InconcertError as error:
-            call.failed(error)
+
+def _submit(call: Call, session: Session) -> None:
+    try:
+        session.channel.submit(call)
+    except InconcertError as error:
+        call.failed(error)
 
 
 def _portions(drafts: Sequence[Draft[R]]) -> Iterator[Sequence[Draft[R]]]:
@@ -197,4 +202,39 @@ class _Adding(Call):
             if not other.done():
                 other.set_exception(error)
                 other.exception()
+        super().failed(error)
+
+
+class _Debouncing(Call):
+    """The call that enqueues a job after a silence, or replaces the one that waits for it."""
+
+    __slots__ = ("_debounced", "_entry", "_session")
+
+    def __init__(self, session: Session, entry: _Entry, debounced: DebouncedJob) -> None:
+        super().__init__(debounced.enqueue())
+        self._session = session
+        self._entry = entry
+        self._debounced = debounced
+
+    @property
+    def is_wanted(self) -> bool:
+        return not self._entry[1].done()
+
+    def answered(self, reply: Reply) -> None:
+        job, other = self._entry
+        known = self._debounced.added(reply)
+        if known is not None:
+            if not other.done():
+                other.set_result(known)
+            for observer in () if known else self._session.observers:
+                observer.job_enqueued(job.draft.name, job.draft.options.queue)
+        elif not other.done():
+            _submit(_Debouncing(self._session, self._entry, self._debounced), self._session)
+        super().answered(reply)
+
+    def failed(self, error: InconcertError) -> None:
+        other = self._entry[1]
+        if not other.done():
+            other.set_exception(error)
+            other.exception()
         super().failed(error)

@@ -39,6 +39,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
         delay: Seconds from when it was enqueued until it was to run.
         headers: Small strings that travel with it.
         limits: What limits it, `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT...`; empty for nothing. See `limits.py`.
+        debounced: Whether a later call with its unique name replaces it while it waits.
         history: How many of the last ends of its task are kept, if its own is to be among them; 0 otherwise.
         trace: The trace context in which it was enqueued, as a W3C `traceparent`; empty for none.
         version: The version of this format, so that old and new releases can share a server.
@@ -60,6 +61,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
     delay: float = 0.0
     headers: Mapping[str, str] = {}
     limits: str = ""
+    debounced: bool = False
     history: int = 0
     trace: str = ""
     version: int = _VERSION
@@ -89,6 +91,7 @@ def stored(
     limits: str = "",
     *,
     history: str = "",
+    debounced: bool = False,
     trace: str = "",
 ) -> bytes:
     """What is stored of a sealed envelope: signed, and with what scripts read of it before it.
@@ -100,14 +103,16 @@ def stored(
         max_crashes: As in the envelope.
         limits: Likewise.
         history: In which history its end is to be, and how many that keeps, `MOST:TASK`; empty for none.
+        debounced: As in the envelope.
         trace: The trace context in which it is enqueued this time; empty for none.
     """
     if trace:
         text = b'%s,"trace":"%s"}' % (text[:-1], trace.encode())
     signed = key_ring.sign(JOB, job_id, text)
-    if max_crashes == MAX_CRASHES and not limits and not history:
+    mark = f"#{history}{'~' if debounced else ''} " if history or debounced else ""
+    if max_crashes == MAX_CRASHES and not limits and not mark:
         return signed
-    return b"%d%s %s%s" % (max_crashes, limits.encode(), f"#{history} ".encode() if history else b"", signed)
+    return b"%d%s %s%s" % (max_crashes, limits.encode(), mark.encode(), signed)
 
 
 def open_envelope(text: bytes) -> Envelope:

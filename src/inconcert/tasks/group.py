@@ -424,6 +424,10 @@ def check_calls(calls: object) -> None:
 def check_member(draft: Draft[Any], jobs: JobKeyspace) -> None:
     """Raise TypeError or ValueError if this cannot be a member of a group."""
     _check(draft, "a member of a group")
+    if draft.options.debounce is not None:
+        raise ValueError(
+            f"{draft!r} has debounce=, which a member of a group cannot have: it might replace another job"
+        )
     if draft.options.unique and len(jobs.partitions) > 1:
         raise ValueError(
             f"{draft!r} has unique=, which a member of a group cannot have where jobs are spread over "

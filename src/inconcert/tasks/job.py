@@ -51,7 +51,7 @@ class Job(Generic[R_co]):
 
     Attributes:
         id: Which job; unique, and so a good idempotency key for what the job does.
-        created: False if a live job already had the unique name: then this is that job.
+        created: False if a live job already had the unique name: then this is that job, with `debounce` as it is now.
     """
 
     __slots__ = ("_jobs", "_keys", "_ref", "_returns", "_watches", "_yields", "created", "id")

@@ -81,6 +81,20 @@ class JobOptions(TypedDict, total=False):
     By default 0: as `unique_until` says.
     """
 
+    debounce: Seconds | None
+    """After how many seconds of silence it runs: a call with its `unique` name meanwhile replaces it.
+
+    The job that waits then has the arguments and options of the last call, and is due that long after it. Needs
+    `unique`, which is free when the job starts; not together with `delay`, `at`, `after` or `unique_for`. None, the
+    default, for a job that is not replaced.
+    """
+
+    max_wait: Seconds | None
+    """How many seconds after the first call a job with `debounce` is due at the latest, however many calls follow.
+
+    Not below `debounce`; None, the default, for no such cap.
+    """
+
     after: Sequence[Job[object] | str]
     """Jobs, or ids of jobs, at most 100, that must have succeeded before it may run; a `delay` counts from then.
 
@@ -116,6 +130,8 @@ class Options:
     unique: str | None = None
     unique_until: UniqueUntil = "done"
     unique_for: float = 0.0
+    debounce: float | None = None
+    max_wait: float | None = None
     after: tuple[str, ...] = ()
     even_if: EvenIf | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -127,7 +143,8 @@ class Options:
         Raises:
             TypeError: There is no option of this name, `after` is not a list, or `headers` are not strings.
             ValueError: A number is out of its range; `at` has no time zone, or comes with `delay` or `after`; `after`
-                has more than 100 jobs, or `headers` more than 8 KiB.
+                has more than 100 jobs, or `headers` more than 8 KiB; `debounce` or `max_wait` comes without what it
+                needs, or with what it excludes.
             InvalidName: The queue or the unique name is empty or longer than 512 bytes, or an entry of `after` is not a
                 job id.
         """
@@ -142,11 +159,36 @@ class Options:
         changed = replace(self, **checked)
         if changed.at is not None and changed.after:
             raise ValueError("a job has both at= and after=; give it a delay=, which counts from the end of the others")
-        return changed
+        if changed.debounce is None and changed.max_wait is None:
+            return changed
+        if options.get("unique_until") == "done":
+            raise ValueError(
+                "a job has debounce= and unique_until='done'; its name is free when it starts: leave it out"
+            )
+        _check_debounce(changed)
+        return replace(changed, unique_until="started")
 
     def delay_ms(self) -> int:
         """How long the job waits if it is enqueued now."""
         return milliseconds(self.delay if self.at is None else max(0.0, self.at - time.time()))
+
+
+def _check_debounce(job: Options) -> None:
+    """Raise ValueError if what is beside `debounce` does not go with it."""
+    if job.debounce is None:
+        raise ValueError("a job has max_wait= without debounce=; give both, or delay=")
+    if job.unique is None:
+        raise ValueError("a job has debounce= without unique=; give the name by which its calls replace each other")
+    if job.unique_for:
+        raise ValueError("a job has debounce= and unique_for=; its name is free when it starts: leave unique_for= out")
+    if job.delay or job.at is not None:
+        raise ValueError("a job has debounce= beside delay= or at=; debounce= says when it is due: leave the other out")
+    if job.after:
+        raise ValueError("a job has debounce= and after=; let a job that runs after the others enqueue it")
+    if job.max_wait is not None and job.max_wait < job.debounce:
+        raise ValueError(f"max_wait is {job.max_wait:g} s, and debounce is {job.debounce:g} s; give a longer max_wait")
+    if job.expires is not None and job.expires <= job.debounce:
+        raise ValueError(f"expires is {job.expires:g} s, and debounce is {job.debounce:g} s; let it expire later")
 
 
 def _seconds(parameter: str) -> Callable[[Any], float]:
@@ -226,6 +268,8 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "unique": lambda value: None if value is None else check_name("unique name", value),
     "unique_until": _unique_until,
     "unique_for": _seconds("unique_for"),
+    "debounce": lambda value: None if value is None else _above_zero("debounce", value),
+    "max_wait": lambda value: None if value is None else _above_zero("max_wait", value),
     "after": _after,
     "even_if": _even_if,
     "headers": _headers,

@@ -54,6 +54,7 @@ __all__ = [
     "COUNT_CLAIMED",
     "DEAD_IDS",
     "DEAD_TIMES",
+    "DEBOUNCE",
     "DELAYED_IDS",
     "DELETE_SCHEDULE",
     "DESCRIBED",
@@ -293,6 +294,7 @@ RESCHEDULE = load("tasks/reschedule").bind(JobKeys, QueueKeys)
 REPORT_SERVED = load("tasks/report_served").bind(JobKeys)
 COUNT_CLAIMED = load("tasks/count_claimed").bind()
 DEAD_TIMES = load("tasks/dead_times").bind(JobKeys)
+DEBOUNCE = load("tasks/debounce").bind(JobKeys, QueueKeys)
 DESCRIBED = load("tasks/described").bind(JobKeys)
 HISTORY = load("tasks/history").bind(JobKeys)
 PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
