@@ -301,19 +301,50 @@ async def _with_parents(concert: Coordinator, job: Job[Any], count: int) -> Expl
 
 
 async def test_callback_says_how_many_members_are_left(any_concert: Coordinator) -> None:
-    """And before that, that its group is open."""
+    """That its group is open, how many have not ended, and how many of them keep it waiting for their replay."""
+    broken = [True]
 
-    @any_concert.task(name="t")
-    async def task() -> None: ...
+    @any_concert.task(name="t", queue="q", max_attempts=1)
+    async def task(fails: bool) -> None:
+        if fails and broken:
+            raise ValueError("no luck")
 
-    group = await any_concert.group(then=task.call())
-    await group.add([task.call(), task.call()])
+    group = await any_concert.group(then=task.options(queue="other").call(False))
+    await group.add([task.call(False), task.call(True)])
     found = await of_job(any_concert, group.callback)
-    assert codes(found) == ["group"]
-    assert "not closed yet" in str(found)
+    assert codes(found) == ["group", "no_consumer"]
+    assert "not closed yet, so members may come: 2 are in, and 2 of them have not ended; close() or cancel() it" in str(
+        found
+    )
     await group.close()
     found = await of_job(any_concert, group.callback)
+    assert codes(found) == ["group", "no_consumer"]
     assert "of which 2 are left" in str(found)
+    await any_concert.run_worker("q", burst=True)
+    found = await of_job(any_concert, group.callback)
+    assert codes(found) == ["group", "no_consumer"]
+    assert "; dead-lettered of these: 1; with when='succeeded' it waits until they are replayed" in str(found)
+    broken.clear()
+    await any_concert.tasks.replay_all()
+    assert "of which 1 are left" in str(await of_job(any_concert, group.callback))
+    await any_concert.run_worker("q", "other", burst=True)
+    assert codes(await of_job(any_concert, group.callback)) == ["ended"]
+
+
+async def test_dead_job_names_the_one_before_it_that_is_dead(any_concert: Coordinator) -> None:
+    """To be replayed with its dependants; one that has succeeded is not named."""
+
+    @any_concert.task(name="t", queue="q", max_attempts=1)
+    async def task(fails: bool) -> None:
+        if fails:
+            raise ValueError("no luck")
+
+    parents = [await task.enqueue(fails) for fails in (False, True)]
+    child = await task.options(after=parents).enqueue(False)
+    await any_concert.run_worker("q", burst=True)
+    found = await of_job(any_concert, child)
+    assert (found.state, codes(found)) == ("failed", ["dead", "after"])
+    assert f"it runs after job {parents[1].id}, which was dead-lettered, too: replay that one with its" in str(found)
 
 
 async def test_job_that_waits_inside_names_the_lock(any_concert: Coordinator) -> None:

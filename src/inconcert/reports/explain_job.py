@@ -108,8 +108,7 @@ class JobQuestion:
         if status is JobStatus.RUNNING:
             return await self._running()
         if status is JobStatus.FAILED:
-            why = DeadReason.read(about)
-            return [Reason("dead", f"it was dead-lettered after {_attempts(why.attempts)}: {why.reason}")]
+            return await self._dead(DeadReason.read(about))
         return [Reason("ended", "it has succeeded" if status is JobStatus.SUCCEEDED else "it was cancelled")]
 
     async def _queued(self) -> list[Reason]:
@@ -187,13 +186,9 @@ class JobQuestion:
         place = await self._locate([queue])
         group = group_of(self._id)
         if group is not None and is_callback(self._id):
-            try:
-                progress = await self._tasks.group(group).progress()
-            except GroupNotFound:
-                return []
-            if not progress.is_closed:
-                return [Reason("group", f"it runs after the jobs of group {group}, which is not closed yet")]
-            return [Reason("group", f"it runs after the jobs of group {group}, of which {progress.left:,} are left")]
+            return await self._after_group(
+                group, _paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
+            )
         if not place.pending:
             return []
         parents = place.pending.split(" ")
@@ -207,6 +202,36 @@ class JobQuestion:
         if len(parents) > _MOST:
             reasons.append(Reason("after", f"it runs after {len(parents):,} jobs that have not ended"))
         return reasons + _paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
+
+    async def _after_group(self, group: str, no_worker: list[Reason]) -> list[Reason]:
+        """What the callback of a group waits for."""
+        try:
+            progress = await self._tasks.group(group).progress()
+        except GroupNotFound:
+            return []
+        waits: list[str] = []
+        if not progress.is_closed:
+            added = f"{progress.total:,} are in, and {progress.left:,} of them have not ended"
+            waits.append(f", which is not closed yet, so members may come: {added}; close() or cancel() it")
+        elif progress.left:
+            waits.append(f", of which {progress.left:,} are left")
+        if progress.failed:
+            until = "with when='succeeded' it waits until they are replayed, and have succeeded"
+            waits.append(f"; dead-lettered of these: {progress.failed:,}; {until}")
+        if not waits:
+            waits.append(", which have all ended, of which it is about to be told")
+        return [Reason("group", f"it runs after the jobs of group {group}{each}") for each in waits] + no_worker
+
+    async def _dead(self, why: DeadReason) -> list[Reason]:
+        """Its last error, and those before it that were dead-lettered, too."""
+        reasons = [Reason("dead", f"it was dead-lettered after {_attempts(why.attempts)}: {why.reason}")]
+        described = (await self._tasks.describe(self._id)).get(self._id)
+        parents = described.after[:_MOST] if described else ()
+        for parent, found in (await self._tasks.describe(*parents)).items() if parents else ():
+            if found.status is JobStatus.FAILED:
+                text = f"it runs after job {parent}, which was dead-lettered, too: replay that one with its dependants"
+                reasons.append(Reason("after", text))
+        return reasons
 
     async def _running(self) -> list[Reason]:
         place = await self._locate([])
