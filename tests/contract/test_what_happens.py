@@ -1,4 +1,4 @@
-"""What happens to steps, sleeps, messages, undoing, streams, groups and jobs that follow, by what happens to their job.
+"""What happens to steps, sleeps, messages, undoing, streams, groups, followers and limits, by what happens to jobs.
 
 The cells of docs/explanation/what-happens.md for which no other test stands; `tests/unit/test_cells.py` has all.
 """
@@ -20,6 +20,7 @@ from inconcert import (
     JobCancelled,
     JobFailed,
     JobStatus,
+    Limit,
     NotClaimed,
     Retry,
     Task,
@@ -50,17 +51,21 @@ class Story:
         feature: As the page names it.
         done: What it has done outside in the end, in order.
         did: What it has done so far.
+        limits: Those of its task.
     """
 
     feature: ClassVar[str]
     done: ClassVar[list[str]]
+    limits: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, concert: Coordinator) -> None:
         self.concert = concert
         self.did: list[str] = []
         self.has_rested = False
         self.job: Job[Any]
-        self.task: Task[[], Any] = concert.task(name="story", max_attempts=NEVER, backoff=lambda _: HOUR)(self.body())
+        self.task: Task[[], Any] = concert.task(
+            name="story", max_attempts=NEVER, backoff=lambda _: HOUR, **self.limits
+        )(self.body())
 
         @concert.task(name="note")
         async def note(text: str) -> None:
@@ -309,9 +314,43 @@ class FollowUpStory(Story):
         return self.concert.tasks.job(self.follower)
 
 
+class LimitsStory(Story):
+    """Two jobs of a key that has one place, and a turn: the other runs while the first rests."""
+
+    feature = "limits"
+    done: ClassVar = ["ran", "ran"]
+    limits: ClassVar = {"limit": Limit(1), "key": lambda: "acme", "key_limit": 1, "share": True}
+
+    def body(self) -> Any:
+        """The function of the task."""
+
+        async def story() -> None:
+            await self.rest()
+            await self.note("ran")
+
+        return story
+
+    async def begin(self, **options: Any) -> Job[Any]:
+        """Enqueue both, and run the other while the first rests."""
+        job = await self.task.options(**options).enqueue()
+        other = await self.task.enqueue()
+        assert await other.status() is JobStatus.DELAYED  # it waits for its turn
+        self.job = job
+        await self.run()
+        while not await self.is_at_rest():
+            await self.job.reschedule(delay=0)
+            await self.run()
+        assert self.did == ["ran"]
+        return job
+
+    async def is_at_rest(self) -> bool:
+        """Whether the other has run."""
+        return self.did == ["ran"]
+
+
 STORIES = {
     story.feature: story
-    for story in (StepsStory, SleepStory, MessageStory, UndoStory, StreamStory, GroupStory, FollowUpStory)
+    for story in (StepsStory, SleepStory, MessageStory, UndoStory, StreamStory, GroupStory, FollowUpStory, LimitsStory)
 }
 
 
@@ -541,3 +580,20 @@ async def test_late_twin_adds_no_job_that_follows(concert: Coordinator, elsewher
                 job.enqueue_on_success(story.note_task.call("late" if job is late else "again"))
     await story.run()
     assert story.did == ["again"]
+
+
+async def test_late_twin_frees_no_place(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """The place belongs to the next claim, until that ends."""
+    story = LimitsStory(concert)
+    story.has_rested = True
+    await story.task.enqueue()
+    async with twins(concert, elsewhere) as (late, again):
+        second = await story.task.enqueue()
+        async with late:
+            pass
+        await concert.run_worker("default", burst=True)
+        assert await second.status() is JobStatus.DELAYED
+        async with again:
+            pass
+    await story.run()
+    assert (story.did, await second.status()) == (["ran"], JobStatus.SUCCEEDED)

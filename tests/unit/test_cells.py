@@ -135,6 +135,20 @@ CELLS: dict[str, dict[str, list[str]]] = {
             "contract/test_follow_ups.py::test_bad_input_is_refused_and_the_rest_is_kept",
         ],
     },
+    "Limits and turns": _SAME
+    | {
+        "cancelled": [
+            "contract/test_limits.py::test_place_is_free_however_a_job_ends",
+            "contract/test_limits.py::test_job_that_is_cancelled_while_it_waits_leaves_the_line",
+            "contract/test_turns.py::test_turn_is_passed_on_by_a_job_that_waits_for_a_place",
+        ],
+        "killed": ["faults/test_limits_faults.py::test_limits_hold_though_workers_are_killed"],
+        "frozen": [f"{_WHAT}test_late_twin_frees_no_place"],
+        "partitions": [
+            *_SAME["partitions"],
+            "contract/test_limits.py::test_where_jobs_are_spread_a_limit_counts_in_one",
+        ],
+    },
 }
 
 
