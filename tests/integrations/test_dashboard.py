@@ -333,6 +333,24 @@ async def test_locks_are_shown_with_who_waits(
     assert "stock:1" not in found
 
 
+async def test_first_in_line_are_shown_whatever_process_they_are_in(
+    concert: Coordinator, elsewhere: Coordinator, client: httpx.AsyncClient
+) -> None:
+    """Of many; and how many there are."""
+    async with concert.lock("stock:1"):
+        waiting: list[asyncio.Future[object]] = []
+        for process in elsewhere, concert:
+            waiting += [asyncio.ensure_future(process.lock("stock:1").acquire()) for _ in range(15)]
+            await eventually(partial(waits_of, concert, len(waiting)))
+        page = (await client.get("/locks")).text
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+
+    assert re.findall(r"<b>(\d+)\.</b>", page) == [str(place) for place in range(1, 21)]
+    assert "20 of 30" in page
+
+
 async def test_many_locks_are_shown_a_page_at_a_time(concert: Coordinator, client: httpx.AsyncClient) -> None:
     """And the page stays small."""
     async with AsyncExitStack() as held:

@@ -28,7 +28,7 @@ from inconcert.dashboard.actions import (
     find_queue,
     refused_as_bad,
 )
-from inconcert.dashboard.held_view import held_rows, held_views
+from inconcert.dashboard.held_view import held_rows, held_view
 from inconcert.dashboard.job_view import dead_jobs, job_rows, job_view
 from inconcert.dashboard.live import reference, texts
 from inconcert.dashboard.other_view import OTHERS, other_view
@@ -186,7 +186,7 @@ class Dashboard:
         kind, name = find_other(self._site, request.query_params)
         view = await other_view(self._concert, self._redact, kind, name)
         inspection = await self._poll.inspection()
-        held = held_views(inspection, self._redact).get((kind, name))
+        held = held_view(inspection, self._redact, kind, name)
         return await self._page(
             request, "other.html", kind=kind, name=name, view=view, held=held, inspection=inspection
         )

@@ -10,7 +10,7 @@ from inconcert.dashboard.rows import Rows, page_of
 from inconcert.reports.force import Forcible
 from inconcert.reports.report import HeldEntry, HeldItem, Inspection, ItemConsumer, ProcessReport, WaitEntry
 
-__all__ = ["EntryView", "HeldView", "Releasable", "held_rows", "held_views", "releasable"]
+__all__ = ["EntryView", "HeldView", "Releasable", "held_rows", "held_view", "releasable"]
 
 _MOST_ENTRIES = 20  # of one lock
 
@@ -34,26 +34,25 @@ class EntryView:
 
 @dataclass(frozen=True, slots=True)
 class HeldView:
-    """Something that is held or waited for; `holders` and `waiters` have the first of them.
+    """Something that is held or waited for.
 
     Attributes:
-        is_named: Whether the name is shown as it is.
+        kind: What it is.
+        name: Which one, as it is shown.
+        is_named: Whether that is its name.
+        holders: The first of its holders.
+        held: How many there are.
+        waiters: The first of those in line.
+        waited: How many there are.
     """
 
     kind: str
     name: str
-    is_named: bool = True
-    holders: list[EntryView] = field(default_factory=list)
-    waiters: list[EntryView] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=lambda: {"held": 0, "waited": 0})
-
-    def add_holder(self, entry: EntryView) -> None:
-        """One more holds it."""
-        _add("held", self.counts, self.holders, entry)
-
-    def add_waiter(self, entry: EntryView) -> None:
-        """One more waits for it."""
-        _add("waited", self.counts, self.waiters, entry)
+    is_named: bool
+    holders: Sequence[EntryView]
+    held: int
+    waiters: Sequence[EntryView]
+    waited: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def releasable(inspection: Inspection, redact: Redact) -> Iterator[Releasable]:
         for entry in process.holds:
             key = _key(redact, entry)
             if key is not None:
-                view = _entry(redact, process, entry)
+                view = _of_line(redact, process, entry)
                 yield Releasable(cast("Forcible", entry.kind), entry.name, entry.holder, key, view)
 
 
@@ -92,47 +91,82 @@ def held_rows(
 
     First come those that most wait for, though somebody has them.
     """
-
-    def urgency(view: HeldView) -> tuple[bool, int, str, str]:
-        return not view.holders, -view.counts["waited"], view.kind, view.name
-
-    views = [view for view in held_views(inspection, redact).values() if is_shown(view.kind)]
-    return page_of(sorted((view for view in views if sought.lower() in view.name.lower()), key=urgency), number)
+    things = [thing for thing in _gathered(inspection, redact).values() if is_shown(thing.kind)]
+    things = [thing for thing in things if sought.lower() in thing.name.lower()]
+    found = page_of(sorted(things, key=_urgency), number)
+    return Rows([thing.view(redact) for thing in found.shown], found.total, found.number, found.pages)
 
 
-def held_views(inspection: Inspection, redact: Redact) -> dict[tuple[str, str], HeldView]:
-    """What is held or waited for, by its kind and its name."""
-    found: dict[tuple[str, str], HeldView] = {}
+def held_view(inspection: Inspection, redact: Redact, kind: str, name: str) -> HeldView | None:
+    """One of them; None if no process holds it or waits for it."""
+    thing = _gathered(inspection, redact).get((kind, name))
+    return None if thing is None else thing.view(redact)
+
+
+@dataclass(slots=True)
+class _Thing:
+    """Something that is held or waited for; of thousands, only some are shown with their holders."""
+
+    kind: str
+    name: str
+    is_named: bool
+    holders: list[tuple[ProcessReport, HeldEntry | HeldItem]] = field(default_factory=list)
+    waiters: list[tuple[ProcessReport, WaitEntry | ItemConsumer]] = field(default_factory=list)
+
+    def view(self, redact: Redact) -> HeldView:
+        """What is shown of it."""
+        in_line = sorted(self.waiters, key=_place)
+        return HeldView(
+            self.kind,
+            self.name,
+            self.is_named,
+            [_entry(redact, *of) for of in self.holders[:_MOST_ENTRIES]],
+            len(self.holders),
+            [_entry(redact, *of) for of in in_line[:_MOST_ENTRIES]],
+            len(self.waiters),
+        )
+
+
+def _urgency(thing: _Thing) -> tuple[bool, int, str, str]:
+    return not thing.holders, -len(thing.waiters), thing.kind, thing.name
+
+
+def _place(waiter: tuple[ProcessReport, WaitEntry | ItemConsumer]) -> int:
+    _, entry = waiter
+    return entry.place or 0 if isinstance(entry, WaitEntry) else 0
+
+
+def _gathered(inspection: Inspection, redact: Redact) -> dict[tuple[str, str], _Thing]:
+    """All of them, by kind and name."""
+    found: dict[tuple[str, str], _Thing] = {}
+
+    def thing(kind: str, entry: HeldEntry | WaitEntry | ItemConsumer) -> _Thing:
+        known = found.get((kind, entry.name))
+        if known is None:
+            name = redact("lock", entry.name)
+            is_named = not entry.is_redacted and name == entry.name
+            known = found[kind, entry.name] = _Thing(kind, name, is_named)
+        return known
+
     for process in inspection.processes:
-        entries: Sequence[HeldEntry | WaitEntry] = (*process.holds, *process.waits)
-        for entry in entries:
-            view = _view_in(found, redact, entry.kind, entry)
-            if isinstance(entry, HeldEntry):
-                view.add_holder(_entry(redact, process, entry))
-            else:
-                view.add_waiter(_entry(redact, process, entry))
+        for held in process.holds:
+            thing(held.kind, held).holders.append((process, held))
+        for wait in process.waits:
+            thing(wait.kind, wait).waiters.append((process, wait))
         for consumer in process.consumers:
-            view = _view_in(found, redact, "items", consumer)
-            for item in consumer.holds:
-                view.add_holder(_of_items(redact, process, item, redact("lock", item.id)))
+            items = thing("items", consumer)
+            items.holders += ((process, item) for item in consumer.holds)
             if consumer.waiting:
-                calls = "" if consumer.waiting == 1 else f"{consumer.waiting:,} calls"
-                view.add_waiter(_of_items(redact, process, consumer, calls))
-    for view in found.values():
-        view.waiters.sort(key=lambda waiter: waiter.place or 0)
+                items.waiters.append((process, consumer))
     return found
 
 
-def _view_in(
-    found: dict[tuple[str, str], HeldView], redact: Redact, kind: str, entry: HeldEntry | WaitEntry | ItemConsumer
-) -> HeldView:
-    """What this is about, which is added if it was not found before."""
-    view = found.get((kind, entry.name))
-    if view is None:
-        name = redact("lock", entry.name)
-        is_named = not entry.is_redacted and name == entry.name
-        view = found[kind, entry.name] = HeldView(kind, name, is_named=is_named)
-    return view
+def _entry(redact: Redact, process: ProcessReport, entry: HeldEntry | WaitEntry | HeldItem | ItemConsumer) -> EntryView:
+    if isinstance(entry, HeldItem):
+        return _of_items(redact, process, entry, redact("lock", entry.id))
+    if isinstance(entry, ItemConsumer):
+        return _of_items(redact, process, entry, "" if entry.waiting == 1 else f"{entry.waiting:,} calls")
+    return _of_line(redact, process, entry)
 
 
 def _of_items(redact: Redact, process: ProcessReport, of: HeldItem | ItemConsumer, text: str) -> EntryView:
@@ -145,13 +179,7 @@ def _of_items(redact: Redact, process: ProcessReport, of: HeldItem | ItemConsume
     )
 
 
-def _add(what: str, counts: dict[str, int], some: list[EntryView], entry: EntryView) -> None:
-    counts[what] += 1
-    if len(some) < _MOST_ENTRIES:
-        some.append(entry)
-
-
-def _entry(redact: Redact, process: ProcessReport, entry: HeldEntry | WaitEntry) -> EntryView:
+def _of_line(redact: Redact, process: ProcessReport, entry: HeldEntry | WaitEntry) -> EntryView:
     label = entry.label or process.label
     return EntryView(
         host=redact("host", process.host),

@@ -255,13 +255,16 @@ class Inspection:
         return waiters(self.processes)
 
 
+_OF_HELD, _OF_WAITS = ([field.name for field in fields(of)] for of in (HeldEntry, WaitEntry))
+
+
 def held_locks(processes: Iterable[ProcessReport]) -> list[HeldLock]:
     """What these hold, the oldest first."""
     processes = tuple(processes)
     waiting = Counter((wait.kind, wait.name) for process in processes for wait in process.waits)
     found = [
         HeldLock(
-            **{field.name: getattr(entry, field.name) for field in fields(HeldEntry)},
+            **{name: getattr(entry, name) for name in _OF_HELD},
             process=process.id,
             host=process.host,
             pid=process.pid,
@@ -277,7 +280,7 @@ def waiters(processes: Iterable[ProcessReport]) -> list[Waiter]:
     """What these wait for, the longest wait first."""
     found = [
         Waiter(
-            **{field.name: getattr(entry, field.name) for field in fields(WaitEntry)},
+            **{name: getattr(entry, name) for name in _OF_WAITS},
             process=process.id,
             host=process.host,
             pid=process.pid,

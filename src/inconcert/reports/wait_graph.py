@@ -22,6 +22,8 @@ def deadlocks(processes: tuple[ProcessReport, ...], *, is_complete: bool) -> tup
         processes: What they report.
         is_complete: Whether all processes have reported: otherwise somebody else may release a semaphore.
     """
+    if not any(process.waits for process in processes):
+        return ()
     graph = _Graph(processes, is_complete=is_complete and not any(process.more for process in processes))
     return tuple(graph.circles())
 
