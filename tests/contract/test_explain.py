@@ -217,6 +217,8 @@ async def test_job_that_is_held_back_names_those_that_run(any_concert: Coordinat
         found = await of_job(any_concert, second)
         assert (found.state, codes(found)) == ("delayed", ["limit"])
         assert f"the limits of its task 'limited'; 1 of its jobs run: {first.id}" in str(found)
+        queue = str(await any_concert.explain("queue:q"))
+        assert "0 ready, 0 due later, 1 held back by limits, 0 after others, 1 running" in queue
         jobs = await any_concert.enqueue_many([rated.call() for _ in range(3)])
         await status(any_concert, jobs[2], JobStatus.DELAYED)
         assert codes(await of_job(any_concert, jobs[1])) == ["not_due"]

@@ -304,9 +304,10 @@ def _busy(place: _Place, serving: Sequence[WorkerStatus]) -> list[Reason]:
 
 def _backlog(queue: QueueStats) -> str:
     oldest = "" if queue.oldest_age is None else f" (the oldest for {in_words(queue.oldest_age)})"
+    held_back = f"{queue.held_back:,} held back by limits, " if queue.held_back else ""
     return (
-        f"its jobs: {queue.ready:,} ready{oldest}, {queue.delayed:,} due later, {queue.waiting:,} after others, "
-        f"{queue.running:,} running"
+        f"its jobs: {queue.ready:,} ready{oldest}, {queue.delayed - queue.held_back:,} due later, {held_back}"
+        f"{queue.waiting:,} after others, {queue.running:,} running"
     )
 
 
