@@ -132,6 +132,32 @@ async def test_a_job_that_sleeps_and_waits_is_counted_once(
     assert values["inconcert_worker_busy"] == 0
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+async def test_wait_of_a_job_that_a_stopping_worker_gives_back_counts_once(
+    concert: Coordinator, metrics: Metrics, registry: CollectorRegistry, keeps: bool
+) -> None:
+    """Whether it had kept a step by then, or not."""
+    runs: list[int] = []
+
+    @concert.task(name="send", queue="mail")
+    async def send() -> None:
+        if keeps:
+            await durable.uuid()
+        runs.append(1)
+        if len(runs) < 3:
+            await asyncio.Event().wait()
+
+    job = await send.enqueue()
+    for run in (1, 2):
+        async with in_background(concert.run_worker("mail")):
+            await eventually(lambda: len(runs) == run)  # noqa: B023 - called here
+    await concert.run_worker("mail", burst=True)
+    assert await job.status() is JobStatus.SUCCEEDED
+    values = await scraped(registry)
+    assert values['inconcert_job_wait_seconds_count{queue="mail",task="send"}'] == 1
+    assert values['inconcert_jobs_started_total{queue="mail",task="send"}'] == 3
+
+
 async def test_counts_begin_at_zero(concert: Coordinator, metrics: Metrics, registry: CollectorRegistry) -> None:
     """For tasks, queues and leases, although nothing has happened: the first dead job is an increase to Prometheus."""
 

@@ -58,6 +58,11 @@ class ObservedJob(Protocol):
         ...
 
     @property
+    def begins_anew(self) -> bool:
+        """Whether it was given back, and nothing of this run is kept: the next one is as if this had not been."""
+        ...
+
+    @property
     def trace(self) -> str:
         """The trace context in which it was enqueued, as a W3C `traceparent`; empty for none."""
         ...

@@ -128,7 +128,8 @@ class Tallies(Observer):
     def job_left(self, job: ObservedJob, error: BaseException | None) -> None:
         del error
         self.busy -= 1
-        if job.attempt == 1 and not job.is_dependent and not job.was_begun:  # which is not known before
+        is_first = job.attempt == 1 and not job.was_begun and not job.begins_anew  # which is not known before
+        if is_first and not job.is_dependent:
             labels, due_at = self._labels(job.task, job.queue), job.due_at
             if due_at is None:
                 self.wait[labels].add(max(0.0, job.claimed_at - job.enqueued_at))

@@ -204,6 +204,11 @@ class JobState(ClaimState):
         return self._steps is not None and self._steps.some_were_kept
 
     @property
+    def begins_anew(self) -> bool:
+        """Whether it was given back, and nothing of this run is kept: the next one is as if this had not been."""
+        return self.outcome == "back" and not self.bulk
+
+    @property
     def trace(self) -> str:
         """The trace context in which it was enqueued, as a W3C `traceparent`; empty for none."""
         return self.envelope.trace
