@@ -118,6 +118,25 @@ async def test_streams_are_closed_in_any_order(
         assert await followed(one) == await followed(two) == [0, 1, 2]
 
 
+async def test_stream_whose_wait_was_cut_short_goes_on_after_its_last_item(
+    any_concert: Coordinator, elsewhere: Coordinator, source: Source
+) -> None:
+    """The generator has ended, as any does that is cancelled; another one loses and doubles nothing."""
+    async with in_background(any_concert.run_worker("default")):
+        job = elsewhere.tasks.job((await source.begin("a")).id)
+        items = job.stream()
+        last = await anext(items)
+        assert isinstance(last, StreamItem)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await anext(items)
+        assert await anext(items, None) is None
+        await eventually(lambda: source.is_clean(elsewhere))
+        for _ in range(3):
+            source.go_on("a")
+        assert await followed(job, after=last.id) == [1, 2]
+
+
 async def test_stream_stays_open_while_its_coordinator_closes(
     any_concert: Coordinator, elsewhere: Coordinator, source: Source, complaints: list[Any]
 ) -> None:

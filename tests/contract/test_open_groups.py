@@ -143,3 +143,21 @@ async def test_group_goes_on_after_its_coordinator_was_closed(
     await group.close()
     await tasks.drain()
     assert (sorted(tasks.sent), tasks.reports) == (list(range(9)), 1)
+
+
+async def test_same_calls_that_several_give_at_once_are_added_once(
+    any_concert: Coordinator, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `start=0`, at once, each with as many as they know by now."""
+    monkeypatch.setattr(group_module, "_MOST", 3)
+    monkeypatch.setattr(group_module, "_MOST_AT_ONCE", 6)
+    calls = [tasks.send.call(number) for number in range(40)]
+    group = await any_concert.group(then=tasks.report.call())
+    known = (40, 7, 22, 40, 31)
+    added = await asyncio.gather(*(any_concert.tasks.group(group.id).add(calls[:most], start=0) for most in known))
+    assert sum(added) == 40
+    await group.close()
+    await tasks.drain()
+    assert sorted(tasks.sent) == list(range(40))
+    assert await group.member(17).result(timeout=0) == 17
+    assert tasks.reports == 1
