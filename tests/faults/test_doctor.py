@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -218,6 +219,31 @@ async def _found_of(concert: Coordinator) -> list[Finding]:
 
 async def _is_found(concert: Coordinator, so: str) -> bool:
     return any(so in finding.so for finding in await _found_of(concert))
+
+
+async def test_server_that_does_not_answer_is_asked_once(own_server: RealServer, namespace: str) -> None:
+    """It ends with the error of opening, and does not wait for each thing that it would ask."""
+    concert = Coordinator(own_server.url, namespace=namespace)
+    own_server.pause()
+    began_at = time.monotonic()
+    ended = await here(concert, "doctor")
+    assert time.monotonic() - began_at < 30
+    own_server.resume()
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "did not answer within" in ended.stderr
+
+
+async def test_master_that_does_not_answer_is_found_and_hides_no_other(namespace: str) -> None:
+    """Why it does not is among what could not be seen."""
+    with RealCluster() as cluster:
+        concert = Coordinator(cluster.url, namespace=namespace)
+        async with concert:
+            cluster.nodes[0].kill()
+            examination = await examine(client_of(concert), concert._ref.keys)
+    assert {machine.name for machine in examination.machines} == set(_masters(cluster)[1:])
+    assert any(text.startswith(_masters(cluster)[0]) for text in examination.unseen)
+    [away] = [finding for finding in findings(Seen(examination)) if finding.check == "masters"]
+    assert away.thing == _masters(cluster)[0]
 
 
 async def test_disk_that_takes_no_snapshot_is_found(patient: Coordinator, healthy: RealServer) -> None:

@@ -4,7 +4,8 @@ It is asked through the user's own client.  What the user may not ask is named, 
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ _CONFIG = (
     *("timeout", "tcp-keepalive", "client-output-buffer-limit", "save", "min-replicas-to-write"),
     "cluster-require-full-coverage",
 )
+_AWAY = redis.exceptions.RedisError, redis.exceptions.RedisClusterException
 _MOST_KEYS = 100_000  # looked at, so that a large database is not read through
 _AT_ONCE = 1000  # keys in one reply
 _SLOTS = 16384
@@ -69,7 +71,8 @@ class Examination:
     """What was seen.
 
     Attributes:
-        machines: The server, or the masters of the cluster.
+        machines: The server, or the masters of the cluster, as far as they answer.
+        away: The masters of the cluster that do not.
         is_cluster: Whether it is a cluster.
         is_watched: Whether Sentinels say which server is the master.
         lacking: The commands that the user may not send.
@@ -79,6 +82,7 @@ class Examination:
     """
 
     machines: Sequence[Machine]
+    away: Sequence[str] = ()
     is_cluster: bool = False
     is_watched: bool = False
     lacking: Sequence[str] = ()
@@ -94,7 +98,7 @@ async def examine(client: Client, keys: Keyspace) -> Examination:
     """
     try:
         return await _Examiner(client, keys).examine()
-    except (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, OSError) as error:
+    except (*_AWAY, OSError) as error:
         return Examination((), unseen=(str(error),))
 
 
@@ -107,42 +111,64 @@ class _Examiner:
         self._unseen: dict[str, None] = {}
 
     async def examine(self) -> Examination:
-        nodes: list[dict[str, Any]] = [{}]
+        nodes = [self._client]
         uncovered = 0
         if self._is_cluster:
-            await self._client.initialize()
-            nodes = [{"target_nodes": node} for node in self._client.get_primaries()]
+            # Not the client, which asks one master more, and each node by itself: one that is away hides no other.
+            await self._client.nodes_manager.initialize()
+            nodes = self._client.get_primaries()
             uncovered = _SLOTS - len(self._client.nodes_manager.slots_cache)
+        machines: list[Machine] = []
+        endless: list[str] = []
+        for node in nodes:
+            async with self._noting(self._name_of(node)):
+                machines.append(await self._machine(node))
+                endless += await self._endless(node)
+        lacking: list[str] = []
+        if machines:
+            async with self._noting("rights"):
+                lacking = await self._lacking()
         return Examination(
-            machines=[await self._machine(node) for node in nodes],
+            machines=machines,
+            away=sorted({self._name_of(node) for node in nodes} - {machine.name for machine in machines}),
             is_cluster=self._is_cluster,
             is_watched=not self._is_cluster and isinstance(self._client.connection_pool, SentinelConnectionPool),
-            lacking=await self._lacking(),
-            endless=[key for node in nodes for key in await self._endless(node)],
+            lacking=lacking,
+            endless=endless,
             uncovered=uncovered,
             unseen=list(self._unseen),
         )
 
-    async def _ask(self, what: str, *args: object, node: Mapping[str, Any]) -> Reply:
-        """What the server answers; None if it refuses."""
+    @asynccontextmanager
+    async def _noting(self, what: str) -> AsyncGenerator[None]:
+        """Note that this cannot be seen if a server does not answer: nothing more is asked of it."""
         try:
-            return await self._client.execute_command(what, *args, **node)
-        except (redis.exceptions.RedisError, OSError) as error:
+            yield
+        except (*_AWAY, OSError) as error:
+            self._unseen[f"{what}: {error}"] = None
+
+    async def _ask(self, node: Any, what: str, *args: object) -> Reply:  # noqa: ANN401 - as above
+        """What a server answers; None if it refuses."""
+        try:
+            return await node.execute_command(what, *args)
+        except redis.exceptions.ResponseError as error:
             self._unseen[f"{what}: {error}"] = None
             return None
 
-    async def _machine(self, node: Mapping[str, Any]) -> Machine:
+    async def _machine(self, node: Any) -> Machine:  # noqa: ANN401 - as above
         config: dict[str, str] = {}
         for name in _CONFIG:
-            found = await self._ask("CONFIG GET", name, node=node)
+            found = await self._ask(node, "CONFIG GET", name)
             config |= found or {}
-        info = await self._ask("INFO", node=node)
+        info = await self._ask(node, "INFO")
         began_at, started = time.time(), time.monotonic()
-        clock = await self._ask("TIME", node=node)
+        clock = await self._ask(node, "TIME")
         error = (time.monotonic() - started) / 2
         ahead = 0.0 if clock is None else float(clock[0]) + float(clock[1]) / 1e6 - began_at - error
-        where = node["target_nodes"].name if node else "server"
-        return Machine(where, info or {}, config, ahead, error)
+        return Machine(self._name_of(node), info or {}, config, ahead, error)
+
+    def _name_of(self, node: Any) -> str:  # noqa: ANN401 - as above
+        return str(node.name) if self._is_cluster else "server"
 
     async def _lacking(self) -> list[str]:
         """The commands of scripts, and of the wait for bells, that the user may not send."""
@@ -163,18 +189,16 @@ class _Examiner:
             trial.partition(" ")[0] for trial, reply in zip(trials, replies, strict=True) if isinstance(reply, refusal)
         ]
 
-    async def _endless(self, node: Mapping[str, Any]) -> list[str]:
+    async def _endless(self, node: Any) -> list[str]:  # noqa: ANN401 - as above
         """Keys without a TTL that should have one."""
         glob, _ = self._keys.globs
         found: list[str] = []
         cursor, looked_at = "0", 0
         while looked_at < _MOST_KEYS:
-            reply = await self._ask("SCAN", cursor, "MATCH", glob, "COUNT", _AT_ONCE, node=node)
+            reply = await self._ask(node, "SCAN", cursor, "MATCH", glob, "COUNT", _AT_ONCE)
             if reply is None:
                 break
             cursor, names = reply[0], [_text(name) for name in reply[1]]
-            if self._is_cluster:  # node -> cursor
-                [cursor] = cursor.values()
             looked_at += _AT_ONCE
             found += await self._without_ttl([name for name in names if not is_permanent(name)])
             if _text(cursor) == "0":

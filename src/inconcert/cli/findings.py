@@ -169,6 +169,11 @@ def _min_replicas(seen: Seen) -> Found:
             yield machine.name, so, "start the replicas, or lower min-replicas-to-write"
 
 
+def _masters(seen: Seen) -> Found:
+    for name in seen.examination.away if seen.examination.is_cluster else ():
+        yield name, "it is a master of the cluster, and does not answer", "start it, or look at its log and its network"
+
+
 def _slots(seen: Seen) -> Found:
     if seen.examination.uncovered:
         settings = [machine.config.get("cluster-require-full-coverage") for machine in seen.examination.machines]
@@ -229,6 +234,7 @@ CHECKS: Mapping[str, Callable[[Seen], Found]] = {
     "clock": _clock,
     "replicas": _replicas,
     "min-replicas": _min_replicas,
+    "masters": _masters,
     "slots": _slots,
     "rights": _rights,
     "keys": _keys,
