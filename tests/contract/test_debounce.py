@@ -168,6 +168,20 @@ async def test_cancelled_job_is_not_replaced(signed: Coordinator) -> None:
     assert (await indexing.call(4)).id == third.id
 
 
+@pytest.mark.parametrize("args", [None, [7]])
+async def test_replayed_job_is_replaced_while_it_waits(signed: Coordinator, args: list[Any] | None) -> None:
+    """Also one that was replayed with other arguments."""
+    indexing = Indexing(signed)
+    first = await indexing.call(1, debounce=0.001)
+    async with signed.consume("default") as jobs, await anext(jobs) as job:
+        await job.bury(ValueError("no"))
+    await signed.tasks.replay(first.id, args=args)
+    assert not (await indexing.call(2)).created
+    await signed.run_worker("default", burst=True)
+    assert indexing.ran == [2]
+    assert await first.status() is JobStatus.SUCCEEDED
+
+
 async def test_job_in_a_paused_queue_is_replaced_where_it_is(signed: Coordinator) -> None:
     """It is due, and keeps its place."""
     indexing = Indexing(signed)

@@ -181,6 +181,28 @@ async def test_replayed_job_is_in_the_history_for_each_of_its_ends(any_concert: 
     assert found[0].enqueued_at > found[1].enqueued_at > found[2].enqueued_at
 
 
+async def test_jobs_of_schedules_are_in_the_history(concert: Coordinator) -> None:
+    """Of those in code, and of those on the server."""
+    ends = register(concert)
+
+    @concert.cron(every=3600)
+    @concert.task(name="nightly", history=5)
+    async def nightly() -> None: ...
+
+    await concert.schedules.put("hourly", ends.call("succeed"), every=3600)
+    async with works(concert):
+
+        async def are_listed() -> bool:
+            return len(await concert.schedules.list()) == 2
+
+        await eventually(are_listed)
+        jobs = {each.task: await concert.schedules.trigger(each.id) for each in await concert.schedules.list()}
+        for job in jobs.values():
+            await job.result(timeout=WITHIN)
+    assert endings(await ends.history()) == [(jobs["ends"].id, JobStatus.SUCCEEDED)]
+    assert endings(await nightly.history()) == [(jobs["nightly"].id, JobStatus.SUCCEEDED)]
+
+
 async def test_only_the_latest_are_kept(any_concert: Coordinator) -> None:
     """As many as the task says now: a smaller number drops the others, some with each end."""
     ends = register(any_concert, most=300)

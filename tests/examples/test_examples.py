@@ -95,6 +95,18 @@ def test_delayed_task() -> None:
     assert all(line and float(line[2]) >= due for line, due in zip(found, (0.3, 0.6, 0.9, 1.2), strict=True))
 
 
+def test_debounce() -> None:
+    """Three changes are one job, with the last of them."""
+    *lines, ended = run("debounce")
+    assert lines == [
+        "page 7: a job waits, for 'A'",
+        "page 7: the same job, for 'A sword'",
+        "page 7: the same job, for 'A sword for sale'",
+        "page 7 is indexed: 'A sword for sale'",
+    ]
+    assert re.fullmatch(r"succeeded after 1 attempt, [\d.]+ s after the last change", ended)
+
+
 def test_cron() -> None:
     """One report a second, though two workers follow the schedule."""
     assert run("cron") == [
