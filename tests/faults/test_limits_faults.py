@@ -24,7 +24,7 @@ from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
 from tests.support.forked import Forked
 from tests.support.histories import Attempt, Life, Violation, starved, too_many_holders
-from tests.support.processes import tell
+from tests.support.processes import Child, spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
@@ -117,7 +117,7 @@ class Told(NamedTuple):
     messages: list[dict[str, Any]]
 
 
-def runs(children: Iterable[Forked | Told]) -> list[Run]:
+def runs(children: Iterable[Child | Forked | Told]) -> list[Run]:
     """All of them, as the bodies told."""
     found: list[Run] = []
     for child in children:
@@ -171,6 +171,33 @@ async def test_limits_hold_though_workers_are_killed(
         for child in children:
             child.kill()
     assert violations(runs(children), enqueued_at) == []
+    assert await places(concert) == 1  # where the rate stands
+
+
+async def test_worker_that_stood_still_frees_no_place_twice(
+    server: RealServer, concert: Coordinator, namespace: str
+) -> None:
+    """Others run its jobs meanwhile, and free their places. When it goes on, it ends them, too."""
+
+    def unended() -> set[int]:
+        return {run.job for run in runs([still]) if not run.is_done} - {run.job for run in runs([still]) if run.is_done}
+
+    async with (
+        spawn(f"{__name__}:work", server.url, namespace) as still,
+        spawn(f"{__name__}:work", server.url, namespace) as other,
+        fed(concert, share=False) as enqueued_at,
+    ):
+        await eventually(unended, timeout=WITHIN)
+        still.pause()
+        while not unended():  # all have ended just before
+            still.resume()
+            await eventually(unended, timeout=WITHIN)
+            still.pause()
+        await eventually(lambda: unended() <= {run.job for run in runs([other])}, timeout=WITHIN)
+        still.resume()
+        told = len(still.messages)
+        await eventually(lambda: len(still.messages) > told + 2 * MOST, timeout=WITHIN)
+    assert violations(runs([still, other]), enqueued_at) == []
     assert await places(concert) == 1  # where the rate stands
 
 

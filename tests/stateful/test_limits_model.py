@@ -42,6 +42,7 @@ class LimitsModel(RuleBasedStateMachine):
         self.place = self.keys.queue("q")
         self.limits: dict[str, dict[str, int]] = {}  # job -> limit -> how many places it has
         self.held: dict[str, dict[str, int]] = {}  # worker -> job -> place
+        self.lost: list[tuple[str, str, int]] = []  # worker, job and place, of what others may have now
         self.numbers: Counter[str] = Counter()
         self.cancelling: set[str] = set()
         self.live: set[str] = set()
@@ -90,13 +91,12 @@ class LimitsModel(RuleBasedStateMachine):
     @rule(pick=picks, has_follower=st.booleans(), task=st.sampled_from(sorted(LIMITS)))
     def ack(self, pick: int, has_follower: bool, task: str) -> None:
         worker, job, at = self.any_job(pick)
-        claimed = self.keys.claimed(worker)
         if has_follower:
             follower, text = self.draw(task, 1)
             command = ACK_AND_ENQUEUE(
                 self.keys,
                 self.place,
-                claimed=claimed,
+                claimed=self.keys.claimed(worker),
                 result=self.keys.result(job),
                 queues=self.place[1:],
                 inboxes=INBOXES,
@@ -110,15 +110,7 @@ class LimitsModel(RuleBasedStateMachine):
                 jobs=(follower, text, 0, "q"),
             )
         else:
-            command = ACK(
-                self.keys,
-                claimed=claimed,
-                results=(self.keys.result(job), *(self.place[1:] if self.limits[job] else ())),
-                inboxes=INBOXES,
-                worker=worker,
-                histories="",
-                jobs=(job, at, "", 0, ""),
-            )
+            command = self.ack_of(worker, job, at)
         assert self.run(command) == [1]
         assert self.run(command) == [0]
         del self.held[worker][job]
@@ -128,19 +120,7 @@ class LimitsModel(RuleBasedStateMachine):
     @rule(pick=picks, verdict=st.sampled_from(["retry", "again", "back", "asleep", "crash", "dead"]))
     def nack(self, pick: int, verdict: str) -> None:
         worker, job, at = self.any_job(pick)
-        command = NACK(
-            self.keys,
-            self.place,
-            claimed=self.keys.claimed(worker),
-            id=job,
-            place=at,
-            verdict=verdict,
-            delay_ms=0,
-            reason="{}" if verdict == "dead" else "",
-            name="q",
-            inboxes=INBOXES,
-            worker=worker,
-        )
+        command = self.nack_of(worker, job, at, verdict)
         assert self.run(command) > 0
         assert self.run(command) == 0
         del self.held[worker][job]
@@ -148,9 +128,9 @@ class LimitsModel(RuleBasedStateMachine):
             self.dead.add(job)
             self.cancelling.discard(job)
 
-    @rule(pick=picks, is_dead=st.booleans())
-    def recover(self, pick: int, is_dead: bool) -> None:
-        """A worker dies, or retires, and another takes its place."""
+    @rule(pick=picks, is_dead=st.booleans(), claims=st.booleans())
+    def recover(self, pick: int, is_dead: bool, claims: bool) -> None:
+        """A worker dies, or retires, and another takes its place, and perhaps its jobs."""
         worker = self.any_worker(pick)
         if is_dead:
             self.client.zrem(self.keys.workers, worker)
@@ -166,12 +146,15 @@ class LimitsModel(RuleBasedStateMachine):
                 names=["q"],
             )
         )
-        for job in self.held.pop(worker):
+        for job, at in self.held.pop(worker).items():
+            self.lost.append((worker, job, at))
             if self.client.zscore(self.keys.dead, job) is not None:
                 self.dead.add(job)
                 self.cancelling.discard(job)
         self.opened += 1
         self.open(f"w.{self.opened}")
+        if claims:
+            self.claim(pick, 5, is_sent_again=False)
 
     @precondition(lambda self: self.live)
     @rule(pick=picks)
@@ -313,8 +296,15 @@ class LimitsModel(RuleBasedStateMachine):
         assert not set(claimed) & {job for held in self.held.values() for job in held}
         self.held[worker] |= claimed
         for job in claimed:
+            self.end_late(job)
             if self.rate[job] and job not in self.cancelling:
                 self.begun.setdefault(self.rate[job], []).append(self.now_us)
+
+    def end_late(self, job: str) -> None:
+        """Workers that were presumed dead end a job that another has now."""
+        for lost in [lost for lost in self.lost if lost[1] == job]:
+            assert self.run(self.ack_of(*lost)) == [0]
+            assert self.run(self.nack_of(*lost, "again")) == 0
 
     def lines(self) -> list[tuple[str, str]]:
         """The limit and the job of each that is held back."""
@@ -360,6 +350,34 @@ class LimitsModel(RuleBasedStateMachine):
         assert answer[0] < HELD_BACK_MS / 2
         return {job.decode(): at for job, _, at, *_ in zip(*[iter(answer[2:])] * 8, strict=True)}
 
+    def ack_of(self, worker: str, job: str, at: int) -> Command:
+        """What ends a job that is done."""
+        return ACK(
+            self.keys,
+            claimed=self.keys.claimed(worker),
+            results=(self.keys.result(job), *(self.place[1:] if self.limits[job] else ())),
+            inboxes=INBOXES,
+            worker=worker,
+            histories="",
+            jobs=(job, at, "", 0, ""),
+        )
+
+    def nack_of(self, worker: str, job: str, at: int, verdict: str) -> Command:
+        """What ends an attempt."""
+        return NACK(
+            self.keys,
+            self.place,
+            claimed=self.keys.claimed(worker),
+            id=job,
+            place=at,
+            verdict=verdict,
+            delay_ms=0,
+            reason="{}" if verdict == "dead" else "",
+            name="q",
+            inboxes=INBOXES,
+            worker=worker,
+        )
+
     def any_worker(self, pick: int) -> str:
         return sorted(self.held)[pick % len(self.held)]
 
@@ -371,3 +389,15 @@ class LimitsModel(RuleBasedStateMachine):
 
 TestLimitsModel = LimitsModel.TestCase
 TestLimitsModel.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+
+
+def test_job_that_ends_late_frees_no_place_of_another_worker() -> None:
+    """It was recovered, and claimed again; the model seldom comes that way."""
+    model = LimitsModel()
+    model.start()
+    model.enqueue(task="both", key=1, count=1, is_late=False)
+    model.claim(0, 1, is_sent_again=False)
+    model.recover(0, is_dead=True, claims=True)
+    assert ("w.1", "job1", 1001) in model.lost
+    assert "job1" in model.held["w.2"]
+    model.no_limit_is_exceeded()
