@@ -73,6 +73,7 @@ from inconcert.reports.report import (
     Inspection,
     ItemConsumer,
     ProcessReport,
+    SignalListener,
     WaitEntry,
     Waiter,
 )
@@ -215,6 +216,7 @@ __all__ = [
     "Schedules",
     "Semaphore",
     "Signal",
+    "SignalListener",
     "Signalled",
     "Signals",
     "StepChanged",

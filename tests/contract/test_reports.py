@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import sys
+import time
 
 import pytest
 
@@ -54,6 +55,33 @@ def here() -> str:
     """The line that calls this."""
     frame = sys._getframe(1)
     return f"{__file__}:{frame.f_lineno}"
+
+
+async def test_inspect_shows_who_listens_to_signals(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """From which line and since when; and no more when they have left."""
+    began_at = time.time()
+    async with elsewhere.signal("deploy").subscribe():
+        line = here()
+        seen = await any_concert.inspect()
+        async with any_concert.signal("deploy").subscribe() as left:
+            pass
+    [listener] = [each for process in seen.processes for each in process.listeners]
+    after = [each for process in (await any_concert.inspect()).processes for each in process.listeners]
+
+    assert (listener.name, listener.is_pattern, listener.is_redacted) == ("deploy", False, False)
+    assert listener.line == f"{__file__}:{int(line.rpartition(':')[2]) - 1}"
+    assert abs(listener.since - began_at) < 60
+    assert (after, repr(left)) == ([], "<Subscription to signal 'deploy'>")
+
+
+@pytest.mark.skipif(world().least_rights, reason="servers let nobody subscribe to a pattern without a rule for it")
+async def test_inspect_shows_who_listens_by_pattern(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """To all signals whose names match."""
+    async with elsewhere.signals("shop:*").subscribe():
+        seen = await any_concert.inspect()
+    [listener] = [each for process in seen.processes for each in process.listeners]
+
+    assert (listener.name, listener.is_pattern) == ("shop:*", True)
 
 
 async def test_inspect_shows_who_holds_a_lock_and_from_where(any_concert: Coordinator, elsewhere: Coordinator) -> None:
@@ -188,10 +216,13 @@ async def test_process_may_show_something_in_place_of_names(any_concert: Coordin
         Coordinator.from_client(client, namespace=namespace, label="web", report=redacted) as web,
         web.lock("secret"),
         web.lock("bad"),
+        web.signal("secret").subscribe(),
     ):
         await web._ref.session.inbox.listen(report_keys(web._ref.keys).asked)
         seen = await any_concert.inspect()
     assert [(entry.name, entry.is_redacted) for entry in held(seen)] == [("lock of 6", True), ("?", True)]
+    listeners = [each for process in seen.processes for each in process.listeners]
+    assert [(each.name, each.is_redacted) for each in listeners] == [("signal of 6", True)]
     assert [process.label for process in seen.processes] == [None, "web"]
 
 

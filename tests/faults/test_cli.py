@@ -446,7 +446,13 @@ async def test_what_is_held_is_a_table_or_json(concert: Coordinator) -> None:
     """Holders first, then waiters in line; or only what is named. A process that does not answer is named."""
     assert concert.url is not None
     quiet = Coordinator(concert.url, namespace=concert._ref.keys.namespace, report=False)
-    async with quiet, concert.lock("item", label="order"), concert.semaphore("door", limit=1), concert.members("them"):
+    async with (
+        quiet,
+        concert.lock("item", label="order"),
+        concert.semaphore("door", limit=1),
+        concert.members("them"),
+        concert.signal("deploy").subscribe(),
+    ):
         silent = f"did not answer: {quiet._ref.session.id}\n"
         waiter = asyncio.create_task(concert.lock("item").acquire())
         await in_line(concert.lock("item"), 1)
@@ -460,6 +466,7 @@ async def test_what_is_held_is_a_table_or_json(concert: Coordinator) -> None:
         ["lock", "item", "place"],
         ["members", "them", "held"],
         ["semaphore", "door", "held"],
+        ["signal", "deploy", "subscribed"],
     ]
     assert table.stdout.endswith(silent)
     assert nothing.stdout == f"nothing is held or waited for\n{silent}"

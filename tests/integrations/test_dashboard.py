@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.routing import Route
 
-from inconcert import Coordinator, InvalidName, Job, LeaseLost, Limit, durable
+from inconcert import Coordinator, InvalidName, Job, Lease, LeaseLost, Limit, durable
 from inconcert.dashboard import Dashboard, Permission, charts, formats, read_only, streams
 from inconcert.dashboard.actions import ACTIONS
 from inconcert.dashboard.live import reference
@@ -338,9 +338,9 @@ async def test_first_in_line_are_shown_whatever_process_they_are_in(
 ) -> None:
     """Of many; and how many there are."""
     async with concert.lock("stock:1"):
-        waiting: list[asyncio.Future[object]] = []
+        waiting: list[asyncio.Task[Lease]] = []
         for process in elsewhere, concert:
-            waiting += [asyncio.ensure_future(process.lock("stock:1").acquire()) for _ in range(15)]
+            waiting += [asyncio.create_task(process.lock("stock:1").acquire()) for _ in range(15)]
             await eventually(partial(waits_of, concert, len(waiting)))
         page = (await client.get("/locks")).text
         for task in waiting:
@@ -419,12 +419,15 @@ async def test_others_are_shown_with_who_waits(
 
     waiting = [asyncio.ensure_future(body()) for body in (fetch, wait, call)]
     await eventually(partial(waits_of, concert, 3))
+    subscription = elsewhere.signal("deploy").subscribe()
+    await subscription.__aenter__()
     page = (await client.get("/others")).text
     locks = (await client.get("/locks")).text
     one = {
         kind: (await client.get("/other", params={"kind": kind, "name": name})).text
         for kind, name in {"mailbox": "ann", "signal": "deploy", "rate limiter": "api"}.items()
     }
+    await subscription.__aexit__(None, None, None)
     for task in waiting:
         task.cancel()
     await asyncio.wait(waiting)
@@ -434,7 +437,8 @@ async def test_others_are_shown_with_who_waits(
     assert "Nothing is held or waited for" in locks
     for shown in one.values():
         assert "test_dashboard.py:" in shown
-    assert re.search(r"Waiting</dt><dd>1</dd>.*", one["rate limiter"])
+    assert ["subscribed</span>" in shown for shown in one.values()] == [False, True, False]
+    assert "Waiting</dt><dd>1</dd>" in one["rate limiter"]
     assert re.search(r"back in</dt><dd>33 min", one["rate limiter"])
 
 
@@ -476,7 +480,7 @@ async def test_consumers_of_a_queue_of_items_are_shown(
         await elsewhere.queue("letters").get()
 
     working = [asyncio.ensure_future(body()) for body in (take, wait)]
-    await eventually(partial(consumers_of, concert, 2))
+    await eventually(partial(takes_and_waits, concert))
     page = (await client.get("/others")).text
     one = (await client.get("/other?kind=items&name=parcels")).text
     other = (await client.get("/other?kind=items&name=letters")).text
@@ -493,9 +497,10 @@ async def test_consumers_of_a_queue_of_items_are_shown(
     assert ("shut down" in one, "shut down" in shut) == (False, True)
 
 
-async def consumers_of(concert: Coordinator, number: int) -> bool:
-    """Whether processes hold or wait for items of so many queues."""
-    return sum(len(process.consumers) for process in (await concert.inspect()).processes) == number
+async def takes_and_waits(concert: Coordinator) -> bool:
+    """Whether processes hold an item of a queue, and wait for one of another."""
+    consumers = [each for process in (await concert.inspect()).processes for each in process.consumers]
+    return sorted((len(each.holds), each.waiting) for each in consumers) == [(0, 1), (1, 0)]
 
 
 async def test_chat_is_shown_with_its_slowest_readers(concert: Coordinator, client: httpx.AsyncClient) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
+from inconcert._core.caller import Noted
 from inconcert._core.layout import Layout
 from inconcert._core.line import Lines
 from inconcert._core.observer import Observers
@@ -19,7 +21,7 @@ from inconcert._redis.scripts import Command
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import NotConnected
 
-__all__ = ["Session", "SessionRef", "on_unclaimed"]
+__all__ = ["Listening", "Session", "SessionRef", "on_unclaimed"]
 
 
 _leaves: "dict[str, Callable[[Session, str, str], None]]" = {}
@@ -28,6 +30,23 @@ _leaves: "dict[str, Callable[[Session, str, str], None]]" = {}
 def on_unclaimed(kind: str, leave: "Callable[[Session, str, str], None]") -> None:
     """In later sessions call `leave(session, address, rest)` when such a message comes for a caller that has gone."""
     _leaves[kind] = leave
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A subscription to the broadcasts of a signal, or of many.
+
+    Attributes:
+        name: Which signal, or the glob for their names.
+        is_pattern: Whether it is a glob.
+        since: Since when, by the local monotonic clock.
+        noted: From where.
+    """
+
+    name: str
+    is_pattern: bool
+    since: float
+    noted: Noted
 
 
 class Session(Origin):
@@ -44,6 +63,7 @@ class Session(Origin):
         bells: Where its idle consumers sleep: connected with the first of them.
         new_blocking_server: Makes connections for a thread while the loop is blocked; None where that is not possible.
         lines: The waiters of this process.
+        listeners: The subscriptions to broadcasts of signals, and what is told of each.
     """
 
     def __init__(
@@ -82,6 +102,7 @@ class Session(Origin):
         self.new_blocking_server = self._wiring.new_blocking_server
         self.safeguards = self._wiring.safeguards
         self.lines = Lines(self.inbox)
+        self.listeners: dict[object, Listening] = {}
 
     async def open(self) -> None:
         """Connect.

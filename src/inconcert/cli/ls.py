@@ -10,7 +10,15 @@ from inconcert.cli.ends import refuse
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import ago, print_json, print_table
 from inconcert.coordinator import Coordinator
-from inconcert.reports.report import HeldEntry, HeldItem, Inspection, ItemConsumer, ProcessReport, WaitEntry
+from inconcert.reports.report import (
+    HeldEntry,
+    HeldItem,
+    Inspection,
+    ItemConsumer,
+    ProcessReport,
+    SignalListener,
+    WaitEntry,
+)
 
 __all__ = ["ls"]
 
@@ -60,6 +68,7 @@ def ls(
                 for process, entry in rows
             ),
             *(row for process, consumer in consumers for row in _of_items(process, consumer)),
+            *(_of_signal(process, each) for process in seen.processes for each in process.listeners),
         ],
         empty="nothing is held or waited for",
     )
@@ -81,6 +90,7 @@ def _only(seen: Inspection, things: Collection[str]) -> Inspection:
             holds=tuple(entry for entry in process.holds if f"{entry.kind}:{entry.name}" in things),
             waits=tuple(entry for entry in process.waits if f"{entry.kind}:{entry.name}" in things),
             consumers=tuple(each for each in process.consumers if f"items:{each.name}" in things),
+            listeners=tuple(each for each in process.listeners if f"signal:{each.name}" in things),
         )
 
     deadlocks = tuple(
@@ -99,6 +109,12 @@ def _of_items(process: ProcessReport, consumer: ItemConsumer) -> Iterator[Sequen
         yield row(f"{item.id} held", item)
     if consumer.waiting:
         yield row(f"waited for, {consumer.waiting:,} calls", consumer)
+
+
+def _of_signal(process: ProcessReport, listener: SignalListener) -> Sequence[str | None]:
+    """A row for a subscription."""
+    state = "subscribed to by pattern" if listener.is_pattern else "subscribed to"
+    return "signal", listener.name, state, ago(listener.since), _of(process), None, None, None, listener.line
 
 
 def _entries(seen: Inspection) -> Iterator[tuple[ProcessReport, HeldEntry | WaitEntry]]:

@@ -1,14 +1,23 @@
 """What the pages show of what is held and waited for: by whom and from where."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import cast, get_args
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import TypeAlias, cast, get_args
 
 from inconcert.dashboard.live import reference
 from inconcert.dashboard.redaction import Redact
 from inconcert.dashboard.rows import Rows, page_of
 from inconcert.reports.force import Forcible
-from inconcert.reports.report import HeldEntry, HeldItem, Inspection, ItemConsumer, ProcessReport, WaitEntry
+from inconcert.reports.report import (
+    HeldEntry,
+    HeldItem,
+    Inspection,
+    ItemConsumer,
+    ProcessReport,
+    SignalListener,
+    WaitEntry,
+)
 
 __all__ = ["EntryView", "HeldView", "Releasable", "held_rows", "held_view", "releasable"]
 
@@ -103,6 +112,9 @@ def held_view(inspection: Inspection, redact: Redact, kind: str, name: str) -> H
     return None if thing is None else thing.view(redact)
 
 
+_Waits: TypeAlias = WaitEntry | ItemConsumer | SignalListener
+
+
 @dataclass(slots=True)
 class _Thing:
     """Something that is held or waited for; of thousands, only some are shown with their holders."""
@@ -111,7 +123,7 @@ class _Thing:
     name: str
     is_named: bool
     holders: list[tuple[ProcessReport, HeldEntry | HeldItem]] = field(default_factory=list)
-    waiters: list[tuple[ProcessReport, WaitEntry | ItemConsumer]] = field(default_factory=list)
+    waiters: list[tuple[ProcessReport, _Waits]] = field(default_factory=list)
 
     def view(self, redact: Redact) -> HeldView:
         """What is shown of it."""
@@ -131,16 +143,17 @@ def _urgency(thing: _Thing) -> tuple[bool, int, str, str]:
     return not thing.holders, -len(thing.waiters), thing.kind, thing.name
 
 
-def _place(waiter: tuple[ProcessReport, WaitEntry | ItemConsumer]) -> int:
+def _place(waiter: tuple[ProcessReport, _Waits]) -> float:
+    """Those in line come first."""
     _, entry = waiter
-    return entry.place or 0 if isinstance(entry, WaitEntry) else 0
+    return entry.place or 0 if isinstance(entry, WaitEntry) else inf
 
 
 def _gathered(inspection: Inspection, redact: Redact) -> dict[tuple[str, str], _Thing]:
     """All of them, by kind and name."""
     found: dict[tuple[str, str], _Thing] = {}
 
-    def thing(kind: str, entry: HeldEntry | WaitEntry | ItemConsumer) -> _Thing:
+    def thing(kind: str, entry: HeldEntry | _Waits) -> _Thing:
         known = found.get((kind, entry.name))
         if known is None:
             name = redact("lock", entry.name)
@@ -158,18 +171,25 @@ def _gathered(inspection: Inspection, redact: Redact) -> dict[tuple[str, str], _
             items.holders += ((process, item) for item in consumer.holds)
             if consumer.waiting:
                 items.waiters.append((process, consumer))
+        for listener in process.listeners:
+            thing("signal", listener).waiters.append((process, listener))
     return found
 
 
-def _entry(redact: Redact, process: ProcessReport, entry: HeldEntry | WaitEntry | HeldItem | ItemConsumer) -> EntryView:
+def _entry(redact: Redact, process: ProcessReport, entry: HeldEntry | HeldItem | _Waits) -> EntryView:
     if isinstance(entry, HeldItem):
         return _of_items(redact, process, entry, redact("lock", entry.id))
     if isinstance(entry, ItemConsumer):
         return _of_items(redact, process, entry, "" if entry.waiting == 1 else f"{entry.waiting:,} calls")
+    if isinstance(entry, SignalListener):
+        mode = "subscribed by pattern" if entry.is_pattern else "subscribed"
+        return replace(_of_items(redact, process, entry, ""), since=entry.since, mode=mode)
     return _of_line(redact, process, entry)
 
 
-def _of_items(redact: Redact, process: ProcessReport, of: HeldItem | ItemConsumer, text: str) -> EntryView:
+def _of_items(
+    redact: Redact, process: ProcessReport, of: HeldItem | ItemConsumer | SignalListener, text: str
+) -> EntryView:
     label = redact("label", process.label) if process.label else ""
     return EntryView(
         host=redact("host", process.host),

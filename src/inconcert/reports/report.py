@@ -18,6 +18,7 @@ __all__ = [
     "Inspection",
     "ItemConsumer",
     "ProcessReport",
+    "SignalListener",
     "WaitEntry",
     "Waiter",
     "ago",
@@ -155,6 +156,25 @@ class ItemConsumer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignalListener:
+    """A subscription to the broadcasts of a signal.
+
+    Attributes:
+        name: Which signal, or the pattern of their names; or what the process shows in its place.
+        is_redacted: Whether the process shows something else in place of the name.
+        is_pattern: Whether it is to all signals whose names match.
+        since: Since when, in seconds since 1970 by the process's clock.
+        line: `file:line` of the code that subscribed; None if the event loop did so directly.
+    """
+
+    name: str
+    is_redacted: bool = False
+    is_pattern: bool = False
+    since: float
+    line: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessReport:
     """One open coordinator.
 
@@ -167,6 +187,7 @@ class ProcessReport:
         holds: What it holds, the oldest first.
         waits: What it waits for, the oldest first.
         consumers: The queues of items for which it waits, or of which it holds items.
+        listeners: Its subscriptions to broadcasts of signals, the oldest first.
         more: How many entries it has left out: of 1,000 processes each sends 20, of 20 or fewer each 1,000.
         told: The ids of the deadlocks that it has logged, while they last.
     """
@@ -179,6 +200,7 @@ class ProcessReport:
     holds: tuple[HeldEntry, ...] = ()
     waits: tuple[WaitEntry, ...] = ()
     consumers: tuple[ItemConsumer, ...] = ()
+    listeners: tuple[SignalListener, ...] = ()
     more: int = 0
     told: tuple[str, ...] = ()
 

@@ -17,7 +17,7 @@ from inconcert._core.caller import Noted, line_of
 from inconcert._core.lease import HeldLease
 from inconcert._core.permit_state import PermitState
 from inconcert._core.place import Place
-from inconcert._core.session import Session
+from inconcert._core.session import Listening, Session
 from inconcert._core.stacks import OnStack, Task, context_of, on_stacks
 from inconcert._redis.call import Call
 from inconcert._redis.keys import Keyspace, subject
@@ -25,7 +25,7 @@ from inconcert._redis.scripts import load
 from inconcert.members.member_state import MemberState
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.get import OpenGetters
-from inconcert.reports.report import HeldEntry, HeldItem, ItemConsumer, ProcessReport, WaitEntry
+from inconcert.reports.report import HeldEntry, HeldItem, ItemConsumer, ProcessReport, SignalListener, WaitEntry
 from inconcert.tasks.claimed_job import job_in
 from inconcert.tasks.watch import Watch
 
@@ -99,6 +99,7 @@ class Reporter:
                 waits += (self._watching(receiver, stack) for stack in found[receiver.address])
             elif isinstance(receiver, OpenGetters) and (receiver.waiting or receiver.held):
                 consumers.append(self._consuming(receiver, found))
+        listeners = [*self._session.listeners.values()]
         holds.sort(key=lambda entry: entry.since)
         waits.sort(key=lambda entry: entry.since)
         return ProcessReport(
@@ -110,7 +111,8 @@ class Reporter:
             holds=tuple(holds[:entries]),
             waits=tuple(waits[:entries]),
             consumers=tuple(consumers[:entries]),
-            more=sum(max(0, len(each) - entries) for each in (holds, waits, consumers)),
+            listeners=tuple(map(self._listening, listeners[:entries])),
+            more=sum(max(0, len(each) - entries) for each in (holds, waits, consumers, listeners)),
             told=self.told,
         )
 
@@ -186,6 +188,16 @@ class Reporter:
             task=stack and stack.task.get_name(),
             line=stack and stack.line,
             holds=() if is_redacted else tuple(_held_item(item.id, found) for item in consumer.held[:_ITEMS]),
+        )
+
+    def _listening(self, listening: Listening) -> SignalListener:
+        name = self._shown("signal", listening.name)
+        return SignalListener(
+            name=name,
+            is_redacted=name != listening.name,
+            is_pattern=listening.is_pattern,
+            since=self._zero + listening.since,
+            line=line_of(listening.noted),
         )
 
     def _origin(self, task: Task | None, since: float) -> "_Origin":

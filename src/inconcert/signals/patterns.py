@@ -62,8 +62,9 @@ class Signals(Generic[T]):
         Raises:
             ValueError: `buffer` is below 1.
         """
-        title = f"a signal like {self._pattern!r}"
-        return Subscription(self._ref, title, self._channels, self._codec, self._read, is_pattern=True, buffer=buffer)
+        return Subscription(
+            self._ref, self._pattern, self._channels, self._codec, self._read, is_pattern=True, buffer=buffer
+        )
 
     def _read(self, channel: str, payload: T) -> Signalled[T]:
         return Signalled(self._ref.keys.name_in("signal", channel), payload)

@@ -98,8 +98,7 @@ class Signal(Generic[T]):
         Raises:
             ValueError: `buffer` is below 1.
         """
-        title = f"signal {self.name!r}"
-        return Subscription(self._ref, title, self._channel, self._codec, _payload, is_pattern=False, buffer=buffer)
+        return Subscription(self._ref, self.name, self._channel, self._codec, _payload, is_pattern=False, buffer=buffer)
 
     async def broadcast(self, payload: T | None = None) -> int:
         """Wake every waiter, and reach every subscriber.

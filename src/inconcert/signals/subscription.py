@@ -1,13 +1,15 @@
 """A subscriber: receives every broadcast from the moment of subscribing, or a `Gap` where some were missed."""
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, Generic, Self, TypeVar
 
 import anyio
 
+from inconcert._core.caller import note
 from inconcert._core.channel_subscription import ChannelSubscription, Gap
-from inconcert._core.session import SessionRef
+from inconcert._core.session import Listening, SessionRef
 from inconcert._rules import durations
 from inconcert._rules.codec import Codec
 from inconcert._rules.durations import Seconds
@@ -45,7 +47,7 @@ class Subscription(Generic[T_co]):
     def __init__(
         self,
         ref: SessionRef,
-        title: str,
+        name: str,
         channel: str,
         codec: Codec[Any],
         item: Callable[[str, Any], T_co],
@@ -53,7 +55,8 @@ class Subscription(Generic[T_co]):
         is_pattern: bool,
         buffer: int,
     ) -> None:
-        self._title = title
+        self._name = name
+        self._title = f"a signal like {name!r}" if is_pattern else f"signal {name!r}"
         self._ref = ref
         self._channel = channel
         self._codec = codec
@@ -61,6 +64,7 @@ class Subscription(Generic[T_co]):
         self._is_pattern = is_pattern
         self._buffer = whole("buffer of a subscription", buffer)
         self._subscription: ChannelSubscription | None = None
+        self._listeners: dict[object, Listening] = {}  # of the session in which it is entered
 
     def __repr__(self) -> str:
         return f"<Subscription to {self._title}>"
@@ -76,20 +80,22 @@ class Subscription(Generic[T_co]):
         """
         if self._subscription is not None:
             raise RuntimeError(f"{self!r} is entered already; make another with subscribe()")
-        subscription = ChannelSubscription(
-            self._ref.session, self._channel, is_pattern=self._is_pattern, buffer=self._buffer
-        )
+        session, listening = self._ref.session, Listening(self._name, self._is_pattern, time.monotonic(), note())
+        subscription = ChannelSubscription(session, self._channel, is_pattern=self._is_pattern, buffer=self._buffer)
         self._subscription = subscription  # before it waits: nobody else may enter meanwhile
         try:
             await subscription.__aenter__()
         except BaseException:
             self._subscription = None
             raise
+        session.listeners[subscription] = listening
+        self._listeners = session.listeners
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
+            self._listeners.pop(subscription, None)
             await subscription.__aexit__(*exc_info)
 
     def __aiter__(self) -> Self:
