@@ -63,7 +63,7 @@ end
 local ready, next_ms = {}, -1
 local some_are_paused = redis.call('EXISTS', paused) == 1
 local limited = {places = KEYS[11], held_back = KEYS[12], states = states, undo = undo, now_us = now_us,
-  some_undo = redis.call('HLEN', undo) > 0, known = {}, rates = {}, turns = {}, taken = {}, held = {}}
+  some_undo = redis.call('HLEN', undo) > 0, known = {}, rates = {}, turns = {}, taken = {}, held = {}, last = {}}
 local some_are_limited = redis.call('HLEN', limited.places) > 0
 redis.call('ZCARD', limited.held_back)
 local some_failed, some_crashed = redis.call('EXISTS', failures) == 1, redis.call('EXISTS', crashes) == 1

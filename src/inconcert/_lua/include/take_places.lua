@@ -1,6 +1,7 @@
 -- Whether a job may be claimed: it has no limits; or it is the turn of its key, and there is a place in each limit, which it
 -- takes.  Otherwise it is held back, in the line of its key, or of the first limit that is full.  What is to be written
 -- gathers in `limited`, for `settle_places`.
+-- @include next_order
 -- @include note_limits
 -- @include pass_over
 local function take_places(limited, id, text)
@@ -25,7 +26,7 @@ local function take_places(limited, id, text)
     limited.turns[key] = limits
   end
   if line and not is_ending then
-    local order = key and line ~= key and math.floor(limited.now_us / 1000) or put_ms
+    local order = key and line ~= key and next_order(limited, line) or put_ms
     local is_ready = is_late and not string.find(limits, '/%d+:' .. key)
     limited.held[#limited.held + 1] = {id = id, limit = line, order = order, is_ready = is_ready}
   end
