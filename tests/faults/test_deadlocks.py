@@ -108,6 +108,7 @@ def test_long_wait_is_no_deadlock(caplog: pytest.LogCaptureFixture) -> None:
         one, two = await world.process("one"), await world.process("two")
         sent = counted(one.concert, two.concert)
         holder = one.start(take(one.concert, "a", pause=60))
+        await eventually(one.concert.lock("a").locked)
         waiter = two.start(take(two.concert, "b", "a"))
         async with one.concert.election("chief") as _:
             two.start(two.concert.election("chief").acquire())  # as candidates do
