@@ -1,33 +1,43 @@
-"""What the dashboard costs, with many jobs: the time of its pages, and what viewers add to the server's work.
+"""What the dashboard costs, with many jobs and locks: the time of its pages, and what viewers add to the server's work.
 
     python -m benchmarks.dashboard [--quick]
 
-The dashboard is served by this process, the server is another one.  A page is asked for 3 s after the one before, so
-that nothing of it is known already.  The server counts commands, with those that scripts run and those that are sent
-while nobody looks; CPU is that of its main thread, as a share of one core.
+The dashboard is served by this process, the server is another one, and ten others hold locks.  A page is asked for 3 s
+after the one before, so that nothing of it is known already; then a browser opens it, if chromium and playwright are
+there: its first paint is that of its first text.  The server counts commands, with those that scripts run and those
+that are sent while nobody looks; CPU is that of its main thread, as a share of one core.
 """
 
 import argparse
 import asyncio
 import math
+import os
+import shutil
 import statistics
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
 
 import httpx
 import uvicorn
 
 from benchmarks import results
 from benchmarks.figures import Table
+from benchmarks.processes import next_line, start
 from benchmarks.server import commands_processed, cpu_seconds, info, version
 from inconcert import Coordinator
 from inconcert.dashboard import Dashboard, read_only
 
-PAGES = ("", "queues", "jobs", "jobs?state=delayed", "dead", "locks")
+PAGES = ("", "queues", "jobs", "jobs?state=delayed", "dead", "locks", "others")
 VIEWERS = (0, 1, 10)
 QUEUES = 20
+PROCESSES = 10  # that hold locks: each tells of 1,000 at most
+LIFE = 3600.0  # seconds; of a lock, so that none is renewed while it is measured
 NOTHING = (math.nan,) * 3  # where a column does not apply
+PAINT = """() => new Promise(done => new PerformanceObserver(list => {
+  for (const entry of list.getEntriesByName("first-contentful-paint")) done(entry.startTime);
+}).observe({type: "paint", buffered: true}))"""
 FRESH = 3.0  # seconds after which the dashboard asks again
 
 
@@ -44,7 +54,7 @@ async def served(concert: Coordinator) -> AsyncGenerator[str]:
 
 
 async def fill(concert: Coordinator, number: int) -> None:
-    """Enqueue so many jobs, half of them delayed, and hold some locks."""
+    """Enqueue so many jobs, half of them delayed."""
 
     @concert.task(name="send")
     async def send(order_id: int) -> None:
@@ -53,6 +63,58 @@ async def fill(concert: Coordinator, number: int) -> None:
     for begin in range(0, number, 1000):
         options = send.options(queue=f"queue-{begin // 1000 % QUEUES}", delay=3600 if begin // 1000 % 2 else 0)
         await asyncio.gather(*(options.enqueue(begin + n) for n in range(min(1000, number - begin))))
+
+
+async def hold(url: str, locks: int) -> None:
+    """In a process of its own: hold so many locks, say so, and keep them until it is killed."""
+    async with Coordinator(url, namespace="shop") as concert, AsyncExitStack() as held:
+        for number in range(locks):
+            await held.enter_async_context(concert.lock(f"{os.getpid()}:{number}", ttl=LIFE))
+        print("held", flush=True)
+        await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def holders(url: str, locks: int) -> AsyncGenerator[None]:
+    """Processes that hold so many locks together."""
+    children = [await start("dashboard", "hold", url, locks // PROCESSES) for _ in range(PROCESSES)]
+    try:
+        await asyncio.gather(*map(next_line, children))
+        yield
+    finally:
+        for child in children:
+            child.kill()
+            await child.wait()
+
+
+Paint = Callable[[str], Awaitable[float]]
+"""Opens a page in a browser: milliseconds until its first text is there."""
+
+
+@asynccontextmanager
+async def browser() -> AsyncGenerator[Paint]:
+    """A browser; without one nothing is measured."""
+
+    async def no_paint(url: str) -> float:
+        del url
+        return math.nan
+
+    chromium = shutil.which("chromium")
+    if chromium is None or find_spec("playwright") is None:
+        yield no_paint
+        return
+    from playwright.async_api import async_playwright  # noqa: PLC0415 - only where it is installed
+
+    async with async_playwright() as playwright:
+        opened = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = await opened.new_page()
+
+        async def paint(url: str) -> float:
+            await page.goto(url, timeout=60_000)
+            return float(await page.evaluate(PAINT))
+
+        yield paint
+        await opened.close()
 
 
 async def look(url: str) -> None:
@@ -65,10 +127,12 @@ async def look(url: str) -> None:
 
 
 async def measure_pages(url: str, rounds: int, table: Table) -> None:
-    """How long each page takes, and how large it is."""
-    async with httpx.AsyncClient(base_url=url, timeout=60.0) as http:
+    """How long each page takes, until it has come and until it is painted, and how large it is."""
+    async with httpx.AsyncClient(base_url=url, timeout=60.0) as http, browser() as paint:
+        await paint(url)  # which starts it
         for page in PAGES:
             times: list[float] = []
+            paints: list[float] = []
             size = 0
             for _ in range(rounds):
                 await asyncio.sleep(FRESH)
@@ -76,7 +140,9 @@ async def measure_pages(url: str, rounds: int, table: Table) -> None:
                 answer = (await http.get(page)).raise_for_status()
                 times.append(time.perf_counter() - began_at)
                 size = len(answer.content)
-            table.row(f"/{page}", 1000 * statistics.median(times), size / 1000, *NOTHING)
+                await asyncio.sleep(FRESH)
+                paints.append(await paint(url + page))
+            table.row(f"/{page}", 1000 * statistics.median(times), statistics.median(paints), size / 1000, *NOTHING)
 
 
 async def measure_viewers(concert: Coordinator, url: str, seconds: float, table: Table) -> None:
@@ -91,7 +157,7 @@ async def measure_viewers(concert: Coordinator, url: str, seconds: float, table:
             scripts, commands, cpu = (now - then for now, then in zip(await used(concert), before, strict=True))
             for task in looking:
                 task.cancel()
-        table.row(f"viewers: {number}", *NOTHING[:2], scripts / passed, commands / passed, 100 * cpu / passed)
+        table.row(f"viewers: {number}", *NOTHING, scripts / passed, commands / passed, 100 * cpu / passed)
 
 
 async def used(concert: Coordinator) -> tuple[float, float, float]:
@@ -101,25 +167,36 @@ async def used(concert: Coordinator) -> tuple[float, float, float]:
 
 
 async def measure(*, quick: bool) -> Table:
-    number = 10_000 if quick else 100_000
+    jobs, locks = (10_000, 1_000) if quick else (1_000_000, 10_000)
     async with Coordinator.embedded(namespace="shop") as concert:
-        await fill(concert, number)
-        table = Table("ms", "KB", "scripts/s", "commands/s", "CPU, %", width=24)
+        assert concert.url is not None
+        await fill(concert, jobs)
+        table = Table("ms", "first paint, ms", "KB", "scripts/s", "commands/s", "CPU, %", width=24)
         table.versions["server"] = await version(concert.redis)
-        async with served(concert) as url:
+        async with holders(concert.url, locks), served(concert) as url:
             await measure_pages(url, 1 if quick else 3, table)
             await measure_viewers(concert, url, 5.0 if quick else 20.0, table)
     return table
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The arguments of a run."""
+    """The arguments of a run, or of a process that a run starts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer jobs, once")
+    parser.add_argument("--quick", action="store_true", help="fewer jobs and locks, once")
     results.add_option(parser)
+    holding = parser.add_subparsers(dest="process", title="processes that a run starts").add_parser("hold")
+    holding.add_argument("url")
+    holding.add_argument("locks", type=int)
     return parser.parse_args(arguments)
 
 
-if __name__ == "__main__":
+def main() -> None:
     options = parse()
-    results.save(options.json, "dashboard", asyncio.run(measure(quick=options.quick)))
+    if options.process == "hold":
+        asyncio.run(hold(options.url, options.locks))
+    else:
+        results.save(options.json, "dashboard", asyncio.run(measure(quick=options.quick)))
+
+
+if __name__ == "__main__":
+    main()
