@@ -153,27 +153,27 @@ class Drain:
 
 async def measure_limits(table: Table, *, jobs: int, rounds: int) -> None:
     """Add the rows of limits to the table: microseconds for each job."""
-    limited: tuple[tuple[str, int, dict[str, Any]], ...] = (
-        ("limit=Limit(5)", 5, {"limit": Limit(5)}),
-        ("limit=Limit(50)", 50, {"limit": Limit(50)}),
-        (f"key_limit=2, {KEYS} keys", AT_ONCE, {"key": number_of, "key_limit": 2}),
-        (f"share=True, {KEYS} keys", AT_ONCE, {"key": number_of, "share": True}),
-        ("rate=Rate(100_000, per=1.0)", AT_ONCE, {"rate": Rate(100_000, per=1.0)}),
-    )
-    for title, at_once, limits in limited:
+    limited: dict[int, dict[str, dict[str, Any]]] = {
+        5: {"limit=Limit(5)": {"limit": Limit(5)}},
+        50: {"limit=Limit(50)": {"limit": Limit(50)}},
+        AT_ONCE: {
+            f"key_limit=2, {KEYS} keys": {"key": number_of, "key_limit": 2},
+            f"share=True, {KEYS} keys": {"key": number_of, "share": True},
+            "rate=Rate(100_000, per=1.0)": {"rate": Rate(100_000, per=1.0)},
+        },
+    }
+    for at_once, tasks in limited.items():
         async with Coordinator.embedded() as concert:
-            plain, other = Drain(concert, "plain", at_once), Drain(concert, "limited", AT_ONCE, **limits)
-            await asyncio.gather(plain.seconds(100), other.seconds(100))
-            took = [(await plain.seconds(jobs), await other.seconds(jobs)) for _ in range(rounds)]
-            for each in (plain, other):
-                each.worker.cancel()
-            await asyncio.wait([plain.worker, other.worker])
-        for name, times in zip(
-            (f"{jobs:,} jobs without limits, {at_once} at once", title), zip(*took, strict=True), strict=True
-        ):
-            share = statistics.median(ratio(first, each) for (first, _), each in zip(took, times, strict=True))
+            drains = {f"{jobs:,} jobs without limits, {at_once} at once": Drain(concert, "plain", at_once)}
+            drains |= {title: Drain(concert, title, AT_ONCE, **limits) for title, limits in tasks.items()}
+            took = [[await drain.seconds(count) for drain in drains.values()] for count in [100, *[jobs] * rounds]][1:]
+            for drain in drains.values():
+                drain.worker.cancel()
+            await asyncio.wait([drain.worker for drain in drains.values()])
+        for title, times in zip(drains, zip(*took, strict=True), strict=True):
+            share = statistics.median(ratio(plain, each) for (plain, *_), each in zip(took, times, strict=True))
             each_us = [seconds / jobs * 1e6 for seconds in times]
-            table.row(f"{name}, us each", statistics.median(each_us), max(each_us), share)
+            table.row(f"{title}, us each", statistics.median(each_us), max(each_us), share)
 
 
 async def begin_of_few(concert: Coordinator, name: str, *, flood: int) -> float:
