@@ -398,8 +398,8 @@ class Coordinator(TaskCoordinator):
         """Who holds something, since when and from which line of code; or why a job does not run.
 
         Args:
-            thing: A kind and a name, such as `lock:item:42`: a `lock`, `semaphore`, `rwlock` or `election`; a `job` by
-                its id; a `queue` of jobs; the `items` of a `Queue`.
+            thing: A kind and a name, such as `lock:item:42`: a `lock`, `semaphore`, `rwlock` or `election`; the
+                `members` of a group; a `job` by its id; a `queue` of jobs; the `items` of a `Queue`.
             timeout: As for `inspect`.
 
         Raises:

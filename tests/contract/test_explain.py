@@ -19,6 +19,7 @@ from inconcert import (
     Retry,
     durable,
 )
+from inconcert.members.roster import Place
 from inconcert.queues.store import ItemKeys
 from tests.contract.test_jobs import status
 from tests.contract.test_reports import may_ask, waits_of
@@ -132,6 +133,32 @@ async def test_holder_of_a_dead_process_is_told_of(any_concert: Coordinator) -> 
     assert found.silent == (any_concert._ref.session.id,)
 
 
+async def test_members_are_named_those_that_do_not_answer_too(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """With the process and the line of each that does."""
+    found = await any_concert.explain("members:crawlers")
+    assert (found.state, codes(found)) == ("absent", ["empty"])
+    async with any_concert.members("crawlers") as here, elsewhere.members("crawlers") as there:
+        found = await any_concert.explain("members:crawlers")
+        assert (found.state, codes(found)) == ("present", ["member", "member"])
+        assert {held.holder for held in found.holders} == {here.id, there.id}
+        assert f"member {here.id} for" in str(found)
+        assert "test_explain.py:" in found.reasons[0].text
+
+        elsewhere._ref.session.inbox.on_unclaimed("ask", lambda _to, _rest: None)
+        found = await any_concert.explain("members:crawlers", timeout=0.1)
+        assert codes(found) == ["member", "silent_member"]
+        assert f"member {there.id}: its process did not answer" in str(found)
+
+        client: Any = raw(any_concert)
+        keys = Place.of(any_concert._ref, "crawlers").keys
+        await client.zadd(keys.members, {"gone.1": 9e15})
+        await client.hset(keys.values, "gone.1", "null")
+        found = await any_concert.explain("members:crawlers", timeout=0.1)
+        assert codes(found) == ["member", "silent_member", "dead_member"]
+        await client.zrem(keys.members, "gone.1")
+        await client.hdel(keys.values, "gone.1")
+
+
 async def test_queued_job_waits_for_a_worker(any_concert: Coordinator) -> None:
     """Nobody serves its queue; it is paused; others are before it; all places are taken; its queue is less urgent."""
     gate = asyncio.Event()
@@ -230,7 +257,10 @@ async def test_job_that_is_held_back_names_those_that_run(any_concert: Coordinat
 async def test_job_that_waits_for_its_turn_says_so(any_concert: Coordinator) -> None:
     """Behind others of its key; the first of them is in the queue."""
 
-    @any_concert.task(name="import", key=lambda tenant: tenant, share=True)
+    def tenant_of(tenant: str) -> str:
+        return tenant
+
+    @any_concert.task(name="import", key=tenant_of, share=True)
     async def import_(tenant: str) -> None: ...
 
     first, second = await any_concert.enqueue_many([import_.call("acme"), import_.call("acme")])
@@ -528,7 +558,7 @@ async def _is_waited_for(concert: Coordinator) -> bool:
 @pytest.mark.parametrize("thing", ["item", "mailbox:x", ":x", ""])
 async def test_other_kinds_are_refused(any_concert: Coordinator, thing: str) -> None:
     """With the kinds that there are."""
-    with pytest.raises(ValueError, match="lock, semaphore, rwlock, election, job, queue, items"):
+    with pytest.raises(ValueError, match="lock, semaphore, rwlock, election, members, job, queue, items"):
         await any_concert.explain(thing)
 
 

@@ -18,7 +18,9 @@ def explain(
     thing: Annotated[
         str,
         typer.Argument(
-            metavar="KIND:NAME", help="Such as lock:item:42, job:ID, queue:mail or items:photos.", show_default=False
+            metavar="KIND:NAME",
+            help="Such as lock:item:42, job:ID, queue:mail, items:photos or members:crawlers.",
+            show_default=False,
         ),
     ],
     *,

@@ -9,6 +9,7 @@ from inconcert._rules.names import check_name
 from inconcert.errors import OutcomeUnknown
 from inconcert.reports.explain_items import explain_items
 from inconcert.reports.explain_job import JobQuestion, explain_queue
+from inconcert.reports.explain_members import explain_members
 from inconcert.reports.explanation import Explanation, Reason, cause
 from inconcert.reports.inspect import inspect
 from inconcert.reports.report import Deadlock, HeldLock, Inspection, ago, whereabouts
@@ -20,7 +21,7 @@ __all__ = ["explain"]
 _INSPECT = load("permits/inspect").bind(PermitKeys)
 
 _LEASES = ("lock", "semaphore", "rwlock", "election")
-_KINDS = (*_LEASES, "job", "queue", "items")
+_KINDS = (*_LEASES, "members", "job", "queue", "items")
 _MOST = 20  # holders that are told of
 
 
@@ -46,6 +47,8 @@ async def explain(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, thing: str, 
         return await explain_queue(tasks, check_name(kind, name))
     if kind == "items":
         return await explain_items(ref, name, ask)
+    if kind == "members":
+        return await explain_members(ref, name, ask)
     return await _explain_lease(ref, kind, name, ask)
 
 

@@ -28,7 +28,8 @@ class Explanation:
         kind: Such as `lock`.
         name: Which one.
         state: `held` or `free`; of a job its state, such as `delayed`; of a queue `served`, `paused`, `unserved` or
-            `unknown`; of items likewise, and `shut`. They are `unknown` also if not all processes could be asked.
+            `unknown`; of items likewise, and `shut`; of members `present` or `absent`. Queues and items are `unknown`
+            also if not all processes could be asked.
         reasons: Why, what decides first.
         holders: Those that hold it, as far as they answered, the oldest first.
         waiters: Those that wait for it, likewise: as they stand in line, or for a job's result.
@@ -46,7 +47,7 @@ class Explanation:
     deadlocks: tuple[Deadlock, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"{self.kind} {self.name!r} {'are' if self.kind == 'items' else 'is'} {self.state}"]
+        lines = [f"{self.kind} {self.name!r} {'are' if self.kind in {'items', 'members'} else 'is'} {self.state}"]
         lines += [f"- {reason.text}" for reason in self.reasons]
         for waiter in self.waiters:
             place = "" if waiter.place is None else f"place {waiter.place}: "
