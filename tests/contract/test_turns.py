@@ -1,10 +1,11 @@
 """Keys of a task that take turns: one with many jobs does not delay another with few."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, JobStatus, Limit, Rate, current_job
+from inconcert import Coordinator, JobStatus, Limit, Rate, Task, current_job
 from tests.contract.test_limits import WITHIN, Running, first, places
 from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
@@ -193,6 +194,27 @@ async def test_many_that_come_at_once_take_turns_as_well(concert: Coordinator) -
     await concert.run_worker("default", concurrency=1, burst=True)
     assert ran[:6].count("b") == 3
     assert sorted(ran) == ["a"] * 30 + ["b"] * 3
+    assert await places(concert) == 0
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["turned on", "turned off"])
+async def test_jobs_from_before_turns_were_changed_run_as_well(
+    concert: Coordinator, elsewhere: Coordinator, *, before: bool
+) -> None:
+    """They have places and lines of their own."""
+
+    def register(each: Coordinator, *, share: bool) -> Task[[str], Any]:
+        @each.task(name="import", limit=Limit(3), key=first, key_limit=1, share=share)
+        async def import_(tenant: str) -> None: ...
+
+        return import_
+
+    jobs = await elsewhere.enqueue_many([register(elsewhere, share=before).call("a")] * 3)
+    import_ = register(concert, share=not before)
+    jobs += await concert.enqueue_many([import_.call("a")] * 3)
+    async with in_background(concert.run_worker("default")):
+        await asyncio.gather(*(job.result(timeout=WITHIN) for job in jobs))
+        await (await import_.enqueue("a")).result(timeout=WITHIN)
     assert await places(concert) == 0
 
 

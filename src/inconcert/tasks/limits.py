@@ -138,7 +138,7 @@ class TaskLimits:
                 raise TypeError(
                     f"task {task!r}: the key of a job is {key!r}; let key= return a string or a whole number"
                 )
-            digest = _digest(queue, task, "key", repr(key))
+            digest = _digest(queue, task, "turn" if self.share else "key", repr(key))
             found += f"/s:{digest}" if self.share else ""
             found += f"/{self.key_limit}:{digest}" if self.key_limit is not None else ""
         if self.limit is not None:
