@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, JobStatus, Limit, LimitStats, current_job, durable
+from inconcert.tasks.cancellation import HAD_ENDED, cancel
 from tests.contract.test_tasks import in_background
 from tests.support.clusters import RealCluster
 from tests.support.raw import raw
@@ -207,6 +208,30 @@ async def test_job_that_is_cancelled_while_it_waits_leaves_the_line(concert: Coo
         await jobs[3].result(timeout=WITHIN)
     assert running.began == [0, 3]
     assert await places(concert) == 0
+
+
+@pytest.mark.parametrize("share", [False, True], ids=["", "keys take turns"])
+async def test_job_that_came_into_line_since_somebody_looked_is_cancelled(concert: Coordinator, *, share: bool) -> None:
+    """Who cancels it believes that it is still in its queue, and leaves nothing of it in the line."""
+    running = Running()
+
+    @concert.task(name="limited", limit=Limit(1), key=first, key_limit=1, share=share)
+    async def limited(key: str, number: int) -> None:
+        await running.run(key, number)
+
+    async with in_background(concert.run_worker("default", concurrency=10)):
+        jobs = [await limited.enqueue("a", number) for number in range(3)]
+        await running.until(1)
+        while await jobs[1].status() is not JobStatus.DELAYED:
+            await anyio.sleep(0.01)
+        keys = concert._jobs.of_id(jobs[1].id)
+        answers = await cancel(concert._ref.session, concert._jobs, keys, keys.queue("none"), [jobs[1].id, "unknown"])
+        assert answers == [1, HAD_ENDED]
+        running.free.set()
+        await jobs[2].result(timeout=WITHIN)
+    assert running.began == [0, 2]
+    assert await places(concert) == 0
+    assert (await concert.tasks.stats("default")).queues["default"].delayed == 0
 
 
 async def test_job_is_undone_though_its_limit_is_full(concert: Coordinator) -> None:

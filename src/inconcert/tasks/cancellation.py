@@ -1,7 +1,8 @@
 """Cancelling jobs, one or many: those that wait will not run, and workers are told to stop those that run."""
 
 import logging
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from inconcert._claims.ends import ENDED_WITH_DEPENDENTS
 from inconcert._claims.keys import QueueKeys
@@ -9,13 +10,15 @@ from inconcert._core.session import Session
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError
 from inconcert.tasks.dependents import pass_on
-from inconcert.tasks.store import CANCEL, CANCELLED_TTL, JobKeys, JobKeyspace
+from inconcert.tasks.store import CANCEL, CANCELLED_TTL, STATES, JobKeys, JobKeyspace
 
-__all__ = ["HAD_ENDED", "STILL_RUNS", "cancel"]
+__all__ = ["HAD_ENDED", "STILL_RUNS", "by_queue", "cancel"]
 
 _log = logging.getLogger("inconcert.tasks")
 
-STILL_RUNS, HAD_ENDED = 0, 3  # what the script answers of a job; anything else if it was cancelled
+# What the script answers of a job; anything else if it was cancelled.
+STILL_RUNS, HAD_ENDED = 0, 3
+_IS_ELSEWHERE = 4  # it came to another queue since somebody looked, and is delayed there
 
 
 async def cancel(
@@ -30,7 +33,8 @@ async def cancel(
         place: Their queue; of a job that is in its queue, or runs, it may be another.
         ids: Which jobs, at most 250.
 
-    Cost: 1 round trip. If others run after them, 1 and 1 more for each 100 of these.
+    Cost: 1 round trip. If others run after them, 1 and 1 more for each 100 of these. If some are delayed in another
+        queue by then, 1 and 1 more for each of these queues.
     """
     command = CANCEL(
         keys,
@@ -48,4 +52,27 @@ async def cancel(
         except InconcertError as error:  # the next heartbeat of a worker finds them again
             some = ", ".join(one for one, answer in zip(ids, answers, strict=True) if answer == ENDED_WITH_DEPENDENTS)
             _log.warning("jobs that wait for job %s cannot be notified yet: %s", some, error, extra={"job_id": some})
-    return answers
+    found = dict(zip(ids, answers, strict=True))
+    elsewhere = [id_ for id_, answer in found.items() if answer == _IS_ELSEWHERE]
+    if elsewhere:
+        for queue, some_ids in (await by_queue(session, keys, elsewhere)).items():
+            found |= zip(some_ids, await cancel(session, jobs, keys, keys.queue(queue), some_ids), strict=True)
+    return [found[id_] for id_ in ids]
+
+
+async def by_queue(session: Session, keys: JobKeys, ids: Sequence[str]) -> Mapping[str, list[str]]:
+    """Jobs of one partition by the queue in which they are delayed or wait for others; by any other if they do neither.
+
+    Cost: 1 round trip.
+    """
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for id_, state in zip(ids, await session.run(STATES(keys, ids=ids)), strict=True):
+        found[_queue_in(state.decode())].append(id_)
+    return found
+
+
+def _queue_in(state: str) -> str:
+    word, _, about = state.partition(" ")
+    if word == "waiting":
+        return about.partition(" ")[2]
+    return about if word == "delayed" else "none"

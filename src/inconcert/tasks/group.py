@@ -4,7 +4,6 @@ The server counts the members that have ended, in the very script that ends each
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from inconcert._rules.durations import milliseconds
 from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
 from inconcert.errors import GroupClosed, GroupNotFound, InconcertError
-from inconcert.tasks.cancellation import HAD_ENDED, cancel
+from inconcert.tasks.cancellation import HAD_ENDED, by_queue, cancel
 from inconcert.tasks.dependents import pass_on
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.group_ids import callback_id, member_id
@@ -31,7 +30,6 @@ from inconcert.tasks.store import (
     CLOSE_GROUP,
     INSPECT_GROUP,
     OPEN_GROUP,
-    STATES,
     JobKeyspace,
 )
 from inconcert.tasks.watch import Watches
@@ -242,10 +240,7 @@ class Group:
     async def _cancel(self, ids: Sequence[str]) -> int:
         """Cancel these jobs of the group, in their queues; returns how many had not ended."""
         session, count = self._ref.session, 0
-        by_queue: defaultdict[str, list[str]] = defaultdict(list)
-        for id_, state in zip(ids, await session.run(STATES(self._keys, ids=ids)), strict=True):
-            by_queue[_queue_in(state.decode())].append(id_)
-        for queue, some in by_queue.items():
+        for queue, some in (await by_queue(session, self._keys, ids)).items():
             answers = await cancel(session, self._jobs, self._keys, self._keys.queue(queue), some)
             count += sum(answer != HAD_ENDED for answer in answers)
         return count
@@ -438,11 +433,3 @@ def check_member(draft: Draft[Any], jobs: JobKeyspace) -> None:
 def _check(draft: object, what: str) -> None:
     if not isinstance(draft, Draft):
         raise TypeError(f"{what} is {draft!r}; give task.call(...)")
-
-
-def _queue_in(state: str) -> str:
-    """The queue of a job that is delayed or waits for others, by its state; any other for the rest."""
-    word, _, about = state.partition(" ")
-    if word == "waiting":
-        return about.partition(" ")[2]
-    return about if word == "delayed" else "none"

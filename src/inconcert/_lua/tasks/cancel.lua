@@ -36,7 +36,8 @@
 -- ARGV[3]  request   string, unique to this call
 -- ARGV[4..] ids      of the jobs, 1 to 250
 -- RETURNS  {answer, ...}, for each job: 1 it was cancelled | 2 the same, and dependents must be notified | 0 it runs: its
---          worker is to stop it; or it is to be undone, and ends then | 3 it had ended, or never existed
+--          worker is to stop it; or it is to be undone, and ends then | 3 it had ended, or never existed | 4 it is delayed, and
+--          in another queue: nothing is changed
 -- TWICE    the same, and nothing is changed, even if some were replayed in between
 -- COST     O(N log D), N ids, D delayed jobs of the queue; and of each job at most 2,000 steps and 1,000 messages
 -- @include recall
@@ -64,7 +65,7 @@ local keys = {
 local bell, places, held_back, history = KEYS[26], KEYS[27], KEYS[28], KEYS[29]
 local pending, unfollowed, recent, older = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local ttl_ms, inboxes, request = ARGV[1], ARGV[2], ARGV[3]
-local answer, ended, limits = {}, {}, {}
+local answer, ended, limits, was_here = {}, {}, {}, {}
 local answered = recall(recent, older, request)
 if answered then
   for one in string.gmatch(answered, '%d') do
@@ -83,6 +84,9 @@ local function cancel(id, result)
     return 3
   end
   local state, about = string.match(redis.call('HGET', states, id) or '', '^(%S+) (.*)$')
+  if state == 'delayed' and not was_here[id] then
+    return 4
+  end
   local undo = redis.call('HGET', keys.undo, id)
   if undo and undo ~= '-' then
     return 0
@@ -132,8 +136,9 @@ redis.call('HLEN', keys.undo)
 redis.call('ZCARD', history)
 redis.call('HLEN', keys.groups)
 redis.call('ZCARD', keys.settled)
-for i = FIRST_ID, some_are_limited and #ARGV or 0 do
-  limits[ARGV[i]] = leave_lines(held_back, delayed, bodies, ARGV[i])
+for i = FIRST_ID, #ARGV do
+  was_here[ARGV[i]] = redis.call('ZSCORE', delayed, ARGV[i])
+  limits[ARGV[i]] = some_are_limited and leave_lines(held_back, delayed, bodies, ARGV[i]) or nil
 end
 redis.call('ZREM', delayed, unpack(ARGV, FIRST_ID))  -- first: needs no memory, so a full server accepts the rest
 for i = FIRST_ID, #ARGV do
