@@ -466,7 +466,7 @@ async def test_what_is_held_is_a_table_or_json(concert: Coordinator) -> None:
         ["lock", "item", "place"],
         ["members", "them", "held"],
         ["semaphore", "door", "held"],
-        ["signal", "deploy", "subscribed"],
+        ["signal", "deploy", "heard"],
     ]
     assert table.stdout.endswith(silent)
     assert nothing.stdout == f"nothing is held or waited for\n{silent}"

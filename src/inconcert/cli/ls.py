@@ -113,7 +113,7 @@ def _of_items(process: ProcessReport, consumer: ItemConsumer) -> Iterator[Sequen
 
 def _of_signal(process: ProcessReport, listener: SignalListener) -> Sequence[str | None]:
     """A row for a subscription."""
-    state = "subscribed to by pattern" if listener.is_pattern else "subscribed to"
+    state = "heard by pattern" if listener.is_pattern else "heard"
     return "signal", listener.name, state, ago(listener.since), _of(process), None, None, None, listener.line
 
 
