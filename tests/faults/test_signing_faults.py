@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, JobCancelled, JobStatus, Retry, current_job, durable
+from inconcert import Coordinator, JobCancelled, JobStatus, Limit, Retry, current_job, durable
 from inconcert.queues.store import ItemKeys
 from inconcert.tasks.store import JobKeys
 from tests.contract.test_jobs import status
+from tests.contract.test_limits import Running
 from tests.contract.test_tasks import in_background, until
 from tests.support.raw import raw
 from tests.support.servers import RealServer
@@ -234,6 +235,27 @@ async def test_note_makes_a_job_be_undone(signing: Coordinator) -> None:
         with pytest.raises(JobCancelled):
             await job.result(timeout=WITHIN)
     assert undone == ["payment"]
+
+
+async def test_limits_of_a_job_may_be_lifted(signing: Coordinator) -> None:
+    """Scripts read them before the envelope; what runs is the job as it was signed, though beside another one."""
+    running = Running()
+    client: Any = raw(signing)
+    keys = JobKeys(signing._ref.keys)
+
+    @signing.task(name="t", limit=Limit(1))
+    async def task(number: int) -> None:
+        await running.run("t", number)
+
+    jobs = [await task.enqueue(number) for number in range(2)]
+    body = await client.hget(keys.bodies, jobs[1].id)
+    await client.hset(keys.bodies, jobs[1].id, re.sub(rb" \d+/\S+ ", b" ", body))
+    async with in_background(signing.run_worker("default")):
+        await running.until(2)
+        assert running.most["t"] == 2
+        running.free.set()
+        for job in jobs:
+            await job.result(timeout=WITHIN)
 
 
 async def test_numbers_of_a_group_start_its_callback(signing: Coordinator) -> None:
