@@ -10,6 +10,7 @@ import pytest
 
 from inconcert import Coordinator, JobStatus, Limit, LimitStats, current_job, durable
 from inconcert.tasks.cancellation import HAD_ENDED, cancel
+from tests.contract.test_jobs import status
 from tests.contract.test_tasks import in_background
 from tests.support.clusters import RealCluster
 from tests.support.raw import raw
@@ -196,8 +197,7 @@ async def test_job_that_is_cancelled_while_it_waits_leaves_the_line(concert: Coo
     jobs = await concert.enqueue_many([limited.call(number) for number in range(4)])
     async with in_background(concert.run_worker("default")):
         await running.until(1)
-        while await jobs[3].status() is not JobStatus.DELAYED:
-            await anyio.sleep(0.01)
+        await status(concert, jobs[3], JobStatus.DELAYED)
         assert await jobs[1].cancel()
         await concert.tasks.pause("default")
         running.free.set()
@@ -222,8 +222,7 @@ async def test_job_that_came_into_line_since_somebody_looked_is_cancelled(concer
     async with in_background(concert.run_worker("default", concurrency=10)):
         jobs = [await limited.enqueue("a", number) for number in range(3)]
         await running.until(1)
-        while await jobs[1].status() is not JobStatus.DELAYED:
-            await anyio.sleep(0.01)
+        await status(concert, jobs[1], JobStatus.DELAYED)
         keys = concert._jobs.of_id(jobs[1].id)
         answers = await cancel(concert._ref.session, concert._jobs, keys, keys.queue("none"), [jobs[1].id, "unknown"])
         assert answers == [1, HAD_ENDED]
@@ -312,8 +311,7 @@ async def test_list_of_jobs_has_those_that_wait_for_a_place(concert: Coordinator
     jobs = await concert.enqueue_many([limited.call(number) for number in range(2)])
     async with in_background(concert.run_worker("default", concurrency=3)):
         await running.until(1)
-        while await jobs[1].status() is not JobStatus.DELAYED:
-            await anyio.sleep(0.01)
+        await status(concert, jobs[1], JobStatus.DELAYED)
         page = await concert.tasks.jobs(state=JobStatus.DELAYED)
         assert [(job.id, job.due_at) for job in page.jobs] == [(jobs[1].id, None)]
         running.free.set()

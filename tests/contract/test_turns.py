@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from inconcert import Coordinator, JobStatus, Limit, Rate, Task, current_job
+from tests.contract.test_jobs import status
 from tests.contract.test_limits import WITHIN, Running, first, places
 from tests.contract.test_tasks import in_background
-from tests.support.eventually import eventually
 
 
 async def test_few_jobs_of_a_key_do_not_wait_for_many_of_another(any_concert: Coordinator) -> None:
@@ -147,11 +147,7 @@ async def test_turn_is_passed_on_by_a_job_that_waits_for_a_place(concert: Coordi
         jobs = [await import_.enqueue("a", 0)]
         await running.until(1)
         jobs += [await import_.enqueue("b", number) for number in (1, 2)]
-
-        async def is_in_line() -> bool:
-            return await jobs[1].status() is JobStatus.DELAYED
-
-        await eventually(is_in_line)
+        await status(concert, jobs[1], JobStatus.DELAYED)
         if how == "cancel":
             assert await jobs[1].cancel()
         else:
