@@ -1,10 +1,11 @@
-"""Which names users may give to locks, queues, chats and namespaces, and which ids jobs and items have."""
+"""Which names users may give to locks, queues, chats and namespaces, ids of jobs and items, and digests of names."""
 
+import hashlib
 import re
 
 from inconcert.errors import InvalidName
 
-__all__ = ["check_item_id", "check_job_id", "check_name", "check_namespace"]
+__all__ = ["check_item_id", "check_job_id", "check_name", "check_namespace", "digest"]
 
 _LONGEST = 512  # bytes
 _NAMESPACE = re.compile(r"[^\s:{}]{1,64}")  # no braces: they delimit the hash tag; no colon: it ends the namespace
@@ -65,6 +66,11 @@ def check_item_id(queue: str, item_id: str) -> str:
             " without space and '#', or a hash of yours"
         )
     return item_id
+
+
+def digest(*names: str) -> str:
+    """These names as scripts know them: short, and of the same length whatever they are."""
+    return hashlib.blake2b(repr(names).encode(), digest_size=10).hexdigest()
 
 
 def _is_one_word(text: object) -> bool:

@@ -5,7 +5,6 @@ The script that ends a job writes its entry, so each end has one, whatever is lo
 Source: docs/explanation/tasks.md
 """
 
-import hashlib
 import re
 from dataclasses import dataclass
 from heapq import nlargest
@@ -16,7 +15,7 @@ import msgspec
 
 from inconcert._core.session import SessionRef
 from inconcert._rules.limits import whole
-from inconcert._rules.names import check_name
+from inconcert._rules.names import check_name, digest
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.store import HISTORY, JobKeys, JobKeyspace
 
@@ -68,7 +67,7 @@ class Histories:
         self._jobs = jobs
 
     async def latest(self, task: str, limit: int) -> list[EndedJob]:
-        """See `Tasks.history`."""
+        """See `Task.history`."""
         check_name("task", task)
         whole("limit", limit, most=MOST_KEPT)
         found: list[EndedJob] = []
@@ -81,7 +80,7 @@ class Histories:
         before = b""
         while len(found) < limit:
             asked = min(_MOST, limit - len(found))
-            portion = await self._ref.session.run(HISTORY(keys, task=_digest(task), before=before, limit=asked))
+            portion = await self._ref.session.run(HISTORY(keys, task=digest(task), before=before, limit=asked))
             entries = [entry for text in portion if (entry := _ENTRY.fullmatch(text))]
             found += map(_read, entries)
             if len(portion) < asked or not entries:
@@ -92,12 +91,7 @@ class Histories:
 
 def history_note(task: str, most: int) -> str:
     """What the scripts that end a job of this task are to know: `MOST:TASK`; empty if it keeps no history."""
-    return f"{most}:{_digest(task)}" if most else ""
-
-
-def _digest(task: str) -> str:
-    """A task as scripts know it: short, and of the same length whatever its name is."""
-    return hashlib.blake2b(task.encode(), digest_size=10).hexdigest()
+    return f"{most}:{digest(task)}" if most else ""
 
 
 def _read(entry: re.Match[bytes]) -> EndedJob:

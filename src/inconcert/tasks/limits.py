@@ -5,13 +5,13 @@ A job takes its places in the script that claims it, and frees them in the one t
 Source: docs/explanation/limits.md
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from inconcert._rules.durations import Seconds, period
 from inconcert._rules.limits import whole
+from inconcert._rules.names import digest
 
 __all__ = ["HELD_BACK_MS", "TURN_MS", "JobKey", "Limit", "Rate", "TaskLimits", "has_a_place", "limit_of"]
 
@@ -131,16 +131,16 @@ class TaskLimits:
         Raises:
             TypeError: The key of the job is not a string or a whole number.
         """
-        found = "" if self.rate is None else f"/{self.rate}:{_digest(queue, task, 'rate')}"
+        found = "" if self.rate is None else f"/{self.rate}:{digest(queue, task, 'rate')}"
         if self.key is not None:
             key = self.key(*args, **kwargs)
             if not isinstance(key, str | int):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
                 raise TypeError(
                     f"task {task!r}: the key of a job is {key!r}; let key= return a string or a whole number"
                 )
-            digest = _digest(queue, task, "turn" if self.share else "key", repr(key))
-            found += f"/s:{digest}" if self.share else ""
-            found += f"/{self.key_limit}:{digest}" if self.key_limit is not None else ""
+            of_key = digest(queue, task, "turn" if self.share else "key", repr(key))
+            found += f"/s:{of_key}" if self.share else ""
+            found += f"/{self.key_limit}:{of_key}" if self.key_limit is not None else ""
         if self.limit is not None:
             found += f"/{self.limit.jobs}:{limit_of(task, queue)}"
         return found
@@ -153,9 +153,4 @@ def has_a_place(limits: str) -> bool:
 
 def limit_of(task: str, queue: str) -> str:
     """The limit of all jobs of a task, as scripts know it."""
-    return _digest(queue, task)
-
-
-def _digest(*names: str) -> str:
-    """A limit as scripts know it: short, and of the same length whatever the names are."""
-    return hashlib.blake2b(repr(names).encode(), digest_size=10).hexdigest()
+    return digest(queue, task)
