@@ -89,6 +89,8 @@ async def test_history_has_the_last_jobs_of_a_task_with_their_times_and_outcomes
         assert each.began_at is not None
         assert each.enqueued_at <= each.began_at <= each.ended_at <= found[0].ended_at
     assert endings(await ends.history(limit=2)) == endings(found[:2])
+    assert await any_concert.tasks.history("ends", limit=2) == found[:2]
+    assert await any_concert.tasks.history("plain") == await any_concert.tasks.history("nobody knows it") == []
     assert len(await other.history()) == 3
 
 

@@ -623,6 +623,31 @@ async def test_dead_jobs_are_listed_replayed_and_purged(concert: Coordinator) ->
     assert (await here(concert, "dead", "list")).stdout == "no dead job\n"
 
 
+async def test_history_of_a_task_is_a_table_or_json(concert: Coordinator) -> None:
+    """The latest first; that of a task which keeps none is empty."""
+
+    @concert.task(name="pay", queue="q", history=10, max_attempts=1)
+    async def pay(card: str) -> None:
+        raise ValueError(f"{card} was declined")
+
+    first = await pay.enqueue("visa")
+    await concert.run_worker("q", burst=True)
+    last = await pay.enqueue("visa")
+    assert await last.cancel()
+    found = json.loads((await here(concert, "history", "pay", "--json")).stdout)
+    assert [(job["job_id"], job["outcome"], job["attempts"], job["error"]) for job in found] == [
+        (last.id, "cancelled", 0, None),
+        (first.id, "failed", 1, "ValueError: visa was declined"),
+    ]
+    table = await here(concert, "history", "pay")
+    assert (table.exit_code, table.stderr) == (0, "")
+    assert {"outcome", "cancelled", "failed", "declined"} <= set(table.stdout.split())
+    assert len(json.loads((await here(concert, "history", "pay", "--limit=1", "--json")).stdout)) == 1
+    assert (await here(concert, "history", "wait")).stdout == "no job in its history\n"
+    refused = await here(concert, "history", "pay", "--limit=0")
+    assert (refused.exit_code, "limit is 0; give a whole number" in refused.stderr) == (2, True)
+
+
 async def test_schedules_are_listed_and_changed(concert: Coordinator) -> None:
     """One by one; what is not there, or was so before, is said."""
     assert (await here(concert, "schedules", "list")).stdout == "no schedule\n"

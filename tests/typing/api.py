@@ -442,6 +442,7 @@ async def follow_jobs() -> None:
     assert_type(await concert.enqueue_many([book.call(UUID(int=7), Decimal(1))]), list[Job[None]])
     assert_type(concert.tasks.job(job.id), Job[JSON])
     assert_type(await book.history(limit=10), list[EndedJob])
+    assert_type(await concert.tasks.history("book", limit=10), list[EndedJob])
     await book.history(10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     book.call("7", Decimal(1))  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     book.options(unique_until="ended")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]

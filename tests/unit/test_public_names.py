@@ -110,8 +110,8 @@ FACES = {
     "Task": "call enqueue history options",
     "TaskStats": "dead limits queues unserved workers",
     "Tasks": (
-        "cancel_all dead describe drain group job jobs pause promote_all purge purge_all queues replay replay_all "
-        "resume stats workers"
+        "cancel_all dead describe drain group history job jobs pause promote_all purge purge_all queues replay "
+        "replay_all resume stats workers"
     ),
     "Term": "candidate fencing_token holder is_lost kind lost name number previous_lost release remaining renew",
     "Undo": "later",

@@ -15,6 +15,7 @@ from inconcert.cli.doctor import doctor
 from inconcert.cli.drain import drain
 from inconcert.cli.explain import explain
 from inconcert.cli.health import health
+from inconcert.cli.history import history
 from inconcert.cli.jobs import jobs
 from inconcert.cli.ls import ls
 from inconcert.cli.promote import promote
@@ -39,6 +40,7 @@ for command in (
     release,
     queues,
     jobs,
+    history,
     show,
     cancel,
     promote,

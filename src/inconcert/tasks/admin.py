@@ -13,6 +13,7 @@ from inconcert._rules.payloads import JSON
 from inconcert.tasks.dead_jobs import DeadJob, DeadJobs
 from inconcert.tasks.group import Group
 from inconcert.tasks.group_ids import check_group_id
+from inconcert.tasks.history import EndedJob, Histories
 from inconcert.tasks.job import Job
 from inconcert.tasks.job_actions import JobActions
 from inconcert.tasks.job_description import JobDescription, describe
@@ -41,6 +42,7 @@ class Tasks:
         self._watches = watches
         self._workers = Workers(ref, jobs)
         self._pages = JobPages(ref, jobs)
+        self._histories = Histories(ref, jobs)
         dead_letters = [DeadLetters(ref, keys) for keys in jobs.partitions]
         self._dead = DeadJobs(ref, jobs, dead_letters)
         self._actions = JobActions(ref, jobs, dead_letters)
@@ -130,6 +132,21 @@ class Tasks:
         """
         _check(queue, task)
         return await self._pages.page(state=state, queue=queue, task=task, limit=limit, after=after)
+
+    async def history(self, task: str, *, limit: int = 100) -> list[EndedJob]:
+        """How the last jobs of a task with `history=` have ended, the latest first, as `Task.history` returns it.
+
+        Args:
+            task: Its name. The function need not be registered here.
+            limit: How many at most, 1 to 10,000.
+
+        Raises:
+            ValueError: `limit` is out of its range.
+            InvalidName: The name is empty or longer than 512 bytes.
+
+        Cost: 1 round trip for each 250 in each partition.
+        """
+        return await self._histories.latest(task, limit)
 
     async def describe(self, *job_ids: str) -> dict[str, JobDescription]:
         """What is stored of these jobs, as far as they have not ended, or were dead-lettered.
