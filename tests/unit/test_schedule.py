@@ -58,6 +58,15 @@ def test_period_is_counted_from_1970() -> None:
     assert next(timetable(None, every=timedelta(minutes=1), zone="UTC").after(60_000)) == 120_000
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(300, "every 300 s"), (0.5, "every 0.5 s"), (30 * 86_400, "every 2592000 s")]
+)
+def test_period_is_named_in_full(seconds: float, text: str) -> None:
+    """Two periods that differ have two names: schedules in code are known by them, and a change is noticed by them."""
+    assert str(every(seconds)) == text
+    assert str(every(seconds + 0.001)) != text
+
+
 def test_expression_is_read_in_its_time_zone() -> None:
     """At nine by the clocks there."""
     assert next(cron("0 9 * * *", "Asia/Kolkata").after(ms("2026-11-21T00:00:00Z"))) == ms("2026-11-21T03:30:00Z")

@@ -41,7 +41,7 @@ class Every:
     period_ms: int
 
     def __str__(self) -> str:
-        return f"every {self.period_ms / 1000:g} s"
+        return f"every {self.period_ms / 1000:.12g} s"  # all digits: another period is another rule
 
     def after(self, ms: int) -> Iterator[int]:
         """The instants after this one, in order."""
