@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import timedelta
+from enum import Enum, IntEnum, StrEnum
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -21,6 +22,8 @@ from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON, decode, encode
 from inconcert._rules.urls import parse_url
+from inconcert.tasks.limits import TaskLimits
+from inconcert.tasks.store import JobKeys
 
 FRACTION = st.floats(0, 1, exclude_max=True)
 VALUES: st.SearchStrategy[JSON] = st.recursive(
@@ -165,6 +168,31 @@ def test_bad_names_are_refused(name: object) -> None:
     """Empty, above 512 bytes, no valid Unicode, no string."""
     with pytest.raises(InvalidName, match="lock"):
         check_name("lock", name)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+def itself(key: str | int) -> str | int:
+    """The key of a job whose argument it is."""
+    return key
+
+
+@pytest.mark.parametrize("kind", [StrEnum("Tenant", {"ACME": "acme"}), Enum("Tenant", {"ACME": "acme"}, type=str)])
+def test_member_of_an_enum_names_what_its_value_names(kind: Any) -> None:
+    """However it is formatted: keys, limits and tasks have the value."""
+    tenant, plain = kind("acme"), Keyspace("n")
+    limits = TaskLimits(key=itself, key_limit=1)
+
+    assert plain.of(PermitKeys, "lock", tenant) == plain.of(PermitKeys, "lock", "acme")
+    assert JobKeys(plain).queue(tenant) == JobKeys(plain).queue("acme")
+    assert limits.of("t", "q", (tenant,), {}) == limits.of("t", "q", ("acme",), {})
+
+
+def test_key_of_an_enum_of_numbers_is_its_number() -> None:
+    """As in an enum of strings; and 1 is not "1"."""
+    limits = TaskLimits(key=itself, key_limit=1)
+    keys = [IntEnum("Tenant", {"ACME": 1})(1), 1, "1"]
+
+    of_enum, of_number, of_string = (limits.of("t", "q", (key,), {}) for key in keys)
+    assert of_enum == of_number != of_string
 
 
 @given(NAMES, NAMES)

@@ -12,7 +12,7 @@ _NAMESPACE = re.compile(r"[^\s:{}]{1,64}")  # no braces: they delimit the hash t
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return `name` if it can name a `kind`: a string of 1 to 512 bytes in UTF-8, of any characters.
+    """Return `name`, as a plain string, if it can name a `kind`: 1 to 512 bytes in UTF-8, of any characters.
 
     Raises:
         InvalidName: `name` is not a string, is empty or too long, or has lone surrogates.
@@ -29,7 +29,7 @@ def check_name(kind: str, name: str) -> str:
         raise InvalidName(
             f"the name {name[:40]!r}... of a {kind} has {size} bytes; use at most {_LONGEST}, or a hash of it"
         )
-    return name
+    return str.__str__(name)  # of a member of an enum its value, which formatting would not give
 
 
 def check_namespace(namespace: str) -> str:

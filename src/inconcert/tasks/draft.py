@@ -44,8 +44,7 @@ class Draft(Generic[R_co]):
         returns: type[R_co] | None = None,
         yields: type[object] | None = None,
     ) -> None:
-        self.name = name
-        check_name("task", name)
+        self.name = name = check_name("task", name)
         self.options = options
         self.limits = limits
         self.returns = returns

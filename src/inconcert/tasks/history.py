@@ -68,7 +68,7 @@ class Histories:
 
     async def latest(self, task: str, limit: int) -> list[EndedJob]:
         """See `Task.history`."""
-        check_name("task", task)
+        task = check_name("task", task)
         whole("limit", limit, most=MOST_KEPT)
         found: list[EndedJob] = []
         for keys in self._jobs.partitions:

@@ -138,7 +138,8 @@ class TaskLimits:
                 raise TypeError(
                     f"task {task!r}: the key of a job is {key!r}; let key= return a string or a whole number"
                 )
-            of_key = digest(queue, task, "turn" if self.share else "key", repr(key))
+            plain = str.__str__(key) if isinstance(key, str) else int(key)  # of a member of an enum its value
+            of_key = digest(queue, task, "turn" if self.share else "key", repr(plain))
             found += f"/s:{of_key}" if self.share else ""
             found += f"/{self.key_limit}:{of_key}" if self.key_limit is not None else ""
         if self.limit is not None:

@@ -184,7 +184,7 @@ class JobKeys(ClaimKeys):
         Raises:
             InvalidName: `name` is empty, too long or not a valid string.
         """
-        check_name("queue", name)
+        name = check_name("queue", name)
         return QueueKeys(name, *self._parts(f"queue:{name}", f"bell:{name}", f"delayed:{name}"))
 
 
