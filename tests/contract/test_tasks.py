@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, InvalidName, InvalidPayload, NotClaimed, NotConnected, current_job
+from inconcert._redis.bells import RING
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from tests.support.eventually import eventually
@@ -64,7 +65,7 @@ async def make_due(concert: Coordinator, queue: str) -> None:
     client: Any = raw(concert)
     for job_id in await client.zrange(keys.delayed, 0, -1):
         await client.zadd(keys.delayed, {job_id: 1}, xx=True)  # one that was moved meanwhile stays away
-    await client.rpush(keys.bell, 1)
+    await concert._ref.session.run(RING(bell=keys.bell))
 
 
 @asynccontextmanager
@@ -187,7 +188,7 @@ async def test_idle_consumer_is_woken_by_the_next_job(any_concert: Coordinator) 
 
 
 async def test_every_idle_consumer_is_woken_by_a_burst(any_concert: Coordinator, elsewhere: Coordinator) -> None:
-    """One bell token wakes one consumer, and its claim, which leaves work behind, the next."""
+    """A bell that rings once wakes one consumer, and its claim, which leaves work behind, the next."""
     put = [(await any_concert.enqueue("t", queue="somewhere")).id for _ in range(2)]
     somewhere, place = (any_concert._jobs.partitions[0].queue(name) for name in ("somewhere", "q"))
     async with (
@@ -201,8 +202,8 @@ async def test_every_idle_consumer_is_woken_by_a_burst(any_concert: Coordinator,
             async with raw(any_concert).pipeline(transaction=True) as step:
                 step.delete(somewhere.queue)
                 step.rpush(place.queue, *put)
-                step.rpush(place.bell, 1)
                 await step.execute()
+            await any_concert._ref.session.run(RING(bell=place.bell))
             await asyncio.wait([here, there])
 
 
