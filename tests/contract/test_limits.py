@@ -13,6 +13,7 @@ from inconcert.tasks.cancellation import HAD_ENDED, cancel
 from tests.contract.test_jobs import status
 from tests.contract.test_tasks import in_background
 from tests.support.clusters import RealCluster
+from tests.support.eventually import eventually
 from tests.support.raw import raw
 from tests.support.servers import RealServer
 
@@ -231,6 +232,40 @@ async def test_job_that_came_into_line_since_somebody_looked_is_cancelled(concer
     assert running.began == [0, 2]
     assert await places(concert) == 0
     assert (await concert.tasks.stats("default")).queues["default"].delayed == 0
+
+
+async def test_job_that_has_waited_for_a_message_stays_in_line_when_that_comes(any_concert: Coordinator) -> None:
+    """It waits for a place then. It moves up in its turn, so that nothing of it stays in the line before the others."""
+    running = Running()
+
+    @any_concert.task(name="limited", limit=Limit(1))
+    async def limited(number: int) -> None:
+        if number == 0:
+            await durable.wait_for("packed", str, timeout=3600)
+        await running.run("limited", number)
+
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        jobs = [await limited.enqueue(0)]
+        await status(any_concert, jobs[0], JobStatus.DELAYED)
+        jobs.append(await limited.enqueue(1))
+        await running.until(1)
+        await jobs[0].reschedule(delay=0)
+        jobs.append(await limited.enqueue(2))
+
+        async def two_are_in_line() -> bool:
+            return (await any_concert.tasks.stats("default")).queues["default"].held_back == 2
+
+        await eventually(two_are_in_line)
+        await any_concert.tasks.pause("default")
+        assert await jobs[0].send("packed", "parcel")
+        assert await jobs[0].status() is JobStatus.DELAYED
+        running.free.set()
+        await jobs[1].result(timeout=WITHIN)
+        await any_concert.tasks.resume("default")
+        for job in jobs:
+            await job.result(timeout=WITHIN)
+    assert running.began == [1, 0, 2]
+    assert await places(any_concert) == 0
 
 
 async def test_job_is_undone_though_its_limit_is_full(concert: Coordinator) -> None:

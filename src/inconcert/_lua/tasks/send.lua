@@ -16,7 +16,8 @@
 -- ARGV[3]  message   signed JSON
 -- ARGV[4]  queue_name  of the queue, if the job is delayed
 -- ARGV[5]  request   string, unique to this call
--- RETURNS  {1, ''} kept, and if the job waits for it, it is the next in its queue | {0, ''} there was one of this name, it
+-- RETURNS  {1, ''} kept, and if the job waits for it, it is the next in its queue, or stays in the
+--          line of a limit | {0, ''} there was one of this name, it
 --          was waited for too long, or the job has ended | {2, queue-name} nothing was done: it waits in this queue
 --          | {3, ''} there are 1,000 messages, or they would exceed 16 MiB
 -- TWICE    the same, and nothing is changed, even if the job has ended in between
@@ -27,6 +28,7 @@
 -- @include packed_names
 -- @include keep_message
 local MOST, MOST_BYTES = 1000, 16777216  -- messages of a job, as many as steps
+local HELD_BACK_MS = 4e15  -- as in hold_back.lua
 
 local bodies, states, dead, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local messages, received, awaited, recent, older = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
@@ -63,7 +65,7 @@ local function send()
     -- Where it may go is read before anything is changed: a foreign key stops the script here.
     redis.call('LLEN', queue)
     redis.call('LLEN', bell)
-    redis.call('ZCARD', delayed)
+    wakes = tonumber(redis.call('ZSCORE', delayed, id) or HELD_BACK_MS) < HELD_BACK_MS  -- otherwise it waits for a limit
   end
   keep_message(messages, received, id, name, message)
   if wakes then
