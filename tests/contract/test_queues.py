@@ -1,6 +1,7 @@
 """Queues of items: put in, got by one, acknowledged, given back, set aside."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Sized
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from inconcert import (
     Queue,
     QueueCounts,
     QueueFull,
+    QueueShutDown,
     WrongState,
 )
 from inconcert._claims.promoter import Promoter
@@ -384,6 +386,18 @@ async def test_get_many_waits_for_the_first_and_then_for_more(any_concert: Coord
     assert [delivery.item for delivery in await few] == ["only"]
     await queue.put("next")
     assert (await queue.get(timeout=5)).item == "next"
+
+
+async def test_get_many_that_finds_nothing_raises_one_error(any_concert: Coordinator, complaints: list[Any]) -> None:
+    """Not one for each item that it wanted: the event loop would log the others."""
+    queue = any_concert.queue("q")
+    with pytest.raises(TimeoutError):
+        await queue.get_many(5, timeout=0)
+    await queue.shutdown()
+    with pytest.raises(QueueShutDown):
+        await queue.get_many(5)
+    gc.collect()
+    assert not complaints
 
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])

@@ -206,6 +206,7 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
             if not getter.delivery.done():
                 self._forget(getter)
                 getter.delivery.set_exception(error)
+                getter.delivery.exception()  # of several of one call, the first is raised
 
     @property
     def _may_hold_unseen(self) -> bool:
