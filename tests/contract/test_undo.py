@@ -832,6 +832,42 @@ async def test_job_that_uses_a_name_twice_is_undone(any_concert: Coordinator, sh
     assert shop.did == ["charge tea", "refund p-tea"]
 
 
+@pytest.mark.parametrize("name", ["left", "before", "inner", "inner last"])
+async def test_name_of_another_step_is_refused_before_there_is_anything_to_undo(
+    any_concert: Coordinator, shop: Shop, name: str
+) -> None:
+    """Otherwise undoing it would fail, which nobody would see before it is needed."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        await durable.step("outer before", shop.charge, "tea")
+        async with durable.undo("outer") as outer:
+            async with durable.undo("outer inner") as inner:
+                inner.later("last", shop.refund, "inner")
+                with pytest.raises(ValueError, match=f"outer {name}' "):
+                    outer.later(name, shop.refund, "outer")
+
+    async with in_background(any_concert.run_worker("default")):
+        await (await buy.enqueue()).result(timeout=WITHIN)
+    assert await is_clean(any_concert)
+
+
+async def test_no_step_takes_the_name_of_what_is_to_be_undone(any_concert: Coordinator, shop: Shop) -> None:
+    """It is refused, and what was registered is undone."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("refund", shop.refund, await durable.step("charge", shop.charge, "tea"))
+            await durable.step("undo refund", shop.charge, "cup")
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="step 'undo refund' of job .* was refused"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["charge tea", "refund p-tea"]
+    assert await is_clean(any_concert)
+
+
 @pytest.mark.parametrize("name", ["", "x" * 512, 7], ids=["empty", "too long", "no text"])
 async def test_bad_names_are_refused(any_concert: Coordinator, name: Any) -> None:
     """Of a block, and of what is undone, before anything is noted."""

@@ -166,6 +166,7 @@ class Steps:
         "_left",
         "_numbers",
         "_reading",
+        "_reserved",
         "_store",
         "_taken",
         "failure",
@@ -187,6 +188,7 @@ class Steps:
         self._numbers: dict[str, int] = {}  # of those that are kept
         self._cursors: list[Cursor] = []
         self._taken: set[str] = set()  # names that this attempt has used
+        self._reserved: set[str] = set()  # names of steps that would undo something
         self._last = 0
         self._bytes = 0
         self._ahead = 0.0  # of the server's clock before the monotonic one, in seconds
@@ -244,6 +246,16 @@ class Steps:
         """Whether a step of this name was kept; it counts as asked for."""
         with self._noting_failure():
             return await self._find(name) is not None
+
+    def reserve(self, name: str) -> None:
+        """Let only a step that undoes something have this name.
+
+        Raises:
+            ValueError: Another step has it.
+        """
+        if name in self._taken or name in self._reserved:
+            raise ValueError(f"a step of job {self._store.id} is called {name!r} already; give one of them another name")
+        self._reserved.add(name)
 
     @contextmanager
     def undoing_here(self) -> Generator[None]:
@@ -464,7 +476,7 @@ class Steps:
         """What was kept under this name, which this attempt uses from now on."""
         check_name("step", name)
         kept = await self._read() if self._kept is None else self._kept
-        if name in self._taken:
+        if name in self._taken or (name in self._reserved and not self.is_undoing_here):
             await self.stop_if_undoing()
             raise self._refused(name, "its name was used before in this attempt; give each step a name of its own")
         self._taken.add(name)

@@ -89,11 +89,14 @@ class Undo:
 
         Raises:
             InvalidName: `name` is empty, or the name of the step is longer than 512 bytes.
-            ValueError: The name was used before in this block.
+            ValueError: The name was used before in this block, or another step of the job is called `BLOCK NAME`.
         """
         step = check_name("step", f"{self._name} {check_name('undo', name)}")
         if name in self._later:
             raise ValueError(f"{name!r} is registered in {self._name!r} already; give each a name of its own")
+        if step == self._left:
+            raise ValueError(f"{step!r} is the step of leaving {self._name!r}; give what is undone another name")
+        self._steps.reserve(step)
 
         def run() -> Awaitable[object]:
             return self._run(self._steps, step, function, args, kwargs)
@@ -102,9 +105,14 @@ class Undo:
 
     # Below.
 
+    @property
+    def _left(self) -> str:
+        """The name of the step of leaving it."""
+        return f"{self._name} left"
+
     async def _leave(self, block: OpenUndo, error: BaseException | None, *, was_cancelled: bool) -> bool:
         """Leave it, and undo what is to be undone; returns whether the body goes on as it would."""
-        left, steps = f"{self._name} left", self._steps
+        left, steps = self._left, self._steps
         if not steps.is_undoing:
             if error is None:
                 await steps.take(left, _LEFT, _true)
