@@ -841,11 +841,10 @@ async def test_name_of_another_step_is_refused_before_there_is_anything_to_undo(
     @any_concert.task(max_attempts=1)
     async def buy() -> None:
         await durable.step("outer before", shop.charge, "tea")
-        async with durable.undo("outer") as outer:
-            async with durable.undo("outer inner") as inner:
-                inner.later("last", shop.refund, "inner")
-                with pytest.raises(ValueError, match=f"outer {name}' "):
-                    outer.later(name, shop.refund, "outer")
+        async with durable.undo("outer") as outer, durable.undo("outer inner") as inner:
+            inner.later("last", shop.refund, "inner")
+            with pytest.raises(ValueError, match=f"outer {name}' "):
+                outer.later(name, shop.refund, "outer")
 
     async with in_background(any_concert.run_worker("default")):
         await (await buy.enqueue()).result(timeout=WITHIN)
@@ -862,7 +861,7 @@ async def test_no_step_takes_the_name_of_what_is_to_be_undone(any_concert: Coord
             await durable.step("undo refund", shop.charge, "cup")
 
     async with in_background(any_concert.run_worker("default")):
-        with pytest.raises(JobFailed, match="step 'undo refund' of job .* was refused"):
+        with pytest.raises(JobFailed, match=r"step 'undo refund' of job .* was refused"):
             await (await buy.enqueue()).result(timeout=WITHIN)
     assert shop.did == ["charge tea", "refund p-tea"]
     assert await is_clean(any_concert)

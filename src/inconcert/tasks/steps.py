@@ -254,7 +254,7 @@ class Steps:
             ValueError: Another step has it.
         """
         if name in self._taken or name in self._reserved:
-            raise ValueError(f"a step of job {self._store.id} is called {name!r} already; give one of them another name")
+            raise ValueError(f"a step of job {self._store.id} is called {name!r} already; give one another name")
         self._reserved.add(name)
 
     @contextmanager
