@@ -26,6 +26,7 @@ from inconcert import (
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert.members import watch as watch_module
+from inconcert.members.roster import Feed
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
 from tests.support.eventually import eventually
 from tests.support.raw import listeners, raw
@@ -278,6 +279,23 @@ async def test_cut_without_a_change_is_no_gap(group: Members) -> None:
         await me.update(1)
         await watching.saw(Changed(me.id, 1))
         await watching.stop()
+
+
+async def test_what_was_read_before_listening_is_not_taken_for_the_group(
+    any_concert: Coordinator, group_elsewhere: Members
+) -> None:
+    """Whoever asked for it has gone before the reply came, and others listen anew."""
+    place = group_elsewhere._place
+    roster = any_concert._rosters.of(place)
+    gone = Feed(roster)
+    await roster.open(gone)
+    reading = asyncio.create_task(roster.known())
+    await asyncio.sleep(0)  # it is asked for
+    roster.leave(gone)
+    await reading
+
+    async with group_elsewhere as other, Feed(roster):
+        assert set(roster.values) == {other.id}
 
 
 async def test_slow_watcher_gets_a_gap(group: Members) -> None:
