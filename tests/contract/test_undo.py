@@ -851,6 +851,37 @@ async def test_name_of_another_step_is_refused_before_there_is_anything_to_undo(
     assert await is_clean(any_concert)
 
 
+async def test_nothing_is_registered_outside_of_its_block(any_concert: Coordinator, shop: Shop) -> None:
+    """It would never be undone: not before, not behind, and not by what undoes."""
+    undo_of: list[Any] = []
+
+    async def refund() -> None:
+        shop.did.append("refund")
+        with pytest.raises(RuntimeError, match="is not open"):
+            undo_of[-1].later("more", shop.refund, "more")
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        undo = durable.undo()
+        undo_of.append(undo)
+        with pytest.raises(RuntimeError, match="is not open"):
+            undo.later("early", shop.refund, "early")
+        async with undo:
+            pass
+        with pytest.raises(RuntimeError, match="is not open"):
+            undo.later("late", shop.refund, "late")
+        async with durable.undo("again") as again:
+            undo_of.append(again)
+            again.later("refund", refund)
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="ValueError"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["refund"]
+    assert await is_clean(any_concert)
+
+
 async def test_no_step_takes_the_name_of_what_is_to_be_undone(any_concert: Coordinator, shop: Shop) -> None:
     """It is refused, and what was registered is undone."""
 

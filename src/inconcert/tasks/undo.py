@@ -89,9 +89,14 @@ class Undo:
 
         Raises:
             InvalidName: `name` is empty, or the name of the step is longer than 512 bytes.
+            RuntimeError: The block is not open: it was left, or not entered.
             ValueError: The name was used before in this block, or another step of the job is called `BLOCK NAME`.
         """
         step = check_name("step", f"{self._name} {check_name('undo', name)}")
+        if self._open is None:
+            raise RuntimeError(
+                f"durable.undo({self._name!r}) is not open, so {name!r} would never be undone; call it inside"
+            )
         if name in self._later:
             raise ValueError(f"{name!r} is registered in {self._name!r} already; give each a name of its own")
         if step == self._left:
