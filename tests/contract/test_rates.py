@@ -1,5 +1,6 @@
 """Rates of tasks: how many of their jobs begin in a period, over all workers."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,6 +72,27 @@ async def test_no_more_jobs_begin_than_the_rate_says(any_concert: Coordinator) -
     assert [number for number, _ in began[3:]] == list(range(3, 20))
     assert excess(sorted(at for _, at in began), rate) < A_MOMENT
     assert await in_line(any_concert) == 0
+
+
+async def test_changed_rate_is_not_one_with_that_of_the_jobs_before(
+    any_concert: Coordinator, elsewhere: Coordinator
+) -> None:
+    """While both are there, no more jobs begin than each says."""
+    began: Counter[str] = Counter()
+
+    async def at_a_rate(which: str) -> None:
+        began[which] += 1
+
+    @any_concert.task(name="other")
+    async def other() -> None: ...
+
+    old = any_concert.task(name="at a rate", rate=Rate(4, per=3600.0))(at_a_rate)
+    new = elsewhere.task(name="at a rate", rate=Rate(4, per=3600.0, burst=1))(at_a_rate)
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        for task, which in [(old, "old")] * 6 + [(new, "new"), (old, "old")] * 3:
+            await task.enqueue(which)
+            await (await other.enqueue()).result(timeout=WITHIN)
+    assert began == {"old": 4, "new": 1}
 
 
 async def test_rate_holds_over_all_workers(concert: Coordinator, elsewhere: Coordinator) -> None:
