@@ -344,10 +344,11 @@ class PermitsModel(RuleBasedStateMachine):
 
     def _all_is_answered(self) -> bool:
         """Also what nobody waits for, such as another look: it would see what the next step does."""
-        return not any(concert._ref.session.channel._bytes for concert in self.concerts)
+        channels: list[Any] = [concert._ref.session.channel for concert in self.concerts]
+        return not any(channel._bytes for channel in channels)
 
     async def _learn_what_is_noticed(self) -> None:
-        """The server has dropped those of whose lapse it knows, also if it has let in nobody since who could be told."""
+        """The server has dropped those whose lapse it knows of, even if nobody was let in since who could be told."""
         places = await self._run("ZRANGE", self.permits(0)._keys.holders, 0, -1)
         unnoticed = [visitor for visitor in self.unnoticed if visitor.lease and visitor.lease.holder.encode() in places]
         self.loss_is_noted = self.loss_is_noted or len(unnoticed) < len(self.unnoticed)
