@@ -137,6 +137,7 @@ class Roster:
                 if not self._is_subscribed:
                     await self.session.broadcasts.listen(self.place.changes, self)
                     self._is_subscribed = True
+                    self._version = self._reading = None  # what was read before may lack changes since
         except BaseException:
             self.leave(user)
             raise
@@ -154,7 +155,7 @@ class Roster:
             Unavailable: The server could not be asked.
             OutcomeUnknown: It did not answer.
         """
-        if self._version is None:
+        while self._version is None:
             await self.read()
 
     async def read(self) -> None:
@@ -201,6 +202,8 @@ class Roster:
 
     def was_read(self, reading: "_Read") -> None:
         """Take the whole group, as it was when it was asked for, and what came since."""
+        if reading is not self._reading:
+            return  # it was asked for before the subscription
         self._reading = None
         if self._version is not None and (
             reading.version == reading.began_at or any(update.version == reading.version for update in reading.later)
@@ -213,9 +216,10 @@ class Roster:
         for update in reading.later:
             self._take(update)
 
-    def read_failed(self, error: InconcertError) -> None:
+    def read_failed(self, reading: "_Read", error: InconcertError) -> None:
         """The group could not be read: a renewal, or the next change, lets it be tried again."""
-        self._reading = None
+        if reading is self._reading:
+            self._reading = None
         _log.warning("members %r could not be read: %s", self.place.name, error, extra={"members": self.place.name})
 
     # Below.
@@ -309,7 +313,7 @@ class _Read(Call):
         super().answered(None)
 
     def failed(self, error: InconcertError) -> None:
-        self._roster.read_failed(error)
+        self._roster.read_failed(self, error)
         super().failed(error)
 
 
