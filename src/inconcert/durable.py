@@ -283,7 +283,7 @@ async def _step(
     run = partial(function, *args, **kwargs)
     if known.is_async or steps.are_only_read:
         return await steps.take(name, call, cast("Callable[[], Awaitable[object]]", run), may_change=may_change)
-    return await _in_thread(partial(steps.take, name, call, partial(_call, run), may_change=may_change))
+    return await _in_thread(steps, name, partial(steps.take, name, call, partial(_call, run), may_change=may_change))
 
 
 async def _recorded(name: str, verb: str, value_type: type[T], draw: Callable[[], T]) -> T:
@@ -322,14 +322,19 @@ async def _call(run: Callable[[], object]) -> object:
     return await result if inspect.isawaitable(result) else result  # a plain wrapper around a coroutine function
 
 
-async def _in_thread(take: Callable[[], Awaitable[object]]) -> object:
+async def _in_thread(steps: Steps, name: str, take: Callable[[], Awaitable[object]]) -> object:
     """A thread cannot be stopped: a cancellation waits until what it did is kept."""
     ended: list[object] = []
 
     async def run() -> None:
         ended.append(await take())
 
-    await run_shielded(run())
+    try:
+        await run_shielded(run())
+    except BaseException:
+        if ended:
+            steps.ask_again(name)
+        raise
     return ended[0]
 
 

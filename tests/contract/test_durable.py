@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 import uuid as uuids
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -659,6 +660,38 @@ async def test_short_sleep_is_waited_for(any_concert: Coordinator) -> None:
     await run(any_concert, body)
     assert slept[0] >= 0.29
     assert slept[1] < 0.2
+
+
+async def test_body_that_was_stopped_behind_a_step_gets_what_was_kept(any_concert: Coordinator) -> None:
+    """A thread cannot be stopped: its result is kept, and is there for a body that catches the cancellation."""
+    ran: list[str] = []
+
+    async def pay() -> str:
+        def charge() -> str:
+            ran.append("charge")
+            anyio.from_thread.run_sync(limit.reschedule, 0)
+            return "paid"
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(None) as limit:
+                await durable.step("charge", charge)
+        return await durable.step("charge", charge)
+
+    assert await run(any_concert, pay, attempts=1) == "paid"
+    assert ran == ["charge"]
+
+
+async def test_sleep_that_is_cut_short_goes_on(any_concert: Coordinator) -> None:
+    """A body may do something else in between; it sleeps for the rest."""
+
+    async def naps() -> float:
+        began_at = time.monotonic()
+        with anyio.move_on_after(0.05):
+            await durable.sleep("nap", 0.5)
+        await durable.sleep("nap", 3600)
+        return time.monotonic() - began_at
+
+    assert 0.4 < await run(any_concert, naps, attempts=1) < WITHIN
 
 
 async def test_sleeping_in_a_task_group_or_a_thread_leaves_too(any_concert: Coordinator) -> None:

@@ -19,9 +19,11 @@ from inconcert import (
     NotClaimed,
     Retry,
     StepRecord,
+    Unavailable,
     current_job,
     durable,
 )
+from inconcert.tasks.worker_lease import JobWorkerLease
 from tests.contract.test_durable import kept, wake
 from tests.contract.test_jobs import status
 from tests.contract.test_tasks import in_background
@@ -266,6 +268,34 @@ async def test_retry_of_a_job_that_has_waited_is_not_hastened(any_concert: Coord
         await status(any_concert, job, JobStatus.DELAYED)
         assert await job.send("packed", "packed")
         assert await job.status() is JobStatus.DELAYED
+
+
+async def test_wait_that_could_not_ask_may_be_asked_for_again(
+    any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the same attempt, by a body that catches the error: its name is not used up."""
+    lease: Any = JobWorkerLease
+    ask = lease.receive
+    refused: list[str] = []
+
+    async def refuse_once(*args: Any, **kwargs: Any) -> Any:
+        if not refused:
+            refused.append("receive")
+            raise Unavailable("no answer")
+        return await ask(*args, **kwargs)
+
+    monkeypatch.setattr(JobWorkerLease, "receive", refuse_once)
+
+    @any_concert.task(max_attempts=1)
+    async def fulfil() -> str:
+        with pytest.raises(Unavailable):
+            await durable.wait_for("packed", str, timeout=3600)
+        return await durable.wait_for("packed", str, timeout=3600)
+
+    job = await fulfil.enqueue()
+    await job.send("packed", "parcel")
+    async with in_background(any_concert.run_worker("default")):
+        assert await job.result(timeout=WITHIN) == "parcel"
 
 
 async def test_steps_are_listed(any_concert: Coordinator) -> None:

@@ -402,7 +402,8 @@ class Steps:
         if rest > 0 and rest >= in_memory_below:
             raise self._asleep(name, rest)
         self._stop_if_all_was_asked()
-        await anyio.sleep(max(0.0, rest))
+        with self._asked_again_if_stopped(name):
+            await anyio.sleep(max(0.0, rest))
 
     async def wait_for(self, name: str, as_type: type[T], timeout: float) -> T:
         """The message of this name, which was sent within this time after the first call in the job.
@@ -418,7 +419,8 @@ class Steps:
         try:
             rest = await self._rest(name, _WAIT, timeout)
             is_over = not self.are_only_read and (rest <= 0 or self.is_awake)
-            text = await self._store.receive(name, is_over=is_over)
+            with self._asked_again_if_stopped(name):
+                text = await self._store.receive(name, is_over=is_over)
             if text is None:
                 await self.stop_if_undoing()
                 raise self._asleep(name, rest, frozenset([name]))
@@ -431,7 +433,20 @@ class Steps:
         self._stop_if_all_was_asked()
         return value
 
+    def ask_again(self, name: str) -> None:
+        """A step was kept, and its caller stopped before it had the result: a body that catches this may ask again."""
+        if not self.is_undoing:  # which depends on all that was asked for
+            self._taken.discard(name)
+
     # Below.
+
+    @contextmanager
+    def _asked_again_if_stopped(self, name: str) -> Generator[None]:
+        try:
+            yield
+        except BaseException:
+            self.ask_again(name)
+            raise
 
     def _asleep(self, name: str, rest: float, awaited: frozenset[str] = frozenset()) -> Asleep:
         self._store.step_suspends(name, rest)
@@ -548,6 +563,8 @@ class Steps:
         self._last += 1  # also if this one fails: it may still arrive
         self._bytes += len(stored)
         await self._store.commit_step(self._last, stored)
+        if self._kept is not None:
+            self._kept[name] = KeptStep(name, call.function, call.arguments, msgspec.Raw(text))
         return result
 
     def _refused(self, name: str, why: str) -> StepRefused:
