@@ -1,6 +1,7 @@
 """What a group of members promises: who is there, what changes, and which keys are whose."""
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -613,6 +614,19 @@ async def test_name_may_be_any_string(any_concert: Coordinator, name: str) -> No
     """Groups do not meet."""
     async with any_concert.members(name, value=name) as me, any_concert.members(name + "x"):
         assert await me.list() == {me.id: name}
+
+
+async def test_dropped_member_listens_no_more_after_the_next_change(
+    any_concert: Coordinator, group: Members, group_elsewhere: Members, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the connection on which changes come is kept."""
+    member = await group.join()
+    del member
+    gc.collect()
+    async with group_elsewhere:
+        pass
+    await nobody_listens(any_concert, group._place.changes)
+    assert not [record for record in caplog.records if record.name != "inconcert.leases"]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

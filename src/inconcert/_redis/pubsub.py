@@ -326,7 +326,7 @@ class Topic:
     is_refused: bool = False
 
     def dispatch(self, channel: str, text: bytes) -> None:
-        for listener in self.listeners:
+        for listener in [*self.listeners]:  # one may leave when it is told
             try:
                 listener.on_message(channel, text)
             except Exception as error:  # noqa: BLE001 - anyone may publish anything
@@ -335,7 +335,7 @@ class Topic:
     def confirm(self) -> None:
         """The server confirmed. Listeners that were confirmed before had subscribed on a connection that was lost."""
         self.is_confirmed = True
-        for listener in self.listeners:
+        for listener in [*self.listeners]:
             listener.missed()
         for listener, confirmed in self.newcomers.items():
             self.listeners[listener] = None
