@@ -143,6 +143,30 @@ async def test_job_that_has_begun_keeps_its_arguments_through_its_attempts(any_c
     assert (await any_concert.tasks.describe(first.id))[first.id].args == [1]
 
 
+async def test_job_whose_worker_died_keeps_its_arguments(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Also while it waits in its queue again: a call begins another one."""
+    indexing = Indexing(any_concert)
+    client: Any = raw(any_concert)
+    first = await indexing.call(1, debounce=0.001)
+    keys = any_concert._jobs.of_id(first.id)
+    name = await client.hget(keys.unique, "shop 17")
+    async with any_concert.consume("default") as jobs, elsewhere.consume("other") as others:
+        await anext(jobs)
+        await client.hset(keys.unique, "shop 17", name)  # as if its worker had died before it was free
+        await any_concert.tasks.pause("default")
+        await client.zadd(keys.workers, dict.fromkeys(await client.zrange(keys.workers, 0, -1), 1))
+        async with in_background(anext(others)):
+
+            async def is_recovered() -> bool:
+                return await first.status() is JobStatus.QUEUED
+
+            await eventually(is_recovered)
+        assert (await indexing.call(2)).created
+        await any_concert.tasks.resume("default")
+    await any_concert.run_worker("default", burst=True)
+    assert indexing.ran == [1]
+
+
 async def test_last_call_runs_last_however_calls_and_starts_meet(signed: Coordinator) -> None:
     """A job begins while the next call is on its way: that call is in another job."""
     indexing = Indexing(signed)

@@ -1,4 +1,4 @@
-"""What happens to steps, sleeps, messages, undoing, streams, groups, followers and limits, by what happens to jobs.
+"""What happens to steps, sleeps, messages, undoing, streams and all else that jobs have, by what happens to jobs.
 
 The cells of docs/explanation/what-happens.md for which no other test stands; `tests/unit/test_cells.py` has all.
 """
@@ -51,12 +51,12 @@ class Story:
         feature: As the page names it.
         done: What it has done outside in the end, in order.
         did: What it has done so far.
-        limits: Those of its task.
+        of_task: The options of its task.
     """
 
     feature: ClassVar[str]
     done: ClassVar[list[str]]
-    limits: ClassVar[dict[str, Any]] = {}
+    of_task: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, concert: Coordinator) -> None:
         self.concert = concert
@@ -64,7 +64,7 @@ class Story:
         self.has_rested = False
         self.job: Job[Any]
         self.task: Task[[], Any] = concert.task(
-            name="story", max_attempts=NEVER, backoff=lambda _: HOUR, **self.limits
+            name="story", max_attempts=NEVER, backoff=lambda _: HOUR, **self.of_task
         )(self.body())
 
         @concert.task(name="note")
@@ -319,7 +319,7 @@ class LimitsStory(Story):
 
     feature = "limits"
     done: ClassVar = ["ran", "ran"]
-    limits: ClassVar = {"limit": Limit(1), "key": lambda: "acme", "key_limit": 1, "share": True}
+    of_task: ClassVar = {"limit": Limit(1), "key": lambda: "acme", "key_limit": 1, "share": True}
 
     def body(self) -> Any:
         """The function of the task."""
@@ -348,9 +348,76 @@ class LimitsStory(Story):
         return self.did == ["ran"]
 
 
+class DebounceStory(Story):
+    """Two calls, and a silence that ends."""
+
+    feature = "debouncing"
+    done: ClassVar = ["last"]
+
+    def body(self) -> Any:
+        """The function of the task."""
+
+        async def story(call: str = "") -> None:
+            if current_job().time_limit is not None:
+                await self.rest()
+            await self.note(call)
+
+        return story
+
+    async def call(self, call: str, **options: Any) -> Job[Any]:
+        """Enqueue it after a silence."""
+        task: Any = self.task  # its function takes one more argument
+        chosen: Any = {"unique": "name", "debounce": HOUR / 2} | options
+        job: Job[Any] = await task.options(**chosen).enqueue(call)
+        return job
+
+    async def begin(self, **options: Any) -> Job[Any]:
+        """Make both calls."""
+        first = await self.call("first", **options)
+        self.job = await self.call("last", **options)
+        assert (self.job.id, self.job.created) == (first.id, False)
+        assert await self.job.status() is JobStatus.DELAYED
+        return self.job
+
+
+class HistoryStory(Story):
+    """A task that keeps how its jobs have ended."""
+
+    feature = "history"
+    done: ClassVar = ["ran"]
+    of_task: ClassVar = {"history": 10}
+    expires = False
+
+    def body(self) -> Any:
+        """The function of the task."""
+
+        async def story() -> None:
+            await self.rest()
+            await self.note("ran")
+
+        return story
+
+    async def begin(self, **options: Any) -> Job[Any]:
+        """Enqueue it, and run it until it rests; nothing has ended."""
+        self.expires = "expires" in options
+        job = await super().begin(**options)
+        assert await self.task.history() == []
+        return job
+
+    async def check(self) -> None:
+        """Each end is there once, the latest first."""
+        await super().check()
+        found = await self.task.history()
+        assert [ended.outcome for ended in found] == ["succeeded", "failed"][: 1 + self.expires]
+        assert {ended.job_id for ended in found} == {self.job.id}
+
+
 STORIES = {
     story.feature: story
-    for story in (StepsStory, SleepStory, MessageStory, UndoStory, StreamStory, GroupStory, FollowUpStory, LimitsStory)
+    for story in (
+        *(StepsStory, SleepStory, MessageStory, UndoStory, StreamStory, GroupStory, FollowUpStory, LimitsStory),
+        *(DebounceStory, HistoryStory),
+    )
 }
 
 
@@ -597,3 +664,35 @@ async def test_late_twin_frees_no_place(concert: Coordinator, elsewhere: Coordin
             pass
     await story.run()
     assert (story.did, await second.status()) == (["ran"], JobStatus.SUCCEEDED)
+
+
+async def test_late_twin_has_nothing_to_do_with_later_calls(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Its end does not count, and they are in another job."""
+    story = DebounceStory(concert)
+    first = await story.call("first", debounce=0.001)
+    async with twins(concert, elsewhere) as (late, again):
+        last = await story.call("last")
+        async with late:
+            pass
+        assert (await first.status(), await last.status()) == (JobStatus.RUNNING, JobStatus.DELAYED)
+        async with again:
+            pass
+    assert (await first.status(), await last.status()) == (JobStatus.SUCCEEDED, JobStatus.DELAYED)
+    assert (again.args, last.created) == (["first"], True)
+    await last.reschedule(delay=0)
+    await story.run()
+    assert story.did == ["last"]
+
+
+async def test_late_twin_adds_no_entry(concert: Coordinator, elsewhere: Coordinator) -> None:
+    """The end of the next one does."""
+    story = HistoryStory(concert)
+    job = await story.task.enqueue()
+    async with twins(concert, elsewhere) as (late, again):
+        async with late:
+            pass
+        assert await story.task.history() == []
+        async with again:
+            pass
+    [ended] = await story.task.history()
+    assert (ended.job_id, ended.outcome) == (job.id, "succeeded")

@@ -149,6 +149,49 @@ CELLS: dict[str, dict[str, list[str]]] = {
             "contract/test_limits.py::test_where_jobs_are_spread_a_limit_counts_in_one",
         ],
     },
+    "Debouncing": _SAME
+    | {
+        "cancelled": ["contract/test_debounce.py::test_cancelled_job_is_not_replaced"],
+        "killed": ["contract/test_debounce.py::test_job_whose_worker_died_keeps_its_arguments"],
+        "frozen": [f"{_WHAT}test_late_twin_has_nothing_to_do_with_later_calls"],
+        "replayed": [
+            "contract/test_debounce.py::test_cancelled_job_is_not_replaced",
+            "contract/test_debounce.py::test_replayed_job_is_replaced_while_it_waits",
+        ],
+        "unique=": [
+            "contract/test_debounce.py::test_call_while_the_job_runs_begins_another",
+            "contract/test_debounce.py::test_plain_unique_job_is_returned_and_not_replaced",
+        ],
+        "after=": [
+            *_SAME["after="],
+            "contract/test_debounce.py::test_bad_options_are_refused_before_anything_is_sent",
+        ],
+        "paused": [*_SAME["paused"], "contract/test_debounce.py::test_job_in_a_paused_queue_is_replaced_where_it_is"],
+        "expires": [*_SAME["expires"], "contract/test_debounce.py::test_last_call_counts_for_expiry_and_options"],
+        "time_limit": [
+            *_SAME["time_limit"],
+            "contract/test_debounce.py::test_job_that_has_begun_keeps_its_arguments_through_its_attempts",
+        ],
+        "signing_keys": [
+            *_SAME["signing_keys"],
+            "contract/test_debounce.py::test_last_call_wins_and_is_due_after_a_silence",
+        ],
+    },
+    "Histories": _SAME
+    | {
+        "cancelled": [
+            "contract/test_history.py::test_each_way_to_end_is_in_the_history_once",
+            "contract/test_history.py::test_job_that_is_cancelled_while_it_runs_ends_once",
+        ],
+        "killed": ["faults/test_history_faults.py::test_each_end_has_one_entry_though_workers_are_killed"],
+        "frozen": [f"{_WHAT}test_late_twin_adds_no_entry"],
+        "replayed": [
+            *_SAME["replayed"],
+            "contract/test_history.py::test_replayed_job_is_in_the_history_for_each_of_its_ends",
+        ],
+        "after=": [*_SAME["after="], "contract/test_history.py::test_each_way_to_end_is_in_the_history_once"],
+        "partitions": [*_SAME["partitions"], "contract/test_history.py::test_history_is_merged_over_partitions"],
+    },
 }
 
 
