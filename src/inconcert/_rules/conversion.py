@@ -25,6 +25,9 @@ _REFUSALS = (
 )  # also by a model's own methods
 
 
+_PLAIN = frozenset({str, int, bool, float, type(None)})  # what these look like in JSON, they are
+
+
 class Converter:
     """The conversion of one value to JSON and back.
 
@@ -79,7 +82,7 @@ class Converter:
                 f"{self._what} would arrive as {reprlib.repr(arrives)}, but is {reprlib.repr(value)}; "
                 f"give exactly {self._type_name}, or change that type"
             )
-        return cast("JSON", msgspec.json.decode(text))
+        return cast("JSON", value if type(value) in _PLAIN else msgspec.json.decode(text))
 
     def from_json(self, value: JSON) -> Any:  # noqa: ANN401 - of the type, which only the caller knows
         """A value that was sent, as its type.
@@ -87,7 +90,7 @@ class Converter:
         Raises:
             InvalidPayload: It does not fit the type.
         """
-        if self._decoder is None:
+        if self._decoder is None or (type(value) is self._type and self._type in _PLAIN):
             return value
         try:
             text = msgspec.json.encode(value)

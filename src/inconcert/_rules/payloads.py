@@ -11,7 +11,8 @@ __all__ = ["JSON", "decode", "encode"]
 
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
 
-_SCALARS = (str, int, type(None))  # bool is an int
+_SCALARS = frozenset({str, int, bool, type(None)})
+_LISTS = list, tuple
 _DEEPEST = 100  # nested lists and dictionaries; a decoder needs a stack frame for each
 _LARGEST = 2**20  # bytes; keep larger things in a store of their own, and send their address
 
@@ -59,24 +60,29 @@ def _check(value: object) -> None:
     """
     level: list[object] = [value]
     for _ in range(_DEEPEST + 1):
-        level = [inner for each in level if not isinstance(each, _SCALARS) for inner in _inside(each)]
-        if not level:
+        inside: list[object] = []
+        for each in level:
+            if type(each) not in _SCALARS:  # as most values are, so they are passed over first
+                inside += _inside(each)
+        if not inside:
             return
-        if len(level) > _LARGEST:
+        if len(inside) > _LARGEST:
             raise ValueError(f"it has more than {_LARGEST} values")
+        level = inside
     raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
 
 
 def _inside(value: object) -> Iterable[object]:
-    if isinstance(value, list | tuple):
+    if isinstance(value, _LISTS):
         return value  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, dict):
         for key in value:  # pyright: ignore[reportUnknownVariableType]
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} is not a string")
         return value.values()  # pyright: ignore[reportUnknownVariableType]
-    if not isinstance(value, float):
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"JSON has no {value!r}")
+    elif not isinstance(value, str | int):  # as an enum may be
         raise TypeError(f"JSON has no {type(value).__name__}")
-    if not math.isfinite(value):
-        raise ValueError(f"JSON has no {value!r}")
     return ()
