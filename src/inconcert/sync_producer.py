@@ -26,7 +26,7 @@ from inconcert._redis.scripts import Command
 from inconcert._rules import durations
 from inconcert._rules.backoff import backoff
 from inconcert._rules.durations import Seconds
-from inconcert._rules.names import check_job_id
+from inconcert._rules.names import check_job_id, check_name
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing, SigningKeys
 from inconcert._rules.urls import parse_url
@@ -213,6 +213,7 @@ class SyncProducer:
 
         Cost: Nothing is sent.
         """
+        name = check_name("task", name)
         draft: Draft[JSON] = Draft(name, args, kwargs or {}, Options().changed(**options))
         origin = self._opened().origin
         tracing = begin_enqueueing(self._observers, name, draft.options.queue)

@@ -7,11 +7,9 @@ from inconcert._core.origin import Origin
 from inconcert._redis.commands import Argument
 from inconcert._redis.scripts import Command
 from inconcert._rules.durations import milliseconds
-from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
-from inconcert.tasks.envelope import Envelope, seal, stored
-from inconcert.tasks.history import history_note
+from inconcert.tasks.envelope import Call, seal, stored
 from inconcert.tasks.options import Options
 from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys, JobKeyspace
 
@@ -26,7 +24,6 @@ class Draft(Generic[R_co]):
     Made by `Task.call`, for `Coordinator.enqueue_many`.
 
     Raises:
-        InvalidName: The name of the task is empty or longer than 512 bytes.
         InvalidPayload: An argument is not JSON, or all together exceed 1 MiB.
     """
 
@@ -44,32 +41,13 @@ class Draft(Generic[R_co]):
         returns: type[R_co] | None = None,
         yields: type[object] | None = None,
     ) -> None:
-        self.name = name = check_name("task", name)
+        self.name = name
         self.options = options
         self.limits = limits
         self.returns = returns
         self.yields = yields
         self.text = seal(
-            Envelope(
-                name,
-                args,
-                kwargs,
-                max_attempts=options.max_attempts,
-                max_crashes=options.max_crashes,
-                result_ttl=options.result_ttl,
-                expires=options.expires,
-                time_limit=options.time_limit,
-                scheduled_at=options.at if scheduled_at is None else scheduled_at,
-                unique="" if options.unique_for else options.unique or "",
-                unique_until_started=options.unique_until == "started",
-                after=options.after,
-                even_if=options.even_if or "",
-                delay=options.debounce or options.delay,
-                debounced=options.debounce is not None,
-                headers=options.headers,
-                limits=limits,
-                history=options.history,
-            )
+            Call(name, args, kwargs, limits, options.at if scheduled_at is None else scheduled_at), options.terms
         )
 
     def __repr__(self) -> str:
@@ -78,17 +56,9 @@ class Draft(Generic[R_co]):
 
 def stored_as(draft: Draft[Any], job_id: str, key_ring: KeyRing, trace: str) -> bytes:
     """What is stored of a draft as the job of this id, enqueued in this trace context."""
-    options = draft.options
-    return stored(
-        key_ring,
-        job_id,
-        draft.text,
-        options.max_crashes,
-        draft.limits,
-        history=history_note(draft.name, options.history),
-        debounced=options.debounce is not None,
-        trace=trace,
-    )
+    limits, options = draft.limits, draft.options
+    marks = options.marks(draft.name, limits) if limits or options.are_marked else b""
+    return stored(key_ring, job_id, draft.text, marks, trace=trace)
 
 
 class NewJob(NamedTuple):

@@ -9,58 +9,79 @@ from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._rules.payloads import encode
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload
-from inconcert.tasks.options import MAX_ATTEMPTS, RESULT_TTL
 
-__all__ = ["JOB", "Envelope", "open_envelope", "seal", "stored"]
+__all__ = [
+    "JOB",
+    "MAX_ATTEMPTS",
+    "RESULT_TTL",
+    "Call",
+    "Envelope",
+    "marks_of",
+    "open_envelope",
+    "seal",
+    "stored",
+    "terms_of",
+]
+
+MAX_ATTEMPTS = 5
+RESULT_TTL = 3600.0  # seconds
 
 JOB = "job"  # the kind as which an envelope is signed
 
 _VERSION = 1
 
 
-class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call of a task, as JSON.
+class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The part of an envelope that differs between the jobs of a task.
 
     Attributes:
         name: Which task.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
+        limits: What limits it, `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT...`; empty for nothing. See `limits.py`.
+        scheduled_at: The instant of the schedule that enqueued it, or that was given `at=`, in seconds since 1970; None
+            for no instant.
+    """
+
+    name: str
+    args: Sequence[Any] = ()  # JSON; msgspec cannot check a recursive type, and need not
+    kwargs: Mapping[str, Any] = {}
+    limits: str = ""
+    scheduled_at: float | None = None
+
+
+class Envelope(Call, frozen=True, omit_defaults=True):
+    """One call of a task and its terms, as JSON.
+
+    Attributes:
         max_attempts: How many attempts may fail before the job is dead-lettered.
         max_crashes: How many workers may die with it before it is dead-lettered.
         result_ttl: How long its result is kept, in seconds.
         expires: Seconds after which it is no longer started; None for never.
         time_limit: Seconds after which an attempt is stopped; None for never.
-        scheduled_at: The instant of the schedule that enqueued it, or that was given `at=`, in seconds since 1970; None
-            for no instant.
         unique: The name that no two live jobs may have, until it is done or started; None for no name.
         unique_until_started: Whether it gives up that name when it starts.
         after: The ids of the jobs that it runs after.
         even_if: How these may have ended besides; empty if each must have succeeded.
         delay: Seconds from when it was enqueued until it was to run.
         headers: Small strings that travel with it.
-        limits: What limits it, `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT...`; empty for nothing. See `limits.py`.
         debounced: Whether a later call with its unique name replaces it while it waits.
         history: How many of the last ends of its task are kept, if its own is to be among them; 0 otherwise.
         trace: The trace context in which it was enqueued, as a W3C `traceparent`; empty for none.
         version: The version of this format, so that old and new releases can share a server.
     """
 
-    name: str
-    args: Sequence[Any] = ()  # JSON; msgspec cannot check a recursive type, and need not
-    kwargs: Mapping[str, Any] = {}
     max_attempts: int = MAX_ATTEMPTS
     max_crashes: int = MAX_CRASHES
     result_ttl: float = RESULT_TTL
     expires: float | None = None
     time_limit: float | None = None
-    scheduled_at: float | None = None
     unique: str = ""
     unique_until_started: bool = False
     after: tuple[str, ...] = ()
     even_if: str = ""
     delay: float = 0.0
     headers: Mapping[str, str] = {}
-    limits: str = ""
     debounced: bool = False
     history: int = 0
     trace: str = ""
@@ -70,49 +91,55 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
 _decode = msgspec.json.Decoder(Envelope).decode
 
 
-def seal(envelope: Envelope) -> bytes:
-    """The stored form of an envelope.
+def terms_of(envelope: Envelope) -> bytes:
+    """What follows the call in the stored form of an envelope: the same for all jobs with the same options.
+
+    Args:
+        envelope: Without a call: its name is empty.
+    """
+    return msgspec.json.encode(envelope).removeprefix(b'{"name":""')
+
+
+def seal(call: Call, terms: bytes = b"}") -> bytes:
+    """The stored form of an envelope; or of a call on these terms.
 
     Raises:
         InvalidPayload: An argument is not JSON, or all together are too large.
     """
-    what = f"job of task {envelope.name!r}"
-    if not isinstance(envelope.args, list | tuple) or not isinstance(envelope.kwargs, dict):
+    what = f"job of task {call.name!r}"
+    if not isinstance(call.args, list | tuple) or not isinstance(call.kwargs, dict):
         raise InvalidPayload(f"{what}: give args as a list or tuple, and kwargs as a dict")
     # Users' values are checked: msgspec would convert bytes, sets, dates and dataclasses to JSON.
-    return encode(what, [envelope.args, envelope.kwargs], inside=envelope)
+    text = encode(what, [call.args, call.kwargs], inside=call)
+    return text[:-1] + terms
 
 
-def stored(
-    key_ring: KeyRing,
-    job_id: str,
-    text: bytes,
-    max_crashes: int,
-    limits: str = "",
-    *,
-    history: str = "",
-    debounced: bool = False,
-    trace: str = "",
-) -> bytes:
-    """What is stored of a sealed envelope: signed, and with what scripts read of it before it.
+def marks_of(max_crashes: int, limits: str = "", *, history: str = "", debounced: bool = False) -> bytes:
+    """What scripts read of a job, which is stored before its envelope; empty if there is nothing to know.
+
+    Args:
+        max_crashes: As in the envelope.
+        limits: Likewise.
+        history: In which history its end is to be, and how many that keeps, `MOST:TASK`; empty for none.
+        debounced: As in the envelope.
+    """
+    note = f"#{history}{'~' if debounced else ''} " if history or debounced else ""
+    return f"{max_crashes}{limits} {note}".encode() if note or limits or max_crashes != MAX_CRASHES else b""
+
+
+def stored(key_ring: KeyRing, job_id: str, text: bytes, marks: bytes = b"", *, trace: str = "") -> bytes:
+    """What is stored of a sealed envelope: signed, and with its marks before it.
 
     Args:
         key_ring: What it is signed with.
         job_id: The id of the job.
         text: The sealed envelope.
-        max_crashes: As in the envelope.
-        limits: Likewise.
-        history: In which history its end is to be, and how many that keeps, `MOST:TASK`; empty for none.
-        debounced: As in the envelope.
+        marks: Its marks.
         trace: The trace context in which it is enqueued this time; empty for none.
     """
     if trace:
         text = b'%s,"trace":"%s"}' % (text[:-1], trace.encode())
-    signed = key_ring.sign(JOB, job_id, text)
-    mark = f"#{history}{'~' if debounced else ''} " if history or debounced else ""
-    if max_crashes == MAX_CRASHES and not limits and not mark:
-        return signed
-    return b"%d%s %s%s" % (max_crashes, limits.encode(), mark.encode(), signed)
+    return marks + key_ring.sign(JOB, job_id, text)
 
 
 def open_envelope(text: bytes) -> Envelope:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal, Self, TypedDict, Unpack, cast, get_args
 
 from inconcert._claims.claimed import MAX_CRASHES
@@ -12,13 +13,13 @@ from inconcert._rules.durations import Seconds, milliseconds
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_job_id, check_name
 from inconcert.errors import InvalidName
+from inconcert.tasks.envelope import MAX_ATTEMPTS, RESULT_TTL, Envelope, marks_of, terms_of
+from inconcert.tasks.history import history_note
 from inconcert.tasks.job import Job
 
-__all__ = ["DEFAULT_QUEUE", "MAX_ATTEMPTS", "RESULT_TTL", "EvenIf", "JobOptions", "Options", "UniqueUntil"]
+__all__ = ["DEFAULT_QUEUE", "EvenIf", "JobOptions", "Options", "UniqueUntil"]
 
 DEFAULT_QUEUE = "default"
-MAX_ATTEMPTS = 5
-RESULT_TTL = 3600.0  # seconds
 
 _MOST_PARENTS = 100  # of one job: one script checks all of them
 _MOST_HEADER_BYTES = 8_192  # of one job, encoded
@@ -115,7 +116,7 @@ class JobOptions(TypedDict, total=False):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what is worked out once for all jobs
 class Options:
     """The options of a job: each of `JobOptions`, checked, in seconds and ids; and what a task sets for all."""
 
@@ -167,6 +168,38 @@ class Options:
             )
         _check_debounce(changed)
         return replace(changed, unique_until="started")
+
+    @cached_property
+    def terms(self) -> bytes:
+        """How they stand in the envelope of a job."""
+        return terms_of(
+            Envelope(
+                "",
+                max_attempts=self.max_attempts,
+                max_crashes=self.max_crashes,
+                result_ttl=self.result_ttl,
+                expires=self.expires,
+                time_limit=self.time_limit,
+                unique="" if self.unique_for else self.unique or "",
+                unique_until_started=self.unique_until == "started",
+                after=self.after,
+                even_if=self.even_if or "",
+                delay=self.debounce or self.delay,
+                debounced=self.debounce is not None,
+                headers=self.headers,
+                history=self.history,
+            )
+        )
+
+    @cached_property
+    def are_marked(self) -> bool:
+        """Whether scripts are to know of them."""
+        return self.max_crashes != MAX_CRASHES or bool(self.history) or self.debounce is not None
+
+    def marks(self, task: str, limits: str) -> bytes:
+        """What scripts are to know of a job of this task that has these limits."""
+        note = history_note(task, self.history)
+        return marks_of(self.max_crashes, limits, history=note, debounced=self.debounce is not None)
 
     def delay_ms(self) -> int:
         """How long the job waits if it is enqueued now."""

@@ -168,7 +168,8 @@ class StoredSchedule:
             headers=job.headers,
             history=job.history,
         )
-        return Draft(job.name, job.args, job.kwargs, options, scheduled_at=scheduled_at, limits=job.limits)
+        name = check_name("task", job.name)
+        return Draft(name, job.args, job.kwargs, options, scheduled_at=scheduled_at, limits=job.limits)
 
 
 class Due(NamedTuple):

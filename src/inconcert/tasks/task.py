@@ -167,6 +167,7 @@ class Bound(Generic[P, T]):
         self._task = task
         self._enqueuing = enqueuing
         self._options = options
+        self._limits = task.limits or None
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """As `Task.enqueue`, with these options."""
@@ -175,11 +176,11 @@ class Bound(Generic[P, T]):
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Draft[T]:
         """As `Task.call`, with these options."""
-        values, named = self._task.arguments.to_json(args, kwargs)
-        options = self._enqueuing.with_headers(self._task.name, self._options)
-        types = self._task.arguments
-        limits = self._task.limits.of(self._task.name, options.queue, args, kwargs)
-        return Draft(self._task.name, values, named, options, limits=limits, returns=types.returns, yields=types.yields)
+        task, types = self._task, self._task.arguments
+        values, named = types.to_json(args, kwargs)
+        options = self._enqueuing.with_headers(task.name, self._options)
+        limits = "" if self._limits is None else self._limits.of(task.name, options.queue, args, kwargs)
+        return Draft(task.name, values, named, options, limits=limits, returns=types.returns, yields=types.yields)
 
 
 def _check(function: object) -> None:

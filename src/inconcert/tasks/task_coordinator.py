@@ -11,18 +11,20 @@ from inconcert._claims.consumer import Guarantee
 from inconcert._core.session import SessionRef
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
+from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
 from inconcert.tasks.admin import Tasks
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher, EnqueueMiddleware
+from inconcert.tasks.envelope import MAX_ATTEMPTS, RESULT_TTL
 from inconcert.tasks.group import Calls, Group, GroupWhen, check_calls, check_member, open_group
 from inconcert.tasks.health import WorkerHealth, watched
 from inconcert.tasks.history import MOST_KEPT, Histories
 from inconcert.tasks.job import Job
 from inconcert.tasks.limits import JobKey, Limit, Rate, TaskLimits
-from inconcert.tasks.options import DEFAULT_QUEUE, MAX_ATTEMPTS, RESULT_TTL, JobOptions, Options
+from inconcert.tasks.options import DEFAULT_QUEUE, JobOptions, Options
 from inconcert.tasks.registry import Registry
 from inconcert.tasks.retry import Backoff, RetryPolicy
 from inconcert.tasks.schedule import Missed, Schedule, check_missed
@@ -254,6 +256,7 @@ class TaskCoordinator:
 
         Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
         """
+        name = check_name("task", name)
         self._registry.check_by_name(name)
         chosen = self._enqueuing.with_headers(name, Options().changed(**options))
         draft: Draft[JSON] = Draft(name, args, kwargs or {}, chosen)
