@@ -76,6 +76,8 @@ class ClaimState(ABC):
         is_over: Whether it has ended, or was lost.
         is_settled: Whether it already counts as done, and is not delivered again.
         outcome: How this attempt ended.
+        is_limited: Whether it has a place in a limit while it is claimed.
+        history: `ENQUEUED_MS MOST:TASK` if its end is to be in the history of its task; otherwise empty.
         observers: Who is told what happens to it.
     """
 
@@ -87,7 +89,9 @@ class ClaimState(ABC):
         "_max_attempts",
         "_max_crashes",
         "attempt",
+        "history",
         "id",
+        "is_limited",
         "is_over",
         "is_settled",
         "observers",
@@ -117,6 +121,8 @@ class ClaimState(ABC):
         self.unique = unique
         self.is_over = False
         self.is_settled = False
+        self.is_limited = False
+        self.history = ""
         self.outcome: Outcome = "running"
         self.observers: Sequence[Observer] = ()
         self._kind = kind
@@ -136,6 +142,9 @@ class ClaimState(ABC):
         """End the body, which raised this error, and the claim; returns whether to suppress the error."""
         assert self._body is not None  # noqa: S101 - entered before
         body, self._body = self._body, None
+        is_own = self._leave_body(error)
+        if is_own:
+            error = None
         was_stopped = body.end(error)
         if error is not None and not was_stopped and not _is_from_outside(error):
             _log.error("%s failed", self, exc_info=error, extra=self.fields())
@@ -149,7 +158,7 @@ class ClaimState(ABC):
                 unconfirmed,
                 extra=self.fields(),
             )
-        return was_stopped or isinstance(error, Exception)
+        return is_own or was_stopped or isinstance(error, Exception)
 
     async def bury(self, error: Exception) -> None:
         """Dead-letter it at once; see `Claimed.bury`."""
@@ -196,16 +205,6 @@ class ClaimState(ABC):
         return 0
 
     @property
-    def is_limited(self) -> bool:
-        """Whether it has a place in a limit while it is claimed."""
-        return False
-
-    @property
-    def history(self) -> str:
-        """`ENQUEUED_MS MOST:TASK` if its end is to be in the history of its task; otherwise empty."""
-        return ""
-
-    @property
     def is_suspect(self) -> bool:
         """Whether two workers have died with it: such jobs are claimed one at a time."""
         return self.attempt - self._failures - 1 >= _SUSPECT
@@ -226,6 +225,11 @@ class ClaimState(ABC):
         if self._body is not None:
             self._body.stop()
 
+    def _leave_body(self, error: BaseException | None) -> bool:
+        """Note that the body has ended with this error; returns whether that is only how the engine ends a body."""
+        del error
+        return False
+
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
         """How it ends after its body, which raised this error."""
         del was_stopped
@@ -238,7 +242,7 @@ class ClaimState(ABC):
         return self._fail(_as_failure(error))
 
     @abstractmethod
-    async def _succeed(self) -> None:
+    def _succeed(self) -> Awaitable[None]:
         """Acknowledge it."""
 
     @abstractmethod

@@ -184,9 +184,14 @@ class Ack(Call):
 def ack(worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended]) -> Command:
     """The command that ends these."""
     jobs: list[Argument] = []
-    limited = {claimed.source for claimed, *_ in batch if claimed.is_limited}
-    for claimed, result, ttl_ms, _, _ in batch:
+    histories = ""
+    limited: set[str] = set()  # the names of the queues of those that are
+    for number, (claimed, result, ttl_ms, _, _) in enumerate(batch, 1):
         jobs += (claimed.id, claimed.place, result, ttl_ms, claimed.unique)
+        if claimed.is_limited:
+            limited.add(claimed.source)
+        if claimed.history:
+            histories += f"{number} {claimed.history},"
     return ACK(
         keys,
         claimed=keys.claimed(worker.holder),
@@ -196,7 +201,7 @@ def ack(worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended])
         ),
         inboxes=inboxes,
         worker=worker.holder,
-        histories="".join(f"{n} {end.claimed.history}," for n, end in enumerate(batch, 1) if end.claimed.history),
+        histories=histories,
         jobs=jobs,
     )
 

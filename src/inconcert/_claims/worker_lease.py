@@ -398,10 +398,12 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 def _how_many(ended: list[Ended]) -> int:
     """How many of these go in one script: with 1 MiB to write or to drop it has enough."""
     size = 0
-    for count, end in enumerate(ended[:_MOST]):
-        if size >= _MOST_BYTES or (count and (end.claimed.ends_alone or ended[0].claimed.ends_alone)):
+    for count, (claimed, result, *_) in enumerate(ended[:_MOST]):
+        if claimed.ends_alone:
+            return count or 1
+        if size >= _MOST_BYTES:
             return count
-        size += len(end.result) + end.claimed.bulk
+        size += len(result) + claimed.bulk
     return min(len(ended), _MOST)
 
 

@@ -27,6 +27,7 @@ __all__ = ["UNDONE_NOW", "JobClaimer", "JobState"]
 
 _log = logging.getLogger("inconcert.tasks")
 
+_USUAL = RetryPolicy()
 _CANCELLED, _FAILED = b"cancelled ", b"failed "  # as outcomes begin
 UNDONE_NOW = 2  # as the claiming script says that a job is to be undone
 
@@ -136,10 +137,14 @@ class JobState(ClaimState):
         self.envelope = envelope
         self.enqueued_at = enqueued_at
         self.claimed_at = claimed_at
+        if envelope.limits:
+            self.is_limited = has_a_place(envelope.limits)
+        if envelope.history:
+            self.history = f"{round(enqueued_at * 1000)} {history_note(envelope.name, envelope.history)}"
         self.started_at = 0.0
         self.observers = claimer.observers
         self.result: object = None
-        self.retry_policy = RetryPolicy()
+        self.retry_policy = _USUAL
         self.is_handed_out = False
         self.is_cancelled = False
         self.is_undoing = row.undo == UNDONE_NOW
@@ -163,18 +168,6 @@ class JobState(ClaimState):
             self.started_at = time.monotonic()
             for observer in self.observers:
                 observer.job_started(self)
-
-    async def exit(self, error: BaseException | None) -> bool:
-        """End the body, which raised this error; see `ClaimState.exit`."""
-        if error is None and self._steps is None:
-            return await super().exit(None)
-        self._asleep = asleep(error)
-        was_stopped = self._steps is not None and self._steps.end_body()
-        is_ours = is_undoing(error) or (was_stopped and isinstance(error, asyncio.CancelledError))
-        if self._asleep is None and not is_ours:
-            return await super().exit(error)
-        await super().exit(None)
-        return True
 
     def left(self, error: BaseException | None) -> None:
         """Tell observers that its body, which raised this error, was left."""
@@ -257,20 +250,6 @@ class JobState(ClaimState):
         jobs = self._claimer.draw_follow_ups(self, drafts)
         self.follow_ups = [*self.follow_ups, *jobs]
         return [job.id for job in jobs]
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether it has a place in a limit of its task while it runs."""
-        limits = self.envelope.limits
-        return bool(limits) and has_a_place(limits)
-
-    @property
-    def history(self) -> str:
-        """`ENQUEUED_MS MOST:TASK` if its end is to be in the history of its task; otherwise empty."""
-        envelope = self.envelope
-        if not envelope.history:
-            return ""
-        return f"{round(self.enqueued_at * 1000)} {history_note(envelope.name, envelope.history)}"
 
     @property
     def ends_alone(self) -> bool:
@@ -398,6 +377,15 @@ class JobState(ClaimState):
 
     # Below.
 
+    def _leave_body(self, error: BaseException | None) -> bool:
+        if error is None and self._steps is None:
+            return False
+        self._asleep = asleep(error)
+        was_stopped = self._steps is not None and self._steps.end_body()
+        if was_stopped and isinstance(error, asyncio.CancelledError):
+            return True
+        return self._asleep is not None or is_undoing(error)
+
     def _tell_end(self) -> None:
         for observer in self.observers:
             observer.job_ended(self)
@@ -457,13 +445,12 @@ class JobState(ClaimState):
             self._outcomes = await self._claimer.outcomes(self.envelope.after)
         return await self._claimer.done(self, b"succeeded null", self.envelope.result_ttl, is_run=False)
 
-    async def _succeed(self) -> None:
+    def _succeed(self) -> Awaitable[None]:
         try:
             outcome = self._stored_result()
         except InvalidPayload as error:  # it has done its work: another attempt would repeat it
-            await self.bury(error)
-        else:
-            await self._done(outcome, self.envelope.result_ttl)
+            return self.bury(error)
+        return self._done(outcome, self.envelope.result_ttl)
 
     def _stored_result(self) -> bytes:
         try:
@@ -483,7 +470,7 @@ class JobState(ClaimState):
                 delay = self.retry_policy.delay(failures, error)
             except Exception:  # noqa: BLE001 - of the user's backoff
                 _log.exception("%s: its backoff failed, so the usual one is taken", self, extra=self.fields())
-                delay = RetryPolicy().delay(failures, None)
+                delay = _USUAL.delay(failures, None)
         await self._fail_with(error, "retry", delay=delay)
 
 

@@ -216,15 +216,14 @@ class Worker:
                 seconds = time.monotonic() - started_at
                 _log.info("%s: %s, it took %.3f s", job, state.outcome, seconds, extra=state.fields())
 
-    async def _run_body(self, job: ClaimedJob, state: JobState) -> None:
+    def _run_body(self, job: ClaimedJob, state: JobState) -> Awaitable[None]:
         if state.is_cancelled:  # before it began
-            await anyio.sleep_forever()  # it is stopped here
+            return anyio.sleep_forever()  # it is stopped there
         try:
             call = self._call(job, state)
         except (UnknownTask, TypeError, InvalidPayload) as error:  # as in each attempt
-            await state.bury(error)
-        else:
-            await self._attempt(job, state, call)
+            return state.bury(error)
+        return self._attempt(job, state, call)
 
     def _free_a_place(self) -> None:
         self._free += 1

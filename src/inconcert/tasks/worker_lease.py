@@ -193,18 +193,14 @@ class JobWorkerLease(WorkerLease[JobState]):
     def _read(self, row: Row, now_ms: int) -> tuple[JobState, Ending | None]:
         id_ = row.id.decode()
         enqueued_ms, text = split_body(row.body)
-        envelope = Envelope("?")
         obstacle: InvalidPayload | JobExpired | None = None
         try:
             envelope = open_envelope(self._session.key_ring.verify(JOB, id_, text))
-            if (
-                envelope.expires is not None
-                and row.undo != UNDONE_NOW
-                and now_ms - enqueued_ms > envelope.expires * 1000
-            ):
-                obstacle = JobExpired(id_, envelope.expires)
         except InvalidPayload as unreadable:
-            obstacle = unreadable
+            envelope, obstacle = Envelope("?"), unreadable
+        expires = envelope.expires
+        if expires is not None and row.undo != UNDONE_NOW and now_ms - enqueued_ms > expires * 1000:
+            obstacle = JobExpired(id_, expires)
         job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000, claimed_at=now_ms / 1000)
         if obstacle is not None:
             return job, partial(job.bury, obstacle)
