@@ -54,5 +54,5 @@ local keys = {
 }
 local inboxes, worker, histories = ARGV[1], ARGV[2], ARGV[3]
 local first_queue = FIRST_RESULT + (#ARGV - FIRST_JOB + 1) / FIELDS
-return end_done(keys, inboxes, worker, {unpack(ARGV, FIRST_JOB)}, {unpack(KEYS, FIRST_RESULT, first_queue - 1)},
+return end_done(keys, inboxes, worker, ARGV, FIRST_JOB, {unpack(KEYS, FIRST_RESULT, first_queue - 1)},
   {unpack(KEYS, first_queue)}, histories)

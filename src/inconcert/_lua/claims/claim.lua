@@ -80,13 +80,13 @@ for i = FIRST_QUEUE, #KEYS, PARTS do
 end
 
 -- Take: what the last claim took if this is the same again, otherwise from the queues.
-local ids, texts, places, names = {}, {}, {}, {}
+local ids, texts, places, names, taken = {}, {}, {}, {}, 0
 if last_number == number then
   for id in string.gmatch(last, ' (%S+)') do
     local place, name = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ %d+ (.*)$')
     if place then
-      ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
-        id, redis.call('HGET', bodies, id), place, name
+      taken = taken + 1
+      ids[taken], texts[taken], places[taken], names[taken] = id, redis.call('HGET', bodies, id), tonumber(place), name
     end
   end
 else
@@ -96,8 +96,8 @@ else
     local left, popped, too_much, came = {}, 0, 0, 0
     local name = ARGV[FIRST_NAME + (i - FIRST_QUEUE) / PARTS]
     repeat
-      while #ids < count and bytes < MOST_BYTES and ready[i] > 0 and popped < most do
-        local found = redis.call('LPOP', KEYS[i], math.min(step, count - #ids))
+      while taken < count and bytes < MOST_BYTES and ready[i] > 0 and popped < most do
+        local found = redis.call('LPOP', KEYS[i], math.min(step, count - taken))
         step = math.min(step * 2, 16)
         for n, text in ipairs(redis.call('HMGET', bodies, unpack(found))) do
           local is_suspect = some_crashed and tonumber(redis.call('HGET', crashes, found[n]) or 0) >= 2
@@ -106,9 +106,8 @@ else
           elseif text and is_suspect and suspects == 0 then
             left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
           elseif text and (byte(text, AFTER_TIME) == BRACE or take_places(limited, found[n], text)) then
-            suspects, bytes = suspects - (is_suspect and 1 or 0), bytes + #text
-            ids[#ids + 1], texts[#texts + 1], places[#places + 1], names[#names + 1] =
-              found[n], text, number * 1000 + #ids + 1, name
+            suspects, bytes, taken = suspects - (is_suspect and 1 or 0), bytes + #text, taken + 1
+            ids[taken], texts[taken], places[taken], names[taken] = found[n], text, number * 1000 + taken, name
           elseif not text and some_are_limited then
             local limits = string.match(redis.call('HGET', limited.places, found[n]) or '', '^%-(.+)$')
             if limits then  -- it was cancelled, and may have been about to take a place, or had the turn
@@ -122,12 +121,12 @@ else
       local some_left = next(limited.known) or next(limited.rates) or next(limited.turns)
       came = some_left and settle_places(limited, {KEYS[i], false, KEYS[i + 2]}, name) or 0
       ready[i] = ready[i] + came
-    until came == 0 or #ids == count or bytes >= MOST_BYTES or popped >= most
+    until came == 0 or taken == count or bytes >= MOST_BYTES or popped >= most
     ready[i] = ready[i] + too_much
-    if #ids < count and (came > 0 or ready[i] > 0 and (#left == 0 or bytes >= MOST_BYTES)) then
+    if taken < count and (came > 0 or ready[i] > 0 and (#left == 0 or bytes >= MOST_BYTES)) then
       next_ms = 0  -- so many were cancelled or held back, or they are so large, that the rest is for the next claim
     end
-    if #ids < count and ready[i] > 0 and #left > 0 and bytes < MOST_BYTES then
+    if taken < count and ready[i] > 0 and #left > 0 and bytes < MOST_BYTES then
       redis.call('RPUSH', KEYS[i], unpack(left))  -- so many that others hide behind them, and nobody is woken for these
       ready[i] = 0
     else
@@ -146,20 +145,21 @@ end
 local answer = {1, next_ms, now_ms}
 local claims = {'#', ARGV[2] .. ' ' .. table.concat(ids, ' ')}
 local running = {}
-local since = string.format(' %.0f ', now_ms)
-if #ids > 0 then
+local since, runs, tried = string.format(' %.0f ', now_ms), 'running ' .. worker, {}  -- attempt -> the middle of a claim
+if taken > 0 then
   local failed = some_failed and redis.call('HMGET', failures, unpack(ids)) or {}
   local crashed = some_crashed and redis.call('HMGET', crashes, unpack(ids)) or {}
   local state = redis.call('HMGET', states, unpack(ids))
   local undoing = limited.some_undo and redis.call('HMGET', undo, unpack(ids)) or {}
   for i, id in ipairs(ids) do
-    local errors = tonumber(failed[i]) or 0
-    local attempt = errors + (tonumber(crashed[i]) or 0) + 1
+    local errors = some_failed and tonumber(failed[i] or 0) or 0
+    local attempt = errors + (some_crashed and tonumber(crashed[i] or 0) or 0) + 1
+    tried[attempt] = tried[attempt] or ' ' .. attempt .. since
     local is_cancelled = state[i] and string.sub(state[i], 1, 10) == 'cancelling'
-    claims[2 * i + 1], claims[2 * i + 2] = id, places[i] .. ' ' .. attempt .. since .. names[i]
-    running[2 * i - 1], running[2 * i] = id, (is_cancelled and 'cancelling ' or 'running ') .. worker
+    claims[2 * i + 1], claims[2 * i + 2] = id, places[i] .. tried[attempt] .. names[i]
+    running[2 * i - 1], running[2 * i] = id, is_cancelled and 'cancelling ' .. worker or runs
     local at = HEAD + FIELDS * (i - 1)  -- each part by itself: a table of them would take 0.5 us more
-    answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], tonumber(places[i]), attempt
+    answer[at + 1], answer[at + 2], answer[at + 3], answer[at + 4] = id, texts[i], places[i], attempt
     answer[at + 5], answer[at + 6], answer[at + 7] = errors, is_cancelled and 1 or 0, names[i]
     answer[at + 8] = undoing[i] and (undoing[i] == '-' and 1 or 2) or 0
   end
@@ -167,10 +167,10 @@ end
 
 if last_number < number then
   redis.call('HSET', claimed, unpack(claims))
-  if #running > 0 then
+  if taken > 0 then
     redis.call('HSET', states, unpack(running))
   end
-  if is_idle and #running > 0 then
+  if is_idle and taken > 0 then
     redis.call('ZREM', idle, worker)
     redis.call('ZADD', workers, ends, worker)
     redis.call('PERSIST', claimed)

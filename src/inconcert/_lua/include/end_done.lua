@@ -1,7 +1,7 @@
 -- Ends jobs, or items, that are done, or were cancelled while they ran: those that their worker holds at these places.
--- `jobs` has the id, place, result, ttl_ms and unique name of each; `results` the keys of their results, in the same order.
--- `queues` has the list, bell and delayed of each queue from which those come that have limits; `histories` the number and
--- 'ENQUEUED_MS MOST:TASK' of each that is to be in a history, as 'NUMBER ENQUEUED_MS MOST:TASK,'.
+-- `jobs` has the id, place, result, ttl_ms and unique name of each, from `first` on; `results` the keys of their results, in
+-- the same order.  `queues` has the list, bell and delayed of each queue from which those come that have limits; `histories`
+-- the number and 'ENQUEUED_MS MOST:TASK' of each that is to be in a history, as 'NUMBER ENQUEUED_MS MOST:TASK,'.
 -- Returns for each 1, 2 if others are to be told of its end, or 0 if it was not held.
 -- @include drop_steps
 -- @include free_places
@@ -11,27 +11,28 @@
 -- @include wake_first_putter
 -- @include tell_joiners
 -- @include record_end
-local function end_done(keys, inboxes, worker, jobs, results, queues, histories)
+local function end_done(keys, inboxes, worker, jobs, first, results, queues, histories)
   local FIELDS = 5
   local SHORTEST_TTL_MS = 60000  -- of a result for which somebody waits
   local ENDED_WITH_DEPENDENTS = 2
 
-  local given, done, ids, answer, counts, recorded = {}, {}, {}, {}, {}, {}
-  for i = 1, #jobs, FIELDS do
-    given[#given + 1] = jobs[i]
+  local given, done, ids, held, answer, counts, recorded = {}, {}, {}, 0, {}, {}, {}
+  for i = first, #jobs, FIELDS do
+    given[1 + (i - first) / FIELDS] = jobs[i]
   end
   local claims = redis.call('HMGET', keys.claimed, unpack(given))
   for n, claim in ipairs(claims) do
-    local i = 1 + FIELDS * (n - 1)
+    local i = first + FIELDS * (n - 1)
     local place, queue_name = string.match(claim or '', '^(%d+) %d+ %d+ (.*)$')
     local is_held = place == jobs[i + 1]
     answer[n] = is_held and 1 or 0
     if is_held then
       counts[queue_name] = (counts[queue_name] or 0) + 1
-      done[#done + 1], ids[#ids + 1] = i, given[n]
+      held = held + 1
+      done[held], ids[held] = i, given[n]
     end
   end
-  if #done == 0 then
+  if held == 0 then
     return answer
   end
   local some_are_grouped = string.find(table.concat(ids), '~', 1, true)  -- as in group_of.lua
@@ -79,7 +80,7 @@ local function end_done(keys, inboxes, worker, jobs, results, queues, histories)
   local some_are_watched = redis.call('EXISTS', keys.watchers) == 1
   local some_are_related = redis.call('EXISTS', keys.parents, keys.children) > 0
   for _, i in ipairs(done) do
-    local n = 1 + (i - 1) / FIELDS
+    local n = 1 + (i - first) / FIELDS
     local id, result, ttl_ms, name = jobs[i], jobs[i + 2], tonumber(jobs[i + 3]), jobs[i + 4]
     local is_watched = some_are_watched and notify_watchers(keys.watchers, inboxes, id)
     if is_watched and ttl_ms < SHORTEST_TTL_MS then

@@ -67,7 +67,7 @@ for i = FIRST_QUEUE, #KEYS, PARTS do
   redis.call('LLEN', KEYS[i + 1])
   redis.call('ZCARD', KEYS[i + 2])
 end
-local answer = end_done(keys, inboxes, worker, {id, place, outcome, ttl_ms, name}, {result},
+local answer = end_done(keys, inboxes, worker, {id, place, outcome, ttl_ms, name}, 1, {result},
   {KEYS[29], KEYS[30], KEYS[31]}, histories)
 if answer[1] == 0 then
   return answer

@@ -31,6 +31,7 @@
 -- @include hold_back
 -- @include take_turn
 local FIRST_RESULT, FIRST_JOB, FIELDS = 14, 2, 5  -- KEYS of the results; ARGV of the jobs, and how many each has
+local BRACE, byte = 123, string.byte  -- an envelope that begins there as JSON has no limits
 
 local bodies, queue, bell, delayed, states = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, checks, dead, recent, older, finished = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
@@ -48,7 +49,9 @@ local enqueued = string.format('%.0f ', now_ms)
 -- All destination keys are read before anything is changed: a foreign key stops the script here.
 local key_of = {}  -- of those that share
 for i = FIRST_JOB, #ARGV, FIELDS do
-  key_of[i] = string.match(ARGV[i + 1], '^%d+%S*/s:(%x+)')
+  if byte(ARGV[i + 1]) ~= BRACE then
+    key_of[i] = string.match(ARGV[i + 1], '^%d+%S*/s:(%x+)')
+  end
 end
 if next(key_of) then
   redis.call('HLEN', places)
@@ -59,7 +62,7 @@ if redis.call('LLEN', queue) + redis.call('ZCARD', delayed) == 0 then
   redis.call('HSETNX', finished, ARGV[1], 0)  -- the names of all queues are there
 end
 
-local ready, held, names = {}, {}, 0
+local ready, held, names, answered, added = {}, {}, 0, 0, 0
 local some_have_ended = redis.call('EXISTS', unpack(KEYS, FIRST_RESULT)) > 0
 for i = FIRST_JOB, #ARGV, FIELDS do
   local id, envelope, delay_ms, name, window_ms = unpack(ARGV, i, i + FIELDS - 1)
@@ -67,7 +70,8 @@ for i = FIRST_JOB, #ARGV, FIELDS do
   local was_added = (name ~= '' and redis.call('HEXISTS', bodies, id) == 1)
     or (some_have_ended and redis.call('EXISTS', KEYS[FIRST_RESULT + (i - FIRST_JOB) / FIELDS]) == 1)
   local other = not was_added and name ~= '' and live_job_of_name(unique, bodies, dead, name, now_ms) or nil
-  answer[#answer + 1] = other or ''
+  answered = answered + 1
+  answer[answered] = other or ''
   if not other and not was_added and redis.call('HSETNX', bodies, id, enqueued .. envelope) == 1 then
     if name ~= '' then
       take_name(unique, checks, id, name, window_ms, now_ms)
@@ -79,11 +83,12 @@ for i = FIRST_JOB, #ARGV, FIELDS do
     elseif key and not take_turn(places, held_back, key, id) then
       held[#held + 1] = {id = id, limit = key, order = now_ms, is_ready = not string.find(envelope, '^%d+%S*/%d+:' .. key)}
     else
-      ready[#ready + 1] = id
+      added = added + 1
+      ready[added] = id
     end
   end
 end
-if #ready > 0 then
+if added > 0 then
   redis.call('RPUSH', queue, unpack(ready))
   ring(bell)
 end
