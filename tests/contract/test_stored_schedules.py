@@ -76,7 +76,7 @@ async def test_list_has_rules_arguments_and_instants(any_concert: Coordinator, r
     at = datetime.now(UTC) + timedelta(days=1)
     await any_concert.schedules.put("c", report.call("z"), at=at, missed="skip")
     one, two, three = await any_concert.schedules.list()
-    assert (one.id, one.rule, one.queue, one.args, one.kwargs) == ("a", f"every {LONG:g} s", "low", [], {"which": "y"})
+    assert (one.id, one.rule, one.queue, one.args, one.kwargs) == ("a", "every 315360000 s", "low", [], {"which": "y"})
     assert (two.id, two.rule, two.task, two.missed) == ("b", "0 3 * * * Europe/Berlin", "report", "all")
     assert (three.rule.startswith("at 20"), three.next_at) == (True, round(at.timestamp(), 3))
     assert [status.last_at for status in (one, two, three)] == [None] * 3

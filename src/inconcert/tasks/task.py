@@ -61,7 +61,8 @@ class Task(Generic[P, R_co]):
         retrying: RetryPolicy,
     ) -> None:
         _check(function)
-        self.name = check_name("task", name_of(function) if name is None else name)
+        self.name = name_of(function) if name is None else name
+        self.name = check_name("task", self.name)
         self.function = function
         self.defaults = defaults
         self.retrying = retrying
