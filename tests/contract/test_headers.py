@@ -95,6 +95,9 @@ async def test_bad_headers_are_refused(any_concert: Coordinator) -> None:
     with pytest.raises(ValueError, match="8193 bytes"):
         task.options(headers={"a": "ö" * 4096})
     task.options(headers={"aa": "ö" * 4095})
+    for bad in ({"a": "\udcff"}, {"\udcff": "a"}):
+        with pytest.raises(ValueError, match=r"not valid Unicode; remove the lone surrogates"):
+            task.options(headers=bad)
     for crashes in (0, -1, 1.5, True):
         with pytest.raises((ValueError, TypeError), match="max_crashes"):
             task.options(max_crashes=crashes)  # type: ignore[arg-type]

@@ -144,8 +144,8 @@ class Options:
         Raises:
             TypeError: There is no option of this name, `after` is not a list, or `headers` are not strings.
             ValueError: A number is out of its range; `at` has no time zone, or comes with `delay` or `after`; `after`
-                has more than 100 jobs, or `headers` more than 8 KiB; `debounce` or `max_wait` comes without what it
-                needs, or with what it excludes.
+                has more than 100 jobs; `headers` have more than 8 KiB, or are not valid Unicode; `debounce` or
+                `max_wait` comes without what it needs, or with what it excludes.
             InvalidName: The queue or the unique name is empty or longer than 512 bytes, or an entry of `after` is not a
                 job id.
         """
@@ -263,7 +263,12 @@ def _headers(value: object) -> dict[str, str]:
     for name, text in headers.items():
         if not isinstance(name, str) or not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
             raise TypeError(f"header {name!r} is {text!r}; give strings")
-        size += len(name.encode()) + len(text.encode())
+        try:
+            size += len(name.encode()) + len(text.encode())
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"header {name!r} is {text!r}, which is not valid Unicode; remove the lone surrogates"
+            ) from error
     if size > _MOST_HEADER_BYTES:
         raise ValueError(
             f"headers have {size} bytes; give at most {_MOST_HEADER_BYTES}, and larger things as arguments"
