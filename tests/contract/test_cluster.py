@@ -501,13 +501,16 @@ async def test_closing_ends_a_wait_for_a_subscription(
     def follow_never(*_: object) -> None:
         pass
 
-    monkeypatch.setattr(ShardedPubSub, "follow", follow_never)
-    async with Coordinator(cluster.url, namespace=namespace) as concert:
+    async with Coordinator(cluster.url, namespace=namespace, timeout=60) as concert:
         inbox: Any = concert._ref.session.inbox
-        waiter = asyncio.create_task(concert.signal("deploy").wait())
-        await eventually(lambda: bool(inbox._slots))
+        monkeypatch.setattr(ShardedPubSub, "follow", follow_never)  # not before: opening waits for a slot of its own
+        signal = concert.signal("deploy")
+        waiter = asyncio.create_task(signal.wait())
+        await eventually(lambda: slot_of(signal._keys.waiters) in inbox._slots)
+        assert not inbox.listens(signal._keys.waiters)
     with pytest.raises(NotConnected):
-        await asyncio.wait_for(waiter, 1)
+        await asyncio.wait_for(waiter, 10)
     monkeypatch.undo()
+    inbox._sharded._shards.clear()  # they are closed
     inbox._sharded.follow("{late}", inbox._slot("{late}"))
     assert not inbox._sharded._shards
