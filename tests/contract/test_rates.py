@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, Job, JobStatus, Limit, Rate, current_job
+from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, Rate, current_job
 from tests.contract.test_limits import Running, first
 from tests.contract.test_tasks import in_background
 from tests.support.raw import raw
@@ -72,6 +72,35 @@ async def test_no_more_jobs_begin_than_the_rate_says(any_concert: Coordinator) -
     assert [number for number, _ in began[3:]] == list(range(3, 20))
     assert excess(sorted(at for _, at in began), rate) < A_MOMENT
     assert await in_line(any_concert) == 0
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"rate": Rate(2, per=3600.0)},
+        {"rate": Rate(2, per=3600.0), "key": first, "share": True, "key_limit": 1, "limit": Limit(1)},
+    ],
+)
+async def test_jobs_that_have_expired_leave_the_rate_to_others(any_concert: Coordinator, limits: Any) -> None:
+    """Otherwise, with more jobs than begin, all that begin have expired."""
+    began: list[str] = []
+
+    @any_concert.task(name="at a rate", max_attempts=1, **limits)
+    async def at_a_rate(which: str) -> None:
+        began.append(which)
+
+    await any_concert.tasks.pause("default")
+    late = [await at_a_rate.options(expires=0.001).enqueue("late") for _ in range(5)]
+    jobs = [await at_a_rate.options(expires=3600).enqueue("in time") for _ in range(2)]
+    await anyio.sleep(0.05)  # until they have expired
+    await any_concert.tasks.resume("default")
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        for job in jobs:
+            await job.result(timeout=WITHIN)
+        for job in late:
+            with pytest.raises(JobFailed, match="not started within"):
+                await job.result(timeout=WITHIN)
+    assert began == ["in time", "in time"]
 
 
 async def test_changed_rate_is_not_one_with_that_of_the_jobs_before(

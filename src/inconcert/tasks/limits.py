@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from inconcert._rules.durations import Seconds, period
+from inconcert._rules.durations import Seconds, milliseconds, period
 from inconcert._rules.limits import whole
 from inconcert._rules.names import digest
 
@@ -123,10 +123,12 @@ class TaskLimits:
     def __bool__(self) -> bool:
         return self.limit is not None or self.key is not None or self.rate is not None
 
-    def of(self, task: str, queue: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """The limits of one job, as scripts read them: `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT...`; empty for none.
+    def of(
+        self, task: str, queue: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, expires: float | None = None
+    ) -> str:
+        """The limits of one job, as scripts read them: `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT.../eEXPIRES_MS`.
 
-        The rate comes first, then the key that takes turns, and then the narrowest.
+        The rate comes first, then the key that takes turns, and then the narrowest. Empty for none.
 
         Raises:
             TypeError: The key of the job is not a string or a whole number.
@@ -145,7 +147,7 @@ class TaskLimits:
             found += f"/{self.key_limit}:{of_key}" if self.key_limit is not None else ""
         if self.limit is not None:
             found += f"/{self.limit.jobs}:{limit_of(task, queue)}"
-        return found
+        return found if not found or expires is None else f"{found}/e{milliseconds(expires)}"
 
 
 def has_a_place(limits: str) -> bool:

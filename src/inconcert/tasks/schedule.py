@@ -52,8 +52,9 @@ class Schedule:
     def draft(self, instant_ms: int) -> tuple[str, Draft[object]]:
         """The job of an instant, and its id: the same in every process."""
         job_id = f"{self.id_prefix}{instant_text(instant_ms)}"
-        limits = self.task.limits.of(self.task.name, self.task.defaults.queue, (), {})
-        return job_id, Draft(self.task.name, (), {}, self.task.defaults, scheduled_at=instant_ms / 1000, limits=limits)
+        options = self.task.defaults
+        limits = self.task.limits.of(self.task.name, options.queue, (), {}, expires=options.expires)
+        return job_id, Draft(self.task.name, (), {}, options, scheduled_at=instant_ms / 1000, limits=limits)
 
 
 def check_missed(missed: Missed) -> Missed:

@@ -1,5 +1,5 @@
 -- Whether a job may be claimed: it has no limits; or it is the turn of its key, and there is a place in each limit, which it
--- takes.  Otherwise it is held back, in the line of its key, or of the first limit that is full.  What is to be written
+-- takes; or it has expired, and needs none.  Otherwise it is held back, in the line of its key, or of the first limit that is full.  What is to be written
 -- gathers in `limited`, for `settle_places`.
 -- @include next_order
 -- @include note_limits
@@ -9,12 +9,17 @@ local function take_places(limited, id, text)
   if not limits then
     return true
   end
+  local undo = limited.some_undo and redis.call('HGET', limited.undo, id)
+  local expires_ms = string.match(limits, '/e(%d+)$')
+  if expires_ms and limited.now_us > (put_ms + expires_ms + 1) * 1000 and (not undo or undo == '-') then
+    pass_over(limited, id, limits)
+    return true  -- its worker dead-letters it
+  end
   local key = string.match(limits, '/s:(%x+)')
   local is_late = key and redis.call('HGET', limited.places, '@' .. key) ~= id  -- it is not its turn
   local full = not is_late and note_limits(limited, limits)
   local is_ending, line = false, is_late and key or full
   if line then
-    local undo = limited.some_undo and redis.call('HGET', limited.undo, id)
     is_ending = undo and undo ~= '-' or string.sub(redis.call('HGET', limited.states, id) or '', 1, 10) == 'cancelling'
   end
   if is_late or is_ending then
