@@ -27,8 +27,8 @@ from inconcert import (
     current_job,
     durable,
 )
+from inconcert.tasks.body_exits import Asleep
 from inconcert.tasks.kept_step import STEP
-from inconcert.tasks.steps import Asleep
 from tests.conftest import nothing_is_left
 from tests.contract.test_durable import kept
 from tests.contract.test_streams import followed

@@ -13,6 +13,7 @@ from inconcert._redis.replies import Reply
 from inconcert._rules.payloads import encode
 from inconcert.errors import InconcertError, InvalidPayload, NotClaimed, NotConnected
 from inconcert.tasks.arguments import encode_result
+from inconcert.tasks.body_exits import Asleep, Undoing, asleep, is_undoing
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.group_ids import is_callback
@@ -20,7 +21,7 @@ from inconcert.tasks.history import history_note
 from inconcert.tasks.limits import has_a_place
 from inconcert.tasks.messages import FOUND, packed_name
 from inconcert.tasks.retry import RetryPolicy
-from inconcert.tasks.steps import Asleep, Steps, Undoing, asleep, is_undoing
+from inconcert.tasks.steps import Steps
 from inconcert.tasks.store import CANCELLED_TTL
 
 __all__ = ["UNDONE_NOW", "JobClaimer", "JobState"]

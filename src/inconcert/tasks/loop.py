@@ -6,7 +6,8 @@ from typing import Generic, Self, TypeVar
 
 from inconcert.errors import InvalidPayload, StepChanged
 from inconcert.tasks.arguments import encode_result
-from inconcert.tasks.steps import Cursor, Steps
+from inconcert.tasks.cursor import Cursor
+from inconcert.tasks.steps import Steps
 
 __all__ = ["Loop"]
 

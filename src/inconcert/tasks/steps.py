@@ -17,129 +17,23 @@ from inconcert._rules.conversion import Converter
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload, StepChanged, StepRefused
+from inconcert.tasks.body_exits import Asleep, Undoing
+from inconcert.tasks.cursor import Cursor
 from inconcert.tasks.kept_step import UNDOES, KeptStep, Position, StepCall, StepStore, read_step, to_keep
+from inconcert.tasks.open_undo import OpenUndo
 
-__all__ = ["Asleep", "Cursor", "OpenUndo", "Steps", "Undoing", "asleep", "is_undoing"]
+__all__ = ["Steps"]
 
 _MOST = 1_000  # steps of a job: all are read when it goes on
 _MOST_BYTES = 16 * 2**20  # of the steps of a job, likewise
 _LONGEST_WAIT = 10.0  # seconds for which a task of a body that is undone waits for its others
 _FIXED_BYTES = 1_000  # what dropping a step takes beside its text, when ends are put into batches
 
-T = TypeVar("T")
-
-
-class OpenUndo:
-    """A block that may still have something to undo; it is entered in the current task.
-
-    Args:
-        name: Its name.
-
-    Attributes:
-        name: Its name.
-        task: That task.
-        is_over: Whether it was left, also what it undoes then.
-    """
-
-    __slots__ = ("_is_left", "_is_stopped", "is_over", "name", "task")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.task = asyncio.current_task()
-        self.is_over = False
-        self._is_stopped = False
-        self._is_left = False
-
-    def stop(self) -> None:
-        """Stop its body where it waits, once: it has asked for all that was kept."""
-        if self.task is not None and not self._is_left and not self._is_stopped:
-            self._is_stopped = True
-            self.task.cancel()
-
-    def leave(self) -> bool:
-        """Its body has ended, and is stopped no more; returns whether it was."""
-        was_stopped = self._is_stopped and not self._is_left
-        self._is_left = True
-        if was_stopped and self.task is not None:
-            self.task.uncancel()
-        return was_stopped
-
-
-class Cursor:
-    """A loop of this attempt.
-
-    Args:
-        name: Its name, as a step.
-        call: What it is kept as.
-        position: How far it is.
-        number: Its number as a step; 0 before it was kept.
-
-    Attributes:
-        saved_at: When it was kept, by the monotonic clock.
-        is_saved: Whether its position was kept.
-    """
-
-    __slots__ = ("call", "is_saved", "name", "number", "position", "saved_at")
-
-    def __init__(self, name: str, call: StepCall, position: Position, number: int) -> None:
-        self.name = name
-        self.call = call
-        self.position = position
-        self.number = number
-        self.saved_at = time.monotonic()
-        self.is_saved = True
-
-    def move(self, key: str, *, is_at_end: bool = False) -> None:
-        """Note that the item with this key is done, or that none is left."""
-        self.position = Position(self.position.done + 1, key, is_at_end)
-        self.is_saved = False
-
-
 _EACH = StepCall("durable.each", "", Converter("the position of durable.each()", Position))
 _SLEEP = StepCall("durable.sleep", "", Converter("the end of durable.sleep()", float))
 _WAIT = StepCall("durable.wait_for", "", Converter("the end of durable.wait_for()", float))
 
-
-class Asleep(BaseException):
-    """Raised in the body of a job that leaves its place in the worker, to come back later.
-
-    Attributes:
-        delay: In how many seconds.
-        awaited: Names of the messages that bring it back sooner.
-    """
-
-    def __init__(self, delay: float, awaited: frozenset[str] = frozenset()) -> None:
-        for_what = f" waits for {', '.join(map(repr, sorted(awaited)))}" if awaited else " sleeps"
-        super().__init__(f"the job{for_what}, and comes back in {delay:g} s; let this exception pass")
-        self.delay = delay
-        self.awaited = awaited
-
-
-class Undoing(BaseException):
-    """Raised in the body of a job that is undone, where it would go on with what it has not begun."""
-
-    def __init__(self) -> None:
-        super().__init__("the job is undone, and does not go on here; let this exception pass")
-
-
-def is_undoing(error: BaseException | None) -> bool:
-    """Whether it says that the job is undone, by itself or in a group of a task group, where others may have failed."""
-    if isinstance(error, BaseExceptionGroup):
-        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
-        return any(map(is_undoing, inner)) and all(isinstance(each, Exception) or is_undoing(each) for each in inner)
-    return isinstance(error, Undoing)
-
-
-def asleep(error: BaseException | None) -> Asleep | None:
-    """How a body sleeps that raised this; None if it raised something else."""
-    if isinstance(error, Asleep):
-        return error
-    if isinstance(error, BaseExceptionGroup):  # of a task group
-        inner = [asleep(each) for each in cast("BaseExceptionGroup[BaseException]", error).exceptions]
-        found = [each for each in inner if each is not None]
-        if len(found) == len(inner):
-            return Asleep(min(each.delay for each in found), frozenset[str]().union(*(each.awaited for each in found)))
-    return None
+T = TypeVar("T")
 
 
 class Steps:

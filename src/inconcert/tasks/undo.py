@@ -16,8 +16,10 @@ import anyio
 from inconcert._core.cancellation import CANCEL_AGAIN
 from inconcert._rules.conversion import Converter
 from inconcert._rules.names import check_name
+from inconcert.tasks.body_exits import Undoing, is_undoing
 from inconcert.tasks.kept_step import StepCall
-from inconcert.tasks.steps import OpenUndo, Steps, Undoing, is_undoing
+from inconcert.tasks.open_undo import OpenUndo
+from inconcert.tasks.steps import Steps
 
 __all__ = ["StepRunner", "Undo"]
 
