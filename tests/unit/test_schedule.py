@@ -184,12 +184,13 @@ def test_instants_are_what_clocks_show(near: tuple[str, str], minute: str, hour:
         ("0 0 */30 2 5#5", None, "UTC", "never matches any date"),
         ("0 9 * * *", None, "Mars/Olympus", "tz is 'Mars/Olympus'"),
         ("0 9 * * *", None, "../etc", "tz is '../etc'"),
+        ("0 9 * * *", None, None, "tz is None; give the name of a time zone"),
         (None, 0.05, "UTC", "every is 0.05; give at least 0.1 s"),
         (None, -1.0, "UTC", "every is -1.0"),
         (None, "5", "UTC", "every is '5'"),
     ],
 )
-def test_what_cannot_be_a_timetable_is_refused(expression: str | None, period: Any, zone: str, message: str) -> None:
+def test_what_cannot_be_a_timetable_is_refused(expression: str | None, period: Any, zone: Any, message: str) -> None:
     """With what it is, and what to give."""
     with pytest.raises(ValueError, match=message):
         timetable(expression, every=period, zone=zone)

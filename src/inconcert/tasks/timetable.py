@@ -170,7 +170,7 @@ def _cron(expression: str, zone: str) -> Cron:
     cronsim = _cronsim()
     try:
         made = Cron(" ".join(expression.split()), UTC if zone == "UTC" else ZoneInfo(zone))
-    except (KeyError, ValueError, OSError) as error:
+    except (KeyError, ValueError, OSError, TypeError) as error:
         raise ValueError(f"tz is {zone!r}; give the name of a time zone, such as 'Europe/Berlin'") from error
     try:
         next(made.after(0))
