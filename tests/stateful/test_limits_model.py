@@ -1,5 +1,6 @@
 """The limits of tasks: never more jobs than places, no place is leaked, and nothing waits while there is one."""
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -65,9 +66,9 @@ class LimitsModel(RuleBasedStateMachine):
             self.open(worker)
 
     @rule(task=st.sampled_from(sorted(LIMITS)), key=st.integers(1, 2), count=st.integers(1, 4), is_late=st.booleans())
-    def enqueue(self, task: str, key: int, count: int, is_late: bool) -> None:
+    def enqueue(self, task: str, key: int, count: int, is_late: bool, expires: float | None = None) -> None:
         for _ in range(count):
-            job, text = self.draw(task, key)
+            job, text = self.draw(task, key, expires)
             self.run(
                 ENQUEUE(
                     self.keys,
@@ -77,6 +78,11 @@ class LimitsModel(RuleBasedStateMachine):
                     jobs=(job, text, HOUR * is_late, "", 0),
                 )
             )
+
+    @rule(task=st.sampled_from(sorted(LIMITS)), key=st.integers(1, 2), count=st.integers(1, 4))
+    def enqueue_for_a_second(self, task: str, key: int, count: int) -> None:
+        """They expire then."""
+        self.enqueue(task, key, count, is_late=False, expires=1.0)
 
     @rule(pick=picks, count=st.integers(1, 5), is_sent_again=st.booleans())
     def claim(self, pick: int, count: int, is_sent_again: bool) -> None:
@@ -297,7 +303,7 @@ class LimitsModel(RuleBasedStateMachine):
         self.held[worker] |= claimed
         for job in claimed:
             self.end_late(job)
-            if self.rate[job] and job not in self.cancelling:
+            if self.rate[job] and job not in self.cancelling and not self.has_expired(job):
                 self.begun.setdefault(self.rate[job], []).append(self.now_us)
 
     def end_late(self, job: str) -> None:
@@ -317,17 +323,23 @@ class LimitsModel(RuleBasedStateMachine):
         return {job.decode(): due for job, due in delayed if due < HELD_BACK_MS}
 
     def ending(self) -> set[str]:
-        """Those that were claimed only to be ended, because they are cancelled."""
-        return {job for job in self.live if not self.client.hexists(self.keys.places, job)} & self.cancelling
+        """Those that were claimed only to be ended, because they are cancelled or have expired."""
+        without = {job for job in self.live if not self.client.hexists(self.keys.places, job)}
+        return {job for job in without if job in self.cancelling or self.has_expired(job)}
+
+    def has_expired(self, job: str) -> bool:
+        """Whether it is too late for it to begin."""
+        found = re.match(rb"(\d+) \d+/\S*/e(\d+) ", self.client.hget(self.keys.bodies, job))
+        return found is not None and self.now_us > (int(found[1]) + int(found[2]) + 1) * 1_000
 
     def open(self, worker: str) -> None:
         self.held[worker] = {}
         self.run(HEARTBEAT(self.keys, worker=worker, ttl_ms=HOUR, is_new=1, skip=0, about=""))
 
-    def draw(self, task: str, key: int) -> tuple[str, str]:
+    def draw(self, task: str, key: int, expires: float | None = None) -> tuple[str, str]:
         job = f"job{len(self.limits) + 1}"
-        limits = LIMITS[task].of(task, "q", (key,), {})
-        parts = [part.split(":") for part in limits.split("/")[1:]]
+        limits = LIMITS[task].of(task, "q", (key,), {}, expires=expires)
+        parts = [part.split(":") for part in limits.split("/")[1:] if ":" in part]
         self.limits[job] = {limit: int(n) for n, limit in parts if n.isdigit()}
         self.key[job] = next((limit for n, limit in parts if n == "s"), "")
         self.rate[job] = next((limit for n, limit in parts if n.startswith("r")), "")
