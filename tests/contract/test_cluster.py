@@ -514,3 +514,34 @@ async def test_closing_ends_a_wait_for_a_subscription(
     inbox._sharded._shards.clear()  # they are closed
     inbox._sharded.follow("{late}", inbox._slot("{late}"))
     assert not inbox._sharded._shards
+
+
+async def test_closing_ends_the_watch_of_the_map_though_a_cancellation_is_lost(
+    cluster: RealCluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As anyio 4.6 loses it if a time limit ends in the same turn of the event loop."""
+    concert = await Coordinator(cluster.url, namespace=namespace).__aenter__()
+    wiring: Any = concert._ref.session._wiring
+    wanted, lost = wiring._cluster._is_wanted, list[bool]()
+    wait = wanted.wait
+
+    async def lose_one() -> None:
+        lost.append(False)
+        try:
+            await wait()
+        except asyncio.CancelledError:
+            if any(lost) or not is_closing:
+                raise
+            lost.append(True)
+
+    is_closing = False
+    monkeypatch.setattr(wanted, "wait", lose_one)
+    await eventually(lambda: lost)
+    is_closing = True
+    closing = asyncio.create_task(concert.__aexit__(None, None, None))
+    await asyncio.wait([closing], timeout=10)
+    is_closed = closing.done()
+    wiring._cluster._keeper.cancel()
+    await closing
+    assert is_closed
+    assert any(lost)

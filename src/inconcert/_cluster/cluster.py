@@ -71,6 +71,7 @@ class Cluster:
         self._moved_at: dict[int, float] = {}  # slot -> when a node said so, by the loop's clock
         self._is_wanted = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        self._stop = anyio.CancelScope()  # a task's own cancellation may be lost as a wait in it times out
         self.map = SlotMap()
         self.channel_to: Callable[[Node], Channel | None] = lambda _: None
         self.is_suspect: Callable[[Node], bool] = lambda _: False
@@ -88,7 +89,7 @@ class Cluster:
     async def close(self) -> None:
         """Ask no more, and close what is left in the pools."""
         if self._keeper is not None:
-            self._keeper.cancel()
+            self._stop.cancel()
             await asyncio.wait([self._keeper])
         await self._pools.close()
 
@@ -164,24 +165,25 @@ class Cluster:
         self._is_wanted.set()
 
     async def _keep(self) -> None:
-        while True:
-            look_at = self._loop.time() + _EVERY * random.uniform(0.8, 1.2)
-            while not self._is_wanted.is_set() and (self._loop.time() < look_at or not self._is_awaited()):
-                with anyio.move_on_after(_CHECK_EVERY):
-                    await self._is_wanted.wait()
-                if not all(is_whole() for is_whole in self._checks):
-                    break
-            self._is_wanted.clear()
-            self._moved_at.clear()
-            nodes = [*self.map.nodes]
-            random.shuffle(nodes)
-            nodes.sort(key=self.is_suspect)
-            try:
-                if errors := await self._refresh([*nodes, *self._seeds]):
-                    _log.warning("no node of the cluster answers: %s", "; ".join(map(str, errors)))
-            except Exception:  # noqa: BLE001 - whatever a node says, others are asked again
-                _log.exception("asking the cluster for its slots failed")
-            await anyio.sleep(_APART)
+        with self._stop:
+            while True:
+                look_at = self._loop.time() + _EVERY * random.uniform(0.8, 1.2)
+                while not self._is_wanted.is_set() and (self._loop.time() < look_at or not self._is_awaited()):
+                    with anyio.move_on_after(_CHECK_EVERY):
+                        await self._is_wanted.wait()
+                    if not all(is_whole() for is_whole in self._checks):
+                        break
+                self._is_wanted.clear()
+                self._moved_at.clear()
+                nodes = [*self.map.nodes]
+                random.shuffle(nodes)
+                nodes.sort(key=self.is_suspect)
+                try:
+                    if errors := await self._refresh([*nodes, *self._seeds]):
+                        _log.warning("no node of the cluster answers: %s", "; ".join(map(str, errors)))
+                except Exception:  # noqa: BLE001 - whatever a node says, others are asked again
+                    _log.exception("asking the cluster for its slots failed")
+                await anyio.sleep(_APART)
 
     def _is_awaited(self) -> bool:
         return any(is_waiting() for is_waiting in self._waits)
