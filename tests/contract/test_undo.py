@@ -851,6 +851,35 @@ async def test_name_of_another_step_is_refused_before_there_is_anything_to_undo(
     assert await is_clean(any_concert)
 
 
+async def test_task_that_catches_its_cancellation_does_not_hold_up_undoing(
+    any_concert: Coordinator, shop: Shop
+) -> None:
+    """It is ended at the next step: the block waits for it, and it does not wait for the block."""
+    failed: list[bool] = []
+
+    async def stubborn() -> None:
+        await durable.step("a", shop.charge, "cup")
+        if not failed:
+            failed.append(True)
+            await failing()
+        with suppress(asyncio.CancelledError):
+            await anyio.sleep_forever()
+        await durable.step("b", shop.charge, "too late")
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("refund", shop.refund, await durable.step("charge", shop.charge, "tea"))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(stubborn())
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="TaskGroup"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["charge tea", "charge cup", "refund p-tea"]
+    assert await is_clean(any_concert)
+
+
 async def test_nothing_is_registered_outside_of_its_block(any_concert: Coordinator, shop: Shop) -> None:
     """It would never be undone: not before, not behind, and not by what undoes."""
     undo_of: list[Any] = []

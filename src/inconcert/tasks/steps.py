@@ -181,11 +181,13 @@ class Steps:
     async def wait_for_others(self) -> None:
         """Return when no other task of the body has anything to undo: where this one ends, its group may cancel these.
 
-        They are stopped one after another. One that waits for this task in turn cancels it, as groups of tasks do.
+        They are stopped one after another. One that waits for this task in turn cancels it, as groups of tasks do; if
+        it has done so already, and the body has caught that, nothing would end the wait.
         """
-        while not self.misses_some:
+        task = asyncio.current_task()
+        while not self.misses_some and not (task and task.cancelling()):
             latest = next((block for block in reversed(self.open_undos) if not block.is_over), None)
-            if latest is None or latest.task is asyncio.current_task():
+            if latest is None or latest.task is task:
                 break
             latest.stop()
             await self._left.wait()
