@@ -180,8 +180,9 @@ class Bound(Generic[P, T]):
         task, types = self._task, self._task.arguments
         values, named = types.to_json(args, kwargs)
         options = self._enqueuing.with_headers(task.name, self._options)
-        of = self._limits
-        limits = "" if of is None else of.of(task.name, options.queue, args, kwargs, expires=options.expires)
+        limits = ""
+        if self._limits is not None:
+            limits = self._limits.of(task.name, options.queue, args, kwargs, expires=options.expires)
         return Draft(task.name, values, named, options, limits=limits, returns=types.returns, yields=types.yields)
 
 

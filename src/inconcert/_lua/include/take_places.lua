@@ -1,6 +1,6 @@
 -- Whether a job may be claimed: it has no limits; or it is the turn of its key, and there is a place in each limit, which it
--- takes; or it has expired, and needs none.  Otherwise it is held back, in the line of its key, or of the first limit that is full.  What is to be written
--- gathers in `limited`, for `settle_places`.
+-- takes; or it has expired, and needs none.  Otherwise it is held back, in the line of its key, or of the first limit that is
+-- full.  What is to be written gathers in `limited`, for `settle_places`.
 -- @include next_order
 -- @include note_limits
 -- @include pass_over
