@@ -17,7 +17,9 @@ if seen[1] ~= id then
   -- Nothing is noted, and it was always the master: then nothing has been lost since it started.
   local was_replica = string.match(redis.call('INFO', 'replication'), 'master_replid2:0*[1-9a-f]')
   if not seen[1] and not was_replica then
-    since_ms = now_ms - 1000 * string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
+    -- Its age is a difference of whole seconds, so up to one second too much.
+    local seconds = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)')
+    since_ms = now_ms - 1000 * math.max(0, seconds - 1)
   end
   redis.call('HSET', master, 'id', id, 'since_ms', string.format('%.0f', since_ms))
 end
