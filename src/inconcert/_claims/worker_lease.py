@@ -18,6 +18,7 @@ from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, ack
 from inconcert._claims.keys import CLAIM, HOLD_CLOCK, NACK, ClaimKeys, QueueKeys
 from inconcert._claims.policy import Policy
 from inconcert._claims.reaper import put_all_back
+from inconcert._claims.suspects import Suspects
 from inconcert._core.renewal import RENEW_AFTER, local_deadline, next_renewal, next_try
 from inconcert._core.session import Session
 from inconcert._redis.blocking_channel import BlockingChannel
@@ -27,7 +28,7 @@ from inconcert._redis.replies import Reply, rows
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotClaimed, NotConnected
 
-__all__ = ["Ending", "Suspects", "WorkerLease"]
+__all__ = ["Ending", "WorkerLease"]
 
 _log = logging.getLogger("inconcert.claims")
 
@@ -39,36 +40,6 @@ _A_MOMENT = 0.05  # seconds after which a lapse can be seen
 _MOST = 500  # in one claim or one acknowledgement, so that no script takes long
 _MOST_DEAD = 10  # workers that one heartbeat returns
 _MOST_BYTES = 2**20  # of results and steps in one acknowledgement, likewise; a claim stops there too
-
-
-class Suspects:
-    """What the workers of a consumer hold with which two workers have died: one at a time, in all partitions."""
-
-    def __init__(self) -> None:
-        self._held: set[str] = set()
-        self._asker: object = None  # the worker whose claim may bring one
-
-    def may_take(self, asker: object) -> bool:
-        """Whether this worker's claim may bring one; then no other's may until it was answered."""
-        if self._held or self._asker not in (None, asker):
-            return False
-        self._asker = asker
-        return True
-
-    def answered(self, asker: object) -> None:
-        """The claim of this worker was answered, or it claims no more."""
-        if self._asker is asker:
-            self._asker = None
-
-    def add(self, suspect_id: str) -> None:
-        """It is held from now on."""
-        self._held.add(suspect_id)
-
-    def remove(self, suspect_id: str) -> bool:
-        """It is no longer held; returns whether it was."""
-        was_held = suspect_id in self._held
-        self._held.discard(suspect_id)
-        return was_held
 
 
 class WorkerLease(InboxReceiver, ABC, Generic[C]):

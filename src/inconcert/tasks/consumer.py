@@ -13,7 +13,7 @@ from inconcert._claims.consumer import AFTER_A_FAILURE, ClaimConsumer, Guarantee
 from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.policy import Policy, Strict, Weighted, check_weights
 from inconcert._claims.signs import ConsumerSigns
-from inconcert._claims.worker_lease import Suspects
+from inconcert._claims.suspects import Suspects
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._rules.limits import whole

@@ -8,7 +8,8 @@ from inconcert._claims.claimed import Row
 from inconcert._claims.ends import Ack, Ended, WorkerOwner
 from inconcert._claims.keys import split_body
 from inconcert._claims.policy import Policy
-from inconcert._claims.worker_lease import Ending, Suspects, WorkerLease
+from inconcert._claims.suspects import Suspects
+from inconcert._claims.worker_lease import Ending, WorkerLease
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply

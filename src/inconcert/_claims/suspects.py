@@ -1,0 +1,33 @@
+"""What may kill its worker: such claims are handed out one at a time."""
+
+__all__ = ["Suspects"]
+
+
+class Suspects:
+    """What the workers of a consumer hold with which two workers have died: one at a time, in all partitions."""
+
+    def __init__(self) -> None:
+        self._held: set[str] = set()
+        self._asker: object = None  # the worker whose claim may bring one
+
+    def may_take(self, asker: object) -> bool:
+        """Whether this worker's claim may bring one; then no other's may until it was answered."""
+        if self._held or self._asker not in (None, asker):
+            return False
+        self._asker = asker
+        return True
+
+    def answered(self, asker: object) -> None:
+        """The claim of this worker was answered, or it claims no more."""
+        if self._asker is asker:
+            self._asker = None
+
+    def add(self, suspect_id: str) -> None:
+        """It is held from now on."""
+        self._held.add(suspect_id)
+
+    def remove(self, suspect_id: str) -> bool:
+        """It is no longer held; returns whether it was."""
+        was_held = suspect_id in self._held
+        self._held.discard(suspect_id)
+        return was_held
