@@ -19,7 +19,7 @@ from inconcert import (
     Retry,
     durable,
 )
-from inconcert.members.roster import Place
+from inconcert.members.place import Place
 from inconcert.queues.store import ItemKeys
 from tests.contract.test_jobs import status
 from tests.contract.test_reports import may_ask, waits_of

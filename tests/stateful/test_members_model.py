@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import Command
-from inconcert.members.roster import MemberKeys
+from inconcert.members.place import MemberKeys
 from tests.support.scripts import command_of
 
 KEYS = [f"key.{number}" for number in range(5)]

@@ -8,7 +8,7 @@ from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
 from inconcert.members.changes import MemberChange
 from inconcert.members.member_state import MemberState
-from inconcert.members.roster import read_group
+from inconcert.members.place import read_group
 from inconcert.members.shares import Shares
 from inconcert.members.value import encode_value
 from inconcert.members.watch import watch

@@ -13,7 +13,8 @@ from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, NotHeld
-from inconcert.members.roster import Feed, MemberKeys, Roster
+from inconcert.members.place import MemberKeys
+from inconcert.members.roster import Feed, Roster
 
 __all__ = ["KIND", "Joining", "MemberState"]
 

@@ -24,7 +24,8 @@ from inconcert._rules.payloads import JSON
 from inconcert.members.changes import MemberChange
 from inconcert.members.member import Member
 from inconcert.members.member_state import KIND, Joining, MemberState
-from inconcert.members.roster import Place, Rosters, read_group
+from inconcert.members.place import Place, read_group
+from inconcert.members.roster import Rosters
 from inconcert.members.value import encode_value
 from inconcert.members.watch import watch
 

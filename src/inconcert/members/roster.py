@@ -10,74 +10,24 @@ Source: docs/explanation/members.md
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Iterable
+from typing import Self
 from weakref import WeakSet, WeakValueDictionary
 
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
-from inconcert._redis.scripts import load
-from inconcert._rules.payloads import JSON, decode
+from inconcert._rules.payloads import JSON
 from inconcert._rules.rendezvous import Division, Rendezvous
 from inconcert.errors import InconcertError
 from inconcert.members.changes import Change, Changed, Freed, Joined, Left, Lost, StartOver, Update
+from inconcert.members.place import LIST, Place, values_of
 
-__all__ = ["Feed", "MemberKeys", "Place", "Roster", "Rosters", "read_group"]
+__all__ = ["Feed", "Roster", "Rosters"]
 
 _log = logging.getLogger("inconcert.members")
 
 _MOST_UNREAD = 1000  # changes that may wait for one watcher
-
-
-class MemberKeys(NamedTuple):
-    """The keys of a group."""
-
-    members: str
-    values: str
-    state: str
-    claims: str
-    look: str
-    recent: str
-    older: str
-
-
-_LIST = load("members/list").bind(MemberKeys)
-
-
-class Place(NamedTuple):
-    """Where a group is.
-
-    Attributes:
-        name: The group's.
-        keys: Its keys.
-        changes: The channel on which its changes are published.
-    """
-
-    name: str
-    keys: MemberKeys
-    changes: str
-
-    @classmethod
-    def of(cls, ref: SessionRef, name: str) -> Self:
-        """That of the group `name`.
-
-        Raises:
-            InvalidName: `name` is empty or longer than 512 bytes.
-        """
-        keys = ref.keys.of(MemberKeys, "members", name)
-        return cls(name, keys, ref.keys.channel(keys.members, "members", name))
-
-
-async def read_group(session: Session, place: Place) -> dict[str, JSON]:
-    """Ask the server who is in a group."""
-    found: dict[str, JSON] = {}
-    cursor: bytes | int = 0
-    while True:
-        _, cursor, flat, _ = await session.run(_LIST(place.keys, cursor=cursor, changes=place.changes))
-        found |= _values(flat)
-        if int(cursor) == 0:
-            return found
 
 
 class Rosters:
@@ -293,7 +243,7 @@ class _Read(Call):
 
     def __init__(self, roster: Roster, began_at: int | None) -> None:
         place = roster.place
-        super().__init__(_LIST(place.keys, cursor=0, changes=place.changes), must_run=True)
+        super().__init__(LIST(place.keys, cursor=0, changes=place.changes), must_run=True)
         self._roster = roster
         self.began_at = began_at
         self.version = 0
@@ -305,7 +255,7 @@ class _Read(Call):
         for text in told:  # before the messages come, so that it is not taken for a gap
             self._roster.on_message(self._roster.place.changes, text)
         self.version = self.version or int(version)
-        self.found |= _values(flat)
+        self.found |= values_of(flat)
         if int(cursor):
             self._roster.session.channel.submit(_ReadMore(self, self._roster.place, cursor))
             return
@@ -323,7 +273,7 @@ class _ReadMore(Call):
     __slots__ = ("_first",)
 
     def __init__(self, first: _Read, place: Place, cursor: bytes) -> None:
-        super().__init__(_LIST(place.keys, cursor=cursor, changes=place.changes), must_run=True)
+        super().__init__(LIST(place.keys, cursor=cursor, changes=place.changes), must_run=True)
         self._first = first
 
     def answered(self, reply: Reply) -> None:
@@ -333,11 +283,6 @@ class _ReadMore(Call):
     def failed(self, error: InconcertError) -> None:
         self._first.failed(error)
         super().failed(error)
-
-
-def _values(flat: Sequence[bytes]) -> dict[str, JSON]:
-    """Member -> value, of what `HSCAN` returns."""
-    return {member.decode(): decode(value) for member, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
 class Feed:

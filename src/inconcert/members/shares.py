@@ -19,7 +19,8 @@ from inconcert._redis.scripts import Command, load
 from inconcert._rules.rendezvous import Division
 from inconcert.members.changes import Changed, Freed, Joined, Left, Lost, MemberChange, StartOver
 from inconcert.members.member_state import MemberState
-from inconcert.members.roster import Feed, MemberKeys
+from inconcert.members.place import MemberKeys
+from inconcert.members.roster import Feed
 
 __all__ = ["Shares"]
 

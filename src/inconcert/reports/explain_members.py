@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from inconcert._core.session import SessionRef
-from inconcert.members.roster import Place, read_group
+from inconcert.members.place import Place, read_group
 from inconcert.reports.explanation import Explanation, Reason
 from inconcert.reports.report import Inspection, ago, whereabouts
 

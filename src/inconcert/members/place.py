@@ -1,0 +1,65 @@
+"""Where a group of members is on the server, and reading it from there."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+from inconcert._core.session import Session, SessionRef
+from inconcert._redis.scripts import load
+from inconcert._rules.payloads import JSON, decode
+
+__all__ = ["LIST", "MemberKeys", "Place", "read_group", "values_of"]
+
+
+class MemberKeys(NamedTuple):
+    """The keys of a group."""
+
+    members: str
+    values: str
+    state: str
+    claims: str
+    look: str
+    recent: str
+    older: str
+
+
+LIST = load("members/list").bind(MemberKeys)
+
+
+class Place(NamedTuple):
+    """Where a group is.
+
+    Attributes:
+        name: The group's.
+        keys: Its keys.
+        changes: The channel on which its changes are published.
+    """
+
+    name: str
+    keys: MemberKeys
+    changes: str
+
+    @classmethod
+    def of(cls, ref: SessionRef, name: str) -> Self:
+        """That of the group `name`.
+
+        Raises:
+            InvalidName: `name` is empty or longer than 512 bytes.
+        """
+        keys = ref.keys.of(MemberKeys, "members", name)
+        return cls(name, keys, ref.keys.channel(keys.members, "members", name))
+
+
+async def read_group(session: Session, place: Place) -> dict[str, JSON]:
+    """Ask the server who is in a group."""
+    found: dict[str, JSON] = {}
+    cursor: bytes | int = 0
+    while True:
+        _, cursor, flat, _ = await session.run(LIST(place.keys, cursor=cursor, changes=place.changes))
+        found |= values_of(flat)
+        if int(cursor) == 0:
+            return found
+
+
+def values_of(flat: Sequence[bytes]) -> dict[str, JSON]:
+    """Member -> value, of what `HSCAN` returns."""
+    return {member.decode(): decode(value) for member, value in zip(flat[::2], flat[1::2], strict=True)}
