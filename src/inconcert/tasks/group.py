@@ -4,10 +4,10 @@ The server counts the members that have ended, in the very script that ends each
 """
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from inconcert._claims.keys import QueueKeys
 from inconcert._core.observer import begin_enqueueing
@@ -23,6 +23,7 @@ from inconcert.errors import GroupClosed, GroupNotFound, InconcertError
 from inconcert.tasks.cancellation import HAD_ENDED, by_queue, cancel
 from inconcert.tasks.dependents import pass_on
 from inconcert.tasks.draft import Draft, NewJob
+from inconcert.tasks.group_calls import Calls, check_call, check_calls, check_member, each_call
 from inconcert.tasks.group_ids import callback_id, member_id
 from inconcert.tasks.job import Job
 from inconcert.tasks.store import (
@@ -34,7 +35,7 @@ from inconcert.tasks.store import (
 )
 from inconcert.tasks.watch import Watches
 
-__all__ = ["Calls", "Group", "GroupProgress", "GroupWhen", "check_member", "open_group"]
+__all__ = ["Group", "GroupProgress", "GroupWhen", "open_group"]
 
 _log = logging.getLogger("inconcert.tasks")
 
@@ -48,9 +49,6 @@ _CLOSED, _MISSING, _ELSEWHERE = 0, -1, 2  # why members were not added
 
 GroupWhen = Literal["succeeded", "ended"]
 """When the callback of a group runs: once all members have succeeded, or once all have ended."""
-
-Calls: TypeAlias = Iterable[Draft[Any]] | AsyncIterable[Draft[Any]]
-"""Jobs that are not enqueued yet, made by `Task.call`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +271,7 @@ class Group:
         """In their order, as many as may be under way at once."""
         window: list[Draft[Any]] = []
         size = 0
-        async for draft in _each(calls):
+        async for draft in each_call(calls):
             check_member(draft, self._jobs)
             if window and (len(window) == _MOST_AT_ONCE or size + len(draft.text) > _MOST_BYTES_AT_ONCE):
                 yield window
@@ -367,7 +365,7 @@ async def open_group(
     if when not in get_args(GroupWhen):
         raise ValueError(f"when is {when!r}; give 'succeeded' or 'ended'")
     if then is not None:
-        _check(then, "then")
+        check_call(then, "then")
         if then.options.unique or then.options.after:
             raise ValueError(f"{then!r} has unique= or after=, which the callback of a group cannot have")
     session = ref.session
@@ -399,37 +397,3 @@ async def open_group(
     for observer in session.observers:
         observer.job_enqueued(then.name, then.options.queue)
     return group
-
-
-async def _each(calls: Calls) -> AsyncGenerator[Draft[Any]]:
-    if isinstance(calls, AsyncIterable):
-        async for draft in calls:
-            yield draft
-    else:
-        for draft in calls:
-            yield draft
-
-
-def check_calls(calls: object) -> None:
-    """Raise TypeError if these are not several."""
-    if not isinstance(calls, Iterable | AsyncIterable):
-        raise TypeError(f"the members of a group are {calls!r}; give a list of task.call(...)")
-
-
-def check_member(draft: Draft[Any], jobs: JobKeyspace) -> None:
-    """Raise TypeError or ValueError if this cannot be a member of a group."""
-    _check(draft, "a member of a group")
-    if draft.options.debounce is not None:
-        raise ValueError(
-            f"{draft!r} has debounce=, which a member of a group cannot have: it might replace another job"
-        )
-    if draft.options.unique and len(jobs.partitions) > 1:
-        raise ValueError(
-            f"{draft!r} has unique=, which a member of a group cannot have where jobs are spread over "
-            f"{len(jobs.partitions)} partitions: the name and the group would lie in different ones"
-        )
-
-
-def _check(draft: object, what: str) -> None:
-    if not isinstance(draft, Draft):
-        raise TypeError(f"{what} is {draft!r}; give task.call(...)")

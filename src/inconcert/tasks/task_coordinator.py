@@ -19,7 +19,8 @@ from inconcert.tasks.consumer import Consumer
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher, EnqueueMiddleware
 from inconcert.tasks.envelope import MAX_ATTEMPTS, RESULT_TTL
-from inconcert.tasks.group import Calls, Group, GroupWhen, check_calls, check_member, open_group
+from inconcert.tasks.group import Group, GroupWhen, open_group
+from inconcert.tasks.group_calls import Calls, check_calls, check_member
 from inconcert.tasks.health import WorkerHealth, watched
 from inconcert.tasks.history import MOST_KEPT, Histories
 from inconcert.tasks.job import Job
