@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from inconcert import Coordinator, JobStatus, SyncProducer, durable
+from inconcert import Coordinator, JobStatus, Limit, SyncProducer, current_job, durable
 from inconcert._core.observer import Enqueueing, ObservedJob, ObservedLease, Observer, Observers, StepOutcome
 from inconcert.coordinator import session_ref_of
 from inconcert.sync_producer import observers_of
@@ -281,6 +281,32 @@ async def test_a_trace_context_travels_with_each_job(concert: Coordinator, diary
 
     assert [job.trace for job in diary.jobs] == [tracer.trace] * 4
     assert tracer.ends == [(1, None), (1, None), (2, None)]
+
+
+async def test_a_refused_job_of_a_group_or_that_follows_another_is_told_to_its_end(
+    server: RealServer | RealCluster, namespace: str
+) -> None:
+    """Limits count in one partition, which is known when the job has its id: then its enqueueing has begun."""
+    tracer = Tracer("00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+    async with Coordinator(server.url, namespace=namespace, partitions=2) as concert:
+
+        @concert.task(limit=Limit(1))
+        async def limited() -> None: ...
+
+        @concert.task(max_attempts=1)
+        async def parent() -> None:
+            current_job().enqueue_on_success(limited.call())
+
+        await parent.enqueue()
+        observers_of_concert(concert).append(tracer)
+        with pytest.raises(ValueError, match="limits, which count in one partition"):
+            await concert.group(then=limited.call())
+        with pytest.raises(ValueError, match="limits, which count in one partition"):
+            await concert.group([limited.call()])
+        await concert.run_worker("default", burst=True)
+        observers_of_concert(concert).remove(tracer)
+
+    assert tracer.ends == [(0, ValueError)] * 3
 
 
 async def test_a_scheduled_job_has_a_trace_context_and_its_instant(concert: Coordinator, diary: Diary) -> None:

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from inconcert._core.observer import begin_enqueueing
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
@@ -20,6 +19,7 @@ from inconcert.tasks.draft import Draft, NewJob, enqueue
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import Options
 from inconcert.tasks.store import JobKeys, JobKeyspace
+from inconcert.tasks.traced import Traced
 from inconcert.tasks.watch import Watches
 
 __all__ = ["EnqueueBatcher", "EnqueueMiddleware"]
@@ -69,23 +69,15 @@ class EnqueueBatcher:
         """Enqueue these, and return their jobs in the same order; see `Coordinator.enqueue_many`."""
         session = self._ref.session
         jobs: list[Job[R]] = []
-        tracing, trace = None, ""
-        if session.observers and drafts:
-            first = drafts[0]
-            tracing = begin_enqueueing(session.observers, first.name, first.options.queue, len(drafts))
-            trace = "" if tracing is None else tracing.trace
-        try:
+        if not drafts:
+            return jobs
+        with Traced(session.observers, drafts) as traced:
             for portion in _portions(drafts):
                 if session.channel.is_full:
                     for keys in self._jobs.partitions:
                         await session.channel.has_room(keys.bodies)
-                jobs += await self._add(session, portion, trace)
-        except BaseException as error:
-            if tracing is not None:
-                tracing.end((), error)
-            raise
-        if tracing is not None:
-            tracing.end([job.id for job in jobs], None)
+                jobs += await self._add(session, portion, traced.trace)
+            traced.jobs = jobs
         return jobs
 
     async def _add(self, session: Session, drafts: Sequence[Draft[R]], trace: str) -> list[Job[R]]:
@@ -158,15 +150,14 @@ def _submit(call: Call, session: Session) -> None:
 
 
 def _portions(drafts: Sequence[Draft[R]]) -> Iterator[Sequence[Draft[R]]]:
-    """In their order, in parts that may be under way at once."""
+    """In their order, in parts that may be under way at once; of at least one."""
     first = size = 0
     for last, draft in enumerate(drafts):
         if last > first and (last - first == _MOST_AT_ONCE or size + len(draft.text) > _MOST_BYTES_AT_ONCE):
             yield drafts[first:last]
             first, size = last, 0
         size += len(draft.text)
-    if drafts:
-        yield drafts[first:]
+    yield drafts[first:]
 
 
 # One job to be enqueued, and the live job that has its unique name already; '' if it was added.

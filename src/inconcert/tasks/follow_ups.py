@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from inconcert._claims.ends import Ack, Ended, LeasedWorker
-from inconcert._core.observer import begin_enqueueing
 from inconcert._core.origin import Origin
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
 from inconcert.errors import InvalidPayload
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.store import ACK_AND_ENQUEUE, JobKeys
+from inconcert.tasks.traced import Traced
 
 __all__ = ["AckAndEnqueue", "draw_follow_ups"]
 
@@ -28,7 +28,8 @@ def draw_follow_ups(
 
     Raises:
         TypeError: One is not a draft.
-        ValueError: One has a unique name, or runs after others; or too many follow this job.
+        ValueError: One has a unique name, runs after others, or has limits that it cannot have here; or too many follow
+            this job.
         InvalidPayload: All that follow it exceed 1 MiB.
     """
     for draft in drafts:
@@ -46,12 +47,9 @@ def draw_follow_ups(
         raise InvalidPayload(f"the jobs that follow job {job_id} have {size} bytes; all together may have 1 MiB")
     if not drafts:
         return []
-    first = drafts[0]
-    tracing = begin_enqueueing(origin.observers, first.name, first.options.queue, len(drafts))
-    trace = "" if tracing is None else tracing.trace
-    jobs = [NewJob.beside(draft, origin, keys, trace=trace) for draft in drafts]
-    if tracing is not None:
-        tracing.end([job.id for job in jobs], None)
+    with Traced(origin.observers, drafts) as traced:
+        jobs = [NewJob.beside(draft, origin, keys, trace=traced.trace) for draft in drafts]
+        traced.jobs = jobs
     return jobs
 
 

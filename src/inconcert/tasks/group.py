@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from inconcert._claims.keys import QueueKeys
-from inconcert._core.observer import begin_enqueueing
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
@@ -33,6 +32,7 @@ from inconcert.tasks.store import (
     OPEN_GROUP,
     JobKeyspace,
 )
+from inconcert.tasks.traced import Traced
 from inconcert.tasks.watch import Watches
 
 __all__ = ["Group", "GroupProgress", "GroupWhen", "open_group"]
@@ -285,19 +285,12 @@ class Group:
         self, session: Session, drafts: Sequence[Draft[Any]], number: int, *, may_skip: bool
     ) -> tuple[int, int]:
         """Add these, the first with this number; returns how many were added, and the next number."""
-        tracing = begin_enqueueing(session.observers, drafts[0].name, drafts[0].options.queue, len(drafts))
-        trace = "" if tracing is None else tracing.trace
         members: list[NewJob] = []
-        try:
+        with Traced(session.observers, drafts) as traced:
+            traced.jobs = members
             while drafts:
-                batches = list(self._numbered(session, drafts, number, trace))
+                batches = list(self._numbered(session, drafts, number, traced.trace))
                 drafts, number = await self._send(session, batches, members, may_skip=may_skip)
-        except BaseException as error:
-            if tracing is not None:
-                tracing.end([job.id for job in members], error)
-            raise
-        if tracing is not None:
-            tracing.end([job.id for job in members], None)
         for observer in session.observers:
             for job in members:
                 observer.job_enqueued(job.draft.name, job.draft.options.queue)
@@ -374,26 +367,19 @@ async def open_group(
     if then is None:
         await session.run(OPEN_GROUP(keys, group=id_, when="-", id="", envelope="", delay_ms=0, name=""))
         return group
-    tracing = begin_enqueueing(session.observers, then.name, then.options.queue)
-    trace = "" if tracing is None else tracing.trace
-    callback = NewJob.under(callback_id(id_), then, session, keys, trace=trace)
-    command = OPEN_GROUP(
-        keys,
-        group=id_,
-        when=when,
-        id=callback.id,
-        envelope=callback.text,
-        delay_ms=then.options.delay_ms(),
-        name=then.options.queue,
-    )
-    try:
+    with Traced(session.observers, [then]) as traced:
+        callback = NewJob.under(callback_id(id_), then, session, keys, trace=traced.trace)
+        command = OPEN_GROUP(
+            keys,
+            group=id_,
+            when=when,
+            id=callback.id,
+            envelope=callback.text,
+            delay_ms=then.options.delay_ms(),
+            name=then.options.queue,
+        )
         await session.run(command)
-    except BaseException as error:
-        if tracing is not None:
-            tracing.end((), error)
-        raise
-    if tracing is not None:
-        tracing.end([callback.id], None)
+        traced.jobs = [callback]
     for observer in session.observers:
         observer.job_enqueued(then.name, then.options.queue)
     return group
