@@ -293,7 +293,7 @@ async def test_job_that_is_not_due_changes_its_limits_with_its_arguments(any_con
 async def test_job_that_a_limit_holds_back_is_replaced_and_keeps_its_place(
     any_concert: Coordinator, is_limited_by: str
 ) -> None:
-    """A call with another key is another job then: it waits for another place."""
+    """A call with another key, or that expires, is another job then: it waits for another place, or for so long."""
     free, ran = asyncio.Event(), list[tuple[str, int]]()
 
     def key(shop: str, version: int) -> str:
@@ -323,10 +323,14 @@ async def test_job_that_a_limit_holds_back_is_replaced_and_keeps_its_place(
             assert (await limited.options(unique="one", debounce=0.001).enqueue("b", 4)).created
             await eventually(lambda: ("b", 4) in ran)
             ran.remove(("b", 4))
+        expires = limited.options(unique="one", debounce=0.001, expires=HOUR)
+        assert (await expires.enqueue("a", 5)).created
         free.set()
         for job in (first, waits, behind):
             await job.result(timeout=WITHIN)
-    assert ran == [("a", 0), ("a", 3), ("a", 2)]
+        await eventually(lambda: len(ran) == 4)
+    assert sorted(ran) == [("a", 0), ("a", 2), ("a", 3), ("a", 5)]
+    assert ran[:2] == [("a", 0), ("a", 3)]
     assert not await raw(any_concert).zcard(held)
 
 

@@ -24,7 +24,6 @@ _REFUSALS = (
     RecursionError,
 )  # also by a model's own methods
 
-
 _PLAIN = frozenset({str, int, bool, float, type(None)})  # what these look like in JSON, they are
 
 

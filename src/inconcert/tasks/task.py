@@ -61,7 +61,7 @@ class Task(Generic[P, R_co]):
         retrying: RetryPolicy,
     ) -> None:
         _check(function)
-        self.name = name_of(function) if name is None else name
+        self.name = name_of(function) if name is None else name  # also of a task that is refused, where it is shown
         self.name = check_name("task", self.name)
         self.function = function
         self.defaults = defaults
