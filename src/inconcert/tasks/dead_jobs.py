@@ -15,7 +15,7 @@ from inconcert._rules.names import check_job_id
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload, JobNotFound
-from inconcert.tasks.envelope import JOB, Envelope, marks_of, open_envelope, seal, stored
+from inconcert.tasks.envelope import JOB, Envelope, marks_of, open_envelope, seal
 from inconcert.tasks.history import history_note
 from inconcert.tasks.replaying import replay_dependants
 from inconcert.tasks.store import DEAD_TIMES, JobKeys, JobKeyspace
@@ -104,7 +104,7 @@ class DeadJobs:
             text = seal(msgspec.structs.replace(envelope, **changes))
             history = history_note(envelope.name, envelope.history)
             marks = marks_of(envelope.max_crashes, envelope.limits, history=history, debounced=envelope.debounced)
-            changed = stored(key_ring, job_id, text, marks)
+            changed = marks + key_ring.sign(JOB, job_id, text)
         place = keys.queue(queue or letter.queue)
         if envelope.limits and place.name != letter.queue:
             raise ValueError(f"job {job_id} has limits, which count in its queue {letter.queue!r}; leave queue= out")

@@ -9,7 +9,7 @@ from inconcert._redis.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
-from inconcert.tasks.envelope import Call, seal, stored
+from inconcert.tasks.envelope import JOB, Call, seal, with_trace
 from inconcert.tasks.options import Options
 from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys, JobKeyspace
 
@@ -56,9 +56,11 @@ class Draft(Generic[R_co]):
 
 def stored_as(draft: Draft[Any], job_id: str, key_ring: KeyRing, trace: str) -> bytes:
     """What is stored of a draft as the job of this id, enqueued in this trace context."""
-    limits, options = draft.limits, draft.options
-    marks = options.marks(draft.name, limits) if limits or options.are_marked else b""
-    return stored(key_ring, job_id, draft.text, marks, trace=trace)
+    limits, options, text = draft.limits, draft.options, draft.text
+    if trace:
+        text = with_trace(text, trace)
+    text = key_ring.sign(JOB, job_id, text)
+    return options.marks(draft.name, limits) + text if limits or options.are_marked else text
 
 
 class NewJob(NamedTuple):

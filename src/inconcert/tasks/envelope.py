@@ -7,7 +7,6 @@ import msgspec
 
 from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._rules.payloads import encode
-from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload
 
 __all__ = [
@@ -19,8 +18,8 @@ __all__ = [
     "marks_of",
     "open_envelope",
     "seal",
-    "stored",
     "terms_of",
+    "with_trace",
 ]
 
 MAX_ATTEMPTS = 5
@@ -38,7 +37,8 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
         name: Which task.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
-        limits: What limits it, `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT...`; empty for nothing. See `limits.py`.
+        limits: What limits it, `/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT.../eEXPIRES_MS`; empty for nothing. See
+            `limits.py`.
         scheduled_at: The instant of the schedule that enqueued it, or that was given `at=`, in seconds since 1970; None
             for no instant.
     """
@@ -127,19 +127,9 @@ def marks_of(max_crashes: int, limits: str = "", *, history: str = "", debounced
     return f"{max_crashes}{limits} {note}".encode() if note or limits or max_crashes != MAX_CRASHES else b""
 
 
-def stored(key_ring: KeyRing, job_id: str, text: bytes, marks: bytes = b"", *, trace: str = "") -> bytes:
-    """What is stored of a sealed envelope: signed, and with its marks before it.
-
-    Args:
-        key_ring: What it is signed with.
-        job_id: The id of the job.
-        text: The sealed envelope.
-        marks: Its marks.
-        trace: The trace context in which it is enqueued this time; empty for none.
-    """
-    if trace:
-        text = b'%s,"trace":"%s"}' % (text[:-1], trace.encode())
-    return marks + key_ring.sign(JOB, job_id, text)
+def with_trace(text: bytes, trace: str) -> bytes:
+    """A sealed envelope that is enqueued in this trace context."""
+    return b'%s,"trace":"%s"}' % (text[:-1], trace.encode())
 
 
 def open_envelope(text: bytes) -> Envelope:

@@ -212,7 +212,7 @@ class JobKeyspace:
     def draw(self, address: str, unique: str | None, limited: str = "") -> tuple[str, JobKeys]:
         """The id of a new job with this address, unique name and task that has limits, and its partition."""
         keys = self.of_task(limited) if limited else self._only or self._of_text(unique or address)
-        return keys.id_at(address), keys
+        return f"{address}.{keys.number}", keys
 
     def of_task(self, name: str) -> JobKeys:
         """The partition of all jobs of a task with limits."""
