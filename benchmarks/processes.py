@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 async def start(module: str, *arguments: object, python: Path | str = sys.executable) -> Process:
     """Start `python -m benchmarks.MODULE ARGUMENTS`."""
     return await asyncio.create_subprocess_exec(
-        python, "-m", f"benchmarks.{module}", *map(str, arguments), cwd=ROOT, stdout=PIPE
+        python, "-m", f"benchmarks.{module}", *map(str, arguments), cwd=ROOT, stdin=PIPE, stdout=PIPE
     )
 
 
