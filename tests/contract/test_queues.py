@@ -388,6 +388,30 @@ async def test_get_many_waits_for_the_first_and_then_for_more(any_concert: Coord
     assert (await queue.get(timeout=5)).item == "next"
 
 
+async def test_get_many_waits_for_more_though_not_for_the_first(any_concert: Coordinator) -> None:
+    """If there is one now, and for nothing otherwise."""
+    queue = any_concert.queue("q")
+    with anyio.fail_after(20), pytest.raises(TimeoutError):
+        await queue.get_many(3, within=60, timeout=0)
+    await queue.put(0)
+    many = asyncio.create_task(queue.get_many(3, within=60, timeout=0))
+    await eventually(partial(has_length, any_concert._getters._open[queue._terms]._getters, 2))
+    await queue.put_many([1, 2, 3])
+    with anyio.fail_after(20):
+        assert [delivery.item for delivery in await many] == [0, 1, 2]
+    assert (await queue.counts()).claimed == 3
+
+
+async def test_get_many_claims_no_more_than_it_returns(any_concert: Coordinator) -> None:
+    """Though more is there than one reply has."""
+    queue = any_concert.queue("q")
+    await queue.put_many(["x" * 700_000] * 5)
+    deliveries = await queue.get_many(4)
+    assert (await queue.counts()).claimed == len(deliveries) == 2
+    assert not any_concert._getters._open[queue._terms]._getters
+    assert len(await queue.get_many(4, within=0.01)) == 3
+
+
 async def test_get_many_that_finds_nothing_raises_one_error(any_concert: Coordinator, complaints: list[Any]) -> None:
     """Not one for each item that it wanted: the event loop would log the others."""
     queue = any_concert.queue("q")

@@ -86,7 +86,11 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
     async def get(self, timeout: float | None, limit: int, within: float) -> list[ItemState[Any]]:
         """Wait for items and claim them; see `Queue.get_many`."""
         self.raise_if_closed()
-        getters = [_Getter(self._session.loop.create_future(), waits=timeout != 0) for _ in range(limit)]
+        loop, waits = self._session.loop, timeout != 0
+        getters = [_Getter(loop.create_future(), waits=waits)]
+        getters += (
+            _Getter(loop.create_future(), waits=waits, first=getters[0], lingers=within > 0) for _ in range(1, limit)
+        )
         first = getters[0].delivery
         self._getters += getters
         self._serve()
@@ -173,6 +177,7 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         if self._terms.delivery == "at_most_once" and self._getters:
             await settle(items)
         self._hand_out(items)
+        self._leave([getter for getter in self._getters if getter.is_late])
         if items and due_in == 0:  # the rest was too large for one reply, or more is due: the next claim gets it
             return False
         if not items and asked and await self._standby.is_over():
@@ -231,19 +236,47 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
 class _Getter:
     """A waiter for an item.
 
-    Attributes:
+    Args:
         delivery: The item that it gets.
         waits: Whether it waits for something to be put in.
+        first: The first of its call; None if it is that.
+        lingers: Whether it waits when the first has an item.
+
+    Attributes:
+        delivery: As given.
     """
 
-    __slots__ = ("delivery", "waits")
+    __slots__ = ("_first", "_lingers", "_waits", "delivery")
 
-    def __init__(self, delivery: asyncio.Future[ItemState[Any]], *, waits: bool) -> None:
+    def __init__(
+        self,
+        delivery: asyncio.Future[ItemState[Any]],
+        *,
+        waits: bool,
+        first: "_Getter | None" = None,
+        lingers: bool = False,
+    ) -> None:
         self.delivery = delivery
-        self.waits = waits
+        self._waits = waits
+        self._first = first
+        self._lingers = lingers
 
     @property
     def has_one(self) -> bool:
         """Whether it was given an item."""
         delivery = self.delivery
         return delivery.done() and not delivery.cancelled() and delivery.exception() is None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for something to be put in."""
+        return self._lingers if self._follows else self._waits
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its call takes only what was claimed along with its first item."""
+        return self._follows and not self._lingers
+
+    @property
+    def _follows(self) -> bool:
+        return self._first is not None and self._first.has_one
