@@ -96,6 +96,13 @@ async def test_second_put_of_an_id_answers_as_the_first(scene: Scene) -> None:
     assert await scene.everything() == before
 
 
+async def test_put_of_an_id_is_remembered_as_one(scene: Scene) -> None:
+    """As that of any other item, so that as many others may follow."""
+    before = await scene.client.hlen(scene.keys.recent)
+    assert await scene.put("mine", request="b.1") == 1
+    assert await scene.client.hlen(scene.keys.recent) == before + 1
+
+
 async def test_second_refused_put_adds_nothing(scene: Scene) -> None:
     """Not even if there is room by then: it was said that it is not in."""
     assert await scene.put("b.1", maxsize=2) == 0

@@ -7,7 +7,7 @@
 -- KEYS[5]    line      zset    address -> ticket: puts that wait for room
 -- KEYS[6]    states    hash    id -> where it is, unless in its queue; permanent until acknowledged
 -- KEYS[7]    bell      list    at most one token
--- KEYS[8]    recent    hash    request -> its answer, 120 s; also 'id ID' of each item whose id was given
+-- KEYS[8]    recent    hash    request -> its answer, 120 s; 'id ID' -> the request that has put in an item whose id was given
 -- KEYS[9]    older     hash    earlier entries of the same; at most 120 s
 -- KEYS[10]   told      hash    session -> when it was notified of room and has not come since, server ms; 60 s
 -- KEYS[11]   shut      string  1 or 2: it is shut down
@@ -49,8 +49,11 @@ end
 redis.call('LLEN', queue)  -- a foreign key stops the script before it changes anything
 redis.call('LLEN', bell)
 redis.call('ZCARD', delayed)
-local given = 'id ' .. ARGV[FIRST_ITEM]
-if is_given and (redis.call('HEXISTS', bodies, ARGV[FIRST_ITEM]) == 1 or recall(recent, older, given)) then
+local given = is_given and 'id ' .. ARGV[FIRST_ITEM]
+local putter = given and recall(recent, older, given)
+if putter == request then
+  return 1
+elseif putter or given and redis.call('HEXISTS', bodies, ARGV[FIRST_ITEM]) == 1 then
   remember(recent, older, request, 2)
   return 2
 end
@@ -94,10 +97,7 @@ if #ids > 0 then
   redis.call(front == '1' and 'LPUSH' or 'RPUSH', queue, unpack(ids))
   ring(bell)
 end
-remember(recent, older, request, '1')
-if is_given then
-  remember(recent, older, given, '1')
-end
+remember(recent, older, given or request, given and request or '1')  -- one entry each: so many are kept
 if maxsize >= 0 then
   redis.call('ZREM', line, request)
   redis.call('HDEL', told, home)
