@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from inconcert import Coordinator, Lease, LeaseLost
+from inconcert import Coordinator, Lease, LeaseLost, testing
 from inconcert._core.lease import state_of
 from inconcert._core.permits import Permits
 from inconcert.reports.force import Forcible
@@ -56,6 +56,14 @@ async def test_lapse_is_told_once(
     await lapse(any_concert, permits, leases[0])
     assert [await told(permits_elsewhere), await told(permits_elsewhere)] == [True, False]
     await raw(any_concert).delete(permits._keys.holders)
+
+
+async def test_loss_of_many_permits_is_told_once(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Though the server drops a hundred of them at a time."""
+    wide = any_concert.semaphore("door", limit=300, permits=250)
+    await testing.lapse(await wide.acquire())
+    one = elsewhere.semaphore("door", limit=300)
+    assert [await told(one) for _ in range(4)] == [True, False, False, False]
 
 
 async def test_renewal_does_not_hide_a_loss_from_a_second_run(

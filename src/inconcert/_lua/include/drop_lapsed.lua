@@ -4,14 +4,15 @@
 -- @include mark_lost
 local function drop_lapsed(holders, fence, now_ms)
   local lapsed = redis.call('ZRANGEBYSCORE', holders, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, 100)
-  local still = {}
+  local still, is_loss = {}, false
   for i = 1, #lapsed, 2 do
     redis.call('ZREM', holders, lapsed[i])
+    is_loss = is_loss or not string.find(lapsed[i], '+', 1, true)  -- of a wide holder the first permit comes first, once
     if lapsed[i + 1] % 1 >= .5 then
       still[string.match(lapsed[i], '^(.*)%.')] = true
     end
   end
-  if #lapsed > 0 then
+  if is_loss then
     mark_lost(fence)
   end
   return still
