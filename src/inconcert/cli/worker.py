@@ -51,7 +51,8 @@ def worker(
         int | None,
         typer.Option(
             min=1,
-            help="End after so many jobs; of several processes each is replaced, up to a tenth earlier.",
+            help="End after so many jobs; of several processes each is replaced, up to a tenth earlier, but not with"
+            " --burst.",
             show_default=False,
         ),
     ] = None,
