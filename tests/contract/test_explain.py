@@ -239,19 +239,49 @@ async def test_job_that_is_held_back_names_those_that_run(any_concert: Coordinat
     async def rated() -> None: ...
 
     async with in_background(any_concert.run_worker("q")):
-        first, second = await any_concert.enqueue_many([limited.call(), limited.call()])
-        await status(any_concert, second, JobStatus.DELAYED)
+        first, second, third = await any_concert.enqueue_many([limited.call() for _ in range(3)])
+        await status(any_concert, third, JobStatus.DELAYED)
         found = await of_job(any_concert, second)
         assert (found.state, codes(found)) == ("delayed", ["limit"])
-        assert f"the limits of its task 'limited'; 1 of its jobs run: {first.id}" in str(found)
+        text = f"the limit of its task 'limited': 1 of 1 places are taken, by {first.id}"
+        lines = {str(await of_job(any_concert, job)).partition(text)[2] for job in (second, third)}
+        assert lines == {"", "; before it in line: 1"}
         queue = str(await any_concert.explain("queue:q"))
-        assert "0 ready, 0 due later, 1 held back by limits, 0 after others, 1 running" in queue
+        assert "0 ready, 0 due later, 2 held back by limits, 0 after others, 1 running" in queue
         jobs = await any_concert.enqueue_many([rated.call() for _ in range(3)])
         await status(any_concert, jobs[2], JobStatus.DELAYED)
-        assert codes(await of_job(any_concert, jobs[1])) == ["not_due"]
-        assert "'rated'; none of its jobs runs" in str(await of_job(any_concert, jobs[2]))
+        for job in jobs[1:]:
+            assert codes(await of_job(any_concert, job)) == ["rate"]
+        texts = " ".join([str(await of_job(any_concert, job)) for job in jobs[1:]])
+        assert texts.count("the rate of its task 'rated', of which one job begins each 60 min") == 2
+        assert texts.count("; it is the next, and due in 60 min") == 1
         free.set()
         await second.result(timeout=10)
+
+
+async def test_job_that_waits_for_the_limit_of_its_key_names_jobs_of_that(any_concert: Coordinator) -> None:
+    """And none of another key; once it is free, the limit of all may hold it back."""
+    free = {"acme": asyncio.Event(), "other": asyncio.Event()}
+
+    def tenant_of(tenant: str) -> str:
+        return tenant
+
+    @any_concert.task(name="import", queue="q", limit=Limit(2), key=tenant_of, key_limit=1)
+    async def import_(tenant: str) -> None:
+        await free[tenant].wait()
+
+    async with in_background(any_concert.run_worker("q")):
+        jobs = await any_concert.enqueue_many([import_.call(tenant) for tenant in ("acme", "other")])
+        for job in jobs:
+            await status(any_concert, job, JobStatus.RUNNING)
+        third = await import_.enqueue("acme")
+        await status(any_concert, third, JobStatus.DELAYED)
+        text = str(await of_job(any_concert, third))
+        assert f"limit of its key in its task 'import': 1 of 1 places are taken, by {jobs[0].id}" in text
+        assert jobs[1].id not in text
+        for event in free.values():
+            event.set()
+        await third.result(timeout=10)
 
 
 async def test_job_that_waits_for_its_turn_says_so(any_concert: Coordinator) -> None:
@@ -267,7 +297,7 @@ async def test_job_that_waits_for_its_turn_says_so(any_concert: Coordinator) -> 
     assert codes(await of_job(any_concert, first)) == ["no_consumer"]
     found = await of_job(any_concert, second)
     assert codes(found) == ["turn", "no_consumer"]
-    assert "behind jobs of its key, in task 'import'" in found.reasons[0].text
+    assert f"behind jobs of its key, in task 'import', of which job {first.id} has the turn" in found.reasons[0].text
 
 
 async def test_job_that_is_undone_says_so(any_concert: Coordinator) -> None:

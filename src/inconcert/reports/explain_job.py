@@ -7,12 +7,14 @@ from inconcert._claims.dead_letters import Reason as DeadReason
 from inconcert._core.session import SessionRef
 from inconcert._rules.durations import in_words
 from inconcert._rules.names import check_job_id
-from inconcert.errors import GroupNotFound, JobNotFound
+from inconcert.errors import GroupNotFound, InvalidPayload, JobNotFound
+from inconcert.reports.explain_limits import explain_limits
 from inconcert.reports.explanation import Explanation, Reason, cause
 from inconcert.reports.report import Inspection, ago, whereabouts
 from inconcert.tasks.admin import Tasks
 from inconcert.tasks.group_ids import group_of, is_callback
-from inconcert.tasks.limits import HELD_BACK_MS, TURN_MS
+from inconcert.tasks.job_description import JobDescription
+from inconcert.tasks.limits import HELD_BACK_MS
 from inconcert.tasks.queue_stats import QueueStats
 from inconcert.tasks.status import JobStatus, Snapshot
 from inconcert.tasks.store import LOCATE, JobKeyspace
@@ -144,43 +146,45 @@ class JobQuestion:
         place = await self._locate([queue])
         if place.due_ms < 0:
             return []
-        if place.due_ms >= HELD_BACK_MS:
-            return await self._held_back(queue, place.due_ms, is_paused=bool(place.is_paused))
         due_at = place.due_ms / 1000
         when = f"in {ago(due_at, place.now)}" if due_at > place.now else "now"
-        job = self._tasks.job(self._id)
-        described = (await self._tasks.describe(self._id)).get(self._id)
-        steps = await job.steps()
+        is_without_end = place.due_ms >= HELD_BACK_MS
+        workers = await self._tasks.workers()
+        job = (await self._tasks.describe(self._id)).get(self._id)
+        if job is None:
+            return []
+        reason = await self._held_back(queue, job.task, workers, None if is_without_end else when)
+        if reason is None:
+            if is_without_end:
+                return []
+            reason = await self._not_due(queue, job, when)
+        return [reason, *_paused_or_unserved(queue, workers, is_paused=bool(place.is_paused))]
+
+    async def _held_back(
+        self, queue: str, task: str, workers: Sequence[WorkerStatus], due: str | None
+    ) -> Reason | None:
+        """Which limit, rate or turn it waits for, if it does."""
+        running = [job.id for worker in workers for job in worker.running if job.task == task]
+        return await explain_limits(
+            self._ref.session, self._keys, self._id, task=task, queue=queue, due=due, running=running
+        )
+
+    async def _not_due(self, queue: str, job: JobDescription, when: str) -> Reason:
+        """For what time it waits."""
+        try:
+            steps = await self._tasks.job(self._id).steps()
+        except InvalidPayload:  # of which its next attempt will say more
+            steps = []
         awaited = [step.name for step in steps if step.is_awaited]
         if awaited:
             names = ", ".join(map(repr, awaited))
             text = f"it waits for a message, with durable.wait_for(): {names}; it is back {when} at the latest"
-            reasons = [Reason("message", text)]
-        elif steps and steps[-1].function == "durable.sleep":
-            reasons = [Reason("sleeps", f"it sleeps in durable.sleep({steps[-1].name!r}), and is due {when}")]
-        elif described and described.attempts:
-            which = described.attempts + 1
-            reasons = [Reason("retry", f"{_attempts(described.attempts)} failed; attempt {which} is due {when}")]
-        else:
-            reasons = [Reason("not_due", f"it is due {when}, in queue {queue!r}")]
-        return reasons + _paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
-
-    async def _held_back(self, queue: str, due_ms: float, *, is_paused: bool) -> list[Reason]:
-        """Which jobs have the places of its limits, or that others of its key are before it."""
-        described = (await self._tasks.describe(self._id)).get(self._id)
-        if described is None:
-            return []
-        workers = await self._tasks.workers()
-        running = [job.id for worker in workers for job in worker.running if job.task == described.task]
-        some = ", ".join(running[:_MOST]) + (", ..." if len(running) > _MOST else "")
-        which = f"; {len(running):,} of its jobs run: {some}" if running else "; none of its jobs runs"
-        if due_ms >= TURN_MS:
-            reasons = [
-                Reason("turn", f"it waits for its turn behind jobs of its key, in task {described.task!r}{which}")
-            ]
-        else:
-            reasons = [Reason("limit", f"it waits in line for the limits of its task {described.task!r}{which}")]
-        return reasons + _paused_or_unserved(queue, workers, is_paused=is_paused)
+            return Reason("message", text)
+        if steps and steps[-1].function == "durable.sleep":
+            return Reason("sleeps", f"it sleeps in durable.sleep({steps[-1].name!r}), and is due {when}")
+        if job.attempts:
+            return Reason("retry", f"{_attempts(job.attempts)} failed; attempt {job.attempts + 1} is due {when}")
+        return Reason("not_due", f"it is due {when}, in queue {queue!r}")
 
     async def _waiting(self, queue: str) -> list[Reason]:
         place = await self._locate([queue])

@@ -13,14 +13,13 @@ from inconcert._rules.durations import Seconds, milliseconds, period
 from inconcert._rules.limits import whole
 from inconcert._rules.names import digest
 
-__all__ = ["HELD_BACK_MS", "TURN_MS", "JobKey", "Limit", "Rate", "TaskLimits", "has_a_place", "limit_of"]
+__all__ = ["HELD_BACK_MS", "JobKey", "Limit", "Rate", "TaskLimits", "has_a_place", "limit_of"]
 
 _SECOND = 1_000_000  # microseconds
 _FASTEST = 100_000  # jobs per second
 _LONGEST = 10 * 365 * 24 * 3600 * _SECOND  # until a burst may begin again
 
 HELD_BACK_MS = 4e15  # when a job is due that a limit holds back, after all others; as in hold_back.lua
-TURN_MS = 5e15  # likewise one that waits for nothing but its turn
 
 JobKey: TypeAlias = Callable[..., str | int]
 """Given the arguments of a job, returns its key, such as its tenant."""

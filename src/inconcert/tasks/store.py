@@ -67,6 +67,7 @@ __all__ = [
     "FOLLOW",
     "FORGET",
     "FREE_NAMES",
+    "HELD_BACK",
     "HISTORY",
     "INSPECT_GROUP",
     "LIST_SCHEDULES",
@@ -296,6 +297,7 @@ COUNT_CLAIMED = load("tasks/count_claimed").bind()
 DEAD_TIMES = load("tasks/dead_times").bind(JobKeys)
 DEBOUNCE = load("tasks/debounce").bind(JobKeys, QueueKeys)
 DESCRIBED = load("tasks/described").bind(JobKeys)
+HELD_BACK = load("tasks/held_back").bind(JobKeys, QueueKeys)
 HISTORY = load("tasks/history").bind(JobKeys)
 PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
 PLACES_IN_USE = load("tasks/places_in_use").bind(JobKeys)

@@ -1,0 +1,77 @@
+"""Says which limit, rate or turn of its task a job waits for, and which jobs have what it waits for."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from inconcert._core.session import Session
+from inconcert._rules.durations import in_words
+from inconcert.reports.explanation import Reason
+from inconcert.tasks.limits import limit_of
+from inconcert.tasks.store import HELD_BACK, JobKeys
+
+__all__ = ["explain_limits"]
+
+_AT_ONCE = 500  # jobs that one script looks at
+_MOST = 10  # jobs that are named
+
+
+class _Line(NamedTuple):
+    """Where a job is that is held back, see `tasks/held_back`."""
+
+    limits: bytes
+    line: bytes
+    ahead: int
+    in_use: int
+    turn: bytes
+
+
+async def explain_limits(
+    session: Session, keys: JobKeys, job_id: str, *, task: str, queue: str, due: str | None, running: Sequence[str]
+) -> Reason | None:
+    """What holds this delayed job back; None if nothing does.
+
+    Args:
+        session: The open session.
+        keys: The keys of its partition.
+        job_id: Which job.
+        task: The name of its task.
+        queue: The name of its queue.
+        due: When it is due, in words; None if that is not known.
+        running: The ids of all jobs of its task that run.
+    """
+    found: _Line | None = None
+    holders: list[str] = []
+    for start in range(0, len(running) or 1, _AT_ONCE):
+        some = running[start : start + _AT_ONCE]
+        reply = await session.run(HELD_BACK(keys, keys.queue(queue), id=job_id, running=some))
+        if not reply:
+            return None
+        found = _Line(*reply[:5])
+        holders += [holder.decode() for holder in reply[5:]]
+    assert found is not None  # noqa: S101 - it was looked for at least once
+    limits, line = found.limits.decode(), found.line.decode()
+    behind = f"; before it in line: {found.ahead:,}" if found.ahead else ""
+    interval_us = re.search(rf"/r(\d+),\d+:{line}", limits)
+    if interval_us:
+        due = f"; it is the next, and due {due}" if due else ""
+        each = f"one job begins each {_interval(int(interval_us[1]) / 1e6)}"
+        return Reason("rate", f"it waits for the rate of its task {task!r}, of which {each}{due}{behind}")
+    most = re.search(rf"/(\d+):{line}", limits)
+    places = "" if most is None else f"{found.in_use:,} of {int(most[1]):,} places are taken{_by(holders)}"
+    if f"/s:{line}" in limits:
+        turn = f", of which job {found.turn.decode()} has the turn" if found.turn else ""
+        places = f"; {places}" if places else ""
+        text = f"it waits for its turn behind jobs of its key, in task {task!r}{turn}{places}{behind}"
+        return Reason("turn", text)
+    whose = "" if line == limit_of(task, queue) else "its key in "
+    return Reason("limit", f"it waits for a place in the limit of {whose}its task {task!r}: {places}{behind}")
+
+
+def _by(holders: Sequence[str]) -> str:
+    more = ", ..." if len(holders) > _MOST else ""
+    return f", by {', '.join(holders[:_MOST])}{more}" if holders else ""
+
+
+def _interval(seconds: float) -> str:
+    return in_words(seconds) if seconds >= 0.1 else f"{seconds * 1000:g} ms"
