@@ -344,6 +344,20 @@ async def test_job_that_left_its_worker_says_for_what(any_concert: Coordinator) 
             assert text in str(found)
 
 
+async def test_job_that_has_slept_and_failed_is_tried_again(any_concert: Coordinator) -> None:
+    """It does not sleep any more, though that was its last step."""
+
+    @any_concert.task(name="slept", queue="q")
+    async def slept() -> None:
+        await durable.sleep("a moment", 0.01)
+        raise Retry(after=HOUR)
+
+    async with in_background(any_concert.run_worker("q")):
+        job = await slept.enqueue()
+        await status(any_concert, job, JobStatus.DELAYED)
+    assert codes(await of_job(any_concert, job))[0] == "retry"
+
+
 async def test_job_that_runs_after_others_names_them(any_concert: Coordinator) -> None:
     """Those that have not ended, with their states; a callback says how many members of its group are left."""
     done = await any_concert.enqueue("t", queue="q")

@@ -7,6 +7,7 @@ from inconcert._claims.dead_letters import Reason as DeadReason
 from inconcert._core.session import SessionRef
 from inconcert._rules.durations import in_words
 from inconcert._rules.names import check_job_id
+from inconcert._rules.payloads import JSON
 from inconcert.errors import GroupNotFound, InvalidPayload, JobNotFound
 from inconcert.reports.explain_limits import explain_limits
 from inconcert.reports.explanation import Explanation, Reason, cause
@@ -157,7 +158,7 @@ class JobQuestion:
         if reason is None:
             if is_without_end:
                 return []
-            reason = await self._not_due(queue, job, when)
+            reason = await self._not_due(queue, job, place.now, when)
         return [reason, *_paused_or_unserved(queue, workers, is_paused=bool(place.is_paused))]
 
     async def _held_back(
@@ -169,7 +170,7 @@ class JobQuestion:
             self._ref.session, self._keys, self._id, task=task, queue=queue, due=due, running=running
         )
 
-    async def _not_due(self, queue: str, job: JobDescription, when: str) -> Reason:
+    async def _not_due(self, queue: str, job: JobDescription, now: float, when: str) -> Reason:
         """For what time it waits."""
         try:
             steps = await self._tasks.job(self._id).steps()
@@ -180,8 +181,9 @@ class JobQuestion:
             names = ", ".join(map(repr, awaited))
             text = f"it waits for a message, with durable.wait_for(): {names}; it is back {when} at the latest"
             return Reason("message", text)
-        if steps and steps[-1].function == "durable.sleep":
-            return Reason("sleeps", f"it sleeps in durable.sleep({steps[-1].name!r}), and is due {when}")
+        sleeps = [step.name for step in steps if step.function == "durable.sleep" and _instant(step.value) > now]
+        if sleeps:
+            return Reason("sleeps", f"it sleeps in durable.sleep({sleeps[-1]!r}), and is due {when}")
         if job.attempts:
             return Reason("retry", f"{_attempts(job.attempts)} failed; attempt {job.attempts + 1} is due {when}")
         return Reason("not_due", f"it is due {when}, in queue {queue!r}")
@@ -322,6 +324,11 @@ def _paused_or_unserved(queue: str, workers: Sequence[WorkerStatus], *, is_pause
     if not any(worker.is_alive and queue in worker.queues for worker in workers):
         reasons.append(Reason("no_consumer", f"no worker serves queue {queue!r}: start one, or correct the name"))
     return reasons
+
+
+def _instant(value: JSON) -> float:
+    """When a sleep is over."""
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _attempts(count: int) -> str:
