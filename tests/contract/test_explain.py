@@ -358,6 +358,18 @@ async def test_job_that_has_slept_and_failed_is_tried_again(any_concert: Coordin
     assert codes(await of_job(any_concert, job))[0] == "retry"
 
 
+async def test_job_that_waits_for_a_silence_says_so(any_concert: Coordinator) -> None:
+    """And when it runs, if no call comes before."""
+
+    @any_concert.task(name="reindex", queue="q")
+    async def reindex() -> None: ...
+
+    job = await reindex.options(unique="shop", debounce=HOUR).enqueue()
+    found = await of_job(any_concert, job)
+    assert codes(found) == ["debounce", "no_consumer"]
+    assert "60 min after the last call with its unique name, and is due in " in str(found)
+
+
 async def test_job_that_runs_after_others_names_them(any_concert: Coordinator) -> None:
     """Those that have not ended, with their states; a callback says how many members of its group are left."""
     done = await any_concert.enqueue("t", queue="q")

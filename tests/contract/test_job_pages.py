@@ -217,6 +217,11 @@ async def test_jobs_are_described_by_their_ids(any_concert: Coordinator) -> None
         dead.id: ("bad", JobStatus.FAILED, 1, []),
     }
     assert (found[parent.id].args, found[parent.id].kwargs) == (["ä"], {"number": 7})
+    task = any_concert.task(name="quiet", queue="q")(print)
+    quiet = await task.options(unique="u", debounce=60, headers={"tenant": "acme"}).enqueue()
+    described = (await any_concert.tasks.describe(quiet.id))[quiet.id]
+    assert (described.debounce, described.headers) == (60, {"tenant": "acme"})
+    assert (found[dead.id].debounce, found[dead.id].headers) == (None, {})
     assert await parent.dependants() == sorted(child.id for child in children)
     assert len(await parent.dependants(limit=2)) == 2
     assert await dead.dependants() == []

@@ -186,6 +186,9 @@ class JobQuestion:
             return Reason("sleeps", f"it sleeps in durable.sleep({sleeps[-1]!r}), and is due {when}")
         if job.attempts:
             return Reason("retry", f"{_attempts(job.attempts)} failed; attempt {job.attempts + 1} is due {when}")
+        if job.debounce is not None:
+            silence = f"{in_words(job.debounce)} after the last call with its unique name"
+            return Reason("debounce", f"it runs {silence}, and is due {when} if none comes before")
         return Reason("not_due", f"it is due {when}, in queue {queue!r}")
 
     async def _waiting(self, queue: str) -> list[Reason]:

@@ -34,6 +34,8 @@ class JobDescription:
         status: Its state.
         attempts: How many attempts have failed, or ended with their worker.
         enqueued_at: When it was enqueued, in seconds since 1970 by the server's clock.
+        headers: What travels with it; empty if its envelope cannot be read.
+        debounce: After how many seconds without a call of its unique name it was to begin; None if it was not to wait.
     """
 
     id: str
@@ -44,6 +46,8 @@ class JobDescription:
     status: JobStatus
     attempts: int
     enqueued_at: float
+    headers: Mapping[str, str]
+    debounce: float | None
 
 
 class DescribedRow(NamedTuple):
@@ -111,4 +115,6 @@ def _described(key_ring: KeyRing, row: DescribedRow) -> JobDescription:
         status=status,
         attempts=Reason.read(row.about).attempts if is_dead else row.failures + row.crashes,
         enqueued_at=enqueued_ms / 1000,
+        headers=envelope.headers,
+        debounce=envelope.delay if envelope.debounced else None,
     )
