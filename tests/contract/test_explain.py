@@ -42,6 +42,19 @@ async def of_job(concert: Coordinator, job: Job[Any]) -> Explanation:
     return await concert.explain(f"job:{job.id}")
 
 
+async def test_permits_of_a_semaphore_are_told(any_concert: Coordinator) -> None:
+    """How many each has, and how many those in line want."""
+    semaphore = any_concert.semaphore("gpu", limit=24)
+    async with any_concert.semaphore("gpu", limit=24, permits=16), semaphore:
+        waiting = asyncio.create_task(semaphore.acquire(permits=12))
+        await eventually(lambda: waits_of(any_concert, 1))
+        found = await any_concert.explain("semaphore:gpu")
+        assert {held.permits for held in found.holders} == {1, 16}
+        assert [waiter.permits for waiter in found.waiters] == [12]
+        assert (str(found).count(" permits"), ", 16 permits, " in str(found)) == (2, True)
+        waiting.cancel()
+
+
 @pytest.mark.parametrize("kind", ["lock", "semaphore", "rwlock", "election"])
 async def test_holder_and_waiters_are_named(any_concert: Coordinator, elsewhere: Coordinator, kind: str) -> None:
     """In whatever process they are, with the line of code, the label, and how long they have waited."""

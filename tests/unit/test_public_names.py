@@ -47,14 +47,15 @@ FACES = {
     "HealthReport": "capacity is_ok oldest_job oldest_seconds reason running state",
     "HealthServer": "url",
     "HeldEntry": (
-        "fencing_token holder is_redacted job_id kind label line mode name remaining since task task_id trace_id"
+        "fencing_token holder is_redacted job_id kind label line mode name permits remaining since task task_id "
+        "trace_id"
     ),
     "Hit": "id score",
     "Index": "add clear remove search size suggest",
     "HeldItem": "id line task",
     "HeldLock": (
-        "fencing_token holder host is_redacted job_id kind label line mode name pid process remaining since task "
-        "task_id trace_id waiters"
+        "fencing_token holder host is_redacted job_id kind label line mode name permits pid process remaining since "
+        "task task_id trace_id waiters"
     ),
     "Inspection": "deadlocks locks processes silent waiters",
     "ItemConsumer": "holds is_redacted line name task waiting",
@@ -115,9 +116,12 @@ FACES = {
     ),
     "Term": "candidate fencing_token holder is_lost kind lost name number previous_lost release remaining renew",
     "Undo": "later",
-    "WaitEntry": ("holder is_redacted job_id kind label line mode name place since task task_id ticket trace_id"),
+    "WaitEntry": (
+        "holder is_redacted job_id kind label line mode name permits place since task task_id ticket trace_id"
+    ),
     "Waiter": (
-        "holder host is_redacted job_id kind label line mode name pid place process since task task_id ticket trace_id"
+        "holder host is_redacted job_id kind label line mode name permits pid place process since task task_id ticket "
+        "trace_id"
     ),
     "WorkerHealth": "live ready serve",
     "WorkerStatus": "capacity heard_at host id is_alive pid queues running",

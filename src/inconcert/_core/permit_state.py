@@ -1,5 +1,6 @@
 """The engine of a lease on a permit: how one holder renews and releases it on the server."""
 
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from inconcert._redis.scripts import Command, load
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InconcertError, LeaseLost, OutcomeUnknown, Unavailable
 
-__all__ = ["Grant", "PermitKeys", "PermitState", "RenewCall"]
+__all__ = ["Grant", "PermitKeys", "PermitState", "RenewCall", "permits_of"]
+
+_MANY = re.compile(r"x(\d{1,6})")  # at the end of a holder's name
 
 
 class PermitKeys(NamedTuple):
@@ -41,6 +44,12 @@ class Grant:
     place: str = ""  # its place in line, if it had one: a late request is removed from there along with the holder
     previous_lost: bool = False  # whether a holder before had lost its lease
     is_short: bool = False  # it was handed over, and must be extended at once to its ttl
+
+
+def permits_of(holder: str) -> int:
+    """How many permits a holder of this name has."""
+    many = _MANY.fullmatch(holder, max(holder.rfind("x"), 0))
+    return int(many[1]) if many else 1
 
 
 class PermitState(LeaseState):
@@ -103,8 +112,7 @@ class PermitState(LeaseState):
     @property
     def permits(self) -> int:
         """How many it holds."""
-        _, _, count = self.holder.partition("x")
-        return int(count) if count else 1
+        return permits_of(self.holder)
 
     def loss(self) -> LeaseLost:
         return LeaseLost(self.kind, self.name, self.fencing_token)

@@ -38,6 +38,7 @@ class EntryView:
     fencing_token: int | None = None
     remaining: float | None = None
     place: int | None = None
+    permits: int = 1
     key: str | None = None
 
 
@@ -208,6 +209,7 @@ def _of_line(redact: Redact, process: ProcessReport, entry: HeldEntry | WaitEntr
         line=redact("line", entry.line) if entry.line else "",
         since=entry.since,
         mode=entry.mode,
+        permits=entry.permits,
         job_id=entry.job_id,
         fencing_token=entry.fencing_token if isinstance(entry, HeldEntry) else None,
         remaining=entry.remaining if isinstance(entry, HeldEntry) else None,

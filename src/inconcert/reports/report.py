@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from inconcert._core.permit_state import permits_of
 from inconcert._rules.durations import in_words
 
 __all__ = [
@@ -59,6 +60,11 @@ class _Entry:
     line: str | None = None
     job_id: str | None = None
     trace_id: str | None = None
+
+    @property
+    def permits(self) -> int:
+        """How many permits it has or wants, if it is of a semaphore; otherwise 1."""
+        return permits_of(self.holder) if self.kind == "semaphore" else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,6 +327,8 @@ def ago(moment: float, now: float | None = None) -> str:
 def whereabouts(entry: HeldLock | Waiter) -> str:
     """Who has or wants something: process, task, line of code, job and label."""
     parts = [f"process {entry.pid} on {entry.host}"]
+    if entry.permits > 1:
+        parts.append(f"{entry.permits:,} permits")
     if entry.task is not None:
         parts.append(f"task {entry.task!r}")
     if entry.job_id is not None:
