@@ -148,6 +148,8 @@ async def test_job_page_shows_each_state(concert: Coordinator, client: httpx.Asy
     queued = await concert.enqueue("send", queue="mail")
     page = (await client.get(f"/jobs/{queued.id}")).text
     assert "state-queued" in page
+    assert "Why it waits" in page
+    assert "no worker serves queue &#39;mail&#39;" in page
     assert "actions/cancel" in page
     assert "actions/reschedule" not in page
     async with concert.consume("mail") as jobs:
@@ -157,6 +159,7 @@ async def test_job_page_shows_each_state(concert: Coordinator, client: httpx.Asy
         claimed.result = {"sent": 1}
         await claimed.ack()
     assert "25 % a quarter" in running
+    assert re.search(r"What it does.*attempt 1 of task &#39;send&#39; has run for", running, re.DOTALL)
     done = (await client.get(f"/jobs/{queued.id}")).text
     assert "&#34;sent&#34;: 1" in done
     assert "actions/" not in done
@@ -216,6 +219,26 @@ async def test_job_page_shows_what_belongs_to_it(concert: Coordinator, client: h
     assert re.search(rf"Runs after.*/ops/jobs/{job.id}\".*rye.*running", after, re.DOTALL)
     assert "0 of 2 have ended" in of_callback
     assert "~then" not in of_callback.partition("Group")[2]
+
+
+async def test_history_of_a_task_is_shown(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:
+    """If it keeps one, when its jobs are searched for: how they ended, and why; not among those of a state."""
+
+    @concert.task(name="bake", queue="bread", history=10, max_attempts=1)
+    async def bake(kind: str) -> None:
+        if kind != "rye":
+            raise ValueError(f"no {kind} today")
+
+    jobs = await concert.enqueue_many([bake.call("rye"), bake.call("<b>corn</b>")])
+    await concert.run_worker("bread", burst=True)
+    page = (await client.get("/jobs", params={"task": "bake"})).text
+    ended = page.partition("<h2>Ended")[2]
+    assert all(job.id in ended for job in jobs)
+    assert "state-succeeded" in ended
+    assert "no &lt;b&gt;corn&lt;/b&gt; today" in ended
+    assert "<h2>Ended" not in (await client.get("/jobs", params={"task": "bake", "state": "failed"})).text
+    host.secret.add("error")
+    assert "corn" not in (await client.get("/jobs", params={"task": "bake"})).text.partition("<h2>Ended")[2]
 
 
 async def test_what_is_not_signed_is_not_shown(concert: Coordinator, namespace: str, tmp_path: Path) -> None:
@@ -984,7 +1007,7 @@ async def test_form_that_is_not_text_is_refused(client: httpx.AsyncClient) -> No
 # Hostile content.
 
 
-async def test_names_and_payloads_are_escaped(concert: Coordinator, client: httpx.AsyncClient) -> None:
+async def test_names_and_payloads_are_escaped(concert: Coordinator, host: Host, client: httpx.AsyncClient) -> None:
     """Of queues, tasks, arguments, results, reasons, progress, and of what was searched for."""
     await concert.enqueue(HOSTILE, [HOSTILE], queue=HOSTILE)
     done = await concert.enqueue("send", queue="mail")
@@ -995,6 +1018,9 @@ async def test_names_and_payloads_are_escaped(concert: Coordinator, client: http
         claimed.result = HOSTILE
         await claimed.ack()
     dead = await bury(concert, HOSTILE, HOSTILE)
+    later = await concert.enqueue(HOSTILE, queue=HOSTILE, headers={HOSTILE: HOSTILE}, delay=3600)
+    pages.append((await client.get(f"/jobs/{later.id}")).text)
+    assert "<h2>Headers" in pages[-1]
     async with concert.consume(HOSTILE) as jobs:
         await jobs.try_claim(1)
         pages.append((await client.get("/workers")).text)
@@ -1004,12 +1030,14 @@ async def test_names_and_payloads_are_escaped(concert: Coordinator, client: http
     hostile = concert.task(name=f"{HOSTILE} report", queue=HOSTILE)(print)
     await concert.schedules.put("".join(HOSTILE.split()), hostile.call(HOSTILE), every=86_400)
     pages.append((await client.get("/schedules")).text)
+    host.dashboard._poll.forget()
     async with concert.lock(HOSTILE, label=HOSTILE):
         pages.append((await client.get("/locks")).text)
         pages.append((await client.get(f"/release?held={held_in(pages[-1])}")).text)
     for kind in await fill_others(concert, HOSTILE):
         pages.append((await client.get("/other", params={"kind": kind, "name": HOSTILE})).text)
     pages.append((await client.get("/other", params={"kind": HOSTILE, "name": HOSTILE})).text)
+    host.dashboard._poll.forget()
     async with waiting_for(concert, HOSTILE):
         pages.append((await client.get("/others")).text)
     paths = ("", "queues", "jobs", "locks", "dead", f"jobs/{dead}", f"jobs/{done.id}")
@@ -1053,7 +1081,7 @@ async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: ht
     """Neither in its text nor in its forms, links and stream."""
     host.secret = set(get_args(Part))
     dead = await bury(concert, "topsecret reason", "topsecret argument")
-    await concert.enqueue("topsecret.task", queue="topsecret")
+    await concert.enqueue("topsecret.task", queue="topsecret", headers={"topsecret": "topsecret"})
     async with concert.consume("topsecret") as jobs:
         [claimed] = await jobs.try_claim(1)
         await claimed.progress(0.5, "topsecret")
@@ -1068,11 +1096,14 @@ async def test_secret_is_in_no_page(concert: Coordinator, host: Host, client: ht
     secret = concert.task(name="topsecret.report", queue="topsecret")(print)
     await concert.schedules.put("topsecret", secret.call("topsecret"), every=86_400)
     pages.append((await client.get("/schedules")).text)
+    host.dashboard._poll.forget()
     async with concert.lock("topsecret", label="topsecret"):
         pages.append((await client.get("/locks")).text)
+        assert "hidden" in pages[-1]
         assert "release" not in pages[-1]
     await fill_others(concert, "topsecret")
     chat_id = await concert.chat.create("topsecret", ["topsecret-too"], "topsecret")
+    host.dashboard._poll.forget()
     async with waiting_for(concert, "topsecret"):
         pages.append((await client.get("/others")).text)
     host.secret.discard("lock")

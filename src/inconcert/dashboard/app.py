@@ -29,7 +29,7 @@ from inconcert.dashboard.actions import (
     refused_as_bad,
 )
 from inconcert.dashboard.held_view import held_rows, held_view
-from inconcert.dashboard.job_view import dead_jobs, job_rows, job_view
+from inconcert.dashboard.job_view import dead_jobs, ended_jobs, job_rows, job_view
 from inconcert.dashboard.live import reference, texts
 from inconcert.dashboard.other_view import OTHERS, other_view
 from inconcert.dashboard.pages import Pages
@@ -141,11 +141,12 @@ class Dashboard:
         state, task, after = asked.get("state"), asked.get("task"), asked.get("after")
         with refused_as_bad():
             jobs, after = await job_rows(self._concert, self._redact, state=state, queue=queue, task=task, after=after)
+            ended = await ended_jobs(self._concert, self._redact, task) if task and asked.keys() == {"task"} else []
         fields = {name: asked[name] for name in ("state", "queue", "task") if name in asked}
         seen = await self._poll.latest()
         limits = limited_tasks(seen, queue)
         rows = [reference("q", queue or ""), *(reference("l", task) for task in limits)]
-        values = {"jobs": jobs, "after": after, "queue": queue, "fields": fields, "limits": limits}
+        values = {"jobs": jobs, "after": after, "queue": queue, "fields": fields, "limits": limits, "ended": ended}
         return await self._page(request, "jobs.html", seen=seen, rows=rows, **values)
 
     async def _schedules(self, request: Request) -> Response:
@@ -255,7 +256,7 @@ class Dashboard:
     ) -> Response:
         """A job; with what was written into its form, and what is wrong there, nothing written is lost."""
         await self._check(request, Permission.VIEW)
-        job = await job_view(self._concert, self._redact, job_id)
+        job = await job_view(self._concert, self._poll, self._redact, job_id)
         return await self._page(request, "job.html", job=job, form=form or {}, wrong=wrong)
 
     async def _held_page(

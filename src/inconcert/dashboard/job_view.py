@@ -2,12 +2,14 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inconcert.coordinator import Coordinator
 from inconcert.dashboard.formats import as_json, shortened
 from inconcert.dashboard.job_parts import JobParts, job_parts
 from inconcert.dashboard.live import reference
+from inconcert.dashboard.poll import Poll
 from inconcert.dashboard.redaction import Redact
 from inconcert.dashboard.requests import LARGEST_EDITED
 from inconcert.dashboard.rows import AT_ONCE
@@ -16,8 +18,9 @@ from inconcert.tasks.dead_jobs import DeadJob
 from inconcert.tasks.job_description import JobDescription
 from inconcert.tasks.status import JobStatus
 
-__all__ = ["DeadView", "JobRow", "JobView", "dead_jobs", "job_rows", "job_view"]
+__all__ = ["DeadView", "EndedView", "JobRow", "JobView", "dead_jobs", "ended_jobs", "job_rows", "job_view"]
 
+_MOST_ENDED = 20  # jobs of the history of a task
 _LONGEST = 400  # characters of a value in a list
 
 
@@ -49,18 +52,32 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedView:
+    """A job in the history of its task, redacted; its last attempt took so many seconds, None if it had none."""
+
+    id: str
+    outcome: JobStatus
+    attempts: int
+    took: float | None
+    ended_at: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job, redacted; what is not known of it is None.
 
     Attributes:
         args: Its positional arguments as JSON, if they are shown as they are, and short enough to be edited.
         kwargs: Its named arguments, likewise.
+        reasons: Why it does not run, or where it does, if it has not ended.
         can_be_read: Whether what is stored of it can be read, and is signed as `signing_keys` demand.
     """
 
     id: str
     status: JobStatus
     parts: JobParts
+    reasons: Sequence[str] = ()
     task: str | None = None
     can_be_read: bool = True
     fraction: float | None = None
@@ -69,6 +86,7 @@ class JobView:
     error: str | None = None
     traceback: str | None = None
     attempts: int | None = None
+    headers: Sequence[str] = ()
     arguments: str | None = None
     args: str | None = None
     kwargs: str | None = None
@@ -120,7 +138,22 @@ async def job_rows(
     return rows, page.after
 
 
-async def job_view(concert: Coordinator, redact: Redact, job_id: str) -> JobView:
+async def ended_jobs(concert: Coordinator, redact: Redact, task: str) -> list[EndedView]:
+    """The latest jobs in the history of a task, if it has one; see `Tasks.history`."""
+    return [
+        EndedView(
+            id=job.job_id,
+            outcome=job.outcome,
+            attempts=job.attempts,
+            took=None if job.began_at is None else job.ended_at - job.began_at,
+            ended_at=job.ended_at,
+            error=shortened(redact("error", job.error), _LONGEST) if job.error else "",
+        )
+        for job in await concert.tasks.history(task, limit=_MOST_ENDED)
+    ]
+
+
+async def job_view(concert: Coordinator, poll: Poll, redact: Redact, job_id: str) -> JobView:
     """A job, by its id.
 
     Raises:
@@ -132,6 +165,9 @@ async def job_view(concert: Coordinator, redact: Redact, job_id: str) -> JobView
     view = JobView(job.id, status, await job_parts(concert, redact, job, described))
     if described is not None:
         view = _with_call(view, redact, described)
+    if view.can_be_cancelled and view.can_be_read:
+        reasons = await poll.reasons(job.id)
+        view = replace(view, reasons=[redact("reason", reason.text) for reason in reasons])
     try:
         if status is JobStatus.RUNNING and (progress := await job.progress()) is not None:
             return replace(view, fraction=progress.fraction, progress=redact("progress", progress.text))
@@ -153,7 +189,8 @@ def _with_call(view: JobView, redact: Redact, job: JobDescription) -> JobView:
     """The same with its task and its arguments; those of a dead-lettered job to be edited, if they may be."""
     text = as_json({"args": job.args, "kwargs": job.kwargs})
     shown = redact("arguments", text)
-    view = replace(view, task=redact("task", job.task), can_be_read=job.task != "?", arguments=shown)
+    headers = [redact("header", f"{name}: {value}") for name, value in job.headers.items()]
+    view = replace(view, task=redact("task", job.task), can_be_read=job.task != "?", headers=headers, arguments=shown)
     if job.status is not JobStatus.FAILED or not view.can_be_read or shown != text:
         return view
     args, kwargs = as_json(job.args, longest=LARGEST_EDITED), as_json(job.kwargs, longest=LARGEST_EDITED)

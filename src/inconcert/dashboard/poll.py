@@ -10,9 +10,13 @@ from itertools import pairwise
 from inconcert._redis.clients import ServerClient
 from inconcert._redis.server_facts import ServerFacts, server_facts
 from inconcert.coordinator import Coordinator
+from inconcert.errors import JobNotFound, OutcomeUnknown
+from inconcert.reports.explain_job import JobQuestion
+from inconcert.reports.explanation import Reason
 from inconcert.reports.report import Inspection
 from inconcert.tasks.options import DEFAULT_QUEUE
 from inconcert.tasks.queue_stats import TaskStats
+from inconcert.tasks.task_coordinator import parts_of
 from inconcert.tasks.workers import WorkerStatus
 
 __all__ = ["Point", "Poll", "Seen"]
@@ -104,6 +108,22 @@ class Poll:
                 found = await self._concert.inspect(timeout=_PATIENCE)
                 self._inspection = time.monotonic() + _INTERVAL, found
             return self._inspection[1]
+
+    async def reasons(self, job_id: str) -> Sequence[Reason]:
+        """Why a job does not run, or where it does; nothing if there is no such job.
+
+        Cost: as for `Coordinator.explain`; processes are asked as for `inspection`.
+        """
+        parts = parts_of(self._concert)
+        try:
+            seen: Inspection | Reason = await self.inspection()
+        except OutcomeUnknown as error:  # also if the user may not ask
+            seen = Reason("unasked", f"the processes could not be asked: {error}")
+        try:
+            found = await JobQuestion(parts.ref, parts.jobs, self._concert.tasks, job_id).explanation(seen)
+        except JobNotFound:  # it went on meanwhile
+            return ()
+        return found.reasons
 
     def forget(self) -> None:
         """Ask again at the next look: something was changed."""
