@@ -200,6 +200,21 @@ async def test_job_that_cannot_be_read_is_listed_without_its_call(any_concert: C
     assert await listed(any_concert, task="t") == []
 
 
+async def test_jobs_that_wait_for_their_turn_are_listed_and_cancelled(any_concert: Coordinator) -> None:
+    """Though nothing else of their queue is delayed."""
+
+    def tenant_of(tenant: str) -> str:
+        return tenant
+
+    export = any_concert.task(name="export", queue="q", key=tenant_of, share=True)(print)
+    jobs = await any_concert.enqueue_many([export.call("acme") for _ in range(4)])
+    found = await listed(any_concert, task="export")
+    assert {job.id for job in found} == {job.id for job in jobs}
+    assert [job.due_at for job in await listed(any_concert, state="delayed")] == [None] * 3
+    assert await any_concert.tasks.cancel_all(task="export") == 4
+    assert [await job.status() for job in jobs] == [JobStatus.CANCELLED] * 4
+
+
 async def test_jobs_are_described_by_their_ids(any_concert: Coordinator) -> None:
     """With what they run after, also when they were dead-lettered; the others are left out."""
     parent = await any_concert.enqueue("t", ["ä"], {"number": 7}, queue="q")

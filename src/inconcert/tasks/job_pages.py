@@ -217,7 +217,8 @@ class JobWalk:
             parts = [key for place in places for key in (place.queue, place.delayed)]
             _, _, *flat = await self._ref.session.run(STATS(keys, queues=parts, names=some))
             for name, row in zip(some, rows(flat, StatsRow), strict=True):
-                is_filled[name] = row.ready if status is JobStatus.QUEUED else row.delayed
+                # Those that wait for their turn count as ready, and are delayed.
+                is_filled[name] = row.ready if status is JobStatus.QUEUED else row.ready + row.delayed
         return [name for name in names if is_filled[name]]
 
     async def _found(self, cursor: _Cursor, keys: JobKeys) -> tuple[list[_Found], bool]:
