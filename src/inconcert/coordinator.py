@@ -411,7 +411,8 @@ class Coordinator(TaskCoordinator):
 
         Cost: That of `inspect`, except for a queue of jobs, and 1 round trip. Of a job and of a queue those of
             `Tasks.workers` and `Tasks.stats` besides; of a job that is in its queue 1 more for each 100 queues, O(jobs
-            in these). Of items 2 more, and 1 for each 100 consumers, O(items claimed).
+            in these); of one that is delayed 1 more for each 500 jobs of its task that run. Of items 2 more, and 1 for
+            each 100 consumers, O(items claimed).
         """
         seconds = durations.call_timeout("explain()", timeout)
         return await explain(self._ref, self._jobs, self._tasks, thing, timeout=seconds)
