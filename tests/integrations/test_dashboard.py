@@ -402,6 +402,8 @@ async def test_limits_are_shown_of_their_queue(concert: Coordinator, host: Host,
         host.dashboard._poll.forget()
         queues = (await client.get("/queues")).text
         page = (await client.get("/jobs", params={"queue": key})).text
+        await concert.enqueue("sell", queue="mail", delay=3600)
+        later = (await client.get("/jobs", params={"queue": reference("q", "mail"), "state": "delayed"})).text
         other = (await client.get("/jobs", params={"queue": reference("q", "mail")})).text
         async with client.stream("GET", f"/live?rows={row},{key}") as response, aclosing(events(response)) as stream:
             texts = json.loads((await anext(stream))["data"])
@@ -411,6 +413,8 @@ async def test_limits_are_shown_of_their_queue(concert: Coordinator, host: Host,
 
     assert f'data-live="{key}.held">3</span> wait for a limit' in queues
     assert f'data-live="{key}.held">3<' in page
+    assert page.count("<small>held back</small>") == 3
+    assert re.search(r"delayed</span> <small>in (1 h 0 min|59 min \d+ s)</small>", later)
     assert re.search(rf'load</dt><dd><span data-live="{row}.used">2 of 2<', page)
     assert "limit" not in other
 

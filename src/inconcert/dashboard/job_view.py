@@ -1,12 +1,13 @@
 """What the pages show of jobs."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inconcert.coordinator import Coordinator
-from inconcert.dashboard.formats import as_json, shortened
+from inconcert.dashboard.formats import as_json, duration, shortened
 from inconcert.dashboard.job_parts import JobParts, job_parts
 from inconcert.dashboard.live import reference
 from inconcert.dashboard.poll import Poll
@@ -16,6 +17,7 @@ from inconcert.dashboard.rows import AT_ONCE
 from inconcert.errors import JobCancelled, JobFailed, JobNotFound
 from inconcert.tasks.dead_jobs import DeadJob
 from inconcert.tasks.job_description import JobDescription
+from inconcert.tasks.job_pages import JobRecord
 from inconcert.tasks.status import JobStatus
 
 __all__ = ["DeadView", "EndedView", "JobRow", "JobView", "dead_jobs", "ended_jobs", "job_rows", "job_view"]
@@ -40,12 +42,13 @@ class DeadView:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job in a list, redacted."""
+    """A job in a list, redacted; `due` says when, if it is delayed."""
 
     id: str
     task: str
     queue: str
     status: JobStatus
+    due: str
     arguments: str
     attempts: int
     enqueued_at: float
@@ -129,6 +132,7 @@ async def job_rows(
             task=redact("task", job.task),
             queue=redact("queue", job.queue),
             status=job.status,
+            due=_due(job) if job.status is JobStatus.DELAYED else "",
             arguments=shortened(redact("arguments", as_json({"args": job.args, "kwargs": job.kwargs})), _LONGEST),
             attempts=job.attempts,
             enqueued_at=job.enqueued_at,
@@ -183,6 +187,10 @@ async def job_view(concert: Coordinator, poll: Poll, redact: Redact, job_id: str
     except (JobCancelled, JobNotFound, TimeoutError):  # it went on meanwhile
         return replace(view, status=await job.status())
     return view
+
+
+def _due(job: JobRecord) -> str:
+    return "held back" if job.due_at is None else f"in {duration(job.due_at - time.time())}"
 
 
 def _with_call(view: JobView, redact: Redact, job: JobDescription) -> JobView:
