@@ -27,7 +27,7 @@ from inconcert import (
     current_job,
     durable,
 )
-from inconcert.tasks import stream_writer
+from inconcert.tasks import feed, stream_writer
 from inconcert.tasks.feed import Feed, Page
 from inconcert.testing.keys import client_of
 from tests.contract.test_tasks import in_background
@@ -503,6 +503,37 @@ async def test_all_followers_of_a_process_share_what_is_read(
         for stream in streams:
             await stream.aclose()
     assert list(concert.tasks._watches) == []
+
+
+async def test_follower_registers_again_though_items_come_all_the_time(
+    any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server forgets after 3 minutes who waits for the end, and the result may be gone when it has not said so."""
+    monkeypatch.setattr(feed, "_RECHECK_AFTER", 0.1)
+    is_over = asyncio.Event()
+
+    @any_concert.task(name="count", result_ttl=0)
+    async def count() -> AsyncIterator[int]:
+        number = 0
+        while not is_over.is_set():
+            yield number
+            number += 1
+            await anyio.sleep(0.01)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await count.enqueue()
+        keys, client = any_concert._jobs.of_id(job.id), raw(any_concert)
+        async with in_background(followed(job)) as following:
+
+            async def is_registered() -> bool:
+                return bool(await client.exists(keys.watchers))
+
+            for _ in range(2):
+                await eventually(is_registered)
+                await client.delete(keys.watchers)
+            await eventually(is_registered)
+            is_over.set()
+            assert await following
 
 
 async def test_follower_that_leaves_early_leaves_nothing(any_concert: Coordinator) -> None:

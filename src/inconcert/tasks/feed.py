@@ -4,6 +4,7 @@ A message on the channel is only a hint to read. Of several readers at the same 
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ __all__ = ["ITEM", "Feed", "Items", "Page", "item_id", "read_items"]
 
 ITEM = "item"  # the kind as which an item is signed
 
-_RECHECK_AFTER = 60.0  # seconds; as the wait for the end of a job
+_RECHECK_AFTER = 60.0  # seconds; as the wait for the end of a job: the server forgets the address after 180
 
 
 def item_id(attempt: int, number: int, job_id: str) -> str:
@@ -109,6 +110,7 @@ class Feed:
         self._is_open = False
         self._changed = asyncio.Event()
         self._seen: Snapshot | None = None  # until the state must be checked again
+        self._checked_at = 0.0
         self._page: Page | None = None
         self._end: InconcertError | None = None
 
@@ -147,9 +149,9 @@ class Feed:
 
     async def woken(self, changed: asyncio.Event) -> None:
         """Return when there may be more to read than what a page had."""
-        with anyio.move_on_after(_RECHECK_AFTER) as limit:
+        with anyio.move_on_after(_RECHECK_AFTER):
             await changed.wait()
-        if limit.cancelled_caught:
+        if time.monotonic() - self._checked_at >= _RECHECK_AFTER:  # however many items have come meanwhile
             self.recheck()
 
     def recheck(self) -> None:
@@ -179,6 +181,7 @@ class Feed:
     async def _read(self, run: str, number: int) -> Page:
         changed, seen = self._changed, self._seen  # a hint from now on is for the next page
         if seen is None:
+            self._checked_at = time.monotonic()
             seen = Snapshot.read(await self._session.run(Snapshot.take(self._keys, self._job_id, self._address)))
             if not changed.is_set():
                 self._seen = seen
