@@ -9,10 +9,12 @@ import anyio
 import pytest
 
 from inconcert import Coordinator, Gap, NotClaimed, Restarted, StreamItem
+from inconcert.tasks import stream_writer
 from inconcert.tasks.claimed_job import state_of
 from inconcert.tasks.stream_writer import write_stream
 from tests.contract.test_tasks import in_background
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
+from tests.support.eventually import eventually
 from tests.support.processes import spawn, tell
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -127,6 +129,45 @@ async def test_follower_that_is_cut_off_loses_and_doubles_nothing(
                         await anyio.sleep(0.001)
             await following
     assert check(history) == list(range(3 * cuts))
+
+
+@pytest.mark.parametrize("has_ended", [False, True], ids=["waits", "has ended"])
+@pytest.mark.parametrize("what", ["the job is cancelled", "its worker ends"])
+async def test_full_server_does_not_keep_a_generator_running(
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    what: str,
+    has_ended: bool,
+) -> None:
+    """It waits for room as long as it may run; what it had yielded is given up once it is stopped."""
+    monkeypatch.setattr(stream_writer, "_LONGEST_CLOSE", 0.1)
+    is_full = asyncio.Event()
+    with RealServer() as own:
+        async with Coordinator(own.tcp_url, namespace=namespace) as concert:
+
+            @concert.task()
+            async def write() -> AsyncIterator[int]:
+                yield 1
+                await is_full.wait()
+                yield 2
+                if not has_ended:
+                    await anyio.sleep_forever()
+
+            job = await write.enqueue()
+            async with in_background(concert.run_worker("default")) as working, aclosing(job.stream()) as items:
+                await anext(items)
+                own.command("CONFIG", "SET", "maxmemory", 1)
+                is_full.set()
+                await eventually(lambda: "append_items was refused" in caplog.text)
+                try:
+                    if what == "the job is cancelled":
+                        assert await job.cancel(timeout=5)
+                    else:
+                        working.cancel()
+                        assert await asyncio.wait([working], timeout=5) == ({working}, set())
+                finally:
+                    own.command("CONFIG", "SET", "maxmemory", 0)
 
 
 async def test_late_twin_appends_nothing(concert: Coordinator, elsewhere: Coordinator) -> None:

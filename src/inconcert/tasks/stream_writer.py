@@ -15,6 +15,7 @@ from typing import Protocol
 
 import anyio
 
+from inconcert._core.cancellation import cancel_all
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.shield import run_shielded
 from inconcert.errors import InconcertError, InvalidPayload, NotClaimed
@@ -28,6 +29,7 @@ _MOST = 500  # items in one script, and that wait to be sent
 _MOST_BYTES = 2**20  # likewise; one item more may go with them
 _LONGEST_TURN = 0.005  # seconds after which a generator that does not await lets the event loop run
 _TTL = 86_400.0  # seconds for which items are kept after the last one, while the job may run
+_LONGEST_CLOSE = 10.0  # seconds in which the server is to accept what is left, once the generator is stopped
 _SHORTEST_TTL = 60.0  # seconds, of the items of a job that has ended, so that its followers get to the end
 
 
@@ -57,7 +59,8 @@ class StreamStore(Protocol):
 async def write_stream(store: StreamStore, call: Callable[[], AsyncGenerator[object, None]]) -> None:
     """Run a generator to its end, and add what it yields to the job's stream.
 
-    However it ends, its `finally` has run, and what it had yielded is in the stream.
+    However it ends, its `finally` has run, and what it had yielded is in the stream; unless it was stopped, and the
+    server accepts nothing.
 
     Raises:
         InvalidPayload: An item is not JSON, or larger than 1 MiB; another attempt would yield it again.
@@ -70,9 +73,9 @@ async def write_stream(store: StreamStore, call: Callable[[], AsyncGenerator[obj
         async with aclosing(call()) as values:
             async for value in values:
                 await writer.add(value)
+        await writer.finish()
     finally:
         await run_shielded(writer.close())
-    writer.raise_failure()
 
 
 async def run_unwritten(store: StreamStore, call: Callable[[], AsyncGenerator[object, None]]) -> None:
@@ -128,17 +131,17 @@ class _Writer:
             self._turn_began_at = time.monotonic()
         self.raise_failure()
 
-    async def close(self) -> None:
-        """Return when everything was sent."""
-        assert self._sender is not None  # noqa: S101 - it has begun
-        self._is_closing = True
-        self._changed.set()
-        await self._sender
-
     async def finish(self) -> None:
-        """The same, and raise the error with which sending has ended."""
-        await self.close()
+        """Return when everything was sent, or raise the error with which sending has ended."""
+        (await self._sent(within=None)).result()
         self.raise_failure()
+
+    async def close(self) -> None:
+        """Return when everything was sent; what the server does not accept in time is dropped."""
+        sender = await self._sent(within=_LONGEST_CLOSE)
+        if not sender.done():
+            _log.warning("the stream of job %s lacks its last items: the server does not accept them", self._store.id)
+            await cancel_all([sender])
 
     def raise_failure(self) -> None:
         """Raise the error with which sending has ended."""
@@ -150,6 +153,14 @@ class _Writer:
     @property
     def _is_full(self) -> bool:
         return self._failure is None and (len(self._waiting) >= _MOST or self._bytes >= _MOST_BYTES)
+
+    async def _sent(self, *, within: float | None) -> asyncio.Task[None]:
+        """Take no more, and wait until everything was sent, at most so many seconds; returns who sends it."""
+        assert self._sender is not None  # noqa: S101 - it has begun
+        self._is_closing = True
+        self._changed.set()
+        await asyncio.wait([self._sender], timeout=within)
+        return self._sender
 
     async def _run(self) -> None:
         try:
