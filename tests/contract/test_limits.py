@@ -408,6 +408,8 @@ async def test_where_jobs_are_spread_a_limit_counts_in_one(server: RealServer | 
             await concert.group([limited.call()])
         with pytest.raises(ValueError, match="limits, which count in one partition"):
             await concert.group([], then=limited.call())
+        for keys in concert._jobs.partitions:
+            assert not await raw(concert).exists(keys.groups)  # no group was begun
         with pytest.raises(ValueError, match="limits, which count in one partition"):
             await concert.schedules.put("often", limited.call(), every=60)
         jobs = await concert.enqueue_many([limited.call() for _ in range(6)])

@@ -167,7 +167,8 @@ class ClaimedJob(Claimed[JobState]):
 
         Raises:
             TypeError: One is not a draft.
-            ValueError: One has `unique` or `after`; or there are more than 100.
+            ValueError: One has `unique` or `after`, or limits where jobs are spread over several partitions; or there
+                are more than 100.
             InvalidPayload: All together exceed 1 MiB.
             NotClaimed: This job has ended, or its worker was presumed dead.
             RuntimeError: It is delivered at most once, so it ended before its body began.

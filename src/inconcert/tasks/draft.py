@@ -13,7 +13,7 @@ from inconcert.tasks.envelope import JOB, Call, seal, with_trace
 from inconcert.tasks.options import Options
 from inconcert.tasks.store import ENQUEUE, ENQUEUE_AFTER, JobKeys, JobKeyspace
 
-__all__ = ["Draft", "NewJob", "enqueue", "stored_as"]
+__all__ = ["Draft", "NewJob", "check_partition", "enqueue", "stored_as"]
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -52,6 +52,15 @@ class Draft(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"<Draft of {self.name!r}>"
+
+
+def check_partition(draft: Draft[Any], keys: JobKeys) -> None:
+    """Raise ValueError if the task has limits, and they may count in another partition than this one."""
+    if draft.limits and keys.suffix:
+        raise ValueError(
+            f"{draft!r} has limits, which count in one partition; where jobs are spread over several, it cannot be "
+            "in a group or follow a job: let a task without limits enqueue it"
+        )
 
 
 def stored_as(draft: Draft[Any], job_id: str, key_ring: KeyRing, trace: str) -> bytes:
@@ -95,11 +104,7 @@ class NewJob(NamedTuple):
         Raises:
             ValueError: Its task has limits, which count in another partition.
         """
-        if draft.limits and keys.suffix:
-            raise ValueError(
-                f"{draft!r} has limits, which count in one partition; where jobs are spread over several, it cannot be "
-                "in a group or follow a job: let a task without limits enqueue it"
-            )
+        check_partition(draft, keys)
         return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace))
 
 

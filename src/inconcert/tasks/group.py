@@ -160,7 +160,8 @@ class Group:
             GroupClosed: It was closed or cancelled; a part may have been added before.
             GroupNotFound: There is no such group, or it ended a day ago.
             TypeError: One is not a call of a task, or they are not a list of these.
-            ValueError: One has a unique name, and jobs are spread over several partitions; or `start` is too high.
+            ValueError: One has a unique name or limits, and jobs are spread over several partitions; or `start` is too
+                high.
             Unavailable: The server could not be asked; a part may have been added before.
             OutcomeUnknown: The server did not answer; a part may have been added.
 

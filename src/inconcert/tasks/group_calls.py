@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from typing import Any, TypeAlias
 
-from inconcert.tasks.draft import Draft
+from inconcert.tasks.draft import Draft, check_partition
 from inconcert.tasks.store import JobKeyspace
 
 __all__ = ["Calls", "check_call", "check_calls", "check_member", "each_call"]
@@ -35,6 +35,7 @@ def check_member(draft: Draft[Any], jobs: JobKeyspace) -> None:
         raise ValueError(
             f"{draft!r} has debounce=, which a member of a group cannot have: it might replace another job"
         )
+    check_partition(draft, jobs.partitions[0])
     if draft.options.unique and len(jobs.partitions) > 1:
         raise ValueError(
             f"{draft!r} has unique=, which a member of a group cannot have where jobs are spread over "
