@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -533,7 +534,9 @@ async def test_bad_input_is_refused_before_anything_is_sent(any_concert: Coordin
         await group_of_any([], then=tasks.report)
     with pytest.raises(ValueError, match="when is 'done'"):
         await group_of_any([], then=tasks.report.call(), when="done")
-    for unlike in (tasks.report.options(unique="u"), tasks.report.options(after=["a.0"])):
+    refused = tasks.report.options
+    at = datetime.now(UTC) + timedelta(hours=1)  # how long that is would count from the end of the group
+    for unlike in (refused(unique="u"), refused(after=["a.0"]), refused(at=at)):
         with pytest.raises(ValueError, match="the callback of a group cannot have"):
             await any_concert.group([], then=unlike.call())
     assert await any_concert.tasks.queues() == []

@@ -360,8 +360,11 @@ async def open_group(
         raise ValueError(f"when is {when!r}; give 'succeeded' or 'ended'")
     if then is not None:
         check_call(then, "then")
-        if then.options.unique or then.options.after:
-            raise ValueError(f"{then!r} has unique= or after=, which the callback of a group cannot have")
+        if then.options.unique or then.options.after or then.options.at is not None:
+            raise ValueError(
+                f"{then!r} has unique=, after= or at=, which the callback of a group cannot have; a delay= counts from "
+                "the end of the group"
+            )
     session = ref.session
     id_, keys = jobs.draw(session.new_address(), None)
     group = Group(ref, jobs, watches, id_)

@@ -312,8 +312,8 @@ class TaskCoordinator:
 
         Raises:
             TypeError: One of them is not a call of a task, or they are not a list of these.
-            ValueError: `when` is something else; the callback has `unique` or `after`; or jobs are spread over several
-                partitions, and a member has `unique`, or a member or the callback has limits.
+            ValueError: `when` is something else; the callback has `unique`, `after` or `at`; or jobs are spread over
+                several partitions, and a member has `unique`, or a member or the callback has limits.
             Unavailable: The server could not be asked. If that was after some members were added, the group stays open:
                 a note of the error has its id.
             OutcomeUnknown: The server did not answer; likewise.
