@@ -541,6 +541,9 @@ async def test_bad_input_is_refused_before_anything_is_sent(any_concert: Coordin
             await any_concert.group([], then=unlike.call())
     assert await any_concert.tasks.queues() == []
     group = await any_concert.group()
+    with pytest.raises(ValueError, match="after the callback of its own group"):
+        await group.add([tasks.send.call(1), tasks.send.options(after=[group.callback]).call(2)])
+    assert await progress(group) == (0, 0, 0, 0)
     for start in (-1, 1.5, True):
         with pytest.raises(ValueError, match="start"):
             await group.add([], start=start)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

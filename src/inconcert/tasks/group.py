@@ -160,8 +160,8 @@ class Group:
             GroupClosed: It was closed or cancelled; a part may have been added before.
             GroupNotFound: There is no such group, or it ended a day ago.
             TypeError: One is not a call of a task, or they are not a list of these.
-            ValueError: One has a unique name or limits, and jobs are spread over several partitions; or `start` is too
-                high.
+            ValueError: One has a unique name or limits, and jobs are spread over several partitions; one runs after the
+                callback of this group; or `start` is too high.
             Unavailable: The server could not be asked; a part may have been added before.
             OutcomeUnknown: The server did not answer; a part may have been added.
 
@@ -272,8 +272,9 @@ class Group:
         """In their order, as many as may be under way at once."""
         window: list[Draft[Any]] = []
         size = 0
+        callback = callback_id(self.id)
         async for draft in each_call(calls):
-            check_member(draft, self._jobs)
+            check_member(draft, self._jobs, callback=callback)
             if window and (len(window) == _MOST_AT_ONCE or size + len(draft.text) > _MOST_BYTES_AT_ONCE):
                 yield window
                 window, size = [], 0

@@ -28,9 +28,14 @@ def check_calls(calls: object) -> None:
         raise TypeError(f"the members of a group are {calls!r}; give a list of task.call(...)")
 
 
-def check_member(draft: Draft[Any], jobs: JobKeyspace) -> None:
-    """Raise TypeError or ValueError if this cannot be a member of a group."""
+def check_member(draft: Draft[Any], jobs: JobKeyspace, *, callback: str | None = None) -> None:
+    """Raise TypeError or ValueError if this cannot be a member of a group, whose callback has this id."""
     check_call(draft, "a member of a group")
+    if callback in draft.options.after:
+        raise ValueError(
+            f"{draft!r} runs after the callback of its own group, and neither would ever run; enqueue it outside of "
+            "the group"
+        )
     if draft.options.debounce is not None:
         raise ValueError(
             f"{draft!r} has debounce=, which a member of a group cannot have: it might replace another job"
