@@ -4,15 +4,18 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, Gap, Signalled
+from inconcert import Coordinator, Gap, Restarted, Signalled
 from inconcert._cluster import cluster as cluster_module
 from inconcert._core.renewal import local_deadline
 from inconcert._redis.slots import slot_of
+from tests.contract.test_tasks import in_background
+from tests.faults.test_streams_faults import check
 from tests.support.cluster_traffic import KEYS, Traffic, traffic
 from tests.support.clusters import Node, RealCluster
 from tests.support.eventually import eventually
@@ -91,6 +94,40 @@ async def test_nothing_is_lost_or_doubled_while_slots_move(
     """The very slots that are in use."""
     found = await under(change, own_cluster, namespace, times=len(KEYS))
     assert (found.violations, found.lost, found.doubled, dict(found.errors)) == ([], set(), [], {})
+
+
+@pytest.mark.parametrize("change", [old_way, atomically])
+async def test_stream_of_a_job_is_whole_though_its_slot_moves(
+    change: Callable[[RealCluster, str], Node | None], own_cluster: RealCluster, namespace: str
+) -> None:
+    """Under its worker, and under the one who follows it."""
+    is_over = asyncio.Event()
+    url = own_cluster.url
+    async with Coordinator(url, namespace=namespace) as concert, Coordinator(url, namespace=namespace) as viewer:
+
+        @concert.task()
+        async def count() -> AsyncIterator[int]:
+            number = 0
+            while not is_over.is_set():
+                yield number
+                number += 1
+                await asyncio.sleep(0.002)
+
+        job = await count.enqueue()
+
+        async def follow() -> list[Any]:
+            return [item async for item in viewer.tasks.job(job.id).stream()]
+
+        async with in_background(concert.run_worker("default")):
+            following = asyncio.create_task(follow())
+            for _ in range(2):
+                await asyncio.to_thread(change, own_cluster, concert._jobs.of_id(job.id).bodies)
+            is_over.set()
+            async with asyncio.timeout(SOON):
+                history = await following
+    assert not any(isinstance(item, Restarted) for item in history)
+    assert check(history) == list(range(len(history)))
+    assert len(history) > 10
 
 
 @pytest.mark.parametrize(
