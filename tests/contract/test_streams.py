@@ -426,6 +426,29 @@ async def test_generator_does_not_outrun_its_writes(any_concert: Coordinator, mo
             await job.result(timeout=WITHIN)
 
 
+async def test_generator_fails_with_the_error_of_its_writes(
+    any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is: also when it waits for room."""
+
+    async def broken(writer: Any, batch: list[bytes]) -> None:
+        if batch:
+            raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(stream_writer._Writer, "_send", broken)
+
+    @any_concert.task(name="flood", max_attempts=1)
+    async def flood(count: int) -> AsyncIterator[int]:
+        for number in range(count):
+            yield number
+
+    async with in_background(any_concert.run_worker("default")):
+        for count in (1, 3000):
+            job = await flood.enqueue(count)
+            with pytest.raises(JobFailed, match="a defect"):
+                await job.result(timeout=WITHIN)
+
+
 async def test_generator_that_does_not_await_is_seen_as_it_goes(any_concert: Coordinator) -> None:
     """It lets the event loop run every few milliseconds."""
     seen = asyncio.Event()

@@ -18,7 +18,7 @@ import anyio
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.shield import run_shielded
-from inconcert.errors import InconcertError, InvalidPayload, NotClaimed
+from inconcert.errors import InvalidPayload, NotClaimed
 from inconcert.tasks.arguments import encode_result
 
 __all__ = ["StreamStore", "run_unwritten", "write_stream"]
@@ -98,7 +98,7 @@ class _Writer:
         self._changed = asyncio.Event()  # for the sender: there are items, or there will be no more
         self._room = asyncio.Event()
         self._is_closing = False
-        self._failure: InconcertError | None = None
+        self._failure: Exception | None = None
         self._sender: asyncio.Task[None] | None = None
         self._turn_began_at = 0.0
 
@@ -133,7 +133,7 @@ class _Writer:
 
     async def finish(self) -> None:
         """Return when everything was sent, or raise the error with which sending has ended."""
-        (await self._sent(within=None)).result()
+        await self._sent(within=None)
         self.raise_failure()
 
     async def close(self) -> None:
@@ -172,7 +172,7 @@ class _Writer:
                     await self._changed.wait()
             self._ttl = max(self._store.result_ttl, _SHORTEST_TTL)
             await self._send([])
-        except InconcertError as error:
+        except Exception as error:  # noqa: BLE001 - it is raised where the generator yields
             self._failure = error
         finally:
             self._room.set()
