@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -105,4 +106,9 @@ async def test_bad_headers_are_refused(any_concert: Coordinator) -> None:
     any_concert.add_enqueue_middleware(lambda task, queue: {task + queue: bad})
     with pytest.raises(TypeError, match="header 'tdefault' is 1"):
         await task.enqueue()
+    for bad in (None, ["ab"], 1):
+        any_concert.add_enqueue_middleware(Mock(return_value=bad))
+        with pytest.raises(TypeError, match="an enqueue middleware returned"):
+            await task.enqueue()
+        any_concert._enqueuing.middlewares.pop()
     assert await any_concert.tasks.queues() == []

@@ -62,7 +62,10 @@ class EnqueueBatcher:
             return options
         headers: dict[str, str] = {}
         for middleware in self.middlewares:
-            headers.update(middleware(task, options.queue))
+            added = middleware(task, options.queue)
+            if not isinstance(added, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+                raise TypeError(f"an enqueue middleware returned {added!r}; return a dictionary of strings, or {{}}")
+            headers.update(added)
         return options.changed(headers=headers | dict(options.headers))
 
     async def add(self, drafts: Sequence[Draft[R]]) -> list[Job[R]]:
