@@ -2,13 +2,15 @@
 
 import random
 from collections import Counter
+from contextlib import suppress
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 import anyio
 import pytest
 
-from inconcert import Consumer, Coordinator, Job, JobFailed, JobStatus, current_job
+from inconcert import Consumer, Coordinator, Job, JobFailed, JobNotFound, JobStatus, current_job
 from inconcert.tasks.dependents import Relay
 from inconcert.tasks.store import JobKeys
 from tests.contract.test_partitions import in_partition
@@ -215,6 +217,34 @@ async def test_call_that_is_cancelled_at_any_await_leaves_nothing_behind(concert
         await nothing_is_kept(concert)
         number += 1
     assert number > 10
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_replay_that_is_cancelled_at_any_await_can_go_on(concert: Coordinator, moment: Moment) -> None:
+    """A second one takes along what was dead-lettered because of the job, though that is not dead any more."""
+
+    @concert.task(name="fail", queue="q", max_attempts=1)
+    async def fail(number: int) -> None:
+        if number < 0:
+            raise ValueError("no luck")
+
+    number, came_so_far = 1, True
+    while came_so_far:
+        parent = await concert.enqueue("fail", [-1], queue="q", max_attempts=1)
+        child = await concert.enqueue("fail", [1], queue="q", after=[parent])
+        grandchild = await concert.enqueue("fail", [2], queue="q", after=[child, parent])
+        await concert.run_worker("q", burst=True)
+        assert len(await concert.tasks.dead()) == 3
+        replay = partial(concert.tasks.replay, parent.id, args=[0], dependants=True)
+        came_so_far = await cancel_at(number, moment, replay())
+        with suppress(JobNotFound):  # nothing was left to be replayed
+            await replay()
+        await concert.run_worker("q", burst=True)
+        assert await concert.tasks.dead() == []
+        assert await grandchild.status() is JobStatus.SUCCEEDED
+        number += 1
+    assert number > 5
+    await nothing_is_kept(concert)
 
 
 # Servers that fail, and many children.

@@ -220,17 +220,18 @@ class Tasks:
             kwargs: New keyword arguments; None keeps its own.
             queue: Another queue; None for the one that it came from, as a job of a task with limits needs.
             dependants: Whether the jobs that were dead-lettered because of it wait for it again, and those that were
-                because of these. Without it they stay dead-lettered.
+                because of these, also if it is no longer dead itself. Without it they stay dead-lettered.
 
         Returns:
             The ids of these dependants.
 
         Raises:
-            JobNotFound: It is not in the dead-letter list.
+            JobNotFound: It is not in the dead-letter list; with `dependants`, none of these is either.
             ValueError: Another queue is given, and its task has limits.
             InvalidName: `job_id` is not a job id, or `queue` is empty or longer than 512 bytes.
             InvalidPayload: An argument is not JSON; or arguments are given, and its envelope cannot be read.
-            OutcomeUnknown: The server did not answer; it may be in its queue, and some of the dependants not.
+            OutcomeUnknown: The server did not answer; it may be in its queue, and some of the dependants not. Another
+                call goes on with these.
 
         Cost: 2 round trips, and 2 for each dependant, 100 of them at once.
         """

@@ -87,32 +87,15 @@ class DeadJobs:
     ) -> list[str]:
         """See `Tasks.replay`."""
         keys = self._jobs.of_id(check_job_id(job_id))
-        dead_letters = self._dead_letters[keys.number]
-        letter = await dead_letters.find(job_id)
-        if letter is None:
+        letter = await self._dead_letters[keys.number].find(job_id)
+        if letter is not None:
+            await self._replay(keys, letter, args, kwargs, queue)
+        replayed: list[str] = []
+        if dependants:
+            replayed = await replay_dependants(self._ref.session, self._jobs, self._dead_letters, job_id)
+        if letter is None and not replayed:
             raise JobNotFound(job_id, among_the_dead=True)
-        key_ring = self._ref.session.key_ring
-        changes = {name: value for name, value in (("args", args), ("kwargs", kwargs)) if value is not None}
-        changed = b""
-        try:
-            envelope = open_envelope(key_ring.verify(JOB, job_id, split_body(letter.body)[1]))
-        except InvalidPayload:
-            if changes:
-                raise
-            envelope = _UNREADABLE
-        if changes:
-            text = seal(msgspec.structs.replace(envelope, **changes))
-            history = history_note(envelope.name, envelope.history)
-            marks = marks_of(envelope.max_crashes, envelope.limits, history=history, debounced=envelope.debounced)
-            changed = marks + key_ring.sign(JOB, job_id, text)
-        place = keys.queue(queue or letter.queue)
-        if envelope.limits and place.name != letter.queue:
-            raise ValueError(f"job {job_id} has limits, which count in its queue {letter.queue!r}; leave queue= out")
-        if not await dead_letters.replay([Replayed(job_id, changed, envelope.unique)], place):
-            raise JobNotFound(job_id, among_the_dead=True)
-        if not dependants:
-            return []
-        return await replay_dependants(self._ref.session, self._jobs, self._dead_letters, job_id)
+        return replayed
 
     async def purge(self, job_id: str) -> None:
         """See `Tasks.purge`."""
@@ -139,6 +122,34 @@ class DeadJobs:
         return [found[keys.number] for keys in self._jobs.partitions]
 
     # Below.
+
+    async def _replay(
+        self,
+        keys: JobKeys,
+        letter: DeadLetter,
+        args: Sequence[JSON] | None,
+        kwargs: Mapping[str, JSON] | None,
+        queue: str | None,
+    ) -> None:
+        key_ring = self._ref.session.key_ring
+        changes = {name: value for name, value in (("args", args), ("kwargs", kwargs)) if value is not None}
+        changed = b""
+        try:
+            envelope = open_envelope(key_ring.verify(JOB, letter.id, split_body(letter.body)[1]))
+        except InvalidPayload:
+            if changes:
+                raise
+            envelope = _UNREADABLE
+        if changes:
+            text = seal(msgspec.structs.replace(envelope, **changes))
+            history = history_note(envelope.name, envelope.history)
+            marks = marks_of(envelope.max_crashes, envelope.limits, history=history, debounced=envelope.debounced)
+            changed = marks + key_ring.sign(JOB, letter.id, text)
+        place = keys.queue(queue or letter.queue)
+        if envelope.limits and place.name != letter.queue:
+            raise ValueError(f"job {letter.id} has limits, which count in its queue {letter.queue!r}; leave queue= out")
+        if not await self._dead_letters[keys.number].replay([Replayed(letter.id, changed, envelope.unique)], place):
+            raise JobNotFound(letter.id, among_the_dead=True)
 
     async def _died(self, keys: JobKeys, count: int) -> list[int]:
         """When the latest dead letters of a partition died, in server ms."""

@@ -25,29 +25,35 @@ async def replay_dependants(
 ) -> list[str]:
     """Let what was dead-lettered because of a job wait for it again, and what was because of that; returns the ids.
 
+    What is behind jobs that are not dead is found as well: an earlier call may have been stopped there.
+
     Args:
         session: The open session.
         jobs: The keys of all jobs.
         dead_letters: Those of each partition.
         job_id: A job that is not dead-lettered now.
     """
+    replayed: list[str] = []
+    live, seen = [job_id], {job_id}
 
-    async def replay(parent: str, child: str) -> bool:
+    async def replay(parent: str, child: str) -> None:
         keys = jobs.of_id(child)
         letter = await dead_letters[keys.number].find(child)
-        if letter is None or not letter.reason.reason.startswith(f"its parent {parent} "):
-            return False
-        return await _wait_again(session, keys, letter)
+        if letter is not None:
+            is_because = letter.reason.reason.startswith(f"its parent {parent} ")
+            if not is_because or not await _wait_again(session, keys, letter):
+                return
+            replayed.append(child)
+        if child not in seen:
+            seen.add(child)
+            live.append(child)
 
-    found = [job_id]
-    for parent in found:  # it grows as children are found, each after its parent
+    for parent in live:  # it grows as children are found, each after its parent
         async for children in _children(session, jobs.of_id(parent), parent):
-            replayed = await asyncio.gather(*(replay(parent, child) for child in children))
-            found += [child for child, is_replayed in zip(children, replayed, strict=True) if is_replayed]
-    del found[0]
-    if found:
-        await pass_on(session, jobs, {jobs.of_id(child) for child in found})
-    return found
+            await asyncio.gather(*(replay(parent, child) for child in children))
+    if replayed:
+        await pass_on(session, jobs, {jobs.of_id(child) for child in replayed})
+    return replayed
 
 
 async def _children(session: Session, keys: JobKeys, parent: str) -> AsyncIterator[list[str]]:
