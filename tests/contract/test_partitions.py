@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, Job, JobFailed, JobStatus, NotConnected, WrongLayout, current_job
+from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, NotConnected, WrongLayout, current_job
 from inconcert._claims import consumer
 from inconcert._claims import partition as partition_module
 from inconcert._claims.partition import ClaimPartition
@@ -376,6 +376,22 @@ async def test_schedule_fires_once_in_all_partitions(spread: Coordinator) -> Non
     async with in_background(spread.run_worker("q")), in_background(spread.run_worker("q")):
         await eventually(lambda: len(ran) >= 4)
     assert set(ran.values()) == {1}
+
+
+@pytest.mark.parametrize("name", ["mails:send", "make.<locals>.send", "send at night"])
+async def test_limit_counts_the_jobs_of_schedules(spread: Coordinator, name: str) -> None:
+    """They lie where all others of their task do, also if their ids cannot have its name as it is."""
+    ids: list[str] = []
+
+    @spread.cron(every=0.1)
+    @spread.task(name=name, queue="q", limit=Limit(1))
+    async def tick() -> None:
+        ids.append(current_job().id)
+
+    await tick.enqueue()
+    async with in_background(spread.run_worker("q")):
+        await eventually(lambda: len(ids) >= 3)
+    assert len({spread._jobs.of_id(job_id).number for job_id in ids}) == 1
 
 
 async def test_pause_and_stats_are_about_all_partitions(spread: Coordinator) -> None:

@@ -77,7 +77,7 @@ class Scheduler:
                 due = schedule.due(last_ms, wake_ms)
 
     async def _tick(self, session: Session, schedule: Schedule, due: list[int]) -> tuple[int, int]:
-        keys = self._jobs.of_id(schedule.id_prefix)
+        keys = self._jobs.of_task(schedule.task.name)
         place = keys.queue(schedule.task.defaults.queue)
         stored = StoredSchedule.of(schedule)
         tick = partial(

@@ -33,6 +33,7 @@ import zlib
 from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
+from urllib.parse import quote
 
 from inconcert._claims.keys import ClaimKeys, QueueKeys
 from inconcert._redis.keys import Keyspace
@@ -216,8 +217,8 @@ class JobKeyspace:
         return f"{address}.{keys.number}", keys
 
     def of_task(self, name: str) -> JobKeys:
-        """The partition of all jobs of a task with limits."""
-        return self.of_id(f"{name}@")
+        """The partition of all jobs of a task with limits, as of those of its schedules."""
+        return self.of_id(f"{quote(name)}@")
 
     def of_id(self, job_id: str) -> JobKeys:
         """The partition of the job of this id; some partition if no job can have it."""
