@@ -10,6 +10,7 @@ import pytest
 from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, Rate, current_job
 from tests.contract.test_limits import Running, first
 from tests.contract.test_tasks import in_background
+from tests.support.eventually import eventually
 from tests.support.raw import raw
 
 WITHIN = 10.0  # seconds
@@ -188,6 +189,35 @@ async def test_job_that_is_cancelled_in_its_queue_lets_the_next_begin(concert: C
         await concert.tasks.resume("default")
         await jobs[2].result(timeout=WITHIN)
     assert began == [0, 2]
+
+
+@pytest.mark.parametrize("how", ["cancel", "reschedule"])
+async def test_another_takes_the_place_of_one_that_waited_for_the_rate(concert: Coordinator, how: str) -> None:
+    """That one had left the line of a limit first, and then was not to begin yet."""
+    free = anyio.Semaphore(0)
+
+    @concert.task(name="both", rate=Rate(3, per=3600.0), limit=Limit(1))
+    async def both() -> None:
+        await free.acquire()
+
+    async def due() -> set[str]:
+        page = await concert.tasks.jobs(state=JobStatus.DELAYED)
+        return {job.id for job in page.jobs if job.due_at is not None}
+
+    await concert.enqueue_many([both.call() for _ in range(5)])
+    async with in_background(concert.run_worker("default", concurrency=5)):
+        for left in (4, 3, 2):  # the rate lets three begin
+            while await in_line(concert) != left:
+                await anyio.sleep(0.01)
+            free.release()
+        comes = await eventually(due)
+        [job] = map(concert.tasks.job, comes)
+        assert await (job.cancel() if how == "cancel" else job.reschedule(delay=7200))
+
+        async def another() -> bool:
+            return bool(await due() - comes)
+
+        await eventually(another)
 
 
 async def test_rate_and_limits_hold_together(concert: Coordinator) -> None:

@@ -251,7 +251,7 @@ class LimitsModel(RuleBasedStateMachine):
     def no_job_waits_for_a_free_place_unless_another_is_about_to_take_it(self) -> None:
         kept = self.client.hgetall(self.keys.places)
         queued = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
-        paced = [job for job in self.delayed_for_a_while() if self.rate[job]]
+        paced = [job for job, due_ms in self.delayed_for_a_while().items() if self.rate[job] and self.is_soon(due_ms)]
         paced += [job for limit, job in self.lines() if limit == self.rate[job]]
         coming = [job for job in queued if job in self.live or job.encode() in kept]
         about_to = {limit for job in coming + paced for limit in self.limits[job]}
@@ -290,9 +290,7 @@ class LimitsModel(RuleBasedStateMachine):
         kept = self.client.hgetall(self.keys.places)
         queued = [job.decode() for job in self.client.lrange(self.place.queue, 0, -1)]
         coming = {self.rate[job] for job in queued if job in self.live or job.encode() in kept}
-        coming |= {
-            self.rate[job] for job, due_ms in self.delayed_for_a_while().items() if due_ms <= self.now_us / 1000 + 1_001
-        }
+        coming |= {self.rate[job] for job, due_ms in self.delayed_for_a_while().items() if self.is_soon(due_ms)}
         assert {limit for limit, job in self.lines() if limit == self.rate[job]} <= coming
 
     # Below.
@@ -321,6 +319,10 @@ class LimitsModel(RuleBasedStateMachine):
         """The delayed jobs that are not held back, and when they are due."""
         delayed = self.client.zrange(self.place.delayed, 0, -1, withscores=True)
         return {job.decode(): due for job, due in delayed if due < HELD_BACK_MS}
+
+    def is_soon(self, due_ms: float) -> bool:
+        """Whether it is as soon as any rate lets one begin."""
+        return due_ms <= self.now_us / 1_000 + 1_001
 
     def ending(self) -> set[str]:
         """Those that were claimed only to be ended, because they are cancelled or have expired."""

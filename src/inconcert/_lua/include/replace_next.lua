@@ -1,5 +1,7 @@
--- Lets another job be the next of each rate, and another have the turn of each key, of these limits: one of which it was is
--- cancelled, or comes at another time.  `limits` has the limits of each job by its id; for `queues` see admit_first.lua.
+-- Lets another job be the next of each rate, have the turn of each key, and take a place that is free, of these limits: one
+-- that was to do so is cancelled, or comes at another time.  `limits` has the limits of each job by its id; for `queues` see
+-- admit_first.lua.
+-- @include admit_next
 -- @include next_turn
 -- @include pace
 -- @include read_rate
@@ -13,6 +15,11 @@ local function replace_next(places, held_back, states, queues, limits)
       turns[text] = true
     end
     rates[string.match(text, '^/(r[^/]+)') or ''] = true
+    for n, limit in string.gmatch(text, '/(%d+):(%x+)') do
+      if limit ~= key then  -- a turn comes otherwise
+        admit_next(places, held_back, states, queues, limit, tonumber(n), 1)
+      end
+    end
   end
   for text in pairs(turns) do
     next_turn(places, held_back, states, queues, text)
