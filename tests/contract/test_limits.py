@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, JobStatus, Limit, LimitStats, current_job, durable
+from inconcert import Coordinator, JobStatus, Limit, LimitStats, Task, current_job, durable
 from inconcert.tasks.cancellation import HAD_ENDED, cancel
 from tests.contract.test_jobs import status
 from tests.contract.test_tasks import in_background
@@ -60,6 +60,12 @@ async def places(concert: Coordinator) -> int:
     for keys in concert._jobs.partitions:
         found += await raw(concert).hlen(keys.places) + await raw(concert).zcard(keys.held_back)
     return found
+
+
+async def in_line(concert: Coordinator, count: int) -> bool:
+    """Whether so many jobs wait for a place."""
+    found = [await raw(concert).zcard(keys.held_back) for keys in concert._jobs.partitions]
+    return bool(sum(found) == count)
 
 
 async def test_at_most_so_many_jobs_run_at_once_over_all_workers(any_concert: Coordinator) -> None:
@@ -120,6 +126,57 @@ async def test_stats_say_how_far_limits_are_used(any_concert: Coordinator) -> No
     stats = await any_concert.tasks.stats("default", "other")
     assert {task: limit.in_use for task, limit in stats.limits.items()} == {"limited": 0, "idle": 0}
     assert stats.queues["default"].held_back == 0
+
+
+@pytest.mark.parametrize("of_key", [False, True], ids=["limit", "key_limit"])
+async def test_raised_limit_holds_for_those_in_line(
+    any_concert: Coordinator, elsewhere: Coordinator, *, of_key: bool
+) -> None:
+    """From when a worker finds the first job that was enqueued with it; none starves behind those that come later."""
+    running = Running()
+
+    def register(each: Coordinator, most: int) -> Task[[str], Any]:
+        options: dict[str, Any] = {"key": first, "key_limit": most} if of_key else {"limit": Limit(most)}
+        return each.task(name="limited", **options)(running.run)
+
+    jobs = await any_concert.enqueue_many([register(any_concert, 1).call("a")] * 5)
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        await running.until(1)
+        jobs.append(await register(elsewhere, 3).enqueue("a"))
+        await running.until(3)
+        assert running.now == {"a": 3}
+        running.free.set()
+        await asyncio.gather(*(job.result(timeout=WITHIN) for job in jobs))
+    assert running.most == {"a": 3}
+    assert await places(any_concert) == 0
+
+
+async def test_lowered_limit_holds_for_those_in_line(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """What runs goes on, and so many begin no more."""
+    free, began, ended = asyncio.Semaphore(0), list[int](), list[int]()
+
+    async def run(number: int) -> None:
+        began.append(number)
+        await free.acquire()
+        ended.append(number)
+
+    async def until(numbers: list[int], count: int) -> None:
+        await eventually(lambda: len(numbers) == count)
+
+    old = any_concert.task(name="limited", limit=Limit(3))(run)
+    new = elsewhere.task(name="limited", limit=Limit(1))(run)
+    jobs = await any_concert.enqueue_many([old.call(number) for number in range(5)])
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        await until(began, 3)
+        jobs.append(await new.enqueue(5))
+        await eventually(lambda: in_line(any_concert, 3))
+        for count in range(1, 7):
+            free.release()
+            await until(ended, count)
+            await jobs[ended[-1]].result(timeout=WITHIN)
+            await until(began, min(6, max(3, count + 1)))
+    assert began[3:] == [3, 4, 5]
+    assert await places(any_concert) == 0
 
 
 async def test_each_key_has_its_own_limit(any_concert: Coordinator) -> None:

@@ -20,13 +20,16 @@ INBOXES = "inbox:"
 LIMITS = {
     "none": TaskLimits(),
     "task": TaskLimits(Limit(2)),
+    "task, changed": TaskLimits(Limit(4)),
     "key": TaskLimits(key=str, key_limit=1),
     "both": TaskLimits(Limit(3), str, 2),
+    "both, changed": TaskLimits(Limit(2), str, 3),
     "rate": TaskLimits(rate=Rate(2, per=1.0)),
     "all": TaskLimits(Limit(3), str, 2, Rate(1, per=1.0)),
     "share": TaskLimits(key=str, share=True),
     "share of few": TaskLimits(Limit(2), str, share=True),
     "share of all": TaskLimits(Limit(3), str, 1, Rate(1, per=1.0), share=True),
+    "share of all, changed": TaskLimits(Limit(1), str, 2, Rate(1, per=1.0), share=True),
 }
 
 picks = st.integers(0, 1000)
@@ -236,10 +239,15 @@ class LimitsModel(RuleBasedStateMachine):
             for job in held:
                 if job not in self.ending():
                     running.update(self.limits[job].keys())
-        most = {limit: n for limits in self.limits.values() for limit, n in limits.items()}
+        most: Counter[str] = Counter()
+        for limits in self.limits.values():
+            most |= Counter(limits)
         assert all(count <= most[limit] for limit, count in running.items())
-        kept = {field.decode(): value.decode() for field, value in self.client.hgetall(self.keys.places).items()}
-        assert {field: int(value) for field, value in kept.items() if value.isdigit()} == dict(running)
+        kept = self.kept()
+        assert {limit: count for limit, (count, _) in kept.items() if count} == dict(running)
+        waiting = {limit for limit, _ in self.lines()}
+        keys = {field.decode()[1:] for field in self.client.hkeys(self.keys.places) if field.startswith(b"@")}
+        assert kept.keys() - running.keys() <= waiting | keys  # nothing stays of a limit that no job needs
 
     @invariant()
     def whoever_is_held_back_is_in_one_line(self) -> None:
@@ -255,12 +263,12 @@ class LimitsModel(RuleBasedStateMachine):
         paced += [job for limit, job in self.lines() if limit == self.rate[job]]
         coming = [job for job in queued if job in self.live or job.encode() in kept]
         about_to = {limit for job in coming + paced for limit in self.limits[job]}
-        most = {limit: n for limits in self.limits.values() for limit, n in limits.items()}
+        full = {limit for limit, (count, most) in self.kept().items() if count >= most}
         for limit, job in self.lines():
             if limit == self.key[job]:
-                assert f"@{limit}".encode() in kept or int(kept.get(limit.encode(), 0)) >= most[limit]
+                assert f"@{limit}".encode() in kept or limit in full
             elif limit != self.rate[job]:
-                assert int(kept.get(limit.encode(), 0)) >= most[limit] or limit in about_to
+                assert limit in full | about_to
 
     @invariant()
     def the_job_of_a_key_whose_turn_it_is_is_on_its_way(self) -> None:
@@ -324,6 +332,12 @@ class LimitsModel(RuleBasedStateMachine):
         """Whether it is as soon as any rate lets one begin."""
         return due_ms <= self.now_us / 1_000 + 1_001
 
+    def kept(self) -> dict[str, tuple[int, int]]:
+        """Of each limit that the server knows: how many have a place in it, of how many."""
+        limits = {limit for limits in self.limits.values() for limit in limits}
+        found = {field.decode(): value.decode() for field, value in self.client.hgetall(self.keys.places).items()}
+        return {limit: (int(found[limit].split()[0]), int(found[limit].split()[1])) for limit in limits & found.keys()}
+
     def ending(self) -> set[str]:
         """Those that were claimed only to be ended, because they are cancelled or have expired."""
         without = {job for job in self.live if not self.client.hexists(self.keys.places, job)}
@@ -340,7 +354,7 @@ class LimitsModel(RuleBasedStateMachine):
 
     def draw(self, task: str, key: int, expires: float | None = None) -> tuple[str, str]:
         job = f"job{len(self.limits) + 1}"
-        limits = LIMITS[task].of(task, "q", (key,), {}, expires=expires)
+        limits = LIMITS[task].of(task.partition(",")[0], "q", (key,), {}, expires=expires)
         parts = [part.split(":") for part in limits.split("/")[1:] if ":" in part]
         self.limits[job] = {limit: int(n) for n, limit in parts if n.isdigit()}
         self.key[job] = next((limit for n, limit in parts if n == "s"), "")

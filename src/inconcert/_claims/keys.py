@@ -40,7 +40,7 @@ also notifies its waiters and dependents; these keys, and those of names, progre
     checks       zset    unique name -> when to check whether it is still taken, server ms
     finished     hash    queue name -> jobs that have succeeded or were cancelled
     paused       set     names of queues from which nothing is claimed
-    places       hash    limit -> how many claimed jobs have a place in it; id -> their limits; rate -> how far
+    places       hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; id -> their limits; rate -> how far
                          it is used up; '@KEY' -> id of the job of this key whose turn it is
     held_back    zset    'LIMIT ORDER ID': a job in the line of this limit or key; it is delayed without end
     groups       hash    group -> 'STATE WHEN GIVEN TOTAL SUCCEEDED FAILED CANCELLED': how far a group of jobs is

@@ -1,7 +1,8 @@
--- Notes that a job with these limits, '/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT...', has left its queue.  Returns the first
--- in which there is no place, if any, and whether that is a rate: then it has not left its other limits.
+-- Notes that a job with these limits, '/rINTERVAL_US,BURST_US:LIMIT/s:KEY/N:LIMIT...', enqueued at `put_ms`, has left its queue.
+-- Returns the first in which there is no place, if any, and whether that is a rate: then it has not left its other limits.
+-- @include read_limit
 -- @include read_rate
-local function note_limits(limited, limits)
+local function note_limits(limited, limits, put_ms)
   local text = string.match(limits, '^/(r[^/]+)')
   if text then
     local rate = limited.rates[text] or read_rate(limited.places, text, limited.now_us)
@@ -15,11 +16,14 @@ local function note_limits(limited, limits)
   for n, limit in string.gmatch(limits, '/(%d+):(%x+)') do
     local known = limited.known[limit]
     if not known then
-      known = {count = tonumber(redis.call('HGET', limited.places, limit) or 0), left = 0, most = 0}
-      limited.known[limit] = known
+      known = read_limit(limited.places, limit)
+      known.left, limited.known[limit] = 0, known
     end
-    known.left, known.most = known.left + (limit ~= key and 1 or 0), math.max(known.most, tonumber(n))  -- a turn comes otherwise
-    full = full or known.count >= tonumber(n) and limit or nil
+    if tonumber(put_ms) >= known.at_ms then  -- the later one is in force
+      known.most, known.at_ms = tonumber(n), tonumber(put_ms)
+    end
+    known.left = known.left + (limit ~= key and 1 or 0)  -- a turn comes otherwise
+    full = full or known.count >= known.most and limit or nil
   end
   return full
 end

@@ -1,9 +1,10 @@
--- Notes that a job with these limits has left its queue for good, without a place in any, and that it needs no turn.
+-- Notes that a job with these limits, enqueued at `put_ms` if that is known, or 0, has left its queue for good, without a place
+-- in any, and that it needs no turn.
 -- @include note_limits
-local function pass_over(limited, id, limits)
-  local _, is_rate = note_limits(limited, limits)
+local function pass_over(limited, id, limits, put_ms)
+  local _, is_rate = note_limits(limited, limits, put_ms)
   if is_rate then
-    note_limits(limited, string.gsub(limits, '^/r[^/]+', ''))
+    note_limits(limited, string.gsub(limits, '^/r[^/]+', ''), put_ms)
   end
   local key = string.match(limits, '/s:(%x+)')
   if key then

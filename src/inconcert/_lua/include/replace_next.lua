@@ -15,9 +15,9 @@ local function replace_next(places, held_back, states, queues, limits)
       turns[text] = true
     end
     rates[string.match(text, '^/(r[^/]+)') or ''] = true
-    for n, limit in string.gmatch(text, '/(%d+):(%x+)') do
+    for limit in string.gmatch(text, '/%d+:(%x+)') do
       if limit ~= key then  -- a turn comes otherwise
-        admit_next(places, held_back, states, queues, limit, tonumber(n), 1)
+        admit_next(places, held_back, states, queues, limit, 1)
       end
     end
   end

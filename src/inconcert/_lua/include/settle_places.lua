@@ -3,14 +3,13 @@
 -- Returns how many came; `limited.due_ms` is when the next one comes for which it is too early, if there is one.
 -- @include admit_next
 -- @include hold_back
+-- @include limit_text
 -- @include next_turn
 -- @include pace
 local function settle_places(limited, queues, queue_name)
   local places, held_back, states, taken, came = limited.places, limited.held_back, limited.states, limited.taken, 0
   for limit, known in pairs(limited.known) do
-    if known.count > 0 then
-      taken[#taken + 1], taken[#taken + 2] = limit, known.count
-    end
+    taken[#taken + 1], taken[#taken + 2] = limit, limit_text(known)
   end
   if #taken > 0 then
     redis.call('HSET', places, unpack(taken))
@@ -19,7 +18,7 @@ local function settle_places(limited, queues, queue_name)
     hold_back(held_back, queues[3], states, queue_name, limited.held)
   end
   for limit, known in pairs(limited.known) do
-    came = came + admit_next(places, held_back, states, queues, limit, known.most, known.left)
+    came = came + admit_next(places, held_back, states, queues, limit, known.left)
   end
   for _, limits in pairs(limited.turns) do
     came = came + next_turn(places, held_back, states, queues, limits)

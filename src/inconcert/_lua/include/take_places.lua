@@ -12,18 +12,18 @@ local function take_places(limited, id, text)
   local undo = limited.some_undo and redis.call('HGET', limited.undo, id)
   local expires_ms = string.match(limits, '/e(%d+)$')
   if expires_ms and limited.now_us > (put_ms + expires_ms + 1) * 1000 and (not undo or undo == '-') then
-    pass_over(limited, id, limits)
+    pass_over(limited, id, limits, put_ms)
     return true  -- its worker dead-letters it
   end
   local key = string.match(limits, '/s:(%x+)')
   local is_late = key and redis.call('HGET', limited.places, '@' .. key) ~= id  -- it is not its turn
-  local full = not is_late and note_limits(limited, limits)
+  local full = not is_late and note_limits(limited, limits, put_ms)
   local is_ending, line = false, is_late and key or full
   if line then
     is_ending = undo and undo ~= '-' or string.sub(redis.call('HGET', limited.states, id) or '', 1, 10) == 'cancelling'
   end
   if is_late or is_ending then
-    pass_over(limited, id, limits)
+    pass_over(limited, id, limits, put_ms)
   elseif key and (not full or full == key) then
     redis.call('HDEL', limited.places, '@' .. key)  -- otherwise it keeps its turn, so only one of each key is in that line
   end

@@ -1,6 +1,6 @@
 -- tasks/places_in_use: how many jobs have a place in some limits.
 --
--- KEYS[1]   places  hash  limit -> how many claimed jobs have a place in it
+-- KEYS[1]   places  hash  limit -> 'COUNT MOST AT_MS', see read_limit.lua
 -- ARGV[1..] limits  at most 500
 -- RETURNS   {count, ...}: of each limit, in the same order
 -- TWICE     the same; nothing is changed
@@ -8,6 +8,6 @@
 local places = KEYS[1]
 local counts = redis.call('HMGET', places, unpack(ARGV))
 for n, count in ipairs(counts) do
-  counts[n] = tonumber(count or 0)
+  counts[n] = tonumber(string.match(count or '0', '^%d+'))
 end
 return counts
