@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from inconcert import Coordinator, Job, JobStatus, Limit, Rate, SyncProducer, Task, current_job
 from inconcert._core.observer import Observer
+from tests.contract.test_limits import in_line
 from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
 from tests.support.raw import raw
@@ -293,7 +294,7 @@ async def test_job_that_is_not_due_changes_its_limits_with_its_arguments(any_con
 async def test_job_that_a_limit_holds_back_is_replaced_and_keeps_its_place(
     any_concert: Coordinator, is_limited_by: str
 ) -> None:
-    """A call with another key, or that expires, is another job then: it waits for another place, or for so long."""
+    """A call with another key is another job then: it waits for another place."""
     free, ran = asyncio.Event(), list[tuple[str, int]]()
 
     def key(shop: str, version: int) -> str:
@@ -319,19 +320,50 @@ async def test_job_that_a_limit_holds_back_is_replaced_and_keeps_its_place(
         await eventually(is_held_back)
         behind = await limited.enqueue("a", 2)
         assert not (await limited.options(unique="one", debounce=HOUR).enqueue("a", 3)).created
-        if is_limited_by == "key":
-            assert (await limited.options(unique="one", debounce=0.001).enqueue("b", 4)).created
-            await eventually(lambda: ("b", 4) in ran)
-            ran.remove(("b", 4))
         expires = limited.options(unique="one", debounce=0.001, expires=HOUR)
-        assert (await expires.enqueue("a", 5)).created
+        enqueued_at = (await any_concert.tasks.describe(waits.id))[waits.id].enqueued_at
+        await anyio.sleep(0.01)
+        assert not (await expires.enqueue("a", 4)).created
+        assert (await any_concert.tasks.describe(waits.id))[waits.id].enqueued_at > enqueued_at  # from when it expires
+        if is_limited_by == "key":
+            assert (await limited.options(unique="one", debounce=0.001).enqueue("b", 5)).created
+            await eventually(lambda: ("b", 5) in ran)
+            ran.remove(("b", 5))
         free.set()
         for job in (first, waits, behind):
             await job.result(timeout=WITHIN)
-        await eventually(lambda: len(ran) == 4)
-    assert sorted(ran) == [("a", 0), ("a", 2), ("a", 3), ("a", 5)]
-    assert ran[:2] == [("a", 0), ("a", 3)]
+    assert ran == [("a", 0), ("a", 4), ("a", 2)]
     assert not await raw(any_concert).zcard(held)
+
+
+async def test_job_that_is_replaced_in_line_keeps_its_turn_when_it_was_too_late(any_concert: Coordinator) -> None:
+    """It had left its line, and another took the place that was free: the line is by the first call."""
+    began, back, free = list[int](), asyncio.Event(), asyncio.Event()
+
+    @any_concert.task(name="limited", limit=Limit(1))
+    async def limited(number: int) -> None:
+        began.append(number)
+        if began == [0]:
+            await back.wait()
+            await current_job().give_back()
+        await free.wait()
+
+    def last_calls(number: int) -> Awaitable[Job[None]]:
+        return limited.options(unique="one", debounce=0.001).enqueue(number)
+
+    await limited.enqueue(0)
+    async with in_background(any_concert.run_worker("default", concurrency=5)):
+        await eventually(lambda: began)
+        await last_calls(1)
+        await eventually(lambda: in_line(any_concert, 1))
+        behind = await limited.enqueue(3)
+        await eventually(lambda: in_line(any_concert, 2))
+        assert not (await last_calls(2)).created
+        back.set()
+        await eventually(lambda: began == [0, 0])
+        free.set()
+        await behind.result(timeout=WITHIN)
+    assert began == [0, 0, 2, 3]
 
 
 async def test_producers_without_a_loop_replace_the_same_job(server: RealServer, namespace: str) -> None:

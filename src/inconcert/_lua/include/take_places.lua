@@ -31,7 +31,8 @@ local function take_places(limited, id, text)
     limited.turns[key] = limits
   end
   if line and not is_ending then
-    local order = key and line ~= key and next_order(limited, line) or put_ms
+    local first_ms = string.match(text, '^%d+ %d+%S+ #[%x:]*~(%d+) ')  -- when its first call was, if there were others since
+    local order = key and line ~= key and next_order(limited, line) or first_ms or put_ms
     local is_ready = is_late and not string.find(limits, '/%d+:' .. key)
     limited.held[#limited.held + 1] = {id = id, limit = line, order = order, is_ready = is_ready}
   end

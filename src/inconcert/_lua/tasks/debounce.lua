@@ -64,6 +64,10 @@ local function task_of(text)
   return string.match(text, '{"name":(".-"),"')
 end
 
+local function lines_of(limits)  -- without when it expires
+  return (string.gsub(limits, '/e%d+$', ''))
+end
+
 local now_ms = math.floor(server_time() / 1000)
 if is_new and (redis.call('HEXISTS', bodies, id) == 1 or redis.call('EXISTS', result) == 1) then
   return {ADDED, id, ''}
@@ -79,7 +83,7 @@ if live then
   state = redis.call('HGET', states, live)
   place = state and string.match(state, '^delayed (.*)$')
   is_due = not state or place and tonumber(redis.call('ZSCORE', delayed, live) or 0) >= HELD_BACK_MS
-  waits = (place or not state) and not (is_due and limits ~= string.match(envelope, '^%d+(%S*)'))
+  waits = (place or not state) and not (is_due and lines_of(limits) ~= lines_of(string.match(envelope, '^%d+(%S*)')))
   for _, key in ipairs({failures, crashes, stepped}) do
     waits = waits and redis.call('HEXISTS', key, live) == 0  -- otherwise it has begun, and its name is about to be free
   end
@@ -98,28 +102,28 @@ redis.call('HLEN', places)
 if redis.call('LLEN', queue) + redis.call('ZCARD', delayed) == 0 then
   redis.call('HSETNX', finished, name, 0)  -- the names of all queues are there
 end
-local function write(job, enqueued_ms, first_ms)
+local function write(job, first_ms)
   local marked = string.gsub(envelope, '~ ', string.format('~%.0f ', first_ms), 1)
-  redis.call('HSET', bodies, job, string.format('%.0f ', enqueued_ms) .. marked)
+  redis.call('HSET', bodies, job, string.format('%.0f ', now_ms) .. marked)
 end
 
 local due_ms = now_ms + silence_ms
 if not waits then
-  write(id, now_ms, now_ms)
+  write(id, now_ms)
   take_name(unique, checks, id, unique_name, '0', now_ms)
   delay_job(delayed, bell, states, id, due_ms, name)
   drop_names(unique, checks, bodies, dead, now_ms, 10)
   return answer(ADDED, id, '')
 end
 local first_ms = tonumber(first) or tonumber(put_ms)
-if is_due then  -- it keeps its place in its queue, or in the line of a limit, which has its time
-  write(live, place and tonumber(put_ms) or now_ms, first_ms)
+if is_due then  -- it keeps its place in its queue, or in the line of a limit
+  write(live, first_ms)
   return answer(REPLACED, live, '')
 end
 due_ms = math.min(due_ms, first_ms + (longest_ms or 1e15))
 local limits = {[live] = leave_lines(held_back, delayed, bodies, live)}
 redis.call('ZREM', delayed, live)
-write(live, now_ms, first_ms)
+write(live, first_ms)
 make_ready(queue, bell, delayed, states, live, string.format('%.0f', math.max(0, due_ms - now_ms)), now_ms, name)
 replace_next(places, held_back, states, {queue, bell, delayed}, limits)
 return answer(REPLACED, live, '')
