@@ -1,6 +1,5 @@
 """Rates of tasks: how many of their jobs begin in a period, over all workers."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -104,25 +103,70 @@ async def test_jobs_that_have_expired_leave_the_rate_to_others(any_concert: Coor
     assert began == ["in time", "in time"]
 
 
-async def test_changed_rate_is_not_one_with_that_of_the_jobs_before(
-    any_concert: Coordinator, elsewhere: Coordinator
-) -> None:
-    """While both are there, no more jobs begin than each says."""
-    began: Counter[str] = Counter()
+async def test_raised_rate_holds_for_those_in_line(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """Also for the one that was to come next, and for those that wait for a place."""
+    began: list[int] = []
 
-    async def at_a_rate(which: str) -> None:
-        began[which] += 1
+    async def at_a_rate(number: int) -> None:
+        began.append(number)
 
-    @any_concert.task(name="other")
-    async def other() -> None: ...
+    async def are_held_back() -> bool:
+        return await in_line(any_concert) == 3
 
-    old = any_concert.task(name="at a rate", rate=Rate(4, per=3600.0))(at_a_rate)
-    new = elsewhere.task(name="at a rate", rate=Rate(4, per=3600.0, burst=1))(at_a_rate)
+    old = any_concert.task(name="at a rate", rate=Rate(1, per=3600.0), limit=Limit(1))(at_a_rate)
+    new = elsewhere.task(name="at a rate", rate=Rate(100, per=1.0), limit=Limit(1))(at_a_rate)
+    jobs = await any_concert.enqueue_many([old.call(number) for number in range(5)])
     async with in_background(any_concert.run_worker("default", concurrency=10)):
-        for task, which in [(old, "old")] * 6 + [(new, "new"), (old, "old")] * 3:
-            await task.enqueue(which)
-            await (await other.enqueue()).result(timeout=WITHIN)
-    assert began == {"old": 4, "new": 1}
+        await jobs[0].result(timeout=WITHIN)
+        await eventually(are_held_back)
+        for job in [*jobs, await new.enqueue(5)]:
+            await job.result(timeout=WITHIN)
+    assert sorted(began) == list(range(6))
+
+
+async def test_lowered_rate_holds_for_those_in_line(any_concert: Coordinator, elsewhere: Coordinator) -> None:
+    """After the next one, which the old one let come."""
+    began: list[int] = []
+
+    async def at_a_rate(number: int) -> None:
+        began.append(number)
+
+    async def is_the_next_an_hour_away() -> bool:
+        page = await any_concert.tasks.jobs(state=JobStatus.DELAYED)
+        return any(job.due_at is not None and job.due_at - job.enqueued_at > 3500 for job in page.jobs)
+
+    old = any_concert.task(name="at a rate", rate=Rate(1, per=1.0))(at_a_rate)
+    new = elsewhere.task(name="at a rate", rate=Rate(1, per=3600.0))(at_a_rate)
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        await any_concert.enqueue_many([old.call(number) for number in range(5)])
+        await new.enqueue(5)
+        await eventually(is_the_next_an_hour_away)
+    assert 1 <= len(began) < 5
+
+
+async def test_job_in_line_for_a_place_does_not_wait_for_an_old_rate(
+    concert: Coordinator, elsewhere: Coordinator
+) -> None:
+    """Those before it in that line were enqueued with a rate that is used up."""
+    free, began = anyio.Semaphore(0), list[int]()
+
+    async def both(number: int) -> None:
+        began.append(number)
+        await free.acquire()
+
+    old = concert.task(name="both", rate=Rate(2, per=3600.0), limit=Limit(1))(both)
+    new = elsewhere.task(name="both", rate=Rate(100, per=1.0), limit=Limit(1))(both)
+    async with in_background(concert.run_worker("default", concurrency=5)):
+        await concert.enqueue_many([old.call(number) for number in range(3)])
+        while await in_line(concert) != 2:
+            await anyio.sleep(0.01)
+        await new.enqueue(3)
+        while await in_line(concert) != 3:
+            await anyio.sleep(0.01)
+        for _ in range(4):
+            free.release()
+        await eventually(lambda: len(began) == 4)
+    assert began == [0, 1, 2, 3]
 
 
 async def test_rate_holds_over_all_workers(concert: Coordinator, elsewhere: Coordinator) -> None:

@@ -25,7 +25,9 @@ LIMITS = {
     "both": TaskLimits(Limit(3), str, 2),
     "both, changed": TaskLimits(Limit(2), str, 3),
     "rate": TaskLimits(rate=Rate(2, per=1.0)),
+    "rate, changed": TaskLimits(rate=Rate(4, per=1.0)),
     "all": TaskLimits(Limit(3), str, 2, Rate(1, per=1.0)),
+    "all, changed": TaskLimits(Limit(3), str, 2, Rate(3, per=1.0)),
     "share": TaskLimits(key=str, share=True),
     "share of few": TaskLimits(Limit(2), str, share=True),
     "share of all": TaskLimits(Limit(3), str, 1, Rate(1, per=1.0), share=True),
@@ -33,7 +35,6 @@ LIMITS = {
 }
 
 picks = st.integers(0, 1000)
-RATE = LIMITS["rate"].of("rate", "q", (), {}).split(":")[1]  # that of two a second
 
 
 class LimitsModel(RuleBasedStateMachine):
@@ -54,6 +55,7 @@ class LimitsModel(RuleBasedStateMachine):
         self.requests = 0
         self.now_us = 1_700_000_000_000_000  # the server's clock
         self.rate: dict[str, str] = {}  # job -> the rate at which those of its task begin
+        self.fastest: dict[str, int] = {}  # rate -> how many begin in a second, of what its jobs say
         self.begun: dict[str, list[int]] = {}  # rate -> when jobs were claimed that it limits
         self.key: dict[str, str] = {}  # job -> its key, if keys of its task take turns
         self.opened = 2  # workers so far
@@ -287,11 +289,11 @@ class LimitsModel(RuleBasedStateMachine):
 
     @invariant()
     def no_more_jobs_begin_than_the_rate_says(self) -> None:
-        for begun in self.begun.values():
+        for rate, begun in self.begun.items():
+            most = self.fastest[rate]
             for first, since in enumerate(begun):
                 for last, until in enumerate(begun[first:], 1):
-                    most, per_us = (2, 500_000) if begun is self.begun.get(RATE) else (1, 1_000_000)
-                    assert last <= most + (until - since) / per_us
+                    assert last <= most + (until - since) * most / 1_000_000
 
     @invariant()
     def the_next_job_of_a_rate_comes_as_soon_as_it_may(self) -> None:
@@ -359,6 +361,8 @@ class LimitsModel(RuleBasedStateMachine):
         self.limits[job] = {limit: int(n) for n, limit in parts if n.isdigit()}
         self.key[job] = next((limit for n, limit in parts if n == "s"), "")
         self.rate[job] = next((limit for n, limit in parts if n.startswith("r")), "")
+        if rate := LIMITS[task].rate:
+            self.fastest[self.rate[job]] = max(rate.jobs, self.fastest.get(self.rate[job], 0))
         self.live.add(job)
         return job, f"3{limits} {{}}" if limits else "{}"
 

@@ -132,8 +132,7 @@ class TaskLimits:
         Raises:
             TypeError: The key of the job is not a string or a whole number.
         """
-        # A changed rate counts by itself: how far one is used up says nothing of another.
-        found = "" if self.rate is None else f"/{self.rate}:{digest(queue, task, str(self.rate))}"
+        found = "" if self.rate is None else f"/{self.rate}:{digest(queue, task, 'rate')}"
         if self.key is not None:
             key = self.key(*args, **kwargs)
             if not isinstance(key, str | int):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker

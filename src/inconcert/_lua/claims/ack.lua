@@ -27,7 +27,7 @@
 -- KEYS[25]   dead      zset    id -> when it was dead-lettered, server ms
 -- KEYS[26]   joiners   zset    address -> when it asked, server ms: those that wait until no item is left; 60 s
 -- KEYS[27]   undo      hash    id -> what is noted of undoing it
--- KEYS[28]   places    hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
+-- KEYS[28]   places    hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- KEYS[29]   held_back  zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[30]   history   zset    how the last jobs of a task ended; see tasks/history.lua
 -- KEYS[31..] results   string  of each job, in the same order: 'succeeded JSON' | 'cancelled '; then the list, bell and delayed

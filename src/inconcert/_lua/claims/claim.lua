@@ -12,7 +12,7 @@
 -- KEYS[9]    idle      zset    worker -> when it is presumed dead, ms by the lease clock; of those that hold nothing; 1 h
 -- KEYS[10]   undo      hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends once
 --            that is undone
--- KEYS[11]   places    hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
+-- KEYS[11]   places    hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- KEYS[12]   held_back  zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[13..] queues    list, then its bell (list) and delayed (zset), for each queue, the most urgent first
 -- ARGV[1]    worker    string

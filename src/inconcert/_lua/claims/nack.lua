@@ -30,7 +30,7 @@
 -- KEYS[26] steps     hash  'NUMBER ID' -> a step of that job
 -- KEYS[27] stepped   hash  id -> the number of its latest step
 -- KEYS[28] received  hash  id -> 'COUNT BYTES NAMES': of the messages to it
--- KEYS[29] places    hash  limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
+-- KEYS[29] places    hash  limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- KEYS[30] held_back zset  'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[31] history   zset  how the last jobs of a task ended; see tasks/history.lua
 -- ARGV[1]  id        string

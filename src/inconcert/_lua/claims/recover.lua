@@ -23,7 +23,7 @@
 -- KEYS[21]   undo         hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends
 --            once that is undone
 -- KEYS[22]   failures     hash    id -> attempts that failed
--- KEYS[23]   places       hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
+-- KEYS[23]   places       hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- KEYS[24]   held_back    zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[25]   history      zset    how the last jobs of a task ended; see tasks/history.lua
 -- KEYS[26..] queues       list, then its bell (list) and delayed (zset), for each queue from which it has claimed

@@ -5,8 +5,7 @@
 local function note_limits(limited, limits, put_ms)
   local text = string.match(limits, '^/(r[^/]+)')
   if text then
-    local rate = limited.rates[text] or read_rate(limited.places, text, limited.now_us)
-    limited.rates[text] = rate
+    local rate = read_rate(limited.rates, limited.places, text, put_ms, limited.now_us)
     if rate.used_us + rate.interval_us > limited.now_us + rate.burst_us then
       return rate.limit, true
     end

@@ -7,14 +7,14 @@
 -- @include read_rate
 -- @include server_time
 local function replace_next(places, held_back, states, queues, limits)
-  local rates, turns = {}, {}
+  local texts, rates, turns = {}, {}, {}
   for id, text in pairs(limits) do
     local key = string.match(text, '/s:(%x+)')
     if key and redis.call('HGET', places, '@' .. key) == id then
       redis.call('HDEL', places, '@' .. key)
       turns[text] = true
     end
-    rates[string.match(text, '^/(r[^/]+)') or ''] = true
+    texts[string.match(text, '^/(r[^/]+)') or ''] = true
     for limit in string.gmatch(text, '/%d+:(%x+)') do
       if limit ~= key then  -- a turn comes otherwise
         admit_next(places, held_back, states, queues, limit, 1)
@@ -24,9 +24,12 @@ local function replace_next(places, held_back, states, queues, limits)
   for text in pairs(turns) do
     next_turn(places, held_back, states, queues, text)
   end
-  rates[''] = nil
-  for text in pairs(rates) do
-    local now_us = server_time()
-    pace(places, held_back, states, queues, read_rate(places, text, now_us), now_us)
+  texts[''] = nil
+  local now_us = next(texts) and server_time()
+  for text in pairs(texts) do
+    read_rate(rates, places, text, 0, now_us)
+  end
+  for _, rate in pairs(rates) do
+    pace(places, held_back, states, queues, rate, now_us)
   end
 end

@@ -39,7 +39,7 @@ local function take_places(limited, id, text)
   if line then
     return is_ending  -- it needs no place for that
   end
-  local rate = limited.rates[string.match(limits, '^/(r[^/]+)')]
+  local rate = limited.rates[string.match(limits, '^/r[^:]+:(%x+)')]
   if rate then
     rate.used_us = rate.used_us + rate.interval_us
   end

@@ -26,7 +26,7 @@
 -- KEYS[24]   awaited   hash    id -> 'LENGTH NAME' of each message for which it has left its worker
 -- KEYS[25]   undo      hash    id -> what is noted of undoing it
 -- KEYS[26]   result    string  of the job: 'succeeded JSON'
--- KEYS[27]   places    hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
+-- KEYS[27]   places    hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- KEYS[28]   held_back  zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[29]   queue     list    ids, the next one first; of the queue of the job that is done
 -- KEYS[30]   bell      list    at most one token; likewise

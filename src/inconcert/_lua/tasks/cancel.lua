@@ -27,7 +27,7 @@
 -- KEYS[25] undo      hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends
 --          once that is undone
 -- KEYS[26] bell      list    at most one token
--- KEYS[27] places    hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
+-- KEYS[27] places    hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- KEYS[28] held_back zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[29]  history   zset    how the last jobs of a task ended; see tasks/history.lua
 -- KEYS[30..] results string  of each job, in the same order: 'succeeded JSON' | 'cancelled '

@@ -11,7 +11,7 @@
 -- KEYS[9]  failures   hash    id -> attempts that failed
 -- KEYS[10] crashes    hash    id -> workers that died with it
 -- KEYS[11] stepped    hash    id -> the number of its latest step
--- KEYS[12] places     hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
+-- KEYS[12] places     hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- KEYS[13] held_back  zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[14] recent     hash    request -> its answer, 120 s
 -- KEYS[15] older      hash    earlier entries of the same; at most 120 s

@@ -11,7 +11,7 @@
 -- KEYS[9]     recent   hash    id of the first job -> its answer, 120 s
 -- KEYS[10]    older    hash    earlier entries of the same; at most 120 s
 -- KEYS[11]    finished hash    queue name -> jobs that have succeeded or were cancelled; one entry for each queue, permanent
--- KEYS[12]    places   hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
+-- KEYS[12]    places   hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- KEYS[13]    held_back zset   'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[14..]  results  string  of each job, in the same order
 -- ARGV[1]     name     of the queue

@@ -9,7 +9,7 @@
 -- KEYS[7]  recent    hash    request -> its answer, 120 s
 -- KEYS[8]  older     hash    earlier entries of the same; at most 120 s
 -- KEYS[9]  held_back zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
--- KEYS[10] places    hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> 'USED_US DUE_MS ID'; id -> their limits; '@KEY' -> id whose turn it is
+-- KEYS[10] places    hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- ARGV[1]  delay_ms  integer >= 0; from now, or, if they wait for others, from their success
 -- ARGV[2]  name      of the queue
 -- ARGV[3]  request   string, unique to this call
