@@ -143,6 +143,35 @@ async def jobs_of_length(concert: Coordinator, count: int) -> bool:
     return len(await jobs_of(concert)) >= count
 
 
+async def test_schedule_goes_on_after_the_key_of_its_task_failed(
+    any_concert: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The failure is logged, and its instant is made up for."""
+    fails = False
+
+    def key() -> str:
+        if fails:
+            raise LookupError("no tenant")
+        return "a"
+
+    @any_concert.cron(every=0.1)
+    @any_concert.task(name="tick", key=key, key_limit=1)
+    async def tick() -> None: ...
+
+    del tick
+    async with scheduling(any_concert):
+        await eventually(lambda: jobs_of(any_concert))
+        fails = True
+        await eventually(lambda: "no tenant" in caplog.text)
+        fails, before = False, len(await jobs_of(any_concert))
+
+        async def goes_on() -> bool:
+            return len(await jobs_of(any_concert)) > before
+
+        await eventually(goes_on)
+    assert "cannot enqueue a job now" in caplog.text
+
+
 async def test_new_schedule_begins_with_the_next_instant(any_concert: Coordinator) -> None:
     """What was before it was there is not missed."""
     add_schedule(any_concert, [], every=86_400)

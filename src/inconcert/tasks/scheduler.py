@@ -63,7 +63,9 @@ class Scheduler:
                 await self._keep(session, schedule)
             except InconcertError as error:
                 _log.warning("schedule %s cannot be followed now: %s", schedule, error)
-                await anyio.sleep(_AFTER_A_FAILURE)
+            except Exception:  # noqa: BLE001 - of the user's key
+                _log.exception("schedule %s cannot enqueue a job now", schedule)
+            await anyio.sleep(_AFTER_A_FAILURE)
 
     async def _keep(self, session: Session, schedule: Schedule) -> None:
         due: list[int] = []
