@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -334,6 +335,28 @@ async def test_job_that_a_limit_holds_back_is_replaced_and_keeps_its_place(
             await job.result(timeout=WITHIN)
     assert ran == [("a", 0), ("a", 4), ("a", 2)]
     assert not await raw(any_concert).zcard(held)
+
+
+async def test_job_that_is_the_next_of_a_rate_is_replaced_and_stays_so(any_concert: Coordinator) -> None:
+    """Otherwise one that is called often would never begin, because others came next instead."""
+    ran: list[int] = []
+
+    @any_concert.task(name="limited", rate=Rate(1, per=3600.0))
+    async def limited(version: int) -> None:
+        ran.append(version)
+
+    async def due_in_the_end() -> float | None:
+        found = [job.due_at for job in (await any_concert.tasks.jobs(state="delayed")).jobs]
+        return next((at for at in found if at is not None and at - time.time() > 3000), None)
+
+    await limited.enqueue(0)
+    async with in_background(any_concert.run_worker("default")):
+        await eventually(lambda: ran)
+        waits = await limited.options(unique="one", debounce=0.001).enqueue(1)
+        due_at = await eventually(due_in_the_end)
+        assert not (await limited.options(unique="one", debounce=2 * HOUR).enqueue(2)).created
+        assert await due_in_the_end() == due_at
+        assert (await any_concert.tasks.describe(waits.id))[waits.id].args == [2]
 
 
 async def test_job_that_is_replaced_in_line_keeps_its_turn_when_it_was_too_late(any_concert: Coordinator) -> None:

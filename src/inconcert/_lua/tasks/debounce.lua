@@ -82,7 +82,10 @@ if live then
   end
   state = redis.call('HGET', states, live)
   place = state and string.match(state, '^delayed (.*)$')
-  is_due = not state or place and tonumber(redis.call('ZSCORE', delayed, live) or 0) >= HELD_BACK_MS
+  local rate = string.match(limits, '^/r[^:]+:(%x+)')
+  local next_ms, next_id = string.match(rate and redis.call('HGET', places, rate) or '', '^%d+ (%d+) .* (%S*)$')
+  local due_ms = place and tonumber(redis.call('ZSCORE', delayed, live) or 0)
+  is_due = not state or place and (due_ms >= HELD_BACK_MS or next_id == live and due_ms == tonumber(next_ms))
   waits = (place or not state) and not (is_due and lines_of(limits) ~= lines_of(string.match(envelope, '^%d+(%S*)')))
   for _, key in ipairs({failures, crashes, stepped}) do
     waits = waits and redis.call('HEXISTS', key, live) == 0  -- otherwise it has begun, and its name is about to be free
@@ -116,7 +119,7 @@ if not waits then
   return answer(ADDED, id, '')
 end
 local first_ms = tonumber(first) or tonumber(put_ms)
-if is_due then  -- it keeps its place in its queue, or in the line of a limit
+if is_due then  -- it keeps its place in its queue, or in the line of a limit, or is still the next of its rate
   write(live, first_ms)
   return answer(REPLACED, live, '')
 end
