@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from inconcert import Coordinator, InvalidName
+from inconcert import Coordinator, InvalidName, Limit
 from inconcert.tasks.claimed_job import current_job
 from inconcert.tasks.schedule import Missed
 from inconcert.tasks.scheduler import Scheduler
 from inconcert.tasks.store import ENQUEUE_DUE, JobKeys
+from tests.contract.test_limits import Running
 from tests.support.eventually import eventually
 from tests.support.ledger import read_ledger
 from tests.support.raw import raw
@@ -260,6 +261,28 @@ async def is_followed_since(concert: Coordinator, ms: float) -> bool:
     """Whether a scheduler has looked at the paused schedule after this moment of the server's clock."""
     state = await raw(concert).hget(JobKeys(concert._ref.keys).schedules, str(concert._registry.schedules[0]))
     return int(state.split()[0]) > ms
+
+
+async def test_triggered_job_counts_in_the_limits_of_its_task(any_concert: Coordinator) -> None:
+    """As those of the instants do."""
+    running = Running()
+
+    @any_concert.cron(every=3600)
+    @any_concert.task(name="tick", limit=Limit(1))
+    async def tick() -> None:
+        await running.run("tick")
+
+    del tick
+    async with in_background(any_concert.run_worker("default", concurrency=5)):
+        await eventually(lambda: is_followed(any_concert))
+        [schedule] = any_concert._registry.schedules
+        jobs = [await any_concert.schedules.trigger(str(schedule)) for _ in range(3)]
+        await running.until(1)
+        assert (await any_concert.tasks.stats()).limits["tick"].in_use == 1
+        running.free.set()
+        for job in jobs:
+            await job.result(timeout=10.0)
+    assert running.most == {"tick": 1}
 
 
 async def test_clock_of_the_client_does_not_matter(concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:

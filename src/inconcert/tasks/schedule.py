@@ -52,9 +52,13 @@ class Schedule:
     def draft(self, instant_ms: int) -> tuple[str, Draft[object]]:
         """The job of an instant, and its id: the same in every process."""
         job_id = f"{self.id_prefix}{instant_text(instant_ms)}"
+        return job_id, self.draft_now(scheduled_at=instant_ms / 1000)
+
+    def draft_now(self, *, scheduled_at: float | None = None) -> Draft[object]:
+        """Its job, for no instant or for this one, in seconds since 1970."""
         options = self.task.defaults
         limits = self.task.limits.of(self.task.name, options.queue, (), {}, expires=options.expires)
-        return job_id, Draft(self.task.name, (), {}, options, scheduled_at=instant_ms / 1000, limits=limits)
+        return Draft(self.task.name, (), {}, options, scheduled_at=scheduled_at, limits=limits)
 
 
 def check_missed(missed: Missed) -> Missed:

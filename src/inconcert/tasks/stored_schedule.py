@@ -105,9 +105,8 @@ class StoredSchedule:
     @classmethod
     def of(cls, schedule: Schedule) -> Self:
         """A schedule in code, as it is stored to be listed."""
-        defaults = schedule.task.defaults
-        job = open_envelope(Draft(schedule.task.name, (), {}, defaults).text)
-        return cls(str(schedule), schedule.timetable, schedule.missed, defaults.queue, job)
+        job = open_envelope(schedule.draft_now().text)
+        return cls(str(schedule), schedule.timetable, schedule.missed, schedule.task.defaults.queue, job)
 
     @property
     def rule(self) -> str:
