@@ -30,6 +30,7 @@
 --            about 1,000 at most, and up to 499 more in each queue
 -- @include server_time
 -- @include ring
+-- @include parse_limits
 -- @include pass_over
 -- @include take_places
 -- @include settle_places
@@ -63,7 +64,7 @@ end
 local ready, next_ms = {}, -1
 local some_are_paused = redis.call('EXISTS', paused) == 1
 local limited = {places = KEYS[11], held_back = KEYS[12], states = states, undo = undo, now_us = now_us,
-  some_undo = redis.call('HLEN', undo) > 0, known = {}, rates = {}, turns = {}, taken = {}, held = {}, last = {}}
+  some_undo = redis.call('HLEN', undo) > 0, parsed = {}, known = {}, rates = {}, turns = {}, taken = {}, held = {}, last = {}}
 local some_are_limited = redis.call('HLEN', limited.places) > 0
 redis.call('ZCARD', limited.held_back)
 local some_failed, some_crashed = redis.call('EXISTS', failures) == 1, redis.call('EXISTS', crashes) == 1
@@ -112,7 +113,7 @@ else
             local limits = string.match(redis.call('HGET', limited.places, found[n]) or '', '^%-(.+)$')
             if limits then  -- it was cancelled, and may have been about to take a place, or had the turn
               redis.call('HDEL', limited.places, found[n])
-              pass_over(limited, found[n], limits, 0)
+              pass_over(limited, found[n], parse_limits(limited.parsed, limits), 0)
             end
           end
         end

@@ -2,18 +2,20 @@
 -- @include admit_next
 -- @include limit_text
 -- @include next_turn
+-- @include parse_limits
 -- @include read_limit
 local function free_places(places, held_back, states, queues, ids)
   if redis.call('EXISTS', places) == 0 then
     return
   end
-  local given, freed, shared = {}, {}, {}
-  for i, limits in ipairs(redis.call('HMGET', places, unpack(ids))) do
-    given[#given + 1] = limits and ids[i] or nil
-    local key = string.match(limits or '', '^/s:(%x+)')
-    for limit in string.gmatch(limits or '', '/%d+:(%x+)') do
-      freed[limit] = (freed[limit] or 0) + 1
-      shared[limit] = limit == key and limits or shared[limit]
+  local given, freed, shared, parsed = {}, {}, {}, {}
+  for i, text in ipairs(redis.call('HMGET', places, unpack(ids))) do
+    if text then
+      given[#given + 1] = ids[i]
+      for _, each in ipairs(parse_limits(parsed, text).counts) do
+        freed[each.limit] = (freed[each.limit] or 0) + 1
+        shared[each.limit] = each.is_of_key and text or shared[each.limit]
+      end
     end
   end
   if #given > 0 then

@@ -3,19 +3,21 @@
 -- full.  What is to be written gathers in `limited`, for `settle_places`.
 -- @include next_order
 -- @include note_limits
+-- @include parse_limits
 -- @include pass_over
 local function take_places(limited, id, text)
   local put_ms, limits = string.match(text, '^(%d+) %d+(/%S+)')
   if not limits then
     return true
   end
+  put_ms, limits = tonumber(put_ms), parse_limits(limited.parsed, limits)
+  local key = limits.key
   local undo = limited.some_undo and redis.call('HGET', limited.undo, id)
-  local expires_ms = string.match(limits, '/e(%d+)$')
-  if expires_ms and limited.now_us > (put_ms + expires_ms + 1) * 1000 and (not undo or undo == '-') then
+  local has_expired = limits.expires_ms and limited.now_us > (put_ms + limits.expires_ms + 1) * 1000
+  if has_expired and (not undo or undo == '-') then
     pass_over(limited, id, limits, put_ms)
     return true  -- its worker dead-letters it
   end
-  local key = string.match(limits, '/s:(%x+)')
   local is_late = key and redis.call('HGET', limited.places, '@' .. key) ~= id  -- it is not its turn
   local full = not is_late and note_limits(limited, limits, put_ms)
   local is_ending, line = false, is_late and key or full
@@ -28,27 +30,25 @@ local function take_places(limited, id, text)
     redis.call('HDEL', limited.places, '@' .. key)  -- otherwise it keeps its turn, so only one of each key is in that line
   end
   if key then
-    limited.turns[key] = limits
+    limited.turns[key] = limits.text
   end
   if line and not is_ending then
     local first_ms = string.match(text, '^%d+ %d+%S+ #[%x:]*~(%d+) ')  -- when its first call was, if there were others since
     local order = key and line ~= key and next_order(limited, line) or first_ms or put_ms
-    local is_ready = is_late and not string.find(limits, '/%d+:' .. key)
-    limited.held[#limited.held + 1] = {id = id, limit = line, order = order, is_ready = is_ready}
+    limited.held[#limited.held + 1] = {id = id, limit = line, order = order, is_ready = is_late and not limits.key_counts}
   end
   if line then
     return is_ending  -- it needs no place for that
   end
-  local rate = limited.rates[string.match(limits, '^/r[^:]+:(%x+)')]
-  if rate then
+  if limits.rate then
+    local rate = limited.rates[limits.of_rate]
     rate.used_us = rate.used_us + rate.interval_us
   end
-  local counted = string.match(limits, '/%d.*$')
-  if counted then
-    limited.taken[#limited.taken + 1], limited.taken[#limited.taken + 2] = id, (key and '/s:' .. key or '') .. counted
+  if #limits.counts > 0 then
+    limited.taken[#limited.taken + 1], limited.taken[#limited.taken + 2] = id, limits.text
   end
-  for limit in string.gmatch(counted or '', ':(%x+)') do
-    limited.known[limit].count = limited.known[limit].count + 1
+  for _, each in ipairs(limits.counts) do
+    limited.known[each.limit].count = limited.known[each.limit].count + 1
   end
   return true
 end
