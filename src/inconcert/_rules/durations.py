@@ -1,9 +1,20 @@
-"""Times given by users, as numbers of seconds or as `timedelta`."""
+"""Times given by users: lengths as numbers of seconds or as `timedelta`, and instants as `datetime`."""
 
 import math
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-__all__ = ["Seconds", "call_timeout", "delay", "in_seconds", "in_words", "milliseconds", "period", "timeout", "ttl"]
+__all__ = [
+    "Seconds",
+    "call_timeout",
+    "delay",
+    "in_seconds",
+    "in_words",
+    "instant",
+    "milliseconds",
+    "period",
+    "timeout",
+    "ttl",
+]
 
 Seconds = float | timedelta
 
@@ -38,6 +49,14 @@ def call_timeout(whose: str, value: Seconds) -> float:
 def delay(value: Seconds) -> float:
     """Check a time from now: 0 or more seconds."""
     return in_seconds("delay", value)
+
+
+def instant(parameter: str, value: object) -> float:
+    """Check an instant: a `datetime` with a time zone, in seconds since 1970; an error names the parameter."""
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        example = "datetime(2026, 12, 24, tzinfo=UTC)"
+        raise ValueError(f"{parameter} is {value!r}; give a datetime with a time zone, such as {example}")
+    return value.timestamp()
 
 
 def milliseconds(seconds: float) -> int:

@@ -228,14 +228,6 @@ def _seconds(parameter: str) -> Callable[[Any], float]:
     return lambda value: durations.in_seconds(parameter, value)
 
 
-def _instant(at: object) -> float | None:
-    if at is None:
-        return None
-    if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise ValueError(f"at is {at!r}; give a datetime with a time zone, such as datetime(2026, 12, 24, tzinfo=UTC)")
-    return at.timestamp()
-
-
 def _above_zero(parameter: str, value: Seconds) -> float:
     seconds = durations.in_seconds(parameter, value)
     if not seconds:
@@ -297,7 +289,7 @@ def _parent(job_id: str) -> str:
 _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": lambda value: check_name("queue", value),
     "delay": _seconds("delay"),
-    "at": _instant,
+    "at": lambda value: None if value is None else durations.instant("at", value),
     "max_attempts": lambda value: whole("max_attempts", value),
     "max_crashes": lambda value: whole("max_crashes", value),
     "result_ttl": _seconds("result_ttl"),

@@ -156,9 +156,7 @@ def timetable(
         if period < _SHORTEST_PERIOD:
             raise ValueError(f"every is {every!r}; give at least {_SHORTEST_PERIOD:g} s")
         return Every(milliseconds(period))
-    if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise ValueError(f"at is {at!r}; give a datetime with a time zone, such as datetime(2026, 12, 24, tzinfo=UTC)")
-    return Once(round(at.timestamp() * 1000))
+    return Once(round(durations.instant("at", at) * 1000))
 
 
 def instant_text(instant_ms: int) -> str:
