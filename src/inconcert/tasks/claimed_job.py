@@ -37,9 +37,8 @@ class _Entered:
 _last_entered: ContextVar[_Entered | None] = ContextVar("inconcert_last_entered", default=None)
 
 
-def _innermost() -> _Entered | None:
-    """The last that was entered here and not left."""
-    entered = _last_entered.get()
+def _innermost(entered: _Entered | None) -> _Entered | None:
+    """The last that was entered before this one, or this one, and not left."""
     while entered is not None and entered.job is None:
         entered = entered.outer
     return entered
@@ -51,7 +50,7 @@ def current_job() -> "ClaimedJob":
     Raises:
         RuntimeError: No job runs here.
     """
-    entered = _innermost()
+    entered = _innermost(_last_entered.get())
     if entered is None or entered.job is None:
         raise RuntimeError("no job runs here; call this in the body of a task, or inside `async with job`")
     return entered.job
@@ -59,9 +58,7 @@ def current_job() -> "ClaimedJob":
 
 def job_in(context: Context) -> str | None:
     """The id of the job that runs in a context; None if none does."""
-    entered = context.get(_last_entered)
-    while entered is not None and entered.job is None:
-        entered = entered.outer
+    entered = _innermost(context.get(_last_entered))
     return None if entered is None or entered.job is None else entered.job.id
 
 
@@ -91,7 +88,7 @@ class ClaimedJob(Claimed[JobState]):
 
     async def __aenter__(self) -> Self:
         self._state.enter()
-        self._entered = _Entered(self, _innermost())
+        self._entered = _Entered(self, _innermost(_last_entered.get()))
         _last_entered.set(self._entered)
         return self
 
