@@ -170,12 +170,11 @@ class _User:
 class _RenewMember(RenewCall):
     """The call of a renewal, which also says which version the group has."""
 
-    __slots__ = ("_keeps_lease_first", "_member")
+    __slots__ = ("_member",)
 
     def __init__(self, member: MemberState, command: Command) -> None:
         super().__init__(member, command)
         self._member = member
-        self._keeps_lease_first = True
 
     def answered(self, reply: Reply) -> None:
         is_held, *told = reply

@@ -95,7 +95,6 @@ class Roster:
     def leave(self, user: object) -> None:
         """End `open`: this user needs the roster no more."""
         self._users.discard(user)
-        self.feeds.discard(user)  # type: ignore[arg-type]
         self._leave_if_unused()
 
     async def known(self) -> None:
@@ -310,6 +309,7 @@ class Feed:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
+        self._roster.feeds.discard(self)
         self._roster.leave(self)
 
     async def next(self) -> "Change | StartOver":
