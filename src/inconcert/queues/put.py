@@ -174,11 +174,7 @@ class Put(QueueWaiter):
         await self._register(timeout)
         answer = None
         try:
-            while (answer := await self._put(waits=True)) not in (
-                _IN,
-                _THERE,
-                _SHUT,
-            ):  # if notified, it puts again at once
+            while (answer := await self._put()) not in {_IN, _THERE, _SHUT}:  # if notified, it puts again at once
                 left = LONGEST_WAIT if give_up_at is None else give_up_at - time.monotonic()
                 if left <= 0:
                     raise self._items.full(timeout)
@@ -192,8 +188,8 @@ class Put(QueueWaiter):
 
     # Below.
 
-    async def _put(self, *, waits: bool = False) -> int:
-        answer: int = await self._session.run(self._items.put(waits=waits))
+    async def _put(self) -> int:
+        answer: int = await self._session.run(self._items.put(waits=True))
         return answer
 
 
