@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from inconcert._claims.claimed import ClaimState
-from inconcert._claims.keys import ACK, HEARTBEAT, HOLD_CLOCK, ClaimKeys
+from inconcert._claims.keys import ACK, HEARTBEAT, HOLD_CLOCK, ClaimKeys, keys_of
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
@@ -197,7 +197,7 @@ def ack(worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended])
         claimed=keys.claimed(worker.holder),
         results=(
             *keys.results(ended.claimed.id for ended in batch),
-            *(key for name in limited for key in keys.queue(name)[1:]),
+            *keys_of(map(keys.queue, limited)),
         ),
         inboxes=inboxes,
         worker=worker.holder,

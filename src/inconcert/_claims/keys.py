@@ -75,6 +75,7 @@ __all__ = [
     "WORKERS",
     "ClaimKeys",
     "QueueKeys",
+    "keys_of",
     "split_body",
 ]
 
@@ -166,6 +167,11 @@ class QueueKeys(NamedTuple):
     queue: str
     bell: str
     delayed: str
+
+
+def keys_of(queues: Iterable[QueueKeys]) -> list[str]:
+    """The keys of several queues, as scripts take them: the three of each, one after the other."""
+    return [key for _, *keys in queues for key in keys]
 
 
 HEARTBEAT = load("claims/heartbeat").bind(ClaimKeys)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import anyio
 
-from inconcert._claims.keys import CLAIMED_QUEUES, RECOVER, ClaimKeys, QueueKeys
+from inconcert._claims.keys import CLAIMED_QUEUES, RECOVER, ClaimKeys, QueueKeys, keys_of
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert.errors import InconcertError, WrongState
@@ -91,7 +91,7 @@ def _recover(session: Session, keys: ClaimKeys, worker: str, queues: list[QueueK
     command = RECOVER(
         keys,
         claimed=keys.claimed(worker),
-        queues=[key for queue in queues for key in (queue.queue, queue.bell, queue.delayed)],
+        queues=keys_of(queues),
         worker=worker,
         max_crashes=max_crashes,
         inboxes=session.inboxes(keys.bodies),

@@ -15,7 +15,7 @@ from typing import Generic, Self, TypeVar
 
 from inconcert._claims.claimed import ClaimState, Row, Verdict
 from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, ack, heartbeat
-from inconcert._claims.keys import CLAIM, HOLD_CLOCK, NACK, ClaimKeys, QueueKeys
+from inconcert._claims.keys import CLAIM, HOLD_CLOCK, NACK, ClaimKeys, QueueKeys, keys_of
 from inconcert._claims.policy import Policy
 from inconcert._claims.reaper import put_all_back
 from inconcert._claims.suspects import Suspects
@@ -134,7 +134,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         command = CLAIM(
             self._keys,
             claimed=self._claimed,
-            queues=[key for queue in queues for key in (queue.queue, queue.bell, queue.delayed)],
+            queues=keys_of(queues),
             worker=self.holder,
             number=self._number,
             count=count,

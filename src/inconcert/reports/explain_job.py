@@ -264,9 +264,8 @@ class JobQuestion:
         """In which of these queues it is."""
         while True:
             names, queues = queues[:_AT_ONCE], queues[_AT_ONCE:]
-            places = [self._keys.queue(name) for name in names]
-            parts = [key for place in places for key in (place.queue, place.delayed)]
-            reply = await self._ref.session.run(LOCATE(self._keys, queues=parts, id=self._id, names=names))
+            command = LOCATE(self._keys, queues=self._keys.lists(names), id=self._id, names=names)
+            reply = await self._ref.session.run(command)
             now_ms, pending, undo, name, *rest = reply
             if name or not queues:
                 return _Place(now_ms / 1000, pending.decode(), undo.decode(), name.decode(), *rest)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import anyio
 
+from inconcert._claims.keys import keys_of
 from inconcert._core.session import Session
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply, rows
@@ -85,11 +86,9 @@ async def _pass_on(session: Session, jobs: JobKeyspace, keys: JobKeys) -> set[Jo
     work: list[bytes] = []
     more: set[JobKeys] = set()
     while found or work or left > waiting:
-        queues = [keys.queue(name) for name in names]
-        parts = [key for queue in queues for key in (queue.queue, queue.bell, queue.delayed)]
         command = RESOLVE_DEPENDENTS(
             keys,
-            queues=parts,
+            queues=keys_of(map(keys.queue, names)),
             inboxes=session.inboxes(keys.news),
             suffix=keys.suffix,
             passer=session.new_address(),

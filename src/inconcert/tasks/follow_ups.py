@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from inconcert._claims.ends import Ack, Ended, LeasedWorker
+from inconcert._claims.keys import keys_of
 from inconcert._core.origin import Origin
 from inconcert._redis.commands import Argument
 from inconcert._redis.replies import Reply
@@ -60,18 +61,16 @@ class AckAndEnqueue(Ack):
 
     def __init__(self, worker: LeasedWorker, origin: Origin, keys: JobKeys, end: Ended, jobs: Sequence[NewJob]) -> None:
         added: list[Argument] = []
-        queues: list[str] = []
         for job in jobs:
             options = job.draft.options
             added += (job.id, job.text, options.delay_ms(), options.queue)
-            queues += keys.queue(options.queue)[1:]
         claimed, result, ttl_ms, _, _ = end
         command = ACK_AND_ENQUEUE(
             keys,
             keys.queue(claimed.source),
             claimed=keys.claimed(worker.holder),
             result=keys.result(claimed.id),
-            queues=queues,
+            queues=keys_of(keys.queue(job.draft.options.queue) for job in jobs),
             inboxes=origin.inboxes(keys.bodies),
             worker=worker.holder,
             id=claimed.id,

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
-from inconcert._claims.keys import QueueKeys
+from inconcert._claims.keys import QueueKeys, keys_of
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.commands import Argument
@@ -344,7 +344,7 @@ class Group:
             parts += (" ".join(dict.fromkeys(options.after)), options.even_if or "")
         return ADD_MEMBERS(
             self._keys,
-            queues=[key for place in queues.values() for key in place[1:]],
+            queues=keys_of(queues.values()),
             group=self.id,
             request=session.new_address(),
             first=batch.first,

@@ -213,9 +213,7 @@ class JobWalk:
         names, is_filled = await queue_names(self._ref.session, keys), dict[str, int]()
         for start in range(0, len(names), _MOST_QUEUES):
             some = names[start : start + _MOST_QUEUES]
-            places = [keys.queue(name) for name in some]
-            parts = [key for place in places for key in (place.queue, place.delayed)]
-            _, _, *flat = await self._ref.session.run(STATS(keys, queues=parts, names=some))
+            _, _, *flat = await self._ref.session.run(STATS(keys, queues=keys.lists(some), names=some))
             for name, row in zip(some, rows(flat, StatsRow), strict=True):
                 # Those that wait for their turn count as ready, and are delayed.
                 is_filled[name] = row.ready if status is JobStatus.QUEUED else row.ready + row.delayed

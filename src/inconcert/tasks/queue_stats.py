@@ -7,7 +7,6 @@ from itertools import chain
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert._redis.replies import rows
-from inconcert._redis.scripts import Command
 from inconcert.tasks.limits import limit_of
 from inconcert.tasks.store import PLACES_IN_USE, STATS, JobKeyspace, StatsRow
 from inconcert.tasks.workers import Workers
@@ -98,13 +97,9 @@ async def read_stats(
         queues: Names of queues.
         limits: Task -> its queue, and how many of its jobs may run at once; of those that have a limit.
     """
-    commands: list[Command] = []
-    for keys in jobs.partitions:
-        places = [keys.queue(name) for name in queues]
-        parts = [key for place in places for key in (place.queue, place.delayed)]
-        commands.append(STATS(keys, queues=parts, names=queues))
+    calls = [Call(STATS(keys, queues=keys.lists(queues), names=queues)) for keys in jobs.partitions]
     running, consumers = await workers.running(), await workers.consumers()
-    replies = await session.gather([Call(command) for command in commands])
+    replies = await session.gather(calls)
     found = zip(*(rows(flat, StatsRow) for _, _, *flat in replies), strict=True)
     stats = {
         name: _stats(parts, running=running.get(name, 0), consumers=consumers.get(name, 0))

@@ -64,9 +64,7 @@ class ServedQueues:
             return
         counts = Counter[str]()
         for keys in self._jobs.partitions:
-            places = [keys.queue(name) for name in names]
-            parts = [key for place in places for key in (place.queue, place.delayed)]
-            _, _, *flat = await self._session.run(STATS(keys, queues=parts, names=names))
+            _, _, *flat = await self._session.run(STATS(keys, queues=keys.lists(names), names=names))
             for name, row in zip(names, rows(flat, StatsRow), strict=True):
                 counts[name] += row.ready + row.delayed + row.waiting
         for name in names:

@@ -189,6 +189,10 @@ class JobKeys(ClaimKeys):
         name = check_name("queue", name)
         return QueueKeys(name, *self._parts(f"queue:{name}", f"bell:{name}", f"delayed:{name}"))
 
+    def lists(self, names: Iterable[str]) -> list[str]:
+        """For each of these queues the key of what may run now, and of what is delayed."""
+        return [key for queue in map(self.queue, names) for key in (queue.queue, queue.delayed)]
+
 
 class JobKeyspace:
     """The partitions of the tasks of a namespace.
