@@ -14,15 +14,14 @@ from inconcert._core.session import SessionRef
 from inconcert._rules.names import check_job_id
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
-from inconcert.errors import InvalidPayload, JobNotFound
-from inconcert.tasks.envelope import JOB, Envelope, marks_of, open_envelope, seal
+from inconcert.errors import JobNotFound
+from inconcert.tasks.envelope import JOB, marks_of, read_envelope, seal, verify_envelope
 from inconcert.tasks.history import history_note
 from inconcert.tasks.replaying import replay_dependants
 from inconcert.tasks.store import DEAD_TIMES, JobKeys, JobKeyspace
 
 __all__ = ["DeadJob", "DeadJobs"]
 
-_UNREADABLE = Envelope("?")
 _MOST_TIMES = 1000  # in one reply
 
 
@@ -134,12 +133,7 @@ class DeadJobs:
         key_ring = self._ref.session.key_ring
         changes = {name: value for name, value in (("args", args), ("kwargs", kwargs)) if value is not None}
         changed = b""
-        try:
-            envelope = open_envelope(key_ring.verify(JOB, letter.id, split_body(letter.body)[1]))
-        except InvalidPayload:
-            if changes:
-                raise
-            envelope = _UNREADABLE
+        envelope = (verify_envelope if changes else read_envelope)(key_ring, letter.id, split_body(letter.body)[1])
         if changes:
             text = seal(msgspec.structs.replace(envelope, **changes))
             history = history_note(envelope.name, envelope.history)
@@ -164,10 +158,7 @@ class DeadJobs:
 
 
 def _dead_job(key_ring: KeyRing, letter: DeadLetter) -> DeadJob:
-    try:
-        envelope = open_envelope(key_ring.verify(JOB, letter.id, split_body(letter.body)[1]))
-    except InvalidPayload:
-        envelope = _UNREADABLE
+    envelope = read_envelope(key_ring, letter.id, split_body(letter.body)[1])
     return DeadJob(
         id=letter.id,
         name=envelope.name,

@@ -7,6 +7,7 @@ import msgspec
 
 from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._rules.payloads import encode
+from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidPayload
 
 __all__ = [
@@ -17,8 +18,10 @@ __all__ = [
     "Envelope",
     "marks_of",
     "open_envelope",
+    "read_envelope",
     "seal",
     "terms_of",
+    "verify_envelope",
     "with_trace",
 ]
 
@@ -145,3 +148,20 @@ def open_envelope(text: bytes) -> Envelope:
     if envelope.version > _VERSION:
         raise InvalidPayload(f"the envelope has version {envelope.version}, and this release reads up to {_VERSION}")
     return envelope
+
+
+def verify_envelope(key_ring: KeyRing, job_id: str, text: bytes) -> Envelope:
+    """Read the envelope of a job.
+
+    Raises:
+        InvalidPayload: As for `open_envelope`, or it has no valid signature.
+    """
+    return open_envelope(key_ring.verify(JOB, job_id, text))
+
+
+def read_envelope(key_ring: KeyRing, job_id: str, text: bytes) -> Envelope:
+    """The envelope of a job; one without arguments, of the task `?`, if it cannot be read."""
+    try:
+        return verify_envelope(key_ring, job_id, text)
+    except InvalidPayload:
+        return Envelope("?")

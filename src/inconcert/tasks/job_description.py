@@ -11,12 +11,11 @@ from inconcert._core.session import Session
 from inconcert._redis.replies import rows
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
-from inconcert.errors import InvalidPayload
-from inconcert.tasks.envelope import JOB, Envelope, open_envelope
+from inconcert.tasks.envelope import read_envelope
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.store import DESCRIBE_JOBS, JobKeyspace
 
-__all__ = ["DescribedRow", "JobDescription", "describe", "read_envelope", "state_and_place"]
+__all__ = ["DescribedRow", "JobDescription", "describe", "state_and_place"]
 
 _MOST = 250  # in one script
 
@@ -90,14 +89,6 @@ def state_and_place(state: str) -> tuple[JobStatus, str]:
     if word == "waiting":
         return JobStatus.WAITING, about.partition(" ")[2]
     return JobStatus(word), "" if word == "failed" else about
-
-
-def read_envelope(key_ring: KeyRing, job_id: str, text: bytes) -> Envelope:
-    """The envelope of a job; one without arguments, of the task `?`, if it cannot be read."""
-    try:
-        return open_envelope(key_ring.verify(JOB, job_id, text))
-    except InvalidPayload:
-        return Envelope("?")
 
 
 def _described(key_ring: KeyRing, row: DescribedRow) -> JobDescription:

@@ -20,7 +20,8 @@ from inconcert._core.session import SessionRef
 from inconcert._redis.replies import rows
 from inconcert._rules.limits import whole
 from inconcert._rules.payloads import JSON
-from inconcert.tasks.job_description import DescribedRow, read_envelope, state_and_place
+from inconcert.tasks.envelope import read_envelope
+from inconcert.tasks.job_description import DescribedRow, state_and_place
 from inconcert.tasks.limits import HELD_BACK_MS
 from inconcert.tasks.queue_names import queue_names
 from inconcert.tasks.status import JobStatus

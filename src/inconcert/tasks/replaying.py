@@ -12,7 +12,7 @@ from inconcert._core.session import Session
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InvalidPayload
 from inconcert.tasks.dependents import pass_on
-from inconcert.tasks.envelope import JOB, Envelope, open_envelope
+from inconcert.tasks.envelope import verify_envelope
 from inconcert.tasks.store import CHILDREN, WAIT_AGAIN, JobKeys, JobKeyspace
 
 __all__ = ["replay_dependants"]
@@ -70,7 +70,7 @@ async def _children(session: Session, keys: JobKeys, parent: str) -> AsyncIterat
 
 async def _wait_again(session: Session, keys: JobKeys, letter: DeadLetter) -> bool:
     try:
-        envelope: Envelope = open_envelope(session.key_ring.verify(JOB, letter.id, split_body(letter.body)[1]))
+        envelope = verify_envelope(session.key_ring, letter.id, split_body(letter.body)[1])
     except InvalidPayload:
         return False
     command = WAIT_AGAIN(

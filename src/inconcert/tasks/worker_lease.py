@@ -17,7 +17,7 @@ from inconcert._redis.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InvalidPayload, JobExpired
 from inconcert.tasks.draft import Draft, NewJob
-from inconcert.tasks.envelope import JOB, Envelope, open_envelope
+from inconcert.tasks.envelope import Envelope, verify_envelope
 from inconcert.tasks.feed import ITEM, item_id
 from inconcert.tasks.follow_ups import AckAndEnqueue, draw_follow_ups
 from inconcert.tasks.job_state import UNDONE_NOW, JobState
@@ -196,7 +196,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         enqueued_ms, text = split_body(row.body)
         obstacle: InvalidPayload | JobExpired | None = None
         try:
-            envelope = open_envelope(self._session.key_ring.verify(JOB, id_, text))
+            envelope = verify_envelope(self._session.key_ring, id_, text)
         except InvalidPayload as unreadable:
             envelope, obstacle = Envelope("?"), unreadable
         expires = envelope.expires

@@ -13,10 +13,10 @@ from inconcert._redis.replies import Reply
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing
 from inconcert.coordinator import Coordinator
-from inconcert.errors import InvalidPayload, JobFailed
+from inconcert.errors import JobFailed
 from inconcert.tasks.claimed_job import ClaimedJob, state_of
 from inconcert.tasks.draft import Draft
-from inconcert.tasks.envelope import JOB, Envelope, open_envelope
+from inconcert.tasks.envelope import Envelope, open_envelope, read_envelope
 from inconcert.tasks.job import Job
 from inconcert.tasks.options import Options
 from inconcert.tasks.retry import Retry
@@ -232,10 +232,7 @@ def _place(state: str) -> tuple[str, str]:
 
 def _opened(key_ring: KeyRing, job_id: str, body: bytes) -> tuple[int, str, Envelope]:
     put_ms, text = split_body(body)
-    try:
-        return put_ms, job_id, open_envelope(key_ring.verify(JOB, job_id, text))
-    except InvalidPayload:
-        return put_ms, job_id, Envelope("?")
+    return put_ms, job_id, read_envelope(key_ring, job_id, text)
 
 
 def _matching(
