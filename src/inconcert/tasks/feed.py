@@ -16,14 +16,14 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.status import Snapshot
 from inconcert.tasks.store import READ_ITEMS, JobKeys
 
-__all__ = ["ITEM", "Feed", "Items", "Page", "item_id", "read_items"]
+__all__ = ["ITEM", "Feed", "Items", "Page", "read_items", "signed_id"]
 
 ITEM = "item"  # the kind as which an item is signed
 
 _RECHECK_AFTER = 60.0  # seconds; as the wait for the end of a job: the server forgets the address after 180
 
 
-def item_id(attempt: int, number: int, job_id: str) -> str:
+def signed_id(attempt: int, number: int, job_id: str) -> str:
     """The id as which an item is signed."""
     return f"{attempt} {number} {job_id}"
 
@@ -38,13 +38,21 @@ class _Head(NamedTuple):
 
 
 class Items(NamedTuple):
-    """Items of a stream; the fields are those of a `Page`."""
+    """Items of a stream that follow one another.
+
+    Attributes:
+        run: Which run of the generator wrote them; empty if none has begun.
+        attempt: Which attempt of the job that is.
+        first: The number of the first item.
+        last: The number of the latest item that there is.
+        texts: As they are stored, without their signatures.
+    """
 
     run: str
     attempt: int
     first: int
     last: int
-    items: Sequence[bytes]
+    texts: Sequence[bytes]
 
 
 async def read_items(session: Session, keys: JobKeys, job_id: str, run: str, after: int) -> Items:
@@ -55,10 +63,10 @@ async def read_items(session: Session, keys: JobKeys, job_id: str, run: str, aft
     """
     read = READ_ITEMS(stream=keys.stream(job_id), items=keys.items(job_id), run=run, after=after)
     reply: Reply = await session.run(read)
-    found, texts = head(reply, _Head)
+    found, signed = head(reply, _Head)
     verify, attempt = session.key_ring.verify, found.attempt
-    items = [verify(ITEM, item_id(attempt, found.first + place, job_id), text) for place, text in enumerate(texts)]
-    return Items(found.run.decode(), attempt, found.first, found.last, items)
+    texts = [verify(ITEM, signed_id(attempt, found.first + place, job_id), text) for place, text in enumerate(signed)]
+    return Items(found.run.decode(), attempt, found.first, found.last, texts)
 
 
 class Page(NamedTuple):
@@ -68,26 +76,18 @@ class Page(NamedTuple):
         asked: Behind which item: the run, and the number.
         changed: Set once there may be more.
         seen: The state of the job before it was read.
-        run: Which run of the generator wrote the items; empty if none has begun.
-        attempt: Which attempt of the job that is.
-        first: The number of the first item.
-        last: The number of the latest item that there is.
-        items: As they are stored, without their signatures.
+        items: The items.
     """
 
     asked: tuple[str, int]
     changed: asyncio.Event
     seen: Snapshot
-    run: str
-    attempt: int
-    first: int
-    last: int
-    items: Sequence[bytes]
+    items: Items
 
     @property
     def is_stale(self) -> bool:
         """Whether it says nothing, and there may be something by now."""
-        return not self.items and self.changed.is_set()
+        return not self.items.texts and self.changed.is_set()
 
 
 class Feed:
@@ -186,4 +186,4 @@ class Feed:
             if not changed.is_set():
                 self._seen = seen
         items = await read_items(self._session, self._keys, self._job_id, run, number)
-        return Page((run, number), changed, seen, *items)
+        return Page((run, number), changed, seen, items)

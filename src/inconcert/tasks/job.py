@@ -19,7 +19,7 @@ from inconcert.tasks.messages import JobMessage
 from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.step_records import StepRecord, list_steps
 from inconcert.tasks.store import CHILDREN, RESCHEDULE, JobKeyspace
-from inconcert.tasks.stream import Stream, StreamItem, follow, place_of
+from inconcert.tasks.stream import Place, Stream, StreamItem, follow, place_of
 from inconcert.tasks.watch import Watches
 
 __all__ = ["Job", "Progress"]
@@ -289,8 +289,8 @@ class Job(Generic[R_co]):
         """
         found = await read_items(self._ref.session, self._keys, self.id, "", -whole("limit", limit, most=1_000))
         return [
-            StreamItem(f"{found.run}-{found.first + place}", found.attempt, decode(text))
-            for place, text in enumerate(found.items)
+            StreamItem(Place(found.run, number).id, found.attempt, decode(text))
+            for number, text in enumerate(found.texts, found.first)
         ]
 
     async def dependants(self, *, limit: int = 100) -> list[str]:

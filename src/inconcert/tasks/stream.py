@@ -60,10 +60,15 @@ Stream: TypeAlias = AsyncGenerator[StreamItem[T] | Restarted | Gap, None]
 
 
 class Place(NamedTuple):
-    """How far a stream was read: up to this item, of this run; the run is empty for the beginning."""
+    """A place in a stream: behind this item, of this run; the run is empty for the beginning."""
 
     run: str
     number: int
+
+    @property
+    def id(self) -> str:
+        """The id of that item, which `place_of` reads."""
+        return f"{self.run}-{self.number}"
 
 
 def place_of(item_id: str | None) -> Place:
@@ -89,17 +94,18 @@ async def follow(ref: SessionRef, watches: Watches, job_id: str, place: Place, c
         what = f"following job {job_id}"
         page: Page = await feed.read(run, number)
         while True:
-            if run and page.run and page.run != run:
-                yield Restarted(page.attempt)
-            if page.run != run and page.run:
-                run, number = page.run, 0
-            if page.first > number + 1:
-                yield Gap(page.first - 1 - number)
-                number = page.first - 1
-            for text in page.items:
+            items = page.items
+            if items.run and items.run != run:
+                if run:
+                    yield Restarted(items.attempt)
+                run, number = items.run, 0
+            if items.first > number + 1:
+                yield Gap(items.first - 1 - number)
+                number = items.first - 1
+            for text in items.texts:
                 number += 1
-                yield StreamItem(f"{run}-{number}", page.attempt, converter.read(text))
-            if number >= page.last:
+                yield StreamItem(Place(run, number).id, items.attempt, converter.read(text))
+            if number >= items.last:
                 if page.seen.has_ended:
                     watch.is_noted = False
                     read_outcome(job_id, *page.seen, None)

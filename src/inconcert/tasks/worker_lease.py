@@ -18,7 +18,7 @@ from inconcert._rules.durations import milliseconds
 from inconcert.errors import InvalidPayload, JobExpired
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import Envelope, verify_envelope
-from inconcert.tasks.feed import ITEM, item_id
+from inconcert.tasks.feed import ITEM, signed_id
 from inconcert.tasks.follow_ups import AckAndEnqueue, draw_follow_ups
 from inconcert.tasks.job_state import UNDONE_NOW, JobState
 from inconcert.tasks.kept_step import STEP
@@ -155,7 +155,7 @@ class JobWorkerLease(WorkerLease[JobState]):
             first=first,
             ttl_ms=milliseconds(ttl),
             channel=keys.stream_channel(job.id),
-            added=[sign(ITEM, item_id(job.attempt, first + n, job.id), text) for n, text in enumerate(texts)],
+            added=[sign(ITEM, signed_id(job.attempt, first + n, job.id), text) for n, text in enumerate(texts)],
         )
         return bool(await session.run(command))
 
