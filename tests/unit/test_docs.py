@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import inconcert
+from inconcert import durable
 from tests.support.pages import DOCS, PAGES, ROOT, Block, anchors, blocks, links, python, targets, title
 
 URLS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
@@ -114,6 +115,14 @@ def test_reference_has_every_public_name() -> None:
 
     assert entries
     assert {name for name in inconcert.__all__ if not name.startswith("__")} - documented == set()
+    assert {f"inconcert.durable.{name}" for name in durable.__all__} - entries == set()
+
+
+def test_index_of_the_reference_has_each_page() -> None:
+    """Nobody has to know the name of a page to find it."""
+    linked = {page for page, _ in links((DOCS / "reference" / "index.md").read_text("utf-8"))}
+
+    assert {page.name for page in (DOCS / "reference").glob("*.md")} - {"index.md"} == linked
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/migrate/index.md", "docs/how-to/deploy.md"])
