@@ -69,9 +69,9 @@ PHRASES = {
     ),
     "Else": Phrase(r"\bElse\b", "Otherwise", "Else it joins the line.", "Everything else, or else the default."),
     "set aside": Phrase(
-        r"(?i)\b(?:set|sets|setting)(?: it| them| a job| an item)? aside\b",
+        r"(?i)\b(?:set|sets|setting)(?: it| them| (?:a|an|the) (?:job|item))? aside\b",
         "dead-lettered",
-        "After its last attempt it is set aside.",
+        "A message of a stranger sets the job aside.",
         "The job is aside, and set beside others.",
     ),
     "taken for dead": Phrase(
