@@ -51,7 +51,7 @@ class _Relation(NamedTuple):
 
 
 async def pass_on(session: Session, jobs: JobKeyspace, partitions: Iterable[JobKeys]) -> None:
-    """Tell all who wait for jobs that have ended in these partitions, and in those to which that leads.
+    """Tell all that wait for jobs that have ended in these partitions, and in those to which that leads.
 
     Any number may do so at once.
 
@@ -59,8 +59,8 @@ async def pass_on(session: Session, jobs: JobKeyspace, partitions: Iterable[JobK
         Unavailable: Something is left; the next heartbeat of any worker finds it.
         OutcomeUnknown: As for Unavailable.
 
-    Cost: 1 round trip for each partition if there is nothing to tell, else 1 and 1 more for each 100 who are told.  For
-        those in other partitions 2 more, and 1 for each of these partitions.
+    Cost: 1 round trip for each partition, and 1 more for each 100 that are told. For those in other partitions 2 more,
+        and 1 for each of these partitions.
     """
     left = dict.fromkeys(partitions)
     errors: list[InconcertError] = []
@@ -75,7 +75,7 @@ async def pass_on(session: Session, jobs: JobKeyspace, partitions: Iterable[JobK
 
 
 async def _pass_on(session: Session, jobs: JobKeyspace, keys: JobKeys) -> set[JobKeys]:
-    """Tell all who wait for jobs that have ended in this partition, in portions; returns where there are news now.
+    """Tell all that wait for jobs that have ended in this partition, in portions; returns where there are news now.
 
     A script can only use keys that it is given, so it answers of which queues it needs them, and is called again.  A
     queue of which a key holds something that is not ours holds up its own jobs only.

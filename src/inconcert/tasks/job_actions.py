@@ -24,7 +24,7 @@ _LIVE = (JobStatus.WAITING, JobStatus.DELAYED, JobStatus.QUEUED, JobStatus.RUNNI
 _BEFORE_RUNNING = _LIVE[:-1]
 
 Act: TypeAlias = Callable[[JobKeys, QueueKeys, Sequence[JobRecord]], Awaitable[int]]
-"""Does it to jobs of one queue; returns to how many."""
+"""Changes these jobs, which are of one queue; returns how many it has changed."""
 
 
 class JobActions:
@@ -75,7 +75,7 @@ class JobActions:
     # Below.
 
     async def _do(self, act: Act, portions: AsyncGenerator[list[JobRecord]], limit: int | None) -> int:
-        """Do it to at most so many of these; returns to how many."""
+        """Change at most so many of these; returns how many were changed."""
         if limit is not None:
             whole("limit", limit)
         done = 0
