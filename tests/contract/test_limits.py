@@ -449,6 +449,21 @@ async def test_jobs_that_would_not_count_are_refused() -> None:
         limited.call(None)
 
 
+def test_error_of_a_key_says_whose_it_is() -> None:
+    """Such as that of one that does not take all arguments of the task."""
+
+    def tenant_of(tenant: str) -> str:
+        return tenant
+
+    @Coordinator("redis://nowhere").task(name="of two", key=tenant_of, key_limit=1)
+    async def of_two(tenant: str, path: str) -> None: ...
+
+    with pytest.raises(TypeError, match="1 positional argument but 2 were given") as refused:
+        of_two.call("acme", "a.csv")
+    [note] = refused.value.__notes__
+    assert note == "raised by key= of task 'of two', which is called with the arguments of each job"
+
+
 async def test_where_jobs_are_spread_a_limit_counts_in_one(server: RealServer | RealCluster, namespace: str) -> None:
     """So jobs that must lie elsewhere are refused."""
     running = Running()

@@ -64,9 +64,9 @@ class Rate:
 
     def __post_init__(self) -> None:
         period_us = round(period(self.per) * _SECOND)
-        whole("the jobs of a rate", self.jobs, most=period_us * _FASTEST // _SECOND)
+        whole("jobs", self.jobs, most=period_us * _FASTEST // _SECOND)
         if self.burst is not None:
-            whole("the burst of a rate", self.burst, most=_LONGEST // self._interval_us)
+            whole("burst", self.burst, most=_LONGEST // self._interval_us)
 
     @property
     def _interval_us(self) -> int:
@@ -134,7 +134,11 @@ class TaskLimits:
         """
         found = "" if self.rate is None else f"/{self.rate}:{digest(queue, task, 'rate')}"
         if self.key is not None:
-            key = self.key(*args, **kwargs)
+            try:
+                key = self.key(*args, **kwargs)
+            except Exception as error:
+                error.add_note(f"raised by key= of task {task!r}, which is called with the arguments of each job")
+                raise
             if not isinstance(key, str | int):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
                 raise TypeError(
                     f"task {task!r}: the key of a job is {key!r}; let key= return a string or a whole number"
