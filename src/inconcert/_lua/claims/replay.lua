@@ -25,13 +25,14 @@
 -- @include recall
 -- @include remember
 -- @include ring
--- @include live_job_of_name
--- @include take_name
+-- @include revive
 -- @include group_of
 -- @include count_member
-local bodies, dead, reasons, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local queue, bell, unique, checks, outcomes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local recent, older, finished, groups = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
+local keys = {
+  bodies = KEYS[1], dead = KEYS[2], reasons = KEYS[3], failures = KEYS[4], crashes = KEYS[5], unique = KEYS[8],
+  checks = KEYS[9], outcomes = KEYS[10],
+}
+local queue, bell, recent, older, finished, groups = KEYS[6], KEYS[7], KEYS[11], KEYS[12], KEYS[13], KEYS[14]
 local FIRST_JOB, FIELDS = 3, 3  -- ARGV of the jobs, and how many each has
 
 local queue_name, request = ARGV[1], ARGV[2]
@@ -45,30 +46,16 @@ redis.call('LLEN', bell)
 redis.call('HLEN', finished)
 redis.call('HLEN', groups)
 local now_ms = math.floor(server_time() / 1000)
-local enqueued = string.format('%.0f ', now_ms)
 local ids = {}
-
-local function replay(id, envelope, name)
-  for _, key in ipairs({reasons, failures, crashes, outcomes}) do
-    redis.call('HDEL', key, id)
-  end
-  if envelope == '' then
-    envelope = string.gsub(redis.call('HGET', bodies, id) or '', '^%d+ ', '', 1)
-  end
-  redis.call('HSET', bodies, id, enqueued .. envelope)
-  if name ~= '' and not live_job_of_name(unique, bodies, dead, name, now_ms) then
-    take_name(unique, checks, id, name, '0', now_ms)
-  end
-  local group = group_of(id)
-  if group then
-    count_member({groups = groups}, group, 'replayed')
-  end
-  ids[#ids + 1] = id
-end
-
 for i = FIRST_JOB, #ARGV, FIELDS do
-  if redis.call('ZREM', dead, ARGV[i]) == 1 then
-    replay(ARGV[i], ARGV[i + 1], ARGV[i + 2])
+  local id, envelope, name = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  if redis.call('ZREM', keys.dead, id) == 1 then
+    revive(keys, id, envelope, name, now_ms)
+    local group = group_of(id)
+    if group then
+      count_member({groups = groups}, group, 'replayed')
+    end
+    ids[#ids + 1] = id
   end
 end
 if #ids > 0 then

@@ -36,21 +36,19 @@
 -- @include server_time
 -- @include recall
 -- @include remember
--- @include live_job_of_name
--- @include take_name
+-- @include revive
 -- @include wait_for_parents
 -- @include group_of
 -- @include count_member
 local FIRST_PARENT = 8
 
-local bodies, queue, bell, delayed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local unique, checks, dead, reasons = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local failures, crashes, outcomes, recent, older, groups = KEYS[10], KEYS[11], KEYS[14], KEYS[19], KEYS[20], KEYS[21]
 local keys = {
-  bodies = bodies, queue = queue, bell = bell, delayed = delayed, states = KEYS[5], dead = dead, reasons = reasons,
-  children = KEYS[12], followers = KEYS[13], outcomes = outcomes, waiting = KEYS[15], pending = KEYS[16],
-  unfollowed = KEYS[17], news = KEYS[18], history = KEYS[22],
+  bodies = KEYS[1], queue = KEYS[2], bell = KEYS[3], delayed = KEYS[4], states = KEYS[5], unique = KEYS[6],
+  checks = KEYS[7], dead = KEYS[8], reasons = KEYS[9], failures = KEYS[10], crashes = KEYS[11], children = KEYS[12],
+  followers = KEYS[13], outcomes = KEYS[14], waiting = KEYS[15], pending = KEYS[16], unfollowed = KEYS[17],
+  news = KEYS[18], history = KEYS[22],
 }
+local recent, older, groups = KEYS[19], KEYS[20], KEYS[21]
 local request, id, queue_name, delay_ms, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local suffix, even_if = ARGV[6], ARGV[7]
 local answer = recall(recent, older, request)
@@ -58,26 +56,19 @@ if answer then
   return tonumber(answer)
 end
 -- All destination keys are read before anything is changed: a foreign key stops the script here.
-redis.call('LLEN', queue)
-redis.call('LLEN', bell)
-redis.call('ZCARD', delayed)
+redis.call('LLEN', keys.queue)
+redis.call('LLEN', keys.bell)
+redis.call('ZCARD', keys.delayed)
 redis.call('HLEN', groups)
 redis.call('ZCARD', keys.history)
-if redis.call('ZREM', dead, id) == 0 then
+if redis.call('ZREM', keys.dead, id) == 0 then
   remember(recent, older, request, 0)
   return 0
 end
 local now_ms = math.floor(server_time() / 1000)
-for _, key in ipairs({reasons, failures, crashes, outcomes}) do
-  redis.call('HDEL', key, id)
-end
-local envelope = string.gsub(redis.call('HGET', bodies, id) or '', '^%d+ ', '', 1)
-redis.call('HSET', bodies, id, string.format('%.0f ', now_ms) .. envelope)
-if name ~= '' and not live_job_of_name(unique, bodies, dead, name, now_ms) then
-  take_name(unique, checks, id, name, '0', now_ms)
-end
+revive(keys, id, '', name, now_ms)
 wait_for_parents(keys, id, {unpack(ARGV, FIRST_PARENT)}, {}, suffix, even_if, delay_ms, queue_name, now_ms)
-answer = redis.call('ZSCORE', dead, id) and 0 or 1
+answer = redis.call('ZSCORE', keys.dead, id) and 0 or 1
 local group = group_of(id)
 if group and answer == 1 then
   count_member({groups = groups}, group, 'replayed')
