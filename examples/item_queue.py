@@ -42,7 +42,7 @@ async def main() -> None:
         [dead] = await queue.dead()
         print(f"pictures done:  {len(tries) - 1} of {PICTURES}")
         print(f"tried again:    {tries[3]} tries of 3, {tries[7]} of 7")
-        print(f"set aside:      {dead.item}, for {dead.reason}")
+        print(f"dead-lettered:  {dead.item}, for {dead.reason}")
 
 
 if __name__ == "__main__":

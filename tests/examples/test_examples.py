@@ -138,7 +138,7 @@ def test_job_result() -> None:
 
 
 def test_pipeline() -> None:
-    """A job runs when all that it waits for have succeeded, with their results; or is set aside."""
+    """A job runs when all that it waits for have succeeded, with their results; or is dead-lettered."""
     assert run("pipeline") == ["the sum is waiting", "words: 10", "no sum: its parent ID was cancelled"]
 
 
@@ -323,11 +323,11 @@ def test_typed_queue() -> None:
 
 
 def test_item_queue() -> None:
-    """Whoever fails is tried again; what cannot be done is set aside, and the rest is done."""
+    """What fails is tried again; what cannot be done is dead-lettered, and the rest is done."""
     assert run("item_queue") == [
         "pictures done:  9 of 10",
         "tried again:    2 tries of 3, 3 of 7",
-        "set aside:      7, for ValueError: not a picture",
+        "dead-lettered:  7, for ValueError: not a picture",
     ]
 
 

@@ -1,4 +1,4 @@
--- claims/nack: a job, or an item, was not done: let it wait for another attempt, put it back, or set it aside.
+-- claims/nack: a job, or an item, was not done: let it wait for another attempt, put it back, or dead-letter it.
 --
 -- KEYS[1]  claimed   hash  id -> 'place attempt since_ms queue-name'; of this worker
 -- KEYS[2]  failures  hash  id -> attempts that failed
