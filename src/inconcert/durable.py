@@ -262,7 +262,7 @@ async def random(name: str = "random") -> float:
     return await _recorded(name, "random", float, random_numbers.random)
 
 
-# Below.
+# Private.
 
 
 def _steps() -> Steps:

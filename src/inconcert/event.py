@@ -126,7 +126,7 @@ class Event:
                 return True
         raise TimeoutError(f"event {self._name!r} was not set within {seconds:g} s; wait longer with timeout=")
 
-    # Below.
+    # Private.
 
     async def _becomes_set(self) -> Literal[True]:
         async with ChannelSubscription(self._ref.session, self._changes) as subscription:

@@ -122,7 +122,7 @@ class Latch:
             f"latch {self._name!r} was not open within {seconds:g} s; wait longer with timeout=, or look at remaining()"
         )
 
-    # Below.
+    # Private.
 
     async def _opens(self) -> bool:
         async with ChannelSubscription(self._ref.session, self._changes) as subscription:

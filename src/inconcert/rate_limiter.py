@@ -262,7 +262,7 @@ class _Turn(Place):
         if not self.done():  # else its permits are about to be used
             super().closed(error)
 
-    # Below.
+    # Private.
 
     def _request(self) -> Command:
         return _TAKE(

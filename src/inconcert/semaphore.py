@@ -117,7 +117,7 @@ class Semaphore(Permits[Lease]):
             return await self._taking(permits).try_acquire()
         return await super().try_acquire()
 
-    # Below.
+    # Private.
 
     def _taking(self, permits: int) -> "Semaphore":
         """The same semaphore, for acquisitions of so many permits."""

@@ -373,7 +373,7 @@ class SyncProducer:
         seen = _Wait(opened, Origin(self._keys, self._key_ring, self._observers), keys, job_id, seconds).ended()
         return read_outcome(job_id, seen.status, seen.about, as_type)
 
-    # Below.
+    # Private.
 
     def _enqueue(self, job: NewJob, tracing: Enqueueing | None) -> EnqueuedJob:
         queue = job.draft.options.queue

@@ -303,7 +303,7 @@ class LimitsModel(RuleBasedStateMachine):
         coming |= {self.rate[job] for job, due_ms in self.delayed_for_a_while().items() if self.is_soon(due_ms)}
         assert {limit for limit, job in self.lines() if limit == self.rate[job]} <= coming
 
-    # Below.
+    # Private.
 
     def take(self, worker: str, count: int) -> None:
         claimed = self.ask(worker, self.numbers[worker], count)

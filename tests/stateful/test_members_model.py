@@ -122,7 +122,7 @@ class MembersModel(RuleBasedStateMachine):
         live = {key: owner for key, owner in claims.items() if owner in self.turns}
         assert live == self.owners
 
-    # Below.
+    # Private.
 
     def any_member(self, pick: int) -> str:
         return list(self.turns)[pick % len(self.turns)]

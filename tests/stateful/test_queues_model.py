@@ -404,7 +404,7 @@ class QueueModel(RuleBasedStateMachine):
     def may_be_taken_by_all(self) -> bool:
         return any(not self.is_suspect(item) for item in self.ready)
 
-    # Below.
+    # Private.
 
     def any_worker(self, pick: int) -> Worker:
         return self.workers[pick % len(self.workers)]

@@ -717,7 +717,7 @@ class TasksModel(RuleBasedStateMachine):
             assert self.client.llen(self.places[name].bell) <= 1
             assert self.client.llen(self.places[name].bell) == 1 or not jobs
 
-    # Below.
+    # Private.
 
     def any_worker(self, pick: int) -> Worker:
         return self.workers[pick % len(self.workers)]

@@ -218,7 +218,7 @@ class ClaimState(ABC):
     def fields(self) -> dict[str, object]:
         """The extra fields of its log records."""
 
-    # Below.
+    # Private.
 
     def _stop_body(self) -> None:
         """Stop the body, if it has begun and not ended."""

@@ -190,7 +190,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     def on_recovered(self, queue: str, requeued: int, dead: int) -> None:
         """Claims of a dead worker were recovered: nobody counts them, unless a subclass says so."""
 
-    # Below.
+    # Private.
 
     @property
     @abstractmethod

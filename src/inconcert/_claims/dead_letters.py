@@ -192,7 +192,7 @@ class DeadLetters:
             if dropped < _MOST_DROPPED:
                 return total
 
-    # Below.
+    # Private.
 
     async def _read(self, dead_id: str, passed_over: int, limit: int) -> tuple[bool, list[_Row]]:
         has_more, *flat = await self._ref.session.run(DEAD(self._keys, id=dead_id, skip=passed_over, limit=limit))

@@ -280,7 +280,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._deadline_aside = local_deadline(asked_at, self.lease) if is_alive else 0.0
         return bool(is_alive)
 
-    # Below.
+    # Private.
 
     def _ack(self, batch: list[Ended]) -> Ack:
         """The call that ends these."""

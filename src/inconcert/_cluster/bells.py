@@ -153,7 +153,7 @@ class _Bell(InboxReceiver):
         for sleeper in list(self._sleepers):
             sleeper.interrupt()
 
-    # Below.
+    # Private.
 
     def _join(self) -> None:
         """Get in line; not before this process listens, since `recheck` comes then."""

@@ -81,7 +81,7 @@ class BlockingCluster:
             wire.close()
         self._wires.clear()
 
-    # Below.
+    # Private.
 
     def _owner(self, key: str) -> Node:
         slot = slot_of(key)

@@ -66,7 +66,7 @@ class Acquirable(AsyncWith[StateT, FaceT_co]):
         held = await self._take(waits=False)
         return None if held is None else self._face(held)
 
-    # Below.
+    # Private.
 
     async def _obtain(self) -> StateT:
         return await self._acquire(self._timeout)

@@ -67,7 +67,7 @@ class AsyncWith(ABC, Generic[StateT, FaceT_co]):
 
         __aexit__ = Exits(_leave)
 
-    # Below.
+    # Private.
 
     async def _enter(self, entry: Entry | None) -> FaceT_co:
         held = await self._obtain()

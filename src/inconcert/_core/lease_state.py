@@ -223,7 +223,7 @@ class LeaseState(ABC):
         if was_stopped:  # although it was held to the end: our own cancellation must not escape
             raise self.loss()
 
-    # Below.
+    # Private.
 
     @abstractmethod
     def _send_renewal(self) -> Awaitable[object]:

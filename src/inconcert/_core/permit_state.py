@@ -162,7 +162,7 @@ class PermitState(LeaseState):
         """A renewal that is not sent yet."""
         return RenewCall(self, _RENEW(self.keys, holder=self.holder, ttl_ms=milliseconds(self._ttl)))
 
-    # Below.
+    # Private.
 
     def _send_renewal(self) -> Call:
         call = self.renewal()

@@ -107,7 +107,7 @@ class Permits(Acquirable[PermitState, LeaseT_co]):
         standing = await self._inspect()
         return standing.waiting
 
-    # Below.
+    # Private.
 
     async def _take(self, *, waits: bool) -> PermitState | None:
         session = self._ref.session
@@ -232,7 +232,7 @@ class _Attempt(Place):
         else:
             self.recheck()
 
-    # Below.
+    # Private.
 
     def _request(self) -> Command:
         return _ACQUIRE(

@@ -196,7 +196,7 @@ class Safeguards:
         """Release the connections."""
         await asyncio.gather(*(replicas.close() for replicas in self._replicas.values()), *self._closing)
 
-    # Below.
+    # Private.
 
     async def _outlast_guard(self, leases: Sequence[Granted], *, waits: bool) -> bool:
         for lease in leases:  # a grant may come through the inbox, and then be ahead of the greeting's reply

@@ -107,7 +107,7 @@ class Division:
         """The keys of a member, when all steps are done."""
         return {self._keys[place] for place in self._owned.get(member, ())}
 
-    # Below.
+    # Private.
 
     def _divide(self, places: Collection[int]) -> None:
         """Give keys that have lost their owner to others."""

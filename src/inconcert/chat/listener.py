@@ -99,7 +99,7 @@ class Listener:
         self._end = error
         self._news.set()
 
-    # Below.
+    # Private.
 
     async def _list(self) -> None:
         """Follow the chats on the user's list, and no others, and find those in which there may be something new."""

@@ -249,7 +249,7 @@ class Dashboard:
         self._poll.forget()
         return self._see(request, page)
 
-    # Below.
+    # Private.
 
     async def _job_page(
         self, request: Request, job_id: str, *, form: Mapping[str, str] | None = None, wrong: WrongField | None = None

@@ -232,7 +232,7 @@ class Index:
         counts = await self._some_with(start)
         return sorted(counts, key=lambda word: (-counts[word], word))[:limit]
 
-    # Below.
+    # Private.
 
     async def _some_with(self, prefix: str) -> dict[str, int]:
         """The alphabetically first words with this prefix, and how many documents have each."""

@@ -120,7 +120,7 @@ class Search:
         self._size = min(2 * self._size, _MOST)
         return self._read(*reply) and not self._is_decided()
 
-    # Below.
+    # Private.
 
     def _begin(self, documents: int, *counts: int) -> bool:
         """Choose what to read: a list on which are all that match, and those that bring the highest forward."""

@@ -137,7 +137,7 @@ class StoredAnswers:
                 await self._keep(keys, _Record(digest, answer.status, answer.headers, answer.body))
             return answer
 
-    # Below.
+    # Private.
 
     async def _find(self, keys: _Keys) -> _Record | None:
         text: bytes = await self._ref.session.run(_FIND(keys))

@@ -168,7 +168,7 @@ class Tallies(Observer):
     def reconnected(self) -> None:
         self.reconnects += 1
 
-    # Below.
+    # Private.
 
     def _labels(self, task: str, queue: str) -> Labels:
         return self._task(task), queue if queue in self._queues else _OTHER

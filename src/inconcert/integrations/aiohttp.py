@@ -326,7 +326,7 @@ class Idempotency:
         return passed_on[0] if answer is None else _response(answer)
 
 
-# Below.
+# Private.
 
 
 class _HungUp(web.HTTPClientError):

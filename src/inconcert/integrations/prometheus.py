@@ -138,7 +138,7 @@ class Metrics(Collector):
         await self.refresh()
         await self._exposed(scope, receive, send)
 
-    # Below.
+    # Private.
 
     def _ask(self) -> "_Seen | None":
         """How much work the queues have; None if that is not known now."""

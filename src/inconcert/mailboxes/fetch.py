@@ -139,7 +139,7 @@ class Fetch(Place):
         else:
             self._session.lines.recheck_in(self.key, ms / 1000)
 
-    # Below.
+    # Private.
 
     def _request(self) -> Command:
         limit, ttl_ms, max_age_ms = self._terms

@@ -193,7 +193,7 @@ class Mailbox(Generic[T]):
         count: int = await session.run(_PURGE(self._keys, request=session.new_address()))
         return count
 
-    # Below.
+    # Private.
 
     async def _fetch(
         self, session: Session, terms: tuple[int, int, int], seconds: float | None

@@ -138,7 +138,7 @@ class MemberState(LeaseState):
             self.renew_at = look_at
             self._renewal.add(self)
 
-    # Below.
+    # Private.
 
     def _send_renewal(self) -> Call:
         place = self.roster.place

@@ -114,7 +114,7 @@ class Members(AsyncWith[MemberState, Member]):
         """
         return watch(self._rosters.of(self._place), None)
 
-    # Below.
+    # Private.
 
     async def _obtain(self) -> MemberState:
         session = self._ref.session

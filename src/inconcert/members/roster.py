@@ -171,7 +171,7 @@ class Roster:
             self._reading = None
         _log.warning("members %r could not be read: %s", self.place.name, error, extra={"members": self.place.name})
 
-    # Below.
+    # Private.
 
     def _read(self) -> "_Read":
         if self._reading is None:

@@ -72,7 +72,7 @@ class Shares:
             state.is_sharing = False
             self._let_go_of_all()
 
-    # Below.
+    # Private.
 
     async def _owned(self, division: Division) -> set[str]:
         """The keys that are this member's own by now."""

@@ -55,7 +55,7 @@ class ItemState(ClaimState, Generic[T]):
         """The extra fields of its log records."""
         return {"item_id": self.id, "attempt": self.attempt, "queue": self.queue}
 
-    # Below.
+    # Private.
 
     def _tell_end(self) -> None:
         """Only jobs are observed."""

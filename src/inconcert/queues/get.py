@@ -126,7 +126,7 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         workers = [partition.worker for partition in self._partitions if partition.worker is not None]
         return [item for worker in workers for item in worker.held]
 
-    # Below.
+    # Private.
 
     def _leave(self, getters: "list[_Getter]") -> None:
         """Those that have nothing wait no longer."""

@@ -186,7 +186,7 @@ class Put(QueueWaiter):
             if answer != _IN:
                 _leave(self._session, self._keys.line, self._address)
 
-    # Below.
+    # Private.
 
     async def _put(self) -> int:
         answer: int = await self._session.run(self._items.put(waits=True))

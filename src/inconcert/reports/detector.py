@@ -44,7 +44,7 @@ class Detector:
             self._looking.cancel()
             await asyncio.wait([self._looking])
 
-    # Below.
+    # Private.
 
     def _look(self) -> None:
         """Somebody has waited for long."""

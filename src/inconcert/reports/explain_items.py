@@ -79,7 +79,7 @@ class _Found:
             silent=self._seen.silent,
         )
 
-    # Below.
+    # Private.
 
     def _whether_handed_over(self, *, takers: bool) -> Iterator[Reason]:
         state = self._state

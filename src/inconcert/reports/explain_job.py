@@ -98,7 +98,7 @@ class JobQuestion:
             ),
         )
 
-    # Below.
+    # Private.
 
     async def _reasons(self, status: JobStatus, about: bytes) -> list[Reason]:
         """Why it is in this state; empty if it has gone on."""

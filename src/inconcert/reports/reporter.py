@@ -116,7 +116,7 @@ class Reporter:
             told=self.told,
         )
 
-    # Below.
+    # Private.
 
     def _asked(self, to: str, rest: str) -> None:
         """A process asks all others: `reports ask ADDRESS ENTRIES`."""

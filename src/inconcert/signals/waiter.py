@@ -137,7 +137,7 @@ class Waiter(Place):
         if not self.done():
             super().closed(error)
 
-    # Below.
+    # Private.
 
     def _request(self) -> Command:
         return _JOIN(self._keys, address=self.address, ticket=self.ticket, look_ms=_RECHECK_EVERY)

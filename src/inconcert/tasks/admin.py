@@ -391,7 +391,7 @@ class Tasks:
         kept = await self._dead.count_latest(least)
         return await self._actions.purge(queue=queue, task=task, reason=reason, older_than=seconds, keep=kept)
 
-    # Below.
+    # Private.
 
     async def _pause(self, queue: str, *, is_paused: int) -> None:
         session = self._ref.session

@@ -120,7 +120,7 @@ class DeadJobs:
         found = Counter(number for _, number in latest)
         return [found[keys.number] for keys in self._jobs.partitions]
 
-    # Below.
+    # Private.
 
     async def _replay(
         self,

@@ -176,7 +176,7 @@ class Feed:
         self._end = error
         self.missed()
 
-    # Below.
+    # Private.
 
     async def _read(self, run: str, number: int) -> Page:
         changed, seen = self._changed, self._seen  # a hint from now on is for the next page

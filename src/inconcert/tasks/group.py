@@ -231,7 +231,7 @@ class Group:
             count += await self._cancel([member_id(self.id, number) for number in range(first, last)])
         return count
 
-    # Below.
+    # Private.
 
     def _job(self, job_id: str) -> Job[JSON]:
         return Job(self._ref, self._jobs, self._watches, job_id, is_new=False)

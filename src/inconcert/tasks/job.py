@@ -309,7 +309,7 @@ class Job(Generic[R_co]):
         found = await self._ref.session.run(CHILDREN(self._keys, id=self.id, after="", limit=most))
         return [child.decode() for child in found]
 
-    # Below.
+    # Private.
 
     async def _inspect(self, address: str = "") -> Snapshot:
         return Snapshot.read(await self._ref.session.run(Snapshot.take(self._keys, self.id, address)))

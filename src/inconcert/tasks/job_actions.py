@@ -72,7 +72,7 @@ class JobActions:
 
         return await self._do(purge, self._found((JobStatus.FAILED,), queue, task, reason), None)
 
-    # Below.
+    # Private.
 
     async def _do(self, act: Act, portions: AsyncGenerator[list[JobRecord]], limit: int | None) -> int:
         """Change at most so many of these; returns how many were changed."""

@@ -184,7 +184,7 @@ class JobWalk:
                         async for portion in portions:
                             yield portion
 
-    # Below.
+    # Private.
 
     async def _portions_of(self, cursor: _Cursor) -> AsyncGenerator[list[tuple[JobRecord | None, _Cursor]]]:
         """The jobs of one source after this one."""

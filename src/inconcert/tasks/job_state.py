@@ -376,7 +376,7 @@ class JobState(ClaimState):
         """The extra fields of its log records."""
         return {"job_id": self.id, "attempt": self.attempt, "task": self.envelope.name, "queue": self.queue}
 
-    # Below.
+    # Private.
 
     def _leave_body(self, error: BaseException | None) -> bool:
         if error is None and self._steps is None:

@@ -334,7 +334,7 @@ class Steps:
         if not self.is_undoing:  # which depends on all that was asked for
             self._taken.discard(name)
 
-    # Below.
+    # Private.
 
     @contextmanager
     def _asked_again_if_stopped(self, name: str) -> Generator[None]:

@@ -148,7 +148,7 @@ class _Writer:
         if self._failure is not None:
             raise self._failure
 
-    # Below.
+    # Private.
 
     @property
     def _is_full(self) -> bool:

@@ -110,7 +110,7 @@ class Undo:
 
         self._later[name] = run
 
-    # Below.
+    # Private.
 
     @property
     def _left(self) -> str:

@@ -176,7 +176,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         """These drafts as jobs that are to follow this one; see `ClaimedJob.enqueue_on_success`."""
         return draw_follow_ups(job.id, drafts, self._session, self._keys, job.follow_ups)
 
-    # Below.
+    # Private.
 
     def _ack(self, batch: list[Ended]) -> Ack:
         job = batch[0].claimed

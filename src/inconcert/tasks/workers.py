@@ -174,7 +174,7 @@ class Workers:
         """The workers of this partition that hold something, in no order."""
         return await holding(self._ref.session, keys)
 
-    # Below.
+    # Private.
 
     async def _described(self, keys: JobKeys) -> list[tuple[_DescribedRow, int, _About]]:
         """The workers of a partition that have said who they are, when they were heard, and what they said."""
