@@ -94,7 +94,7 @@ class Undo:
             RuntimeError: The block is not open: it was left, or not entered.
             ValueError: The name was used before in this block, or another step of the job is called `BLOCK NAME`.
         """
-        step = check_name("step", f"{self._name} {check_name('undo', name)}")
+        step = check_name("step", f"{self._name} {check_name('thing to undo', name)}")
         if self._open is None:
             raise RuntimeError(
                 f"durable.undo({self._name!r}) is not open, so {name!r} would never be undone; call it inside"
