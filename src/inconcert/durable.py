@@ -30,6 +30,7 @@ from inconcert._core.shield import run_shielded
 from inconcert._rules import durations
 from inconcert._rules.conversion import Converter, json_form
 from inconcert._rules.durations import Seconds
+from inconcert._rules.functions import check_function
 from inconcert._rules.names import check_name
 from inconcert.tasks.arguments import annotations
 from inconcert.tasks.claimed_job import current_job, state_of
@@ -96,6 +97,7 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
 
     Raises:
         RuntimeError: No job runs here, or it is delivered at most once.
+        TypeError: `function` is not a function, such as a coroutine that was called already.
         ValueError: `on_change` is something else.
         InvalidName: `name` is empty or longer than 512 bytes.
         StepChanged: What was kept is of another function or for other arguments, or does not have the type.
@@ -107,6 +109,7 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
 
     Cost: 1 round trip; at the first step of an attempt 1 more, which reads all that was kept. 0 for a kept one.
     """
+    check_function(f"step {name!r}", function, 'durable.step("charge", charge, order)')
     may_change = _may_change(kwargs.pop("on_change", None))
     return await _step(_steps(), name, function, args, kwargs, may_change=may_change)
 

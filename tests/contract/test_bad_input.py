@@ -83,12 +83,31 @@ async def _undo_twice() -> None:
         undo.later("refund", anyio.lowlevel.checkpoint)
 
 
+async def _undo_by_its_result() -> None:
+    async with durable.undo() as undo:
+        undo.later("refund", 5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 IN_A_JOB: dict[str, tuple[Callable[[], Any], str]] = {
     "a name of 513 bytes": (
         _long_name,
         (
             "inconcert.errors.InvalidName: the name 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn'... of a step has 513 "
             "bytes; use at most 512, or a hash of it"
+        ),
+    ),
+    "a step without a name": (
+        lambda: durable.step(len, 5),  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+        (
+            "TypeError: step <built-in function len> is to run 5, which is not a function; give a name, a function and "
+            'its arguments: durable.step("charge", charge, order)'
+        ),
+    ),
+    "a result to undo by": (
+        _undo_by_its_result,
+        (
+            "TypeError: undo 'refund' is to run 5, which is not a function; give a name, a function and its arguments: "
+            'undo.later("refund", refund, payment)'
         ),
     ),
     "a result that is not JSON": (

@@ -1,10 +1,25 @@
-"""The name of a function, the same in all processes that import it."""
+"""Functions that users give: what they are called in all processes that import them, and whether they are functions."""
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["name_of"]
+__all__ = ["check_function", "name_of"]
+
+
+def check_function(what: str, function: object, example: str) -> None:
+    """Raise TypeError unless this can be called.
+
+    Args:
+        what: What is to run it, for the error.
+        function: What was given for it.
+        example: How it is given.
+    """
+    if not callable(function):
+        raise TypeError(
+            f"{what} is to run {function!r}, which is not a function; give a name, a function and its "
+            f"arguments: {example}"
+        )
 
 
 def name_of(function: Callable[..., object]) -> str:

@@ -15,6 +15,7 @@ import anyio
 
 from inconcert._core.cancellation import CANCEL_AGAIN
 from inconcert._rules.conversion import Converter
+from inconcert._rules.functions import check_function
 from inconcert._rules.names import check_name
 from inconcert.tasks.body_exits import Undoing, is_undoing
 from inconcert.tasks.kept_step import StepCall
@@ -91,9 +92,11 @@ class Undo:
 
         Raises:
             InvalidName: `name` is empty, or the name of the step is longer than 512 bytes.
+            TypeError: `function` is not a function, such as a coroutine that was called already.
             RuntimeError: The block is not open: it was left, or not entered.
             ValueError: The name was used before in this block, or another step of the job is called `BLOCK NAME`.
         """
+        check_function(f"undo {name!r}", function, 'undo.later("refund", refund, payment)')
         step = check_name("step", f"{self._name} {check_name('thing to undo', name)}")
         if self._open is None:
             raise RuntimeError(
