@@ -387,6 +387,62 @@ async def test_job_whose_end_is_not_known_once_all_is_undone_is_asked_for_again(
     assert shop.did == BOTH
 
 
+async def test_job_whose_message_cannot_be_read_is_not_taken_for_undone(
+    any_concert: Coordinator, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is behind the wait is not registered then; the next attempt registers and undoes it."""
+    ask = JobWorkerLease.receive
+    bodies: list[str] = []
+
+    async def refuse_once(*args: Any, **kwargs: Any) -> Any:
+        if len(bodies) == 3:  # the first that undoes
+            raise Unavailable("no answer")
+        return await ask(*args, **kwargs)
+
+    monkeypatch.setattr(JobWorkerLease, "receive", refuse_once)
+
+    @any_concert.task(max_attempts=2, backoff=lambda _: 0.0)
+    async def buy() -> None:
+        bodies.append("buy")
+        async with durable.undo() as undo:
+            undo.later("first", shop.refund, "first")
+            undo.later("unpack", shop.refund, await durable.wait_for("packed", str, timeout=3600))
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        assert await job.send("packed", "box")
+        with pytest.raises(JobFailed, match="sold out"):
+            await job.result(timeout=WITHIN)
+    assert len(bodies) == 4
+    assert shop.did == ["refund box", "refund first"]
+
+
+async def test_what_is_behind_a_wait_is_undone_though_another_task_comes_as_far_first(
+    any_concert: Coordinator, shop: Shop
+) -> None:
+    """The body is not stopped before the message is there."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+
+            async def unpack() -> None:
+                undo.later("unpack", shop.refund, await durable.wait_for("packed", str, timeout=3600))
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(unpack)
+                group.start_soon(durable.step, "charge", shop.charge, "tea")
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        assert await job.send("packed", "box")
+        with pytest.raises(JobFailed, match="sold out"):
+            await job.result(timeout=WITHIN)
+    assert shop.did == ["charge tea", "refund box"]
+
+
 async def test_steps_of_other_tasks_of_the_body_are_undone_too(any_concert: Coordinator, shop: Shop) -> None:
     """Also if the task whose step has failed comes to it first."""
 

@@ -60,6 +60,7 @@ class Steps:
         "_left",
         "_numbers",
         "_reading",
+        "_receiving",
         "_reserved",
         "_store",
         "_taken",
@@ -77,6 +78,7 @@ class Steps:
         self._left = asyncio.Event()  # set when one of them is left; then there is another event
         self._store = store
         self._reading = anyio.Lock()
+        self._receiving = 0  # how many messages a body that is undone asks for now
         self._all_was_asked = asyncio.Event()
         self._kept: dict[str, KeptStep] | None = None  # until they are read
         self._numbers: dict[str, int] = {}  # of those that are kept
@@ -206,8 +208,8 @@ class Steps:
 
     @property
     def misses_some(self) -> bool:
-        """Whether the body has not asked yet for all steps that were kept before anything was undone."""
-        return any(not self._undoes(name) for name in self.unasked)
+        """Whether the body has not asked yet, or has no answer, for all that was kept before anything was undone."""
+        return bool(self._receiving) or any(not self._undoes(name) for name in self.unasked)
 
     @property
     def are_only_read(self) -> bool:
@@ -315,12 +317,13 @@ class Steps:
         try:
             rest = await self._rest(name, _WAIT, timeout)
             is_over = not self.are_only_read and (rest <= 0 or self.is_awake)
-            with self._asked_again_if_stopped(name):
-                text = await self._store.receive(name, is_over=is_over)
+            with self._noting_failure():
+                text = await self._receive(name, is_over=is_over)
             if text is None:
                 await self.stop_if_undoing()
                 raise self._asleep(name, rest, frozenset([name]))
             if not text:
+                self._stop_if_all_was_asked()
                 raise TimeoutError(f"message {name!r} was not sent to job {job_id} within {timeout:g} s")
             value: T = converter.read(text)
         except (TimeoutError, InvalidPayload) as error:
@@ -335,6 +338,18 @@ class Steps:
             self._taken.discard(name)
 
     # Private.
+
+    async def _receive(self, name: str, *, is_over: bool) -> bytes | None:
+        is_only_read = self.are_only_read
+        self._receiving += is_only_read
+        try:
+            with self._asked_again_if_stopped(name):
+                return await self._store.receive(name, is_over=is_over)
+        except Exception:
+            self._taken.discard(name)  # also of a job that is undone: what comes behind it is not known
+            raise
+        finally:
+            self._receiving -= is_only_read
 
     @contextmanager
     def _asked_again_if_stopped(self, name: str) -> Generator[None]:
