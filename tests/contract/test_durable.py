@@ -662,20 +662,26 @@ async def test_short_sleep_is_waited_for(any_concert: Coordinator) -> None:
     assert slept[1] < 0.2
 
 
-async def test_body_that_was_stopped_behind_a_step_gets_what_was_kept(any_concert: Coordinator) -> None:
-    """A thread cannot be stopped: its result is kept, and is there for a body that catches the cancellation."""
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_body_that_was_stopped_behind_a_step_gets_what_was_kept(any_concert: Coordinator, is_plain: bool) -> None:
+    """A function that has run is kept, and its result is there for a body that catches the cancellation."""
     ran: list[str] = []
 
     async def pay() -> str:
-        def charge() -> str:
+        def charge_plainly() -> str:
             ran.append("charge")
             anyio.from_thread.run_sync(limit.reschedule, 0)
             return "paid"
 
+        async def charge() -> str:
+            ran.append("charge")
+            limit.reschedule(0)  # it is stopped where it waits next: while its result is being kept
+            return "paid"
+
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(None) as limit:
-                await durable.step("charge", charge)
-        return await durable.step("charge", charge)
+                await durable.step("charge", charge_plainly if is_plain else charge)
+        return await durable.step("charge", charge_plainly if is_plain else charge)
 
     assert await run(any_concert, pay, attempts=1) == "paid"
     assert ran == ["charge"]

@@ -433,6 +433,7 @@ class Steps:
         async with self._reading:
             if self._kept is None:
                 kept: dict[str, KeptStep] = {}
+                size = 0
                 try:
                     now_ms, found = await self._store.read_steps()
                     self._ahead = now_ms / 1000 - time.monotonic()
@@ -440,12 +441,12 @@ class Steps:
                         step = read_step(self._store.id, text)
                         self._numbers[step.name] = number
                         kept[step.name] = step  # a later one of the same name: the first was sent, and not answered
-                        self._last = number
-                        self._bytes += len(text)
+                        self._last = max(self._last, number)
+                        size += len(text)
                 except InvalidPayload as error:
                     self._store.note_hopeless(error)
                     raise
-                self._kept = kept
+                self._kept, self._bytes = kept, max(self._bytes, size)
             return self._kept
 
     def _kept_result(self, kept: KeptStep, call: StepCall, *, may_change: bool) -> object:
@@ -473,7 +474,12 @@ class Steps:
             )
         self._last += 1  # also if this one fails: it may still arrive
         self._bytes += len(stored)
-        await self._store.commit_step(self._last, stored)
+        try:
+            await self._store.commit_step(self._last, stored)
+        except asyncio.CancelledError:
+            if not self.is_undoing:
+                self._kept = None  # it is sent nevertheless: all is read again if the body goes on
+            raise
         if self._kept is not None:
             self._kept[name] = KeptStep(name, call.function, call.arguments, msgspec.Raw(text))
         return result
