@@ -4,7 +4,8 @@ import asyncio
 import json
 import time
 import uuid as uuids
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -715,6 +716,41 @@ async def test_sleeping_in_a_task_group_or_a_thread_leaves_too(any_concert: Coor
 
     assert await run(any_concert, in_group, attempts=1) == "woke"
     assert await run(any_concert, in_thread, attempts=1) == "woke"
+
+
+async def suppressing(sleep: Awaitable[None]) -> None:
+    """Catch whatever it raises."""
+    with suppress(BaseException):
+        await sleep
+
+
+async def gathering(sleep: Awaitable[None]) -> None:
+    """Take what it raises for a result."""
+    await asyncio.gather(sleep, return_exceptions=True)
+
+
+@pytest.mark.parametrize("catching", [suppressing, gathering])
+async def test_body_that_catches_a_sleep_goes_no_further(
+    any_concert: Coordinator, catching: Callable[[Awaitable[None]], Awaitable[None]]
+) -> None:
+    """No step begins before the sleep is over, and at the end of the body the job leaves nevertheless."""
+    moments: list[float] = []
+
+    async def note() -> None:
+        moments.append(time.monotonic())
+
+    async def body() -> None:
+        await durable.step("before", note)
+        await catching(durable.sleep("one", 0.2, in_memory_below=0))
+        await durable.step("behind", note)
+        await catching(durable.sleep("two", 0.2, in_memory_below=0))
+        await note()
+
+    await run(any_concert, body, attempts=1)
+    before, behind, *ends = moments
+    assert behind - before > 0.19
+    assert len(ends) == 2  # it came to its end twice
+    assert ends[1] - behind > 0.19
 
 
 async def test_error_beside_a_sleep_is_a_failure(any_concert: Coordinator) -> None:

@@ -158,6 +158,75 @@ async def test_whatever_comes_first_brings_a_job_back_that_waits_for_several(any
             assert await job.result(timeout=WITHIN) == " ".join(sorted(names))
 
 
+async def test_each_of_several_waits_and_sleeps_brings_a_job_back(any_concert: Coordinator) -> None:
+    """However they meet; and the shortest, also if it is short enough to be waited for in the body."""
+
+    async def late(name: str) -> None:
+        await anyio.lowlevel.checkpoint()
+        await durable.wait_for(name, str, timeout=3600)
+
+    bodies: list[int] = []
+
+    @any_concert.task(max_attempts=1)
+    async def several(short: float) -> None:
+        bodies.append(1)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(durable.wait_for("one", str, timeout=3600))
+            group.create_task(durable.sleep("short", short))
+            for name in ("two", "three"):
+                group.create_task(late(name))
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await several.enqueue(50)
+        await status(any_concert, job, JobStatus.DELAYED)
+        assert {step.name for step in await job.steps() if step.is_awaited} == {"one", "two", "three"}
+        keys = any_concert._jobs.of_id(job.id)
+        client: Any = raw(any_concert)
+        [(_, due_ms)] = await client.zrange(keys.queue("default").delayed, 0, -1, withscores=True)
+        assert due_ms / 1000 - (await client.time())[0] < 55
+        await wake(any_concert, job, "short")
+        for count, name in enumerate(("three", "two", "one"), start=2):
+            assert await job.send(name, name)
+            await eventually(lambda count=count: len(bodies) == count)
+            await status(any_concert, job, JobStatus.DELAYED if count < 4 else JobStatus.SUCCEEDED)
+
+
+async def test_message_beside_a_wait_is_acted_upon(any_concert: Coordinator) -> None:
+    """What a task of the body does with it comes before the job leaves again."""
+
+    @any_concert.task(max_attempts=1)
+    async def fulfil() -> None:
+        async def watch() -> None:
+            raise ValueError(await durable.wait_for("cancelled", str, timeout=3600))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(durable.wait_for("packed", str, timeout=3600))
+            group.create_task(watch())
+
+    @any_concert.task(max_attempts=1)
+    async def first() -> str:
+        found: list[str] = []
+
+        async def wait(name: str) -> None:
+            found.append(await durable.wait_for(name, str, timeout=3600))
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for name in ("packed", "cancelled"):
+                group.start_soon(wait, name)
+        return " ".join(found)
+
+    async with in_background(any_concert.run_worker("default")):
+        jobs = [await fulfil.enqueue(), await first.enqueue()]
+        for job in jobs:
+            await status(any_concert, job, JobStatus.DELAYED)
+            assert await job.send("cancelled", "by its buyer")
+        with pytest.raises(JobFailed, match=r"ExceptionGroup: .* \(1 sub-exception\)") as failed:
+            await jobs[0].result(timeout=WITHIN)
+        assert "ValueError: by its buyer" in (failed.value.traceback or "")
+        assert await jobs[1].result(timeout=WITHIN) == "by its buyer"
+
+
 async def test_timeout_is_kept(any_concert: Coordinator) -> None:
     """Later attempts time out again, and messages that come afterwards are not accepted."""
     timeouts: list[int] = []

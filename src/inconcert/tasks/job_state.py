@@ -382,6 +382,8 @@ class JobState(ClaimState):
         if error is None and self._steps is None:
             return False
         self._asleep = asleep(error)
+        if self._steps is not None and (error is None or self._asleep is not None):  # also if the body has caught it
+            self._asleep = self._steps.leaving or self._asleep
         was_stopped = self._steps is not None and self._steps.end_body()
         if was_stopped and isinstance(error, asyncio.CancelledError):
             return True

@@ -53,7 +53,7 @@ class Loop(Generic[T]):
                 await self._steps.save_cursor(cursor)
         if cursor.position.is_at_end:
             raise StopAsyncIteration
-        await self._steps.stop_if_undoing()
+        await self._steps.stop_if_leaving()
         try:
             item = await self._next()
         except StopAsyncIteration:

@@ -21,6 +21,7 @@ from inconcert.tasks.body_exits import Asleep, Undoing
 from inconcert.tasks.cursor import Cursor
 from inconcert.tasks.kept_step import UNDOES, KeptStep, Position, StepCall, StepStore, read_step, to_keep
 from inconcert.tasks.open_undo import OpenUndo
+from inconcert.tasks.pauses import Pause, Pauses
 
 __all__ = ["Steps"]
 
@@ -59,6 +60,7 @@ class Steps:
         "_last",
         "_left",
         "_numbers",
+        "_pauses",
         "_reading",
         "_receiving",
         "_reserved",
@@ -83,6 +85,7 @@ class Steps:
         self._kept: dict[str, KeptStep] | None = None  # until they are read
         self._numbers: dict[str, int] = {}  # of those that are kept
         self._cursors: list[Cursor] = []
+        self._pauses = Pauses()
         self._taken: set[str] = set()  # names that this attempt has used
         self._reserved: set[str] = set()  # names of steps that would undo something
         self._last = 0
@@ -167,11 +170,18 @@ class Steps:
         """Whether what runs here undoes something."""
         return _undoing_here.get() is self
 
-    async def stop_if_undoing(self) -> None:
-        """Raise Undoing if the body is about to begin what was not kept.
+    @property
+    def leaving(self) -> Asleep | None:
+        """How the body leaves, once it does, to come back later; None before."""
+        return self._pauses.asleep
 
-        Other tasks of the body may still be on their way to what was: they are waited for.
+    async def stop_if_leaving(self) -> None:
+        """Raise Undoing, or again Asleep, if the body is about to begin what was not kept.
+
+        Other tasks of a body that is undone may still be on their way to what was kept: they are waited for.
         """
+        if (asleep := self.leaving) is not None:
+            raise asleep
         if not self.are_only_read:
             return
         if self.misses_some:
@@ -232,7 +242,7 @@ class Steps:
             result = self._kept_result(found, call, may_change=may_change)
             self._store.step_ended("kept")
             return cast("T", result)
-        await self.stop_if_undoing()
+        await self.stop_if_leaving()
         if self._last >= self._most:
             raise self._refused(name, f"the job has {self._most} steps already; do more in each, or enqueue other jobs")
         self._store.step_started(name, call.function)
@@ -257,7 +267,7 @@ class Steps:
         """
         found, call = await self._find(name), self._marked(_EACH)
         if found is None:
-            await self.stop_if_undoing()
+            await self.stop_if_leaving()
         position = Position() if found is None else self._kept_result(found, call, may_change=False)
         self._stop_if_all_was_asked()
         cursor = Cursor(name, call, cast("Position", position), self._numbers.get(name, 0))
@@ -291,17 +301,19 @@ class Steps:
         Raises:
             Asleep: The job is to come back later.
         """
-        with self._noting_failure():
-            rest = await self._rest(name, _SLEEP, seconds)
-        if self.is_awake:
-            return
-        if rest > 0:
-            await self.stop_if_undoing()
-        if rest > 0 and rest >= in_memory_below:
-            raise self._asleep(name, rest)
-        self._stop_if_all_was_asked()
-        with self._asked_again_if_stopped(name):
-            await anyio.sleep(max(0.0, rest))
+        with self._pauses.begin(name) as pause:
+            with self._noting_failure():
+                rest = await self._rest(name, _SLEEP, seconds)
+            if self.is_awake:
+                return
+            self._pauses.ends_in(pause, rest)
+            if rest > 0:
+                await self.stop_if_leaving()
+            if rest > 0 and rest >= in_memory_below:
+                raise await self._asleep(pause, rest)
+            self._stop_if_all_was_asked()
+            with self._asked_again_if_stopped(name):
+                await anyio.sleep(max(0.0, rest))
 
     async def wait_for(self, name: str, as_type: type[T], timeout: float) -> T:
         """The message of this name, which was sent within this time after the first call in the job.
@@ -315,13 +327,15 @@ class Steps:
         job_id = self._store.id
         converter = Converter(f"message {name!r} of job {job_id}", as_type)
         try:
-            rest = await self._rest(name, _WAIT, timeout)
-            is_over = not self.are_only_read and (rest <= 0 or self.is_awake)
-            with self._noting_failure():
-                text = await self._receive(name, is_over=is_over)
-            if text is None:
-                await self.stop_if_undoing()
-                raise self._asleep(name, rest, frozenset([name]))
+            with self._pauses.begin(name, is_for_message=True) as pause:
+                rest = await self._rest(name, _WAIT, timeout)
+                is_over = not self.are_only_read and (rest <= 0 or self.is_awake)
+                with self._noting_failure():
+                    text = await self._receive(name, is_over=is_over)
+                if text is None:
+                    self._pauses.ends_in(pause, rest)
+                    await self.stop_if_leaving()
+                    raise await self._asleep(pause, rest)
             if not text:
                 self._stop_if_all_was_asked()
                 raise TimeoutError(f"message {name!r} was not sent to job {job_id} within {timeout:g} s")
@@ -359,9 +373,13 @@ class Steps:
             self.ask_again(name)
             raise
 
-    def _asleep(self, name: str, rest: float, awaited: frozenset[str] = frozenset()) -> Asleep:
-        self._store.step_suspends(name, rest)
-        return Asleep(rest, awaited)
+    async def _asleep(self, pause: Pause, rest: float) -> Asleep:
+        asleep = Asleep(rest, frozenset([pause.name] if pause.is_for_message else []))
+        if not self.is_undoing:  # where the other tasks of the body wait for what undoes
+            with self._asked_again_if_stopped(pause.name):
+                asleep = await self._pauses.leave()
+        self._store.step_suspends(pause.name, asleep.delay)
+        return asleep
 
     def _stop_if_all_was_asked(self) -> None:
         """Of a job that is undone: what comes behind the last step that was kept is not to run again."""
@@ -403,7 +421,7 @@ class Steps:
         check_name("step", name)
         kept = await self._read() if self._kept is None else self._kept
         if name in self._taken or (name in self._reserved and not self.is_undoing_here):
-            await self.stop_if_undoing()
+            await self.stop_if_leaving()
             raise self._refused(name, "its name was used before in this attempt; give each step a name of its own")
         self._taken.add(name)
         return kept.get(name)
