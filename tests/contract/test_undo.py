@@ -834,6 +834,112 @@ async def test_what_undoes_may_take_steps_and_sleep(any_concert: Coordinator, sh
     assert await is_clean(any_concert)
 
 
+async def test_steps_in_what_was_undone_are_not_missed(any_concert: Coordinator, shop: Shop) -> None:
+    """It is not undone again, and so they are not asked for again, when another attempt goes on."""
+
+    async def refund() -> None:
+        await durable.step("ask", shop.charge, "a fee")
+
+    async def fail_once(payment: str) -> None:
+        if "broken" not in shop.did:
+            shop.did.append("broken")
+            raise ConnectionError
+        await shop.refund(payment)
+
+    @any_concert.task(max_attempts=2, backoff=lambda _: 0.0)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("last", fail_once, "all")
+            undo.later("first", refund)
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="sold out"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["charge a fee", "broken", "refund all"]
+    assert await is_clean(any_concert)
+
+
+async def test_steps_in_steps_and_in_items_are_not_missed(any_concert: Coordinator, shop: Shop) -> None:
+    """The body does not come to them again: it gets the step that they are in, or passes over the item."""
+
+    async def charge_both() -> None:
+        for what in ("tea", "cup"):
+            await durable.step(f"charge {what}", shop.charge, what)
+        async with durable.undo("in a step"):
+            pass
+
+    async def charge_and_wait() -> None:
+        await durable.step("charge pot", shop.charge, "pot")
+        await durable.wait_for("packed", str, timeout=3600)
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("refund", shop.refund, "all")
+            await durable.step("both", charge_both)
+            async for line in durable.each("lines", range(3), key=lambda line: line):
+                await durable.step(f"line {line}", shop.charge, f"line {line}")
+                if line == 1:
+                    await durable.step("pot", charge_and_wait)
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await buy.enqueue()
+        await status(any_concert, job, JobStatus.DELAYED)
+        assert await job.cancel(timeout=WITHIN)
+        assert await job.status() is JobStatus.CANCELLED
+    charges = [f"charge {what}" for what in ("tea", "cup", "line 0", "line 1", "pot")]
+    assert shop.did == [*charges, "refund all"]
+    assert await is_clean(any_concert)
+
+
+async def test_block_in_an_item_that_is_not_undone_is_missed(
+    any_concert: Coordinator, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The body does not come to it again: what it has begun is not taken for undone."""
+    monkeypatch.setattr(steps, "_LONGEST_WAIT", 0.1)
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async for line in durable.each("lines", range(3), key=lambda line: line):
+            async with durable.undo(f"line {line}") as undo:
+                undo.later("refund", shop.refund, await durable.step(f"charge {line}", shop.charge, f"{line}"))
+                if line == 1:
+                    await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="did not come to its step 'line 1' again"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["charge 0", "charge 1"]
+
+
+async def test_nothing_is_registered_where_it_would_not_be_registered_again(
+    any_concert: Coordinator, shop: Shop
+) -> None:
+    """In a step, or in an item of a loop; behind them it is."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+
+            async def charge() -> None:
+                with pytest.raises(RuntimeError, match=r"'tea' is registered in a step, or in an item"):
+                    undo.later("tea", shop.refund, "tea")
+
+            await durable.step("charge", charge)
+            undo.later("tea", shop.refund, "tea")
+            async for _ in durable.each("lines", range(3), key=lambda line: line):
+                with pytest.raises(RuntimeError, match=r"'cup' is registered in a step, or in an item"):
+                    undo.later("cup", shop.refund, "cup")
+            undo.later("cup", shop.refund, "cup")
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="sold out"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["refund cup", "refund tea"]
+
+
 async def test_what_undoes_is_not_undone_itself(any_concert: Coordinator, shop: Shop) -> None:
     """A block in it is refused."""
 

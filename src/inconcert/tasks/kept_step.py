@@ -8,10 +8,23 @@ from inconcert._core.observer import StepOutcome
 from inconcert._rules.conversion import Converter
 from inconcert.errors import InvalidPayload, StepChanged
 
-__all__ = ["STEP", "UNDOES", "KeptStep", "Position", "StepCall", "StepStore", "read_step", "to_keep"]
+__all__ = [
+    "IN_PART",
+    "STEP",
+    "UNDOES",
+    "UNDO_BLOCK",
+    "KeptStep",
+    "Position",
+    "StepCall",
+    "StepStore",
+    "read_step",
+    "to_keep",
+]
 
 STEP = "step"  # the kind as which a step is signed
+UNDO_BLOCK = "durable.undo"  # the function of entering and of leaving a block, as it is kept
 UNDOES = "undoes "  # before the hash of the arguments of a step that undoes something
+IN_PART = "in "  # before that, of one in another step or in an item of a loop: once these are done it is not asked for
 
 
 class StepCall(NamedTuple):
@@ -19,7 +32,8 @@ class StepCall(NamedTuple):
 
     Attributes:
         function: The qualified name of its function; kept with the result, and compared by later attempts.
-        arguments: A hash of its arguments, likewise; after `UNDOES` if it undoes something.
+        arguments: A hash of its arguments, likewise; after `UNDOES` if it undoes something, and after `IN_PART` before
+            that, which is not compared, if it is in another step or in an item of a loop.
         converter: Converts its result to JSON and back.
     """
 
@@ -51,9 +65,10 @@ class KeptStep(msgspec.Struct, frozen=True, array_like=True):
         """
         if self.function != call.function and not may_change:
             raise StepChanged(job_id, self.name, f"ran {self.function}()", f"runs {call.function}()")
-        if self.arguments != call.arguments and not may_change:
+        before, now = self.arguments.removeprefix(IN_PART), call.arguments.removeprefix(IN_PART)
+        if before != now and not may_change:
             was, is_now = f"ran {self.function}() with arguments", "runs it with others"
-            raise StepChanged(job_id, self.name, f"{was} {self.arguments}", f"{is_now}, {call.arguments} (hashes)")
+            raise StepChanged(job_id, self.name, f"{was} {before}", f"{is_now}, {now} (hashes)")
         try:
             value: object = call.converter.read(bytes(self.value))
         except InvalidPayload as error:

@@ -6,6 +6,7 @@ from typing import Generic, Self, TypeVar
 
 from inconcert.errors import InvalidPayload, StepChanged
 from inconcert.tasks.arguments import encode_result
+from inconcert.tasks.body_parts import BodyPart
 from inconcert.tasks.cursor import Cursor
 from inconcert.tasks.steps import Steps
 
@@ -26,7 +27,7 @@ class Loop(Generic[T]):
         key: Gives the identity of an item, as JSON.
     """
 
-    __slots__ = ("_cursor", "_items", "_key", "_name", "_steps", "_under_way")
+    __slots__ = ("_cursor", "_items", "_key", "_name", "_part", "_steps", "_under_way")
 
     def __init__(
         self, steps: Steps, name: str, items: Iterable[T] | AsyncIterable[T], key: Callable[[T], object]
@@ -36,12 +37,14 @@ class Loop(Generic[T]):
         self._items: AsyncIterator[T] | Iterator[T] = aiter(items) if isinstance(items, AsyncIterable) else iter(items)
         self._key = key
         self._cursor: Cursor | None = None  # until it begins
+        self._part = BodyPart(steps)
         self._under_way: str | None = None  # the key of the item that was given out last
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
+        self._part.end()
         if self._cursor is None:
             self._cursor = await self._steps.begin_loop(self._name)
             await self._pass_over(self._cursor)
@@ -61,6 +64,7 @@ class Loop(Generic[T]):
             await self._steps.save_cursor(cursor)
             raise
         self._under_way = self._key_of(item)
+        self._part.begin()
         return item
 
     async def _pass_over(self, cursor: Cursor) -> None:

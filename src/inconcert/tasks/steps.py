@@ -18,8 +18,19 @@ from inconcert._rules.names import check_name
 from inconcert._rules.payloads import encode
 from inconcert.errors import InvalidPayload, StepChanged, StepRefused
 from inconcert.tasks.body_exits import Asleep, Undoing
+from inconcert.tasks.body_parts import BodyPart, parts_here
 from inconcert.tasks.cursor import Cursor
-from inconcert.tasks.kept_step import UNDOES, KeptStep, Position, StepCall, StepStore, read_step, to_keep
+from inconcert.tasks.kept_step import (
+    IN_PART,
+    UNDO_BLOCK,
+    UNDOES,
+    KeptStep,
+    Position,
+    StepCall,
+    StepStore,
+    read_step,
+    to_keep,
+)
 from inconcert.tasks.open_undo import OpenUndo
 from inconcert.tasks.pauses import Pause, Pauses
 
@@ -228,8 +239,8 @@ class Steps:
 
     @property
     def unasked(self) -> list[str]:
-        """The names of the steps that were kept, and that this attempt has not asked for."""
-        return [name for name in self._kept or () if name not in self._taken]
+        """The names of the steps that were kept, and that this attempt was to ask for, and has not."""
+        return [name for name in self._kept or () if name not in self._taken and not self._is_passed_over(name)]
 
     async def read(self) -> None:
         """Read what was kept, if that was not done yet."""
@@ -246,8 +257,14 @@ class Steps:
         if self._last >= self._most:
             raise self._refused(name, f"the job has {self._most} steps already; do more in each, or enqueue other jobs")
         self._store.step_started(name, call.function)
+        part = BodyPart(self)
         try:
-            result = await self._commit(name, call, await run())
+            part.begin()
+            try:
+                value = await run()
+            finally:
+                part.end()
+            result = await self._commit(name, call, value)
         except BaseException as error:
             self._store.step_left(name, error)
             self._taken.discard(name)  # a body that catches this may try again
@@ -401,8 +418,18 @@ class Steps:
         return 2 * _MOST_BYTES if self.is_undoing else _MOST_BYTES
 
     def _marked(self, call: StepCall) -> StepCall:
-        """What is kept of a call; of one that undoes something, that it does."""
-        return call._replace(arguments=UNDOES + call.arguments) if self.is_undoing_here else call
+        """What is kept of a call; of one that undoes something, or is in a part of the body, that it does, or is."""
+        undoes, in_part = UNDOES if self.is_undoing_here else "", IN_PART if parts_here(self) else ""
+        return call._replace(arguments=in_part + undoes + call.arguments) if undoes or in_part else call
+
+    def _is_passed_over(self, name: str) -> bool:
+        """Whether it is in another step, or in an item of a loop: neither begins again in a job that is undone.
+
+        A block of `durable.undo()` that was entered there, and not left, is missed all the same: it is not undone.
+        """
+        kept = self._kept or {}
+        is_entered = (kept[name].function, kept[name].arguments) == (UNDO_BLOCK, IN_PART)
+        return kept[name].arguments.startswith(IN_PART) and (not is_entered or f"{name} left" in kept)
 
     def _undoes(self, name: str) -> bool:
         return self._kept is not None and self._kept[name].arguments.startswith(UNDOES)

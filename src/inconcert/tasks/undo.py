@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, ParamSpec, Self
+from weakref import ref
 
 import anyio
 
@@ -18,7 +19,8 @@ from inconcert._rules.conversion import Converter
 from inconcert._rules.functions import check_function
 from inconcert._rules.names import check_name
 from inconcert.tasks.body_exits import Undoing, is_undoing
-from inconcert.tasks.kept_step import StepCall
+from inconcert.tasks.body_parts import BodyPart, parts_here
+from inconcert.tasks.kept_step import UNDO_BLOCK, StepCall
 from inconcert.tasks.open_undo import OpenUndo
 from inconcert.tasks.steps import Steps
 
@@ -29,8 +31,8 @@ P = ParamSpec("P")
 StepRunner = Callable[[Steps, str, Callable[..., object], tuple[object, ...], dict[str, object]], Awaitable[object]]
 """Runs a function as a step of this name, which undoes something."""
 
-_ENTERED = StepCall("durable.undo", "", Converter("the beginning of durable.undo()", bool))
-_LEFT = StepCall("durable.undo", "left", Converter("the end of durable.undo()", bool))
+_ENTERED = StepCall(UNDO_BLOCK, "", Converter("the beginning of durable.undo()", bool))
+_LEFT = StepCall(UNDO_BLOCK, "left", Converter("the end of durable.undo()", bool))
 
 
 class Undo:
@@ -42,7 +44,7 @@ class Undo:
         run: Runs a function as a step.
     """
 
-    __slots__ = ("_later", "_name", "_open", "_run", "_steps")
+    __slots__ = ("_later", "_name", "_open", "_parts", "_run", "_steps")
 
     def __init__(self, steps: Steps, name: str, run: StepRunner) -> None:
         self._steps = steps
@@ -50,11 +52,13 @@ class Undo:
         self._run = run
         self._later: dict[str, Callable[[], Awaitable[object]]] = {}
         self._open: OpenUndo | None = None  # while it is
+        self._parts: tuple[ref[BodyPart], ...] = ()  # of the body in which it was entered
 
     async def __aenter__(self) -> Self:
         if self._steps.is_undoing_here:
             raise RuntimeError(f"durable.undo({self._name!r}) is in what is undone, which is not undone itself")
         await self._steps.note_undo()
+        self._parts = parts_here(self._steps)
         self._open = OpenUndo(self._name)
         self._steps.open_undos.append(self._open)
         try:
@@ -93,7 +97,8 @@ class Undo:
         Raises:
             InvalidName: `name` is empty, or the name of the step is longer than 512 bytes.
             TypeError: `function` is not a function, such as a coroutine that was called already.
-            RuntimeError: The block is not open: it was left, or not entered.
+            RuntimeError: The block is not open: it was left, or not entered. Or this is called in a step, or in an item
+                of `durable.each`, that began inside of the block.
             ValueError: The name was used before in this block, or another step of the job is called `BLOCK NAME`.
         """
         check_function(f"undo {name!r}", function, 'undo.later("refund", refund, payment)')
@@ -101,6 +106,11 @@ class Undo:
         if self._open is None:
             raise RuntimeError(
                 f"durable.undo({self._name!r}) is not open, so {name!r} would never be undone; call it inside"
+            )
+        if parts_here(self._steps) != self._parts:
+            raise RuntimeError(
+                f"{name!r} is registered in a step, or in an item of durable.each(), which is passed over once it is "
+                "done; then it would not be undone, so register it before the step or the loop, or behind it"
             )
         if name in self._later:
             raise ValueError(f"{name!r} is registered in {self._name!r} already; give each a name of its own")
