@@ -175,6 +175,7 @@ def each(name: str, items: Iterable[T] | AsyncIterable[T], *, key: Callable[[T],
 
     An item is done when the next one is asked for. A later attempt goes through the items anew, and passes over all up
     to the one with the key of the last that was done: what was put in, dropped or moved behind it counts as it is then.
+    A loop that was left before its end may begin again in the same attempt, likewise.
 
     Args:
         name: Which loop, as the name of a step; it takes one, however many items there are.

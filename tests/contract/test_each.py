@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -136,6 +137,59 @@ async def test_changed_items_go_on_after_the_one_that_was_done(any_concert: Coor
         await run(any_concert, body, attempts=9)
     assert failed.value.attempts == 3
     assert done == ["a", "b", "x"]
+
+
+async def test_loop_that_was_cut_short_begins_again(any_concert: Coordinator) -> None:
+    """In the same attempt, with the item that was under way, as in the next one."""
+    begun: list[int] = []
+
+    async def body() -> None:
+        for _ in range(4):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None) as limit:
+                    async for item in durable.each("all", range(4), key=itself):
+                        begun.append(item)
+                        if begun in ([0, 1], [0, 1, 1, 2]):
+                            limit.reschedule(0)
+                            await asyncio.sleep(60)
+        raise AssertionError
+
+    with pytest.raises(JobFailed, match=r"StepRefused: .*'all' of job .* used before in this attempt"):
+        await run(any_concert, body, attempts=1)
+    assert begun == [0, 1, 1, 2, 2, 3]
+
+
+async def test_loop_whose_items_fail_is_not_at_its_end(any_concert: Coordinator) -> None:
+    """A generator that has failed gives nothing more; the loop may begin again with another one."""
+    done: list[int] = []
+
+    async def failing(to: int) -> AsyncGenerator[int, None]:
+        for number in range(to):
+            yield number
+        raise ConnectionError
+
+    async def body() -> None:
+        loop = durable.each("all", failing(3), key=itself)
+        done.extend([await anext(loop) for _ in range(3)])
+        with pytest.raises(ConnectionError):
+            await anext(loop)
+        with pytest.raises(RuntimeError, match=r"the items of 'all' in job .* ended behind an error"):
+            await anext(loop)
+        done.extend([item async for item in durable.each("all", count(5), key=itself)])
+
+    await run(any_concert, body, attempts=1)
+    assert done == [0, 1, 2, 3, 4]
+
+
+async def test_loop_is_gone_through_by_one_task(any_concert: Coordinator) -> None:
+    """While one does, its name is used."""
+
+    async def body() -> None:
+        async for _ in durable.each("all", range(3), key=itself):
+            await anext(durable.each("all", range(3), key=itself))
+
+    with pytest.raises(JobFailed, match=r"StepRefused: .* used before in this attempt"):
+        await run(any_concert, body)
 
 
 async def test_late_twin_keeps_no_position(concert: Coordinator) -> None:

@@ -27,7 +27,18 @@ class Loop(Generic[T]):
         key: Gives the identity of an item, as JSON.
     """
 
-    __slots__ = ("_cursor", "_items", "_key", "_name", "_part", "_steps", "_under_way")
+    __slots__ = (
+        "__weakref__",
+        "_cursor",
+        "_has_begun",
+        "_has_failed",
+        "_items",
+        "_key",
+        "_name",
+        "_part",
+        "_steps",
+        "_under_way",
+    )
 
     def __init__(
         self, steps: Steps, name: str, items: Iterable[T] | AsyncIterable[T], key: Callable[[T], object]
@@ -37,6 +48,8 @@ class Loop(Generic[T]):
         self._items: AsyncIterator[T] | Iterator[T] = aiter(items) if isinstance(items, AsyncIterable) else iter(items)
         self._key = key
         self._cursor: Cursor | None = None  # until it begins
+        self._has_begun = False  # and has passed over what is done
+        self._has_failed = False  # its items have, and have given no other since
         self._part = BodyPart(steps)
         self._under_way: str | None = None  # the key of the item that was given out last
 
@@ -46,8 +59,10 @@ class Loop(Generic[T]):
     async def __anext__(self) -> T:
         self._part.end()
         if self._cursor is None:
-            self._cursor = await self._steps.begin_loop(self._name)
+            self._cursor = await self._steps.begin_loop(self._name, self)
+        if not self._has_begun:
             await self._pass_over(self._cursor)
+            self._has_begun = True
         cursor, done = self._cursor, self._under_way
         if done is not None:
             self._under_way = None
@@ -82,6 +97,24 @@ class Loop(Generic[T]):
             raise self._steps.hopeless(changed) from None
 
     async def _next(self) -> T:
+        try:
+            item = await self._next_item()
+        except StopAsyncIteration:
+            if self._has_failed:  # as a generator does that has: this is not known to be the end
+                raise RuntimeError(
+                    f"the items of {self._name!r} in job {self._steps.job_id} ended behind an error; begin it again "
+                    "with durable.each()"
+                ) from None
+            raise
+        except BaseException:
+            self._has_failed = True
+            if self._cursor is not None:
+                self._cursor.loop = None
+            raise
+        self._has_failed = False
+        return item
+
+    async def _next_item(self) -> T:
         if isinstance(self._items, AsyncIterator):
             return await anext(self._items)
         for item in self._items:

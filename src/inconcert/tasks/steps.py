@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar, cast
+from weakref import ref
 
 import anyio
 import msgspec
@@ -95,7 +96,7 @@ class Steps:
         self._all_was_asked = asyncio.Event()
         self._kept: dict[str, KeptStep] | None = None  # until they are read
         self._numbers: dict[str, int] = {}  # of those that are kept
-        self._cursors: list[Cursor] = []
+        self._cursors: dict[str, Cursor] = {}  # of the loops of this attempt, by their names
         self._pauses = Pauses()
         self._taken: set[str] = set()  # names that this attempt has used
         self._reserved: set[str] = set()  # names of steps that would undo something
@@ -275,20 +276,23 @@ class Steps:
         self._store.step_ended("ran")
         return cast("T", result)
 
-    async def begin_loop(self, name: str) -> Cursor:
-        """How far the loop of this name is.
+    async def begin_loop(self, name: str, loop: object) -> Cursor:
+        """How far the loop of this name is; also of one that was left before its end, which goes on from there.
 
         Raises:
             StepChanged: What was kept is not of a loop.
             StepRefused: As for `take`, and so are the others.
         """
-        found, call = await self._find(name), self._marked(_EACH)
-        if found is None:
-            await self.stop_if_leaving()
-        position = Position() if found is None else self._kept_result(found, call, may_change=False)
-        self._stop_if_all_was_asked()
-        cursor = Cursor(name, call, cast("Position", position), self._numbers.get(name, 0))
-        self._cursors.append(cursor)
+        cursor = self._cursors.get(name)
+        if cursor is None or cursor.is_in_use or cursor.position.is_at_end or self.is_undoing:
+            found, call = await self._find(name), self._marked(_EACH)
+            if found is None:
+                await self.stop_if_leaving()
+            position = Position() if found is None else self._kept_result(found, call, may_change=False)
+            self._stop_if_all_was_asked()
+            cursor = Cursor(name, call, cast("Position", position), self._numbers.get(name, 0))
+            self._cursors[name] = cursor
+        cursor.loop = ref(loop)
         return cursor
 
     async def save_cursor(self, cursor: Cursor) -> None:
@@ -308,7 +312,7 @@ class Steps:
 
     def save_cursors_nowait(self) -> None:
         """Keep how far all loops are: this attempt ends."""
-        for cursor in self._cursors:
+        for cursor in self._cursors.values():
             if not cursor.is_saved and (cursor.number or self._has_room(cursor)):
                 self._store.save_cursor_nowait(*self._to_save(cursor))
 
