@@ -1,7 +1,8 @@
 """Loops over many items: later attempts go on after the last item that is known to be done."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import itertools
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -190,6 +191,34 @@ async def test_loop_is_gone_through_by_one_task(any_concert: Coordinator) -> Non
 
     with pytest.raises(JobFailed, match=r"StepRefused: .* used before in this attempt"):
         await run(any_concert, body)
+
+
+async def test_event_loop_runs_while_what_is_done_is_passed_over(
+    any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much that is."""
+    monkeypatch.setattr(loop, "_LONGEST_TURN", 0.0)
+    turns, seen = itertools.count(), list[int]()
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            seen.append(next(turns))
+            yield number
+
+    async def run_on() -> None:
+        while True:
+            next(turns)
+            await asyncio.sleep(0)
+
+    async def body() -> None:
+        async for item in durable.each("all", items(), key=itself):
+            if item == 99 and current_job().attempt == 1:
+                raise NOW
+
+    async with in_background(run_on()):
+        await run(any_concert, body)
+    assert seen[99] - seen[0] == 99  # nothing waits
+    assert seen[199] - seen[100] > 150
 
 
 async def test_late_twin_keeps_no_position(concert: Coordinator) -> None:

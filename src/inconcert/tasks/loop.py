@@ -4,6 +4,8 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from typing import Generic, Self, TypeVar
 
+import anyio
+
 from inconcert.errors import InvalidPayload, StepChanged
 from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.body_parts import BodyPart
@@ -13,6 +15,7 @@ from inconcert.tasks.steps import Steps
 __all__ = ["Loop"]
 
 _SAVE_EVERY = 1.0  # seconds
+_LONGEST_TURN = 0.005  # seconds after which passing over what is done lets the event loop run
 
 T = TypeVar("T")
 
@@ -87,9 +90,12 @@ class Loop(Generic[T]):
         last = cursor.position.key
         if not last or cursor.position.is_at_end:
             return
+        turn_began_at = time.monotonic()
         try:
             while self._key_of(await self._next()) != last:
-                pass
+                if time.monotonic() - turn_began_at > _LONGEST_TURN:
+                    await anyio.lowlevel.checkpoint()
+                    turn_began_at = time.monotonic()
         except StopAsyncIteration:
             changed = StepChanged(
                 self._steps.job_id, self._name, f"had done the item with key {last}", "has no item with this key"
