@@ -119,8 +119,7 @@ async def sleep(name: str, seconds: Seconds, *, in_memory_below: Seconds = 60.0)
 
     For a long sleep the job leaves its place in the worker: the body is left by an exception, which is not an
     `Exception`, so that its `finally` and `async with` run; the job is delayed, and then the body runs again from its
-    start, with the results of its steps. That does not count as an attempt. A lock that is held around a sleep is
-    released, and acquired again when the job comes back.
+    start, with the results of its steps. That does not count as an attempt. A lock cannot be held over such a sleep.
 
     Args:
         name: Which sleep, as the name of a step.
@@ -129,6 +128,7 @@ async def sleep(name: str, seconds: Seconds, *, in_memory_below: Seconds = 60.0)
 
     Raises:
         ValueError: A time is negative, not a number, or longer than 10 years.
+        WrongState: The job is to leave, and its body holds a lease, such as one on a lock.
         RuntimeError: As `step`, and so are the others.
 
     Cost: As `step`; 2 round trips more when the job leaves: 1 to leave, and 1 to read what was kept. 0 while it sleeps.
@@ -158,6 +158,7 @@ async def wait_for(name: str, as_type: type[T], *, timeout: Seconds | None) -> T
         ValueError: `timeout` is negative, not a number, or longer than 10 years.
         InvalidPayload: The message does not have this type, or no valid signature; the job is dead-lettered.
         TypeError: JSON cannot represent this type.
+        WrongState: As `sleep`.
         RuntimeError: As `step`, and so are the others.
 
     Cost: As `step`, and 1 round trip more for a message that is there. Otherwise 2 more: 1 to leave, and 1 to read what

@@ -5,7 +5,7 @@
     ├── Unavailable           not executed: the server could not be asked, or refused
     ├── OutcomeUnknown        sent, and no reply came
     │   └── QuorumNotReached      by a majority of several servers
-    ├── WrongState            not executed: a key holds a foreign value
+    ├── WrongState            not executed: a key holds a foreign value, or a body a lease
     ├── WrongLayout           not executed: also a ValueError
     ├── InvalidName           not executed: also a ValueError
     ├── InvalidPayload        not executed: also a ValueError
@@ -146,7 +146,10 @@ class QuorumNotReached(OutcomeUnknown):
 
 
 class WrongState(_OfCall):
-    """A key of the namespace holds a value that this package did not put there; nothing was executed.
+    """What was called does not fit what is there; nothing was executed.
+
+    A key of the namespace holds a value that this package did not put there. Or a job is to leave its worker, to sleep
+    or to wait, while its body holds a lease: that would be lost meanwhile, or held with nobody to use it.
 
     Attributes:
         operation: What was called, such as `acquire`.

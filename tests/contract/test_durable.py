@@ -4,8 +4,8 @@ import asyncio
 import json
 import time
 import uuid as uuids
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -25,6 +25,7 @@ from inconcert import (
     Retry,
     StepChanged,
     StepRefused,
+    WrongState,
     current_job,
     durable,
 )
@@ -32,6 +33,7 @@ from inconcert._redis.scripts import Command
 from inconcert._rules.conversion import Converter
 from inconcert.tasks.claimed_job import state_of
 from inconcert.tasks.kept_step import StepCall, to_keep
+from inconcert.testing import drain
 from tests.contract.test_jobs import status
 from tests.contract.test_tasks import in_background, make_due
 from tests.support.eventually import eventually
@@ -633,6 +635,99 @@ async def test_long_sleep_leaves_its_place(any_concert: Coordinator) -> None:
         await wake(any_concert, job, "another")
         assert await job.cancel(timeout=WITHIN)
     assert left == [1, 1, 1]
+
+
+async def _in_body(concert: Coordinator) -> AsyncGenerator[None]:
+    async with concert.lock("orders/7"):
+        yield
+
+
+async def _without_body(concert: Coordinator) -> AsyncGenerator[None]:
+    lease = await concert.lock("orders/7").acquire()
+    yield
+    await lease.release()
+
+
+async def _of_many(concert: Coordinator) -> AsyncGenerator[None]:
+    async with concert.locks("orders/7", "orders/8"):
+        yield
+
+
+async def _reading(concert: Coordinator) -> AsyncGenerator[None]:
+    async with concert.rwlock("orders/7").read():
+        yield
+
+
+async def _leading(concert: Coordinator) -> AsyncGenerator[None]:
+    async with concert.election("orders/7"):
+        yield
+
+
+async def _taking_part(concert: Coordinator) -> AsyncGenerator[None]:
+    async with concert.members("orders/7"):
+        yield
+
+
+HELD = [_in_body, _without_body, _of_many, _reading, _leading, _taking_part]
+
+
+@pytest.mark.parametrize("hold", HELD, ids=[hold.__name__.strip("_") for hold in HELD])
+@pytest.mark.parametrize("pause", ["sleep", "wait_for"])
+async def test_body_that_holds_a_lease_cannot_leave(
+    any_concert: Coordinator, hold: Callable[[Coordinator], AsyncGenerator[None]], pause: str
+) -> None:
+    """It is refused, with the name of what it holds; the same body may leave once that is released."""
+    refused: list[WrongState] = []
+
+    async def leave() -> None:
+        if pause == "sleep":
+            await durable.sleep("packed", timedelta(days=7))
+        else:
+            await durable.wait_for("packed", str, timeout=None)
+
+    @any_concert.task(max_attempts=1)
+    async def body() -> None:
+        async with aclosing(hold(any_concert)) as held:
+            async for _ in held:
+                with pytest.raises(WrongState, match="orders/7") as error:
+                    await asyncio.create_task(leave())  # a task of the body is part of it
+                refused.append(error.value)
+        await leave()
+
+    async with in_background(any_concert.run_worker("default")):
+        job = await body.enqueue()
+        await status(any_concert, job, JobStatus.DELAYED)
+        [error] = refused
+        assert (error.operation, error.kind, error.name) == (pause, "job", job.id)
+        assert await job.cancel(timeout=WITHIN)
+
+
+async def test_lease_of_another_job_keeps_nobody_from_leaving(any_concert: Coordinator) -> None:
+    """Nor one that was released, nor a short sleep inside of a lock."""
+
+    @any_concert.task(max_attempts=1)
+    async def body() -> None:
+        async with any_concert.lock("mine"):
+            await durable.sleep("short", 0.01)
+        await durable.sleep("long", timedelta(days=7))
+
+    async with any_concert.lock("of the worker"), in_background(any_concert.run_worker("default")):
+        job = await body.enqueue()
+        await status(any_concert, job, JobStatus.DELAYED)
+        assert await job.cancel(timeout=WITHIN)
+
+
+async def test_lease_keeps_a_body_from_leaving_where_tests_end_its_sleeps(any_concert: Coordinator) -> None:
+    """So that a test finds it."""
+
+    @any_concert.task(max_attempts=1)
+    async def body() -> None:
+        async with any_concert.lock("orders/7"):
+            await durable.sleep("long", timedelta(days=7))
+
+    await body.enqueue()
+    with pytest.raises(WrongState, match=r"holds lock 'orders/7'; release it before"):
+        await drain(any_concert, delayed=True)
 
 
 async def wake(concert: Coordinator, job: Job[Any], name: str) -> None:

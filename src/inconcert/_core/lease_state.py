@@ -16,6 +16,7 @@ import anyio
 
 from inconcert._core.body import Body
 from inconcert._core.renewal import Renewal, local_deadline, next_renewal, next_try
+from inconcert._core.scope import note_lease
 from inconcert.errors import InconcertError, LeaseLost, NotConnected, NotHeld
 
 __all__ = ["LeaseState"]
@@ -68,6 +69,7 @@ class LeaseState(ABC):
         self._lost: asyncio.Event | None = None
         self._body: Body | None = None
         self._keep_until(deadline)
+        note_lease(self)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}, {self._left}"

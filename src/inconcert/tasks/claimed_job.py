@@ -1,11 +1,12 @@
 """A job that this process has claimed and runs."""
 
 from collections.abc import Mapping, Sequence
-from contextvars import Context, ContextVar
+from contextvars import Context
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
 from inconcert._claims.claimed import Claimed
+from inconcert._core.scope import Scope, innermost
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.payloads import JSON
@@ -19,47 +20,22 @@ __all__ = ["ClaimedJob", "current_job", "job_in", "state_of"]
 T = TypeVar("T")
 
 
-class _Entered:
-    """A job that was entered, until it is left.
-
-    Attributes:
-        job: The job; None once it was left, possibly in another context.
-        outer: The job that ran where it was entered.
-    """
-
-    __slots__ = ("job", "outer")
-
-    def __init__(self, job: "ClaimedJob", outer: "_Entered | None") -> None:
-        self.job: ClaimedJob | None = job
-        self.outer = outer
-
-
-_last_entered: ContextVar[_Entered | None] = ContextVar("inconcert_last_entered", default=None)
-
-
-def _innermost(entered: _Entered | None) -> _Entered | None:
-    """The last that was entered before this one, or this one, and not left."""
-    while entered is not None and entered.job is None:
-        entered = entered.outer
-    return entered
-
-
 def current_job() -> "ClaimedJob":
     """The current job, in the body of a task; also for a plain function in its thread.
 
     Raises:
         RuntimeError: No job runs here.
     """
-    entered = _innermost(_last_entered.get())
-    if entered is None or entered.job is None:
+    scope = innermost()
+    if scope is None or not isinstance(scope.work, ClaimedJob):
         raise RuntimeError("no job runs here; call this in the body of a task, or inside `async with job`")
-    return entered.job
+    return scope.work
 
 
 def job_in(context: Context) -> str | None:
     """The id of the job that runs in a context; None if none does."""
-    entered = _innermost(context.get(_last_entered))
-    return None if entered is None or entered.job is None else entered.job.id
+    scope = innermost(context)
+    return scope.work.id if scope is not None and isinstance(scope.work, ClaimedJob) else None
 
 
 class ClaimedJob(Claimed[JobState]):
@@ -77,29 +53,26 @@ class ClaimedJob(Claimed[JobState]):
     ended, and is not retried.
     """
 
-    __slots__ = ("_entered",)
+    __slots__ = ("_scope",)
 
     def __init__(self, state: JobState) -> None:
         super().__init__(state)
-        self._entered: _Entered | None = None
+        self._scope: Scope | None = None
 
     def __repr__(self) -> str:
         return f"<ClaimedJob {self.id} {self.name!r} attempt {self.attempt}>"
 
     async def __aenter__(self) -> Self:
         self._state.enter()
-        self._entered = _Entered(self, _innermost(_last_entered.get()))
-        _last_entered.set(self._entered)
+        self._scope = Scope(self)
         return self
 
     async def __aexit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        entered, self._entered = self._entered, None
-        if entered is not None:
-            entered.job = None
-            if _last_entered.get() is entered:  # otherwise it was entered in another context, or is not the innermost
-                _last_entered.set(entered.outer)
+        scope, self._scope = self._scope, None
+        if scope is not None:
+            scope.leave()
         try:
             return await self._state.exit(error)
         finally:

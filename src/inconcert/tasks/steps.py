@@ -14,10 +14,11 @@ from weakref import ref
 import anyio
 import msgspec
 
+from inconcert._core.scope import leases_here
 from inconcert._rules.conversion import Converter
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import encode
-from inconcert.errors import InvalidPayload, StepChanged, StepRefused
+from inconcert.errors import InvalidPayload, StepChanged, StepRefused, WrongState
 from inconcert.tasks.body_exits import Asleep, Undoing
 from inconcert.tasks.body_parts import BodyPart, parts_here
 from inconcert.tasks.cursor import Cursor
@@ -321,16 +322,20 @@ class Steps:
 
         Raises:
             Asleep: The job is to come back later.
+            WrongState: It is, and its body holds a lease.
         """
         with self._pauses.begin(name) as pause:
             with self._noting_failure():
                 rest = await self._rest(name, _SLEEP, seconds)
+            leaves = rest > 0 and rest >= in_memory_below
+            if leaves:
+                self._check_leases(pause)
             if self.is_awake:
                 return
             self._pauses.ends_in(pause, rest)
             if rest > 0:
                 await self.stop_if_leaving()
-            if rest > 0 and rest >= in_memory_below:
+            if leaves:
                 raise await self._asleep(pause, rest)
             self._stop_if_all_was_asked()
             with self._asked_again_if_stopped(name):
@@ -341,6 +346,7 @@ class Steps:
 
         Raises:
             Asleep: It is not there: the job is to come back when it is.
+            WrongState: The same, and its body holds a lease.
             TimeoutError: It was not sent in time.
             InvalidPayload: It does not have the type, or no valid signature.
             TypeError: JSON cannot represent this type.
@@ -354,6 +360,7 @@ class Steps:
                 with self._noting_failure():
                     text = await self._receive(name, is_over=is_over)
                 if text is None:
+                    self._check_leases(pause)
                     self._pauses.ends_in(pause, rest)
                     await self.stop_if_leaving()
                     raise await self._asleep(pause, rest)
@@ -401,6 +408,20 @@ class Steps:
                 asleep = await self._pauses.leave()
         self._store.step_suspends(pause.name, asleep.delay)
         return asleep
+
+    def _check_leases(self, pause: Pause) -> None:
+        """Raise WrongState if the body holds a lease, which it would lose here, or keep with nobody to use it."""
+        held = sorted(f"{lease.kind} {lease.name!r}" for lease in leases_here())
+        if held:
+            self.ask_again(pause.name)
+            verb, job_id = "wait_for" if pause.is_for_message else "sleep", self._store.id
+            raise WrongState(
+                f"job {job_id} cannot leave its worker for durable.{verb}({pause.name!r}) while its body holds "
+                f"{', '.join(held)}; release it before",
+                operation=verb,
+                kind="job",
+                name=job_id,
+            )
 
     def _stop_if_all_was_asked(self) -> None:
         """Of a job that is undone: what comes behind the last step that was kept is not to run again."""

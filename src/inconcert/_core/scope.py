@@ -1,0 +1,75 @@
+"""The bodies of work that run here, the innermost last, and the leases that were acquired in each.
+
+They are in a context variable, so that tasks which a body starts are part of it.
+"""
+
+from contextvars import Context, ContextVar
+from typing import Protocol
+from weakref import WeakSet
+
+__all__ = ["Scope", "innermost", "leases_here", "note_lease"]
+
+
+class _Lease(Protocol):
+    """A lease, as far as it matters here."""
+
+    kind: str
+    name: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is released, or lost."""
+        ...
+
+
+class Scope:
+    """A body of work, from when this is made until it is left, possibly in another context.
+
+    Args:
+        work: Whose body it is.
+
+    Attributes:
+        work: As given; None once it was left.
+        outer: The one in which it began.
+        leases: Those that were acquired in it, and that something still refers to; None before the first.
+    """
+
+    __slots__ = ("leases", "outer", "work")
+
+    def __init__(self, work: object) -> None:
+        self.work: object | None = work
+        self.outer = innermost()
+        self.leases: WeakSet[_Lease] | None = None
+        _last.set(self)
+
+    def leave(self) -> None:
+        """End it, in whatever context."""
+        self.work = self.leases = None
+        if _last.get() is self:  # otherwise it began in another context, or is not the innermost
+            _last.set(self.outer)
+
+
+_last: ContextVar[Scope | None] = ContextVar("inconcert_scope", default=None)
+
+
+def innermost(context: Context | None = None) -> Scope | None:
+    """The last that began in this context, or in the current one, and was not left."""
+    scope = _last.get() if context is None else context.get(_last)
+    while scope is not None and scope.work is None:
+        scope = scope.outer
+    return scope
+
+
+def note_lease(lease: _Lease) -> None:
+    """Note a lease that is acquired here."""
+    scope = innermost()
+    if scope is not None:
+        if scope.leases is None:
+            scope.leases = WeakSet()
+        scope.leases.add(lease)
+
+
+def leases_here() -> list[_Lease]:
+    """The leases that were acquired in the innermost body, and are held."""
+    scope = innermost()
+    return [] if scope is None or scope.leases is None else [lease for lease in scope.leases if not lease.is_over]
