@@ -96,7 +96,7 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
             and arguments it is of.
 
     Raises:
-        RuntimeError: No job runs here, or it is delivered at most once.
+        RuntimeError: No job runs here, or it is delivered at most once, or it runs on another event loop.
         TypeError: `function` is not a function, such as a coroutine that was called already.
         ValueError: `on_change` is something else.
         InvalidName: `name` is empty or longer than 512 bytes.

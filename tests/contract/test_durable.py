@@ -159,6 +159,22 @@ async def test_steps_may_run_at_once_and_in_threads(any_concert: Coordinator) ->
     assert sorted(ran) == list(range(20))
 
 
+async def test_step_on_another_event_loop_is_refused(any_concert: Coordinator) -> None:
+    """A plain task has none of its own; waiting on a new one would never end."""
+
+    def plainly() -> int:
+        return int(asyncio.run(durable.step("one", number)))
+
+    async def then() -> None:
+        await durable.step("one", number)
+        with pytest.raises(RuntimeError, match=r"runs on another event loop; .* `anyio.from_thread.run\("):
+            await asyncio.to_thread(asyncio.run, durable.step("two", number))
+
+    with pytest.raises(JobFailed, match="runs on another event loop"):
+        await run(any_concert, plainly, attempts=1)
+    await run(any_concert, then)
+
+
 async def test_last_attempt_drops_steps_that_it_did_not_ask_for(any_concert: Coordinator) -> None:
     """It ends before it comes to them."""
 

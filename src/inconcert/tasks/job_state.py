@@ -262,8 +262,13 @@ class JobState(ClaimState):
         """Its durable steps.
 
         Raises:
-            RuntimeError: It is delivered at most once, so there is no later attempt.
+            RuntimeError: It is delivered at most once, so there is no later attempt. Or it runs on another event loop.
         """
+        if self._body is not None and not _may_wait_for(self._body.task):
+            raise RuntimeError(
+                f"job {self.id} runs on another event loop; from its thread a plain function calls "
+                "`anyio.from_thread.run(durable.step, ...)`, not `asyncio.run()`"
+            )
         if self._steps is None:
             if self.is_settled:
                 raise RuntimeError(
@@ -479,6 +484,14 @@ class JobState(ClaimState):
 
 async def _nothing() -> None:
     """What is to be sent of a job that does not stream."""
+
+
+def _may_wait_for(task: "asyncio.Task[Any]") -> bool:
+    """Whether a loop runs here that is that of the task, or none: then nothing is waited for here."""
+    try:
+        return asyncio.get_running_loop() is task.get_loop()
+    except RuntimeError:
+        return True
 
 
 def _is_or_has(error: BaseException | None, sought: Exception | None) -> bool:
