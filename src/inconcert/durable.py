@@ -212,7 +212,7 @@ def undo(name: str = "undo") -> Undo:
     Cost: 2 round trips to enter it, 1 to leave it. To undo, another claim, and 1 round trip for each that is undone.
     """
     check_name("step", f"{check_name('step', name)} left")
-    return Undo(_steps(), name, _step)
+    return Undo(_steps(), name, _to_run)
 
 
 def key(name: str) -> str:
@@ -296,6 +296,16 @@ async def _recorded(name: str, verb: str, value_type: type[T], draw: Callable[[]
         return draw()
 
     return await _steps().take(name, StepCall(verb, "", Converter(f"durable.{verb}()", value_type)), run)
+
+
+def _to_run(
+    steps: Steps, name: str, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> Callable[[], Awaitable[object]]:
+    """A step that is to run later; what could not run is refused now."""
+    _known(function)
+    with suppress(ValueError):  # a builtin function may have no signature
+        inspect.signature(function).bind(*args, **kwargs)
+    return partial(_step, steps, name, function, args, kwargs)
 
 
 def _may_change(on_change: object) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -695,6 +696,38 @@ async def test_blocks_in_tasks_that_run_at_once_are_all_undone(any_concert: Coor
             await (await buy.enqueue()).result(timeout=WITHIN)
     assert sorted(shop.did) == ["charge cup", "charge tea", "refund p-cup", "refund p-tea"]
     assert await is_clean(any_concert)
+
+
+def unlike_json() -> list[int] | tuple[int]:
+    """A function whose result cannot be kept."""
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "says"),
+    [
+        (failing, [1], "too many positional arguments"),
+        (partial(buy_two, Shop()), [], "missing a required argument: 'then'"),
+        (unlike_json, [], "cannot be converted to JSON"),
+    ],
+)
+async def test_what_could_not_undo_is_refused_before_there_is_anything_to_undo(
+    any_concert: Coordinator, shop: Shop, function: Any, args: list[Any], says: str
+) -> None:
+    """Not when it is needed."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            with pytest.raises(TypeError, match=says):
+                undo.later("refund", function, *args)
+            undo.later("refund", shop.refund, "all")
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="sold out"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["refund all"]
 
 
 async def test_block_waits_until_the_one_in_it_is_undone(any_concert: Coordinator, shop: Shop) -> None:

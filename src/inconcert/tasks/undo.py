@@ -24,12 +24,14 @@ from inconcert.tasks.kept_step import UNDO_BLOCK, StepCall
 from inconcert.tasks.open_undo import OpenUndo
 from inconcert.tasks.steps import Steps
 
-__all__ = ["StepRunner", "Undo"]
+__all__ = ["StepMaker", "Undo"]
 
 P = ParamSpec("P")
 
-StepRunner = Callable[[Steps, str, Callable[..., object], tuple[object, ...], dict[str, object]], Awaitable[object]]
-"""Runs a function as a step of this name, which undoes something."""
+StepMaker = Callable[
+    [Steps, str, Callable[..., object], tuple[object, ...], dict[str, object]], Callable[[], Awaitable[object]]
+]
+"""Makes a step of this name of a function, which undoes something; refuses what could not run."""
 
 _ENTERED = StepCall(UNDO_BLOCK, "", Converter("the beginning of durable.undo()", bool))
 _LEFT = StepCall(UNDO_BLOCK, "left", Converter("the end of durable.undo()", bool))
@@ -41,15 +43,15 @@ class Undo:
     Args:
         steps: The steps of the attempt.
         name: Which block of the job.
-        run: Runs a function as a step.
+        make: Makes a step of a function.
     """
 
-    __slots__ = ("_later", "_name", "_open", "_parts", "_run", "_steps")
+    __slots__ = ("_later", "_make", "_name", "_open", "_parts", "_steps")
 
-    def __init__(self, steps: Steps, name: str, run: StepRunner) -> None:
+    def __init__(self, steps: Steps, name: str, make: StepMaker) -> None:
         self._steps = steps
         self._name = name
-        self._run = run
+        self._make = make
         self._later: dict[str, Callable[[], Awaitable[object]]] = {}
         self._open: OpenUndo | None = None  # while it is
         self._parts: tuple[ref[BodyPart], ...] = ()  # of the body in which it was entered
@@ -96,7 +98,8 @@ class Undo:
 
         Raises:
             InvalidName: `name` is empty, or the name of the step is longer than 512 bytes.
-            TypeError: `function` is not a function, such as a coroutine that was called already.
+            TypeError: `function` is not a function, such as a coroutine that was called already; it cannot be called
+                with these arguments; or JSON cannot represent what it returns.
             RuntimeError: The block is not open: it was left, or not entered. Or this is called in a step, or in an item
                 of `durable.each`, that began inside of the block.
             ValueError: The name was used before in this block, or another step of the job is called `BLOCK NAME`.
@@ -116,11 +119,8 @@ class Undo:
             raise ValueError(f"{name!r} is registered in {self._name!r} already; give each a name of its own")
         if step == self._left:
             raise ValueError(f"{step!r} is the step of leaving {self._name!r}; give what is undone another name")
+        run = self._make(self._steps, step, function, args, kwargs)
         self._steps.reserve(step)
-
-        def run() -> Awaitable[object]:
-            return self._run(self._steps, step, function, args, kwargs)
-
         self._later[name] = run
 
     # Private.
