@@ -431,9 +431,12 @@ async def test_what_is_behind_a_wait_is_undone_though_another_task_comes_as_far_
             async def unpack() -> None:
                 undo.later("unpack", shop.refund, await durable.wait_for("packed", str, timeout=3600))
 
+            async def charge() -> None:
+                await durable.step("charge", shop.charge, "tea")
+
             async with anyio.create_task_group() as group:
                 group.start_soon(unpack)
-                group.start_soon(durable.step, "charge", shop.charge, "tea")
+                group.start_soon(charge)
             await failing()
 
     async with in_background(any_concert.run_worker("default")):

@@ -187,7 +187,7 @@ async def test_each_of_several_waits_and_sleeps_brings_a_job_back(any_concert: C
         await wake(any_concert, job, "short")
         for count, name in enumerate(("three", "two", "one"), start=2):
             assert await job.send(name, name)
-            await eventually(lambda count=count: len(bodies) == count)
+            await eventually(lambda: len(bodies) == count)  # noqa: B023 - it is waited for at once
             await status(any_concert, job, JobStatus.DELAYED if count < 4 else JobStatus.SUCCEEDED)
 
 
