@@ -98,8 +98,8 @@ class Division:
             if number is not None and member not in self._members:
                 self._members.add(member)
                 self._offer(number, member, range(len(self._keys)))
-            elif number is None and member in self._members:
-                self._members.remove(member)
+            elif number is None:  # perhaps before its step, and yet with keys of one that went before
+                self._members.discard(member)
                 self._divide(self._owned.pop(member, set()))
             yield
 
