@@ -270,6 +270,35 @@ async def test_missed_change_is_a_gap_and_then_the_whole_group(group: Members, g
         await watching.stop()
 
 
+async def test_change_that_comes_while_the_group_is_read_does_not_hide_a_missed_one(
+    group: Members, group_elsewhere: Members
+) -> None:
+    """It is of the version that was read, and cannot be taken without the one before."""
+    async with group as me:
+        watching = Watching(me.watch())
+        await watching.saw(Joined(me.id, {"host": "a"}))
+        roster = me._state.roster
+        message, roster.on_message = roster.on_message, lambda *_: None  # type: ignore[method-assign]
+        async with group_elsewhere as you:
+            await you.update(1)
+            await me.list()
+            submit = roster.session.channel.submit
+            roster.session.channel.submit = lambda *_: None  # type: ignore[method-assign]
+            roster.missed()  # the connection is back, and the request is on its way
+            roster.session.channel.submit = submit  # type: ignore[method-assign]
+            roster.on_message = message  # type: ignore[method-assign]
+            await you.update(2)
+            reading = roster._reading
+            assert reading is not None
+            await eventually(lambda: reading.later)
+            submit(reading)
+            await reading
+            assert roster.values == {me.id: {"host": "a"}, you.id: 2}
+            await eventually(lambda: len(watching.seen) == 3)
+            assert watching.seen[0] == Gap(None)
+        await watching.stop()
+
+
 async def test_cut_without_a_change_is_no_gap(group: Members) -> None:
     """The version of the group says that nothing was missed."""
     async with group as me:

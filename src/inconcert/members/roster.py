@@ -154,9 +154,7 @@ class Roster:
         if reading is not self._reading:
             return  # it was asked for before the subscription
         self._reading = None
-        if self._version is not None and (
-            reading.version == reading.began_at or any(update.version == reading.version for update in reading.later)
-        ):
+        if reading.version in reading.passed:
             return  # nothing was missed
         self._replace(reading.found)
         self._version = reading.version
@@ -187,6 +185,8 @@ class Roster:
                 self._read()
             return
         self._version = update.version
+        if self._reading is not None:
+            self._reading.passed.add(update.version)
         self._apply(update.change)
         for feed in list(self.feeds):
             feed.on_change(update.change)
@@ -232,19 +232,19 @@ class _Read(Call):
     """The request for the whole group; those for its other portions follow it.
 
     Attributes:
-        began_at: The version that the roster had.
+        passed: The versions that the roster has had since.
         version: The version of the group, of its first portion.
         found: What has come so far.
         later: What was published since.
     """
 
-    __slots__ = ("_roster", "began_at", "found", "later", "version")
+    __slots__ = ("_roster", "found", "later", "passed", "version")
 
     def __init__(self, roster: Roster, began_at: int | None) -> None:
         place = roster.place
         super().__init__(LIST(place.keys, cursor=0, changes=place.changes), must_run=True)
         self._roster = roster
-        self.began_at = began_at
+        self.passed = {began_at}
         self.version = 0
         self.found: dict[str, JSON] = {}
         self.later: list[Update] = []
