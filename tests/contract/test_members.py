@@ -180,6 +180,24 @@ async def test_more_members_than_one_reply_lists_are_all_listed(any_concert: Coo
         assert everyone[me.id] == {"host": "a"}
 
 
+async def test_lapsed_members_are_not_listed_however_many(
+    any_concert: Coordinator, group: Members, group_elsewhere: Members
+) -> None:
+    """Nor does a watcher see them when it begins; one script drops 100."""
+    keys = group._place.keys
+    me = await group.join()
+    for number in range(2):
+        dead = [f"m{number}.{each}" for each in range(250)]
+        await raw(any_concert).zadd(keys.members, dict.fromkeys(dead, 1))
+        await raw(any_concert).hset(keys.values, mapping=dict.fromkeys(dead, 1))
+        if number == 0:
+            assert await group.list() == {me.id: {"host": "a"}}
+    watching = Watching(group_elsewhere.watch())
+    await watching.saw(Joined(me.id, {"host": "a"}))
+    await watching.stop()
+    await me.release()
+
+
 # What changes.
 
 

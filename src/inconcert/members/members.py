@@ -93,7 +93,7 @@ class Members(AsyncWith[MemberState, Member]):
             Unavailable: The server could not be asked.
             OutcomeUnknown: The server did not answer.
 
-        Cost: 1 round trip for about each 1,000 members.
+        Cost: 1 round trip for about each 1,000 members, and 1 for each 100 that it finds to have lapsed.
         """
         return await read_group(self._ref.session, self._place)
 

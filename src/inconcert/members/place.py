@@ -54,7 +54,10 @@ async def read_group(session: Session, place: Place) -> dict[str, JSON]:
     found: dict[str, JSON] = {}
     cursor: bytes | int = 0
     while True:
-        _, cursor, flat, _ = await session.run(LIST(place.keys, cursor=cursor, changes=place.changes))
+        _, cursor, flat, lost = await session.run(LIST(place.keys, cursor=cursor, changes=place.changes))
+        if lost:  # perhaps more have lapsed than one script drops
+            found, cursor = {}, 0
+            continue
         found |= values_of(flat)
         if int(cursor) == 0:
             return found

@@ -250,15 +250,19 @@ class _Read(Call):
         self.later: list[Update] = []
 
     def answered(self, reply: Reply) -> None:
-        version, cursor, flat, told = reply
-        for text in told:  # before the messages come, so that it is not taken for a gap
-            self._roster.on_message(self._roster.place.changes, text)
+        roster = self._roster
+        version, cursor, flat, lost = reply
+        for text in lost:  # before the messages come, so that it is not taken for a gap
+            roster.on_message(roster.place.changes, text)
+        if lost:  # perhaps more have lapsed than one script drops
+            roster.session.channel.submit(_ReadMore(self, roster.place, 0))
+            return
         self.version = self.version or int(version)
         self.found |= values_of(flat)
         if int(cursor):
-            self._roster.session.channel.submit(_ReadMore(self, self._roster.place, cursor))
+            roster.session.channel.submit(_ReadMore(self, roster.place, cursor))
             return
-        self._roster.was_read(self)
+        roster.was_read(self)
         super().answered(None)
 
     def failed(self, error: InconcertError) -> None:
@@ -271,7 +275,7 @@ class _ReadMore(Call):
 
     __slots__ = ("_first",)
 
-    def __init__(self, first: _Read, place: Place, cursor: bytes) -> None:
+    def __init__(self, first: _Read, place: Place, cursor: bytes | int) -> None:
         super().__init__(LIST(place.keys, cursor=cursor, changes=place.changes), must_run=True)
         self._first = first
 
