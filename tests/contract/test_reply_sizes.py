@@ -11,6 +11,7 @@ import pytest
 
 from inconcert import Coordinator
 from inconcert._redis.call import Call
+from tests.support.schedules import look_at_all
 
 LARGE = "x" * 700_000  # two of them have more than 1 MiB
 MOST = 2_200_000  # bytes: of one that is the last to fit, of one before it, and of what is said of them
@@ -126,6 +127,22 @@ async def test_messages_come_in_portions(measured: Coordinator) -> None:
     assert [message.body for message in await measured.chat.history(chat_id, "bob", limit=1000)][1:] == bodies
     [batch] = await measured.chat.fetch("bob", limit=1000)
     assert [message.body for message in batch.messages][1:] == bodies
+
+
+async def test_schedules_are_followed_and_listed_in_portions(measured: Coordinator) -> None:
+    """All of them."""
+
+    @measured.task(name="large", queue="q")
+    async def large(text: str) -> None: ...
+
+    for number in range(NUMBER):
+        await measured.schedules.put(f"s{number}", large.call(LARGE), every=3600)
+    for _ in range(NUMBER):
+        await look_at_all(measured)
+    listed = await measured.schedules.list()
+    assert [(each.id, each.args, each.problem) for each in listed] == [
+        (f"s{number}", [LARGE], None) for number in range(NUMBER)
+    ]
 
 
 async def test_large_results_are_acknowledged_in_portions(measured: Coordinator, monkeypatch: Any) -> None:

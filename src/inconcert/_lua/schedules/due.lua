@@ -24,10 +24,13 @@ local later = '(' .. string.format('%.0f', now_ms)
 local next_ms = tonumber(redis.call('ZRANGEBYSCORE', looks, later, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '-1')
 local taken, bytes = {}, 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', looks, '-inf', now_ms, 'LIMIT', 0, MOST)) do
+  if bytes >= MOST_BYTES then
+    break
+  end
   local state, definition = redis.call('HGET', schedules, id), redis.call('HGET', definitions, id)
   if not state or not definition then
     redis.call('ZREM', looks, id)  -- only what does not come from us is so
-  elseif bytes < MOST_BYTES then
+  else
     bytes = bytes + #definition
     redis.call('ZADD', looks, held_ms, id)
     taken[#taken + 1] = {id, state, definition}
