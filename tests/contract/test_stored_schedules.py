@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from inconcert.tasks.store import ADVANCE
 from tests.support.eventually import eventually
 from tests.support.raw import raw
 from tests.support.schedules import following, job_ids, keys_of, look_at_all, now_ms, set_since
+from tests.support.scripts import command_of
 
 MINUTE = 60_000
 LONG = 86_400 * 3650  # seconds: no instant of this period comes while a test runs
@@ -339,6 +341,38 @@ async def test_change_comes_before_what_a_worker_was_about_to_do(
         await schedules.resume("s")
     assert await session.run(step) == -1
     assert await job_ids(any_concert) == []
+
+
+async def test_change_within_a_millisecond_comes_before_what_a_worker_was_about_to_do(
+    concert: Coordinator,
+) -> None:
+    """Another one has taken it since, as changed, and holds it for as long."""
+    schedules, keys, session = concert.schedules, keys_of(concert, "s"), concert._ref.session
+    report = add_task(concert)
+    due = partial(command_of, "schedules/due", keys, hold_ms=5000, ttl_ms=60_000)
+    while True:
+        await schedules.put("s", report.call("x"), every=60)
+        await set_since(concert, "s", MINUTE)
+        one, _, other = await asyncio.gather(
+            session.run(due()), schedules.put("s", report.call("y"), every=60), session.run(due())
+        )
+        if one[0] == other[0]:
+            break  # they looked in the same millisecond
+    assert [len(each[3]) for each in (one, other)] == [1, 1]
+    step = ADVANCE(
+        keys,
+        keys.queue("reports"),
+        results=keys.results(["id"]),
+        name="reports",
+        schedule="s",
+        held_ms=one[2],
+        since_ms=MINUTE,
+        until_ms=2 * MINUTE,
+        next_ms=3 * MINUTE,
+        instants=(2 * MINUTE, "id", "{}"),
+    )
+    assert await session.run(step) == -1
+    assert await job_ids(concert) == []
 
 
 async def test_clock_that_was_set_back_loses_none_and_doubles_none(

@@ -66,7 +66,7 @@ class _Times(NamedTuple):
 
     now_ms: int
     next_ms: int
-    held_ms: int
+    held_ms: bytes  # with fractions, so that no two looks have the same
 
 
 async def _follow(session: Session, keys: JobKeys) -> None:

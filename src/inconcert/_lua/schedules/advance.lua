@@ -9,7 +9,7 @@
 -- KEYS[7..] results    string  of each instant's job
 -- ARGV[1]   name       of the queue
 -- ARGV[2]   schedule   its id
--- ARGV[3]   held_ms    until when this worker holds it
+-- ARGV[3]   held_ms    until when this worker holds it, with fractions: nobody else has held it until then
 -- ARGV[4]   since_ms   as it was when the worker took it
 -- ARGV[5]   until_ms   its last instant that is done with then
 -- ARGV[6]   next_ms    the next instant, server ms; or '' if there will be none

@@ -7,21 +7,22 @@
 -- ARGV[1]  hold_ms      integer > 0: for how long others leave them alone
 -- ARGV[2]  ttl_ms       integer > 0: for how long it is known when one looked last
 -- RETURNS  {now_ms, next_ms, held_ms, {{id, 'SINCE LAST RULE', signed JSON}, ...}}: the server's clock; when to ask for
---          others, or -1; until when these are held; at most 100 schedules, or about 1 MiB
+--          others, or -1; until when these are held, in text, with fractions; at most 100 schedules, or about 1 MiB
 -- TWICE    leaves out those that were given before, which are given again after hold_ms
 -- COST     O(K log N), K schedules that are due, N schedules; O(N log N) after the clock was set back
 -- @include server_time
 local MOST, MOST_BYTES = 100, 1048576
 
 local schedules, definitions, looks, looked = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local now_ms = math.floor(server_time() / 1000)
-local held_ms = now_ms + ARGV[1]
+local now_us = server_time()
+local now_ms = math.floor(now_us / 1000)
+local held_ms = string.format('%.3f', now_us / 1000 + ARGV[1])  -- to the microsecond: unlike that of any other look
 if tonumber(redis.call('GET', looked) or '0') > now_ms then  -- the clock was set back: each is looked at
   redis.call('ZUNIONSTORE', looks, 1, looks, 'WEIGHTS', 0)
 end
 redis.call('SET', looked, string.format('%.0f', now_ms), 'PX', ARGV[2])
 local later = '(' .. string.format('%.0f', now_ms)
-local next_ms = tonumber(redis.call('ZRANGEBYSCORE', looks, later, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '-1')
+local next_ms = math.ceil(redis.call('ZRANGEBYSCORE', looks, later, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '-1')
 local taken, bytes = {}, 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', looks, '-inf', now_ms, 'LIMIT', 0, MOST)) do
   if bytes >= MOST_BYTES then
