@@ -11,11 +11,12 @@ import pytest
 
 from inconcert import Coordinator
 from inconcert._redis.call import Call
-from tests.support.schedules import look_at_all
+from tests.support.schedules import job_ids, look_at_all, now_ms, set_since
 
 LARGE = "x" * 700_000  # two of them have more than 1 MiB
 MOST = 2_200_000  # bytes: of one that is the last to fit, of one before it, and of what is said of them
 NUMBER = 6
+HOUR = 3_600_000  # ms
 
 
 @pytest.fixture
@@ -145,17 +146,45 @@ async def test_schedules_are_followed_and_listed_in_portions(measured: Coordinat
     ]
 
 
-async def test_large_results_are_acknowledged_in_portions(measured: Coordinator, monkeypatch: Any) -> None:
-    """Those of all jobs that end in one turn; small ones go together."""
+def sizes_sent(concert: Coordinator, script: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How large the calls of a script are, from now on."""
     packed: list[int] = []
-    submit = measured._ref.session.channel.submit
+    submit = concert._ref.session.channel.submit
 
     def keep(call: Call) -> None:
-        if call.command.script.name == "claims/ack":
+        if call.command.script.name == script:
             packed.append(len(call.packed))
         submit(call)
 
-    monkeypatch.setattr(measured._ref.session.channel, "submit", keep)
+    monkeypatch.setattr(concert._ref.session.channel, "submit", keep)
+    return packed
+
+
+async def test_missed_instants_are_made_up_for_in_portions(
+    measured: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look after the other, without a pause; small ones go together."""
+
+    @measured.task(name="any", queue="q")
+    async def any_size(text: str) -> None: ...
+
+    packed = sizes_sent(measured, "schedules/advance", monkeypatch)
+    for id_, text in ("large", LARGE), ("small", ""):
+        await measured.schedules.put(id_, any_size.call(text), every=3600, missed="all")
+        await set_since(measured, id_, (await now_ms(measured) // HOUR - NUMBER) * HOUR)
+    looks = 1
+    while await look_at_all(measured) <= 0:
+        looks += 1
+    assert NUMBER <= looks <= NUMBER + 1
+    assert len(await job_ids(measured)) == 2 * NUMBER
+    assert max(packed) < MOST
+
+
+async def test_large_results_are_acknowledged_in_portions(
+    measured: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of all jobs that end in one turn; small ones go together."""
+    packed = sizes_sent(measured, "claims/ack", monkeypatch)
     for _ in range(NUMBER):
         await measured.enqueue("large", [])
     async with measured.consume("default", prefetch=NUMBER) as jobs:

@@ -33,6 +33,7 @@ _HOLD_MS = 5_000  # for which no other worker looks at a schedule: longer than o
 _REMEMBERED_MS = 30 * 24 * 3600 * 1000  # for which it is known when a worker looked last
 _RECHECK_AFTER = 60.0  # seconds, in case a change was not heard of; and to which the local clock's rate is trusted
 _AFTER_A_FAILURE = 1.0  # seconds
+_MOST_BYTES = 2**20  # of jobs in one script, so that none holds up the server for long
 
 
 class ScheduleFollower:
@@ -69,6 +70,14 @@ class _Times(NamedTuple):
     held_ms: bytes  # with fractions, so that no two looks have the same
 
 
+class _Found(NamedTuple):
+    """A schedule, as it is stored."""
+
+    id: bytes
+    progress: bytes
+    text: bytes
+
+
 async def _follow(session: Session, keys: JobKeys) -> None:
     """Follow the schedules of one partition until cancelled."""
     while True:
@@ -92,10 +101,9 @@ async def look(session: Session, keys: JobKeys) -> float:
     times = _Times(*times)
     steps: list[_Step] = []
     problems: list[Exception] = []
-    for id_, progress, text in taken:
+    for found in taken:
         try:
-            schedule = StoredSchedule.read(session.key_ring, id_.decode(), text)
-            steps.append(_Step(session, keys, schedule, Progress.read(progress), times))
+            steps.append(_Step(session, keys, times, _Found(*found)))
         except (ValueError, OverflowError) as error:  # also of what is not ours: it must not stop the others
             problems.append(error)
     if problems:
@@ -111,11 +119,10 @@ async def look(session: Session, keys: JobKeys) -> float:
 class _Step:
     """What brings one schedule from its last instant to the next."""
 
-    def __init__(
-        self, session: Session, keys: JobKeys, schedule: StoredSchedule, progress: Progress, times: _Times
-    ) -> None:
-        self.due = due = schedule.due(progress, times.now_ms)
-        self._schedule = schedule
+    def __init__(self, session: Session, keys: JobKeys, times: _Times, found: _Found) -> None:
+        progress = Progress.read(found.progress)
+        self._schedule = schedule = StoredSchedule.read(session.key_ring, found.id.decode(), found.text)
+        self.due = due = schedule.due(progress, times.now_ms, most=max(1, _MOST_BYTES // len(found.text)))
         self._jobs = DueJobs(session, schedule.job.name, schedule.queue, due.instants, schedule.draft)
         place = keys.queue(schedule.queue)
         self.call = Call(

@@ -139,14 +139,16 @@ class StoredSchedule:
         )
         return key_ring.sign(_SCHEDULE, self.id, encode(f"schedule {self.id!r}", None, inside=found))
 
-    def due(self, progress: Progress, now_ms: int) -> "Due":
-        """What is due: all instants after the last one that is done with, and up to now."""
+    def due(self, progress: Progress, now_ms: int, most: int) -> "Due":
+        """What is due: the instants after the last one that is done with, and up to now; at most so many."""
         since_ms = progress.since_ms
         following = next(self.timetable.after(now_ms), None)
         if following is not None and following < since_ms:  # the clock was set back, and none until then may be missed
             return Due([], now_ms, following)
         latest = due_instants(self.timetable, "once", since_ms, now_ms)
         due = due_instants(self.timetable, self.missed, since_ms, now_ms)
+        if len(due) > most:
+            return Due(due[:most], due[most - 1], due[most])
         return Due(due, latest[-1] if latest else since_ms, following)
 
     def draft(self, instant_ms: int) -> tuple[str, Draft[JSON]]:
