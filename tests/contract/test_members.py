@@ -356,7 +356,7 @@ async def test_slow_watcher_gets_a_gap(group: Members) -> None:
         assert await waiting == Changed(me.id, -1)
         (feed,) = me._state.feeds
         for number in range(1001):
-            feed.on_change(Changed(me.id, number))
+            feed.add(Changed(me.id, number))
         assert await anext(watch) == Gap(None)
         assert await anext(watch) == Joined(me.id, -1)
         await watch.aclose()
@@ -504,6 +504,35 @@ async def test_keys_of_a_lapsed_member_go_to_others(
             await you.renew()
         await eventually(theirs.task.done)
         assert isinstance(theirs.task.exception(), LeaseLost)
+        await mine.stop()
+
+
+async def test_what_a_failover_has_undone_is_claimed_and_let_go_of_anew(
+    any_concert: Coordinator, group: Members, group_elsewhere: Members
+) -> None:
+    """When the connection is back: so no key stays with a member that does not know of it."""
+    claims = group._place.keys.claims
+    async with group as me:
+        mine = Sharing(me, SITES)
+        await eventually(lambda: mine.keys == set(SITES))
+        before = await raw(any_concert).hgetall(claims)
+        async with group_elsewhere as you:
+            theirs = Sharing(you, SITES)
+            await divided(SITES, mine, theirs)
+            await raw(any_concert).hset(claims, mapping=before)
+            for member in me, you:
+                member._state.roster.missed()
+
+            async def both_are_known() -> bool:
+                found = await raw(any_concert).hgetall(claims)
+                return {key.decode() for key, claim in found.items() if claim.endswith(you.id.encode())} == theirs.keys
+
+            await eventually(both_are_known)
+            async with group as other:
+                others = Sharing(other, SITES)
+                await divided(SITES, mine, theirs, others)
+                await others.stop()
+            await theirs.stop()
         await mine.stop()
 
 

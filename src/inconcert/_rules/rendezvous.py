@@ -59,11 +59,13 @@ class Division:
     Args:
         keys: The keys.
         rendezvous: The members; code that adds or removes one notes it here, too.
+
+    Attributes:
+        keys: As given.
     """
 
     __slots__ = (
         "__weakref__",
-        "_keys",
         "_members",
         "_noted",
         "_numbers",
@@ -71,14 +73,15 @@ class Division:
         "_owners",
         "_rendezvous",
         "_scores",
+        "keys",
     )
 
     def __init__(self, keys: Iterable[str], rendezvous: Rendezvous) -> None:
         self._rendezvous = rendezvous
-        self._keys = [*keys]
-        self._numbers = [_number(key) for key in self._keys]
-        self._scores = [0] * len(self._keys)  # of each key's owner
-        self._owners = [""] * len(self._keys)
+        self.keys = [*keys]
+        self._numbers = [_number(key) for key in self.keys]
+        self._scores = [0] * len(self.keys)  # of each key's owner
+        self._owners = [""] * len(self.keys)
         self._owned: dict[str, set[int]] = {}  # member -> places of its keys
         self._members: set[str] = set()  # that have had their step
         self._noted = dict.fromkeys(rendezvous.numbers)  # that came or went since
@@ -97,7 +100,7 @@ class Division:
             number = self._rendezvous.numbers.get(member)
             if number is not None and member not in self._members:
                 self._members.add(member)
-                self._offer(number, member, range(len(self._keys)))
+                self._offer(number, member, range(len(self.keys)))
             elif number is None:  # perhaps before its step, and yet with keys of one that went before
                 self._members.discard(member)
                 self._divide(self._owned.pop(member, set()))
@@ -105,7 +108,7 @@ class Division:
 
     def of(self, member: str) -> set[str]:
         """The keys of a member, when all steps are done."""
-        return {self._keys[place] for place in self._owned.get(member, ())}
+        return {self.keys[place] for place in self._owned.get(member, ())}
 
     # Private.
 

@@ -7,7 +7,19 @@ import msgspec
 
 from inconcert._rules.payloads import JSON, decode
 
-__all__ = ["Change", "Changed", "Freed", "Joined", "Left", "Lost", "MemberChange", "StartOver", "Update"]
+__all__ = [
+    "Change",
+    "Changed",
+    "Freed",
+    "Joined",
+    "Left",
+    "Lost",
+    "MemberChange",
+    "News",
+    "Reconnected",
+    "StartOver",
+    "Update",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,12 @@ class StartOver:
     """Changes were missed: look at the whole group."""
 
 
+class Reconnected:
+    """The connection was lost, and is back."""
+
+
 Change: TypeAlias = MemberChange | Freed
+News: TypeAlias = Change | StartOver | Reconnected
 
 
 class Update(NamedTuple):

@@ -111,8 +111,8 @@ class Member(HeldLease[MemberState]):
             NotConnected: The coordinator was closed meanwhile.
 
         Cost: 1 round trip for each 500 keys that it gets or lets go of, and 1 message to each process for those that it
-            lets go of; 0 while nothing changes. While the server cannot be reached it tries again, with pauses of up
-            to 2 s and a warning in the log for each attempt.
+            lets go of; 0 while nothing changes. When the connection was lost, 1 for each 500 of all keys. While the
+            server cannot be reached it tries again, with pauses of up to 2 s and a warning in the log for each attempt.
         """
         if isinstance(keys, str):
             raise ValueError(f"keys of members {self.name!r} is the string {keys!r}; give a list of keys")  # noqa: TRY004

@@ -20,7 +20,18 @@ from inconcert._redis.replies import Reply
 from inconcert._rules.payloads import JSON
 from inconcert._rules.rendezvous import Division, Rendezvous
 from inconcert.errors import InconcertError
-from inconcert.members.changes import Change, Changed, Freed, Joined, Left, Lost, StartOver, Update
+from inconcert.members.changes import (
+    Change,
+    Changed,
+    Freed,
+    Joined,
+    Left,
+    Lost,
+    News,
+    Reconnected,
+    StartOver,
+    Update,
+)
 from inconcert.members.place import LIST, Place, values_of
 
 __all__ = ["Feed", "Roster", "Rosters"]
@@ -61,6 +72,7 @@ class Roster:
     Attributes:
         values: Member -> value.
         feeds: Who is told of changes.
+        reconnects: How often the connection was lost, and is back: the server may be another one since.
     """
 
     def __init__(self, session: Session, place: Place) -> None:
@@ -72,6 +84,7 @@ class Roster:
         self._divisions: WeakValueDictionary[frozenset[str], Division] = WeakValueDictionary()
         self._users: WeakSet[object] = WeakSet()
         self.feeds: WeakSet[Feed] = WeakSet()
+        self.reconnects = 0
         self._subscribing = asyncio.Lock()
         self._is_subscribed = False
         self._reading: _Read | None = None
@@ -140,8 +153,11 @@ class Roster:
 
     def missed(self) -> None:
         """The connection was lost, and is back."""
+        self.reconnects += 1
         if self._version is not None:
             self._read()
+        for feed in list(self.feeds):
+            feed.add(Reconnected())
 
     def closed(self, error: InconcertError) -> None:
         """No more messages: the coordinator closes, or the server refused the subscription."""
@@ -189,7 +205,7 @@ class Roster:
             self._reading.passed.add(update.version)
         self._apply(update.change)
         for feed in list(self.feeds):
-            feed.on_change(update.change)
+            feed.add(update.change)
 
     def _apply(self, change: Change) -> None:
         match change:
@@ -297,7 +313,7 @@ class Feed:
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
-        self._items: deque[Change | StartOver] = deque()
+        self._items: deque[News] = deque()
         self._news = asyncio.Event()
         self._end: InconcertError | None = None
 
@@ -316,7 +332,7 @@ class Feed:
         self._roster.feeds.discard(self)
         self._roster.leave(self)
 
-    async def next(self) -> "Change | StartOver":
+    async def next(self) -> News:
         """Wait for the next change.
 
         Raises:
@@ -329,19 +345,19 @@ class Feed:
             await self._news.wait()
         return self._items.popleft()
 
-    def drain(self) -> "Iterable[Change | StartOver]":
+    def drain(self) -> Iterable[News]:
         """Those that have come already."""
         while self._items:
             yield self._items.popleft()
 
     # Called by the roster.
 
-    def on_change(self, change: Change) -> None:
+    def add(self, news: News) -> None:
         """Keep it for the reader."""
         if len(self._items) == _MOST_UNREAD:
             self.start_over()
         else:
-            self._items.append(change)
+            self._items.append(news)
             self._news.set()
 
     def start_over(self) -> None:

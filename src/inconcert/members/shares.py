@@ -17,7 +17,7 @@ from inconcert._core.retry import retry_until_answered
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import Command, load
 from inconcert._rules.rendezvous import Division
-from inconcert.members.changes import Changed, Freed, Joined, Left, Lost, MemberChange, StartOver
+from inconcert.members.changes import Changed, Freed, Joined, Left, Lost, News, Reconnected, StartOver
 from inconcert.members.member_state import MemberState
 from inconcert.members.place import MemberKeys
 from inconcert.members.roster import Feed
@@ -44,6 +44,7 @@ class Shares:
         self._given: dict[str, int] | None = None  # what the user was given last
         self._refused: set[str] = set()  # another had them, or the answer is not here yet
         self._again: set[str] = set()  # of these, which may have become free since
+        self._reconnects = state.roster.reconnects  # as of the last turn
 
     async def sets(self, keys: frozenset[str]) -> AsyncGenerator[dict[str, int], None]:
         """Yield the member's keys, and again whenever they change; these are all keys of the group."""
@@ -58,7 +59,7 @@ class Shares:
                 del keys  # which are in the division, once for all members of this process
                 while True:
                     state.check_held()
-                    await self._take_turn(await self._owned(division))
+                    await self._take_turn(division, await self._owned(division))
                     owned = await self._owned(division)
                     given = {key: token for key, token in self._held.items() if key in owned}
                     if given != self._given:
@@ -80,22 +81,31 @@ class Shares:
             await sleep(0)  # so that many keys and members do not hold up the event loop
         return division.of(self._state.holder)
 
-    def _note(self, change: MemberChange | Freed | StartOver) -> None:
+    def _note(self, change: News) -> None:
         """Keep in mind which keys may be free now."""
         match change:
             case Freed():
                 self._again |= change.keys & self._refused
             case Left() | Lost() | StartOver():
                 self._again = set(self._refused)
-            case Joined() | Changed():
+            case Joined() | Changed() | Reconnected():
                 pass
 
-    async def _take_turn(self, owned: set[str]) -> None:
+    async def _take_turn(self, division: Division, owned: set[str]) -> None:
         """Let go of what the user has let go of, and claim what is ours and may be free."""
         given = self._given or {}
-        let_go = [key for key in self._held if key not in owned and key not in given]
-        let_go += self._refused - owned  # a claim that was refused may come once more, late: it is not ours any more
-        wanted = [key for key in owned if key not in self._held and (key not in self._refused or key in self._again)]
+        reconnects, self._reconnects = self._reconnects, self._state.roster.reconnects
+        if reconnects == self._reconnects:
+            let_go = [key for key in self._held if key not in owned and key not in given]
+            let_go += (
+                self._refused - owned
+            )  # a claim that was refused may come once more, late: it is not ours any more
+            wanted = [
+                key for key in owned if key not in self._held and (key not in self._refused or key in self._again)
+            ]
+        else:  # the server may be another one, and lack what was claimed or let go of last
+            let_go = [key for key in division.keys if key not in owned and key not in given]
+            wanted = [*(owned | given.keys())]
         self._again.clear()
         if not let_go and not wanted:
             return
@@ -110,6 +120,8 @@ class Shares:
             if token:
                 self._held[key] = token
                 self._refused.discard(key)
+            else:
+                self._held.pop(key, None)
 
     async def _ask(self, turn: int, let_go: Collection[str], wanted: Collection[str]) -> list[int]:
         """Send a turn; returns the token of each key that is wanted, 0 if another has it."""

@@ -7,7 +7,7 @@ import anyio
 
 from inconcert._core.channel_subscription import Gap
 from inconcert._core.retry import retry_until_answered
-from inconcert.members.changes import Change, Freed, Joined, MemberChange, StartOver
+from inconcert.members.changes import Freed, Joined, MemberChange, News, Reconnected, StartOver
 from inconcert.members.member_state import MemberState
 from inconcert.members.roster import Feed, Roster
 
@@ -40,11 +40,11 @@ async def watch(roster: Roster, member: MemberState | None) -> AsyncGenerator[Me
                 yield Gap(None)
                 for joined in everyone:
                     yield joined
-            elif not isinstance(change, Freed):
+            elif not isinstance(change, Freed | Reconnected):
                 yield change
 
 
-async def _next_seen(roster: Roster, feed: Feed) -> Change | StartOver:
+async def _next_seen(roster: Roster, feed: Feed) -> News:
     """The next change, also if nobody is left to see a lapse."""
     while True:
         with anyio.move_on_after(_LOOK_EVERY):
