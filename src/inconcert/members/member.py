@@ -92,7 +92,7 @@ class Member(HeldLease[MemberState]):
         ```
 
         The first set comes at once, and may be empty or lack keys that others have not let go of yet.  When the loop
-        ends, all keys of this member are let go of.
+        ends, or the wait for the next set is cancelled, all keys of this member are let go of.
 
         Args:
             keys: All keys of the group, 1 to 512 bytes each: the same in all members. A key that is missing in the list
@@ -109,6 +109,7 @@ class Member(HeldLease[MemberState]):
             LeaseLost: The membership has lapsed; its keys go to others.
             NotHeld: It was released.
             NotConnected: The coordinator was closed meanwhile.
+            Unavailable: The server refused the subscription to changes.
 
         Cost: 1 round trip for each 500 keys that it gets or lets go of, and 1 message to each process for those that it
             lets go of; 0 while nothing changes. When the connection was lost, 1 for each 500 of all keys. While the
