@@ -213,9 +213,12 @@ async def test_bad_input_is_refused_before_anything_is_sent(here: Coordinator) -
         ({"cron": "61 * * * *"}, ValueError, "is not a cron expression"),
         ({"cron": "0 0 31 2 *"}, ValueError, "is not a cron expression"),
         ({"cron": "* * * * *", "tz": "Mars"}, ValueError, "tz is 'Mars'"),
+        ({"cron": 5}, ValueError, "5 is not a cron expression; give a string"),
         ({"every": 0.01}, ValueError, "give at least 0.1 s"),
         ({"at": datetime(2026, 1, 1)}, ValueError, "give a datetime with a time zone"),  # noqa: DTZ001
         ({"at": "tomorrow"}, ValueError, "give a datetime with a time zone"),
+        ({"at": datetime(1970, 1, 1, tzinfo=UTC)}, ValueError, "give an instant after the beginning of 1970"),
+        ({"at": datetime.max.replace(tzinfo=UTC)}, ValueError, "and before the year 10000"),
         ({"every": 1, "missed": "never"}, ValueError, "missed is 'never'"),
     ]
     for rule, error, message in bad:

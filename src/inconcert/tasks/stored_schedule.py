@@ -15,7 +15,7 @@ from inconcert.tasks.draft import Draft
 from inconcert.tasks.envelope import Envelope, open_envelope, seal
 from inconcert.tasks.options import Options
 from inconcert.tasks.schedule import Missed, Schedule, due_instants
-from inconcert.tasks.timetable import Cron, Every, Once, Timetable, instant_text, timetable
+from inconcert.tasks.timetable import END_MS, Cron, Every, Once, Timetable, instant_text, timetable
 
 __all__ = ["Progress", "StoredSchedule", "check_schedule_id", "id_prefix"]
 
@@ -23,7 +23,7 @@ _SCHEDULE = "schedule"  # the kind as which a definition is signed
 _VERSION = 1
 
 
-_Instant = Annotated[int, msgspec.Meta(lt=253_402_300_800_000)]  # before the year 10000, which datetime does not have
+_Instant = Annotated[int, msgspec.Meta(lt=END_MS)]
 
 
 class _Definition(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,8 +15,9 @@ from zoneinfo import ZoneInfo
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
 
-__all__ = ["Cron", "Every", "Once", "Timetable", "instant_text", "timetable"]
+__all__ = ["END_MS", "Cron", "Every", "Once", "Timetable", "instant_text", "timetable"]
 
+END_MS = 253_402_300_800_000  # the year 10000, which datetime does not have
 _SHORTEST_PERIOD = 0.1  # seconds
 _SECOND = timedelta(seconds=1)
 _LONGEST_HOUR = timedelta(hours=26)  # within which clocks are set back at most once, and by less
@@ -156,7 +157,10 @@ def timetable(
         if period < _SHORTEST_PERIOD:
             raise ValueError(f"every is {every!r}; give at least {_SHORTEST_PERIOD:g} s")
         return Every(milliseconds(period))
-    return Once(round(durations.instant("at", at) * 1000))
+    at_ms = round(durations.instant("at", at) * 1000)
+    if not 0 < at_ms < END_MS:
+        raise ValueError(f"at is {at!r}; give an instant after the beginning of 1970 and before the year 10000")
+    return Once(at_ms)
 
 
 def instant_text(instant_ms: int) -> str:
@@ -165,6 +169,8 @@ def instant_text(instant_ms: int) -> str:
 
 
 def _cron(expression: str, zone: str) -> Cron:
+    if not isinstance(expression, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
+        raise ValueError(f"{expression!r} is not a cron expression; give a string, such as '*/5 * * * *'")  # noqa: TRY004
     cronsim = _cronsim()
     try:
         made = Cron(" ".join(expression.split()), UTC if zone == "UTC" else ZoneInfo(zone))
