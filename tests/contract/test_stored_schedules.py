@@ -420,6 +420,8 @@ async def test_what_is_not_ours_stops_no_other(
         await any_concert.schedules.put(id_, report.call("x"), cron="* * * * *")
         await set_since(any_concert, id_, MINUTE)
     await raw(any_concert).hset(getattr(keys_of(any_concert, "bad"), kind), "bad", text)
+    listed = {status.id: status for status in await any_concert.schedules.list()}
+    assert listed["good"].problem is None
     await look_at_all(any_concert)
     [job_id] = await job_ids(any_concert)
     assert job_id.startswith("schedule:good@")

@@ -9,7 +9,7 @@ from inconcert._core.session import SessionRef
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
-from inconcert.errors import InvalidName, InvalidPayload, UnknownSchedule
+from inconcert.errors import InvalidName, UnknownSchedule
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher
 from inconcert.tasks.envelope import open_envelope
@@ -284,10 +284,10 @@ class Schedules:
         try:
             progress = Progress.read(state)
             schedule = StoredSchedule.read(self._ref.session.key_ring, name, text)
-        except InvalidPayload as error:
+            next_ms = None if is_paused else next(schedule.timetable.after(progress.since_ms), None)
+        except (ValueError, OverflowError) as error:  # also of what is not ours: it must not hide the others
             return ScheduleStatus(name, "", "", (), {}, "", None, is_in_code, is_paused, None, None, str(error))
         last_at = progress.last_ms / 1000 if progress.last_ms else None
-        next_ms = None if is_paused else next(schedule.timetable.after(progress.since_ms), None)
         return ScheduleStatus(
             name,
             str(schedule.timetable),
