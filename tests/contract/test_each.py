@@ -61,6 +61,23 @@ async def test_attempt_that_fails_is_gone_on_with(any_concert: Coordinator, item
     assert await kept(any_concert) == {}
 
 
+async def test_loop_that_was_left_before_its_end_goes_on_in_a_later_attempt(any_concert: Coordinator) -> None:
+    """With the item in which it was left, for that is not known to be done."""
+    begun: list[int] = []
+
+    async def body() -> list[int]:
+        async for item in durable.each("all", range(5), key=itself):
+            begun.append(item)
+            if item == 2 and current_job().attempt == 1:
+                break
+        await durable.step("behind", int)
+        if current_job().attempt == 1:
+            raise NOW
+        return begun
+
+    assert await run(any_concert, body) == [0, 1, 2, 2, 3, 4]
+
+
 async def test_position_is_kept_each_second(any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     """So much is done again after a crash; a step is taken once, however many positions are kept."""
     monkeypatch.setattr(loop, "_SAVE_EVERY", 0.0)
@@ -76,7 +93,7 @@ async def test_position_is_kept_each_second(any_concert: Coordinator, monkeypatc
 
         async def is_there() -> bool:
             steps = await job.steps()
-            return bool(steps) and steps[0].value == [1500, "1499", False]
+            return bool(steps) and steps[0].value == [1500, "1499", False, False]
 
         await eventually(is_there)
         [step] = await job.steps()

@@ -976,6 +976,57 @@ async def test_nothing_is_registered_where_it_would_not_be_registered_again(
     assert shop.did == ["refund cup", "refund tea"]
 
 
+async def test_body_that_left_a_loop_before_its_end_is_undone_behind_it(any_concert: Coordinator, shop: Shop) -> None:
+    """Up to where it had come, whether that was a step or not; and the loop gives out no item again."""
+    begun: list[int] = []
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            async for line in durable.each("lines", range(5), key=lambda line: line):
+                begun.append(line)
+                if line == 2:
+                    break
+            undo.later("lines", shop.refund, "lines")
+            payment = await durable.step("charge", shop.charge, "tea")
+            undo.later("tea", shop.refund, payment)
+            async for _ in durable.each("none", range(5), key=lambda line: line):
+                break
+            undo.later("none", shop.refund, "none")
+            await failing()
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="sold out"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["charge tea", "refund none", "refund p-tea", "refund lines"]
+    assert begun == [0, 1, 2]
+    assert await is_clean(any_concert)
+
+
+async def test_body_that_an_error_has_left_in_a_loop_is_undone_up_to_there(
+    any_concert: Coordinator, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes behind the loop has not begun, even if a step was taken on the way out."""
+    monkeypatch.setattr(steps, "_LONGEST_WAIT", 0.1)
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            undo.later("all", shop.refund, "all")
+            try:
+                async for line in durable.each("lines", range(5), key=lambda line: line):
+                    if line == 2:
+                        await failing()
+            finally:
+                await durable.step("charge", shop.charge, "fee")
+            undo.later("behind", shop.refund, "behind")
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="sold out"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["charge fee", "refund all"]
+
+
 async def test_what_undoes_is_not_undone_itself(any_concert: Coordinator, shop: Shop) -> None:
     """A block in it is refused."""
 

@@ -39,7 +39,20 @@ class Cursor:
         """Whether something may still go through its items."""
         return self.loop is not None and self.loop() is not None
 
-    def move(self, key: str, *, is_at_end: bool = False) -> None:
-        """Note that the item with this key is done, or that none is left."""
-        self.position = Position(self.position.done + 1, key, is_at_end)
+    def move(self, key: str) -> None:
+        """Note that the item with this key is done."""
+        self._keep(Position(self.position.done + 1, key))
+
+    def end(self) -> None:
+        """Note that no item is left."""
+        self._keep(Position(self.position.done + 1, self.position.key, is_at_end=True))
+
+    def leave(self) -> None:
+        """Note that the body has left it before its end, and goes on behind it."""
+        self._keep(Position(self.position.done + 1, self.position.key, is_left=True))
+
+    # Private.
+
+    def _keep(self, position: Position) -> None:
+        self.position = position
         self.is_saved = False

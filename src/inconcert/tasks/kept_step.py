@@ -80,14 +80,16 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     """How far a loop is.
 
     Attributes:
-        done: How many items are done, in all attempts; one more at the end.
+        done: How many items are done, in all attempts; one more at the end, and each time that it is left before.
         key: The key of the last of them, as JSON; empty before the first.
         is_at_end: Whether none is left.
+        is_left: Whether the body has left it before its end, and gone on behind it.
     """
 
     done: int = 0
     key: str = ""
     is_at_end: bool = False
+    is_left: bool = False
 
 
 class StepStore(Protocol):

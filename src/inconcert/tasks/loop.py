@@ -63,6 +63,8 @@ class Loop(Generic[T]):
         self._part.end()
         if self._cursor is None:
             self._cursor = await self._steps.begin_loop(self._name, self)
+        if self._steps.has_passed(self._cursor):
+            raise StopAsyncIteration
         if not self._has_begun:
             await self._pass_over(self._cursor)
             self._has_begun = True
@@ -72,13 +74,11 @@ class Loop(Generic[T]):
             cursor.move(done)
             if time.monotonic() - cursor.saved_at >= _SAVE_EVERY:
                 await self._steps.save_cursor(cursor)
-        if cursor.position.is_at_end:
-            raise StopAsyncIteration
         await self._steps.stop_if_leaving()
         try:
             item = await self._next()
         except StopAsyncIteration:
-            cursor.move(cursor.position.key, is_at_end=True)
+            cursor.end()
             await self._steps.save_cursor(cursor)
             raise
         self._under_way = self._key_of(item)
@@ -88,7 +88,7 @@ class Loop(Generic[T]):
     async def _pass_over(self, cursor: Cursor) -> None:
         """Pass over what is done."""
         last = cursor.position.key
-        if not last or cursor.position.is_at_end:
+        if not last:
             return
         turn_began_at = time.monotonic()
         try:

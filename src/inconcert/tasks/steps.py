@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -168,6 +169,7 @@ class Steps:
         if name in self._taken or name in self._reserved:
             raise ValueError(f"a step of job {self._store.id} is called {name!r} already; give one another name")
         self._reserved.add(name)
+        self._note_left_loops()
 
     @contextmanager
     def undoing_here(self) -> Generator[None]:
@@ -295,6 +297,10 @@ class Steps:
             self._cursors[name] = cursor
         cursor.loop = ref(loop)
         return cursor
+
+    def has_passed(self, cursor: Cursor) -> bool:
+        """Whether the loop gives out no more: it was at its end, or the body that is undone had gone on behind it."""
+        return cursor.position.is_at_end or (cursor.position.is_left and self.are_only_read)
 
     async def save_cursor(self, cursor: Cursor) -> None:
         """Keep how far a loop is.
@@ -476,7 +482,19 @@ class Steps:
             await self.stop_if_leaving()
             raise self._refused(name, "its name was used before in this attempt; give each step a name of its own")
         self._taken.add(name)
+        self._note_left_loops()
         return kept.get(name)
+
+    def _note_left_loops(self) -> None:
+        """Note which loops the body has left before their end, now that it goes on: so it does when it is undone.
+
+        Not while it handles an error, which may be what has ended a loop.
+        """
+        for cursor in () if self.is_undoing or sys.exception() else self._cursors.values():
+            is_over = cursor.is_in_use or cursor.position.is_at_end or cursor.position.is_left
+            if not is_over and (cursor.number or self._has_room(cursor)):
+                cursor.leave()
+                self._store.save_cursor_nowait(*self._to_save(cursor))
 
     def _has_room(self, cursor: Cursor) -> bool:
         return self._last < self._most and self._bytes + len(cursor.position.key) <= self._most_bytes
