@@ -1,0 +1,175 @@
+"""The scripts of schedules against a dictionary: whatever is put, paused or deleted between the steps of a worker."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fakeredis import FakeRedis
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from inconcert._redis.keys import Keyspace
+from inconcert._redis.scripts import Command
+from inconcert.tasks.store import JobKeys
+from tests.support.scripts import command_of
+
+HOUR_MS = 3_600_000
+
+ids = st.sampled_from(["a", "b"])
+picks = st.integers(0, 20)
+
+
+@dataclass
+class Schedule:
+    """One of them, as it must be."""
+
+    rule: str
+    since: int
+    last: int = 0
+    is_paused: bool = False
+    is_due: bool = True  # nobody holds it, and it has a next instant
+    holder: int | None = None  # the number of the look that took it
+
+
+@dataclass
+class Step:
+    """What a worker has taken and may still enqueue, whatever has happened since."""
+
+    look: int
+    id: str
+    since: int
+    held: bytes
+
+
+class SchedulesModel(RuleBasedStateMachine):
+    """Any number of workers, and two schedules; the instants are those after 0, and all are past."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client: Any = FakeRedis()
+        self.keys = JobKeys(Keyspace("model"))
+        self.known: dict[str, Schedule] = {}
+        self.steps: list[Step] = []
+        self.enqueued: list[bytes] = []
+        self.clock = 0  # in place of the server's, so that the next instant of a new rule is known
+        self.looks = self.requests = 0
+
+    def teardown(self) -> None:
+        self.client.close()
+
+    def run(self, script: str, /, *more: object, **named: Any) -> Any:
+        command: Command = command_of(f"schedules/{script}", self.keys, *more, **named)
+        return self.client.eval(command.script.source, len(command.keys), *command.keys, *command.args)
+
+    def change(self, script: str, id_: str, **named: Any) -> int:
+        """Request a change, twice."""
+        self.requests += 1
+        named |= {"id": id_, "request": self.requests}
+        if script != "delete":
+            named["changes"] = "changes"
+        answer: int = self.run(script, **named)
+        assert self.run(script, **named) == answer
+        return answer
+
+    # Rules.
+
+    @rule(id_=ids, rule_=st.sampled_from(["r1", "r2"]))
+    def put(self, id_: str, rule_: str) -> None:
+        """With the same rule it stays where it is."""
+        before = self.known.get(id_)
+        answer = self.change("put", id_, rule=rule_, since_ms="", definition="{}")
+        assert answer == (before is None)
+        found = self.known[id_] = before or Schedule(rule_, 0)
+        if before is None or before.rule != rule_:
+            found.rule = rule_
+            self.begin_now(id_)
+        found.holder, found.is_due = None, not found.is_paused
+
+    @rule(id_=ids)
+    def pause(self, id_: str) -> None:
+        """It is taken from its holder."""
+        found = self.known.get(id_)
+        answer = self.change("pause", id_, is_paused=1)
+        assert answer == (-1 if found is None else not found.is_paused)
+        if found is not None:
+            found.is_paused, found.is_due, found.holder = True, False, None
+
+    @rule(id_=ids)
+    def resume(self, id_: str) -> None:
+        """It goes on from now."""
+        found = self.known.get(id_)
+        answer = self.change("pause", id_, is_paused=0)
+        assert answer == (-1 if found is None else found.is_paused)
+        if found is not None and found.is_paused:
+            self.begin_now(id_)
+            found.is_paused, found.is_due = False, True
+
+    @rule(id_=ids)
+    def delete(self, id_: str) -> None:
+        """Put again, it is another one."""
+        assert self.change("delete", id_) == (self.known.pop(id_, None) is not None)
+
+    @rule()
+    def look(self) -> None:
+        """A worker takes all that are due."""
+        self.looks += 1
+        _, _, held, taken = self.run("due", hold_ms=HOUR_MS, ttl_ms=HOUR_MS)
+        assert {id_.decode() for id_, *_ in taken} == {id_ for id_, found in self.known.items() if found.is_due}
+        for id_, state, _ in taken:
+            found = self.known[id_.decode()]
+            found.is_due, found.holder = False, self.looks
+            self.steps.append(Step(self.looks, id_.decode(), int(state.split()[0]), held))
+
+    @precondition(lambda self: self.steps)
+    @rule(pick=picks, is_last=st.booleans())
+    def advance(self, pick: int, *, is_last: bool) -> None:
+        """A worker enqueues the next instant, if it still holds the schedule. Then its request comes once more."""
+        step = self.steps[-1 - pick % len(self.steps)]
+        found, instant = self.known.get(step.id), step.since + 1
+        job_id = f"{step.id}@{instant}"
+        named = {
+            "results": self.keys.results([job_id]),
+            "name": "q",
+            "schedule": step.id,
+            "held_ms": step.held,
+            "since_ms": step.since,
+            "until_ms": instant,
+            "next_ms": "" if is_last else 1,
+            "instants": (instant, job_id, "{}"),
+        }
+        is_held = found is not None and found.holder == step.look
+        assert self.run("advance", self.keys.queue("q"), **named) == (1 if is_held else -1)
+        assert self.run("advance", self.keys.queue("q"), **named) == -1
+        if found is not None and is_held:
+            self.enqueued.append(job_id.encode())
+            self.known[step.id] = replace(found, since=instant, last=instant, holder=None, is_due=not is_last)
+
+    # What holds after each step.
+
+    @invariant()
+    def server_has_what_the_model_has(self) -> None:
+        states = {id_.decode(): state.decode() for id_, state in self.client.hgetall(self.keys.schedules).items()}
+        assert states == {id_: f"{each.since} {each.last} {each.rule}" for id_, each in self.known.items()}
+        assert {*map(bytes.decode, self.client.hkeys(self.keys.definitions))} == self.known.keys()
+        paused = {*map(bytes.decode, self.client.smembers(self.keys.paused_schedules))}
+        assert paused == {id_ for id_, each in self.known.items() if each.is_paused}
+        looked_at = {*map(bytes.decode, self.client.zrange(self.keys.looks, 0, -1))}
+        assert looked_at == {id_ for id_, each in self.known.items() if each.is_due or each.holder is not None}
+
+    @invariant()
+    def each_instant_has_one_job(self) -> None:
+        assert self.client.lrange(self.keys.queue("q").queue, 0, -1) == self.enqueued
+        assert len({*self.enqueued}) == len(self.enqueued)
+
+    # Below.
+
+    def begin_now(self, id_: str) -> None:
+        """Let the script have read our clock."""
+        self.clock += 1000
+        self.known[id_].since = self.clock
+        _, rest = self.client.hget(self.keys.schedules, id_).decode().split(" ", 1)
+        self.client.hset(self.keys.schedules, id_, f"{self.clock} {rest}")
+
+
+TestSchedulesModel = SchedulesModel.TestCase
+TestSchedulesModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
