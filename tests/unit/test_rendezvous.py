@@ -67,6 +67,7 @@ def test_only_the_keys_of_one_that_comes_or_goes_move() -> None:
 @settings(deadline=None, max_examples=100)
 @given(turns=st.lists(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 2)), max_size=8), max_size=8))
 @example(turns=[[(True, 0, 1), (True, 1, 0), (False, 0, 1), (False, 1, 1), (True, 2, 1)]])
+@example(turns=[[(True, 1, 2)], [(False, 0, 0), (False, 1, 1), (True, 0, 0)]])
 def test_division_agrees_with_each_single_owner(turns: list[list[tuple[bool, int, int]]]) -> None:
     """However many come and go between its steps, and in their midst."""
     rendezvous = members("member.0")

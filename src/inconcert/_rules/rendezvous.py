@@ -66,7 +66,6 @@ class Division:
 
     __slots__ = (
         "__weakref__",
-        "_members",
         "_noted",
         "_numbers",
         "_owned",
@@ -83,7 +82,6 @@ class Division:
         self._scores = [0] * len(self.keys)  # of each key's owner
         self._owners = [""] * len(self.keys)
         self._owned: dict[str, set[int]] = {}  # member -> places of its keys
-        self._members: set[str] = set()  # that have had their step
         self._noted = dict.fromkeys(rendezvous.numbers)  # that came or went since
 
     def note(self, member: str) -> None:
@@ -98,12 +96,10 @@ class Division:
         while self._noted:
             member, _ = self._noted.popitem()
             number = self._rendezvous.numbers.get(member)
-            if number is not None and member not in self._members:
-                self._members.add(member)
-                self._offer(number, member, range(len(self.keys)))
-            elif number is None:  # perhaps before its step, and yet with keys of one that went before
-                self._members.discard(member)
+            if number is None:  # perhaps before its step, and yet with keys of one that went before
                 self._divide(self._owned.pop(member, set()))
+            else:  # perhaps it is back before its step, and keys were divided without it
+                self._offer(number, member, range(len(self.keys)))
             yield
 
     def of(self, member: str) -> set[str]:

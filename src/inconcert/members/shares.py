@@ -97,12 +97,8 @@ class Shares:
         reconnects, self._reconnects = self._reconnects, self._state.roster.reconnects
         if reconnects == self._reconnects:
             let_go = [key for key in self._held if key not in owned and key not in given]
-            let_go += (
-                self._refused - owned
-            )  # a claim that was refused may come once more, late: it is not ours any more
-            wanted = [
-                key for key in owned if key not in self._held and (key not in self._refused or key in self._again)
-            ]
+            let_go += self._refused - owned  # their claims may come once more, late
+            wanted = [key for key in owned - self._held.keys() if key not in self._refused or key in self._again]
         else:  # the server may be another one, and lack what was claimed or let go of last
             let_go = [key for key in division.keys if key not in owned and key not in given]
             wanted = [*(owned | given.keys())]
