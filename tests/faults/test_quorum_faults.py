@@ -415,7 +415,7 @@ async def test_paused_holder_learns_of_its_loss(
     async with spawn(f"{HERE}:hold", [server.tcp_url for server in servers[:3]], namespace, 1.0) as child:
         await child.wait_for("held")
         child.pause()
-        async with QuorumLock(clients[:3], "door", ttl=60, namespace=namespace) as lease:
+        async with QuorumLock(clients[:3], "door", ttl=15, namespace=namespace) as lease:
             await everywhere(servers[:3], key, lease.holder)
             child.resume()
             await child.wait_for("stopped")
