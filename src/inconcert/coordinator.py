@@ -395,24 +395,26 @@ class Coordinator(TaskCoordinator):
         return (await self.inspect(timeout=timeout)).locks()
 
     async def explain(self, thing: str, *, timeout: Seconds = 2.0) -> Explanation:
-        """Who holds something, since when and from which line of code; or why a job does not run.
+        """Who holds something, since when and from which line of code; or why a job or a schedule does not run.
 
         Args:
             thing: A kind and a name, such as `lock:item:42`: a `lock`, `semaphore`, `rwlock` or `election`; the
-                `members` of a group; a `job` by its id; a `queue` of jobs; the `items` of a `Queue`.
+                `members` of a group; a `job` by its id; a `queue` of jobs; the `items` of a `Queue`; a `schedule` by
+                its id.
             timeout: As for `inspect`.
 
         Raises:
             ValueError: `thing` is of another kind, or has none; or `timeout` is not above 0.
             InvalidName: The name is empty or longer than 512 bytes, or the id is not a job id.
             JobNotFound: There is no such job.
+            UnknownSchedule: There is no such schedule.
             NotConnected: The coordinator is not open.
             Unavailable: The server could not be asked.
 
-        Cost: That of `inspect`, except for a queue of jobs, and 1 round trip. Of a job and of a queue those of
-            `Tasks.workers` and `Tasks.stats` besides; of a job that is in its queue 1 more for each 100 queues, O(jobs
-            in these); of one that is delayed 1 more for each 500 jobs of its task that run. Of items 2 more, and 1 for
-            each 100 consumers, O(items claimed).
+        Cost: That of `inspect`, except for a queue of jobs and a schedule, and 1 round trip. Of a job, a queue and a
+            schedule those of `Tasks.workers` and `Tasks.stats` besides; of a job that is in its queue 1 more for each
+            100 queues, O(jobs in these); of one that is delayed 1 more for each 500 jobs of its task that run; of a
+            schedule those of its last job. Of items 2 more, and 1 for each 100 consumers, O(items claimed).
         """
         seconds = durations.call_timeout("explain()", timeout)
         return await explain(self._ref, self._jobs, self._tasks, thing, timeout=seconds)

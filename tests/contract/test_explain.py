@@ -2,12 +2,14 @@
 
 import asyncio
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import anyio
 import pytest
 
 from inconcert import (
+    ClaimedJob,
     Coordinator,
     Explanation,
     InvalidName,
@@ -17,6 +19,7 @@ from inconcert import (
     Limit,
     Rate,
     Retry,
+    UnknownSchedule,
     durable,
 )
 from inconcert.members.place import Place
@@ -26,6 +29,7 @@ from tests.contract.test_reports import may_ask, waits_of
 from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
 from tests.support.raw import client_of, raw
+from tests.support.schedules import keys_of, look_at_all, now_ms, set_since
 
 __all__ = ["may_ask"]  # the fixture
 
@@ -624,19 +628,124 @@ async def _is_waited_for(concert: Coordinator) -> bool:
     return any(each.waiting and each.is_redacted and each.name == "items" for each in consumers)
 
 
+async def of_schedule(concert: Coordinator, id_: str = "s") -> Explanation:
+    """When it runs, or why it does not."""
+    return await concert.explain(f"schedule:{id_}")
+
+
+async def test_schedule_says_when_it_runs_next(any_concert: Coordinator) -> None:
+    """Which needs a worker; then what became of the job of its last instant."""
+    await any_concert.schedules.put(
+        "s", any_concert.task(name="t", queue="q")(anyio.lowlevel.checkpoint).call(), every=3600
+    )
+    found = await of_schedule(any_concert)
+    assert (found.kind, found.state) == ("schedule", "unfollowed")
+    assert codes(found) == ["not_due", "unfollowed", "no_consumer", "never"]
+    assert re.search(r"^schedule 's' is unfollowed\n- it runs next in .*, at 20\d\d-.*Z\n", str(found))
+    async with in_background(any_concert.run_worker("q")):
+        await eventually(lambda: _is_schedule(any_concert, "followed"))
+        assert codes(await of_schedule(any_concert)) == ["not_due", "never"]
+        await set_since(any_concert, "s", await now_ms(any_concert) - 2 * HOUR * 1000)
+        await any_concert.schedules.resume("s")  # it was not paused: workers are told all the same
+        await look_at_all(any_concert)
+        await eventually(lambda: _has_run(any_concert))
+        found = await of_schedule(any_concert)
+    assert (found.state, codes(found)) == ("followed", ["not_due", "last"])
+    assert re.search(r"its last instant was .* ago: job schedule:s@20\S+Z is succeeded: it has succeeded", str(found))
+
+
+async def _is_schedule(concert: Coordinator, state: str) -> bool:
+    return (await of_schedule(concert)).state == state
+
+
+async def _has_run(concert: Coordinator) -> bool:
+    return "succeeded" in str(await of_schedule(concert))
+
+
+async def test_schedule_that_does_not_run_says_why(any_concert: Coordinator) -> None:
+    """It is paused, and so is its queue; it is late; its job is dead; it is over; it cannot be read here."""
+    task = any_concert.task(name="t", queue="q", max_attempts=1)(anyio.lowlevel.checkpoint)
+    await any_concert.schedules.put("s", task.call(), every=3600)
+    await any_concert.schedules.pause("s")
+    await any_concert.tasks.pause("q")
+    found = await of_schedule(any_concert)
+    assert (found.state, codes(found)) == ("paused", ["paused", "unfollowed", "paused", "no_consumer", "never"])
+    assert "until schedules.resume('s')" in found.reasons[0].text
+    await any_concert.schedules.resume("s")
+    await any_concert.tasks.resume("q")
+
+    await set_since(any_concert, "s", await now_ms(any_concert) - 2 * HOUR * 1000)
+    found = await of_schedule(any_concert)
+    assert (found.state, codes(found)) == ("unfollowed", ["late", "unfollowed", "no_consumer", "never"])
+    assert re.search(
+        r"it was due .* ago, at 20\d\d-\S+Z\n- no worker follows it: start one of this namespace", str(found)
+    )
+    async with any_concert.consume("q") as jobs:  # which follows no schedule itself
+        await look_at_all(any_concert)
+        await _fail(await anext(jobs))
+        await set_since(any_concert, "s", await now_ms(any_concert) - 2 * HOUR * 1000)
+        found = await of_schedule(any_concert)
+    assert (found.state, codes(found)) == ("followed", ["late", "last"])
+    assert "although workers look at schedules" in found.reasons[0].text
+    assert re.search(r"is failed: it was dead-lettered after 1 attempt: .*no report", found.reasons[1].text)
+
+    await any_concert.schedules.put("s", task.call(), at=datetime.now(UTC) - timedelta(days=1), missed="skip")
+    await look_at_all(any_concert)
+    found = await of_schedule(any_concert)
+    assert (found.state, codes(found)) == ("over", ["over", "last"])
+
+    await raw(any_concert).hset(keys_of(any_concert, "s").definitions, "s", "{")
+    found = await of_schedule(any_concert)
+    assert (found.state, codes(found)[0]) == ("unreadable", "unreadable")
+    assert "it cannot be read here: schedule 's' cannot be read: " in str(found)
+
+
+async def _fail(job: ClaimedJob) -> None:
+    async with job:
+        raise LookupError("no report")
+
+
+async def test_schedule_in_code_is_explained(any_concert: Coordinator) -> None:
+    """By the id under which it is listed, once a worker has followed it."""
+
+    @any_concert.cron(every=0.2)
+    @any_concert.task(name="t", queue="q")
+    async def tick() -> None: ...
+
+    id_ = "every 0.2 s of task 't'"
+    async with in_background(any_concert.run_worker("q")):
+        await eventually(lambda: _was_last(any_concert, id_))
+        found = await of_schedule(any_concert, id_)
+    assert (found.name, found.state) == (id_, "followed")
+    assert re.search(r"job t@20\S+Z (is|has ended)", found.reasons[-1].text)
+    client, keys = raw(any_concert), any_concert._jobs.of_task("t")
+    await client.zadd(keys.declared, {id_: await now_ms(any_concert) - HOUR * 1000})
+    found = await of_schedule(any_concert, id_)
+    assert found.state == "unfollowed"
+    assert re.search(r"no worker follows it, the last one has .* ago: start one with this task in its code", str(found))
+
+
+async def _was_last(concert: Coordinator, id_: str) -> bool:
+    listed = {status.id: status for status in await concert.schedules.list()}
+    return id_ in listed and "last" in codes(await of_schedule(concert, id_))
+
+
 @pytest.mark.parametrize("thing", ["item", "mailbox:x", ":x", ""])
 async def test_other_kinds_are_refused(any_concert: Coordinator, thing: str) -> None:
     """With the kinds that there are."""
-    with pytest.raises(ValueError, match="lock, semaphore, rwlock, election, members, job, queue, items"):
+    with pytest.raises(ValueError, match="lock, semaphore, rwlock, election, members, job, queue, items, schedule"):
         await any_concert.explain(thing)
 
 
 async def test_what_is_not_there_is_named(any_concert: Coordinator) -> None:
-    """A job that does not exist, and names that nothing can have."""
+    """A job and a schedule that do not exist, and names that nothing can have."""
     job = await any_concert.enqueue("t")
     with pytest.raises(JobNotFound):
         await any_concert.explain(f"job:{job.id[:-1]}9")
-    for thing in ("lock:", "job:", "job:not an id", "queue:", "items:"):
+    for unknown in ("nightly", "every 3 s of task 't'"):
+        with pytest.raises(UnknownSchedule):
+            await any_concert.explain(f"schedule:{unknown}")
+    for thing in ("lock:", "job:", "job:not an id", "queue:", "items:", "schedule:"):
         with pytest.raises(InvalidName):
             await any_concert.explain(thing)
 

@@ -1013,6 +1013,7 @@ async def test_what_waits_is_explained(concert: Coordinator, elsewhere: Coordina
         ("item", 2, "is not KIND:NAME"),
         ("lock:", 2, "must not be empty"),
         ("job:1.11.0", 1, "job 1.11.0 does not exist"),
+        ("schedule:nightly", 1, "there is no schedule 'nightly'"),
     ):
         refused = await here(concert, "explain", thing)
         assert (refused.exit_code, words in refused.stderr) == (code, True)

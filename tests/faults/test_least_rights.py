@@ -229,6 +229,9 @@ async def explained(concert: Coordinator, server: RealServer) -> None:
     async with await concert.queue("q").get():
         items = await concert.explain("items:q")
     assert (items.state, [reason.code for reason in items.reasons]) == ("served", ["unasked", "claimed", "backlog"])
+    await concert.schedules.put("s", concert.task(name="t", queue="q")(anyio.lowlevel.checkpoint).call(), every=60)
+    codes = [reason.code for reason in (await concert.explain("schedule:s")).reasons]
+    assert codes == ["not_due", "unfollowed", "no_consumer", "never"]
 
 
 async def test_explanation_has_what_the_server_knows(own_server: RealServer) -> None:

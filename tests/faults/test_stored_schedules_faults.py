@@ -239,7 +239,8 @@ async def test_second_run_of_a_change_answers_the_same(concert: Coordinator) -> 
     assert await run("pause", "4", id="s", is_paused=0) == 1
     assert await run("pause", "3", id="s", is_paused=1) == 1
     assert await run("pause", "5", id="none", is_paused=1) == -1
-    assert [await run("find", id="s") for _ in range(2)] == [b"{}", b"{}"]
+    state = await raw(concert).hget(keys.schedules, "s")
+    assert [(await run("find", id="s"))[:5] for _ in range(2)] == [[b"s", state, b"{}", 0, 0]] * 2
     pages = [await run("list", cursor=0) for _ in range(2)]
     assert [page[1][0][0::3] for page in pages] == [[b"s", 0]] * 2
     assert await run("delete", "6", id="s") == 1

@@ -1,4 +1,4 @@
-"""`inconcert explain KIND:NAME`: who holds it and who waits for it, or why a job does not run."""
+"""`inconcert explain KIND:NAME`: who holds it and who waits for it, or why a job or schedule does not run."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ def explain(
         str,
         typer.Argument(
             metavar="KIND:NAME",
-            help="Such as lock:item:42, job:ID, queue:mail, items:photos or members:crawlers.",
+            help="Such as lock:item:42, job:ID, queue:mail, items:photos, members:crawlers or schedule:nightly.",
             show_default=False,
         ),
     ],
@@ -28,7 +28,7 @@ def explain(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """Who holds a lock, semaphore, rwlock or leadership and who waits for it, or why a job or queue does not go on."""
+    """Who holds a lock, permit or leadership and who waits for it, or why a job, queue or schedule does not go on."""
 
     async def question(concert: Coordinator) -> Explanation:
         return await concert.explain(thing)

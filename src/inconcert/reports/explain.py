@@ -1,4 +1,4 @@
-"""Says who holds a thing, since when and where, and why a job or a queue does not go on."""
+"""Says who holds a thing, since when and where, and why a job, a queue or a schedule does not go on."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,6 +10,7 @@ from inconcert.errors import OutcomeUnknown
 from inconcert.reports.explain_items import explain_items
 from inconcert.reports.explain_job import JobQuestion, explain_queue
 from inconcert.reports.explain_members import explain_members
+from inconcert.reports.explain_schedule import explain_schedule
 from inconcert.reports.explanation import Explanation, Reason, cause
 from inconcert.reports.inspect import inspect
 from inconcert.reports.report import Deadlock, HeldLock, Inspection, ago, whereabouts
@@ -21,7 +22,7 @@ __all__ = ["explain"]
 _INSPECT = load("permits/inspect").bind(PermitKeys)
 
 _LEASES = ("lock", "semaphore", "rwlock", "election")
-_KINDS = (*_LEASES, "members", "job", "queue", "items")
+_KINDS = (*_LEASES, "members", "job", "queue", "items", "schedule")
 _MOST = 20  # holders that are told of
 
 
@@ -45,6 +46,8 @@ async def explain(ref: SessionRef, jobs: JobKeyspace, tasks: Tasks, thing: str, 
         return await JobQuestion(ref, jobs, tasks, name).explanation(seen)
     if kind == "queue":
         return await explain_queue(tasks, check_name(kind, name))
+    if kind == "schedule":
+        return await explain_schedule(ref, jobs, tasks, name)
     if kind == "items":
         return await explain_items(ref, name, ask)
     if kind == "members":

@@ -21,7 +21,7 @@ from inconcert.tasks.status import JobStatus, Snapshot
 from inconcert.tasks.store import LOCATE, JobKeyspace
 from inconcert.tasks.workers import WorkerStatus
 
-__all__ = ["JobQuestion", "explain_queue"]
+__all__ = ["JobQuestion", "explain_queue", "paused_or_unserved"]
 
 _AT_ONCE = 100  # queues that one script looks through
 _MOST = 10  # parents that are told of
@@ -119,7 +119,7 @@ class JobQuestion:
         if place.ahead < 0:
             return []
         workers = await self._tasks.workers()
-        reasons = _paused_or_unserved(place.queue, workers, is_paused=bool(place.is_paused))
+        reasons = paused_or_unserved(place.queue, workers, is_paused=bool(place.is_paused))
         serving = [worker for worker in workers if worker.is_alive and place.queue in worker.queues]
         reasons += _busy(place, serving)
         if serving:
@@ -159,7 +159,7 @@ class JobQuestion:
             if is_without_end:
                 return []
             reason = await self._not_due(queue, job, place.now, when)
-        return [reason, *_paused_or_unserved(queue, workers, is_paused=bool(place.is_paused))]
+        return [reason, *paused_or_unserved(queue, workers, is_paused=bool(place.is_paused))]
 
     async def _held_back(
         self, queue: str, task: str, workers: Sequence[WorkerStatus], due: str | None
@@ -196,7 +196,7 @@ class JobQuestion:
         group = group_of(self._id)
         if group is not None and is_callback(self._id):
             return await self._after_group(
-                group, _paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
+                group, paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
             )
         if not place.pending:
             return []
@@ -210,7 +210,7 @@ class JobQuestion:
             reasons.append(Reason("after", f"it runs after job {parent}{task}, which {what}"))
         if len(parents) > _MOST:
             reasons.append(Reason("after", f"it runs after {len(parents):,} jobs that have not ended"))
-        return reasons + _paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
+        return reasons + paused_or_unserved(queue, await self._tasks.workers(), is_paused=bool(place.is_paused))
 
     async def _after_group(self, group: str, no_worker: list[Reason]) -> list[Reason]:
         """What the callback of a group waits for."""
@@ -276,7 +276,7 @@ async def explain_queue(tasks: Tasks, name: str) -> Explanation:
     stats = await tasks.stats(name)
     queue = stats.queues[name]
     workers = await tasks.workers()
-    reasons = _paused_or_unserved(name, workers, is_paused=queue.is_paused)
+    reasons = paused_or_unserved(name, workers, is_paused=queue.is_paused)
     serving = [worker for worker in workers if worker.is_alive and name in worker.queues]
     count = queue.ready + queue.delayed + queue.waiting + queue.running
     for worker in serving[:_MOST]:
@@ -319,7 +319,8 @@ def _backlog(queue: QueueStats) -> str:
     )
 
 
-def _paused_or_unserved(queue: str, workers: Sequence[WorkerStatus], *, is_paused: bool) -> list[Reason]:
+def paused_or_unserved(queue: str, workers: Sequence[WorkerStatus], *, is_paused: bool) -> list[Reason]:
+    """Whether a queue is paused, and whether nobody serves it."""
     reasons: list[Reason] = []
     if is_paused:
         reasons.append(Reason("paused", f"queue {queue!r} is paused, until tasks.resume({queue!r})"))

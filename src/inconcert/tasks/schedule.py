@@ -10,7 +10,7 @@ from inconcert.tasks.draft import Draft
 from inconcert.tasks.task import Task
 from inconcert.tasks.timetable import Timetable, instant_text
 
-__all__ = ["Missed", "Schedule", "check_missed", "due_instants"]
+__all__ = ["Missed", "Schedule", "check_missed", "due_instants", "id_prefix_in_code"]
 
 Missed = Literal["skip", "once", "all"]
 """What becomes of instants of a schedule at which no worker was there; see `Coordinator.cron`."""
@@ -38,8 +38,8 @@ class Schedule:
 
     @property
     def id_prefix(self) -> str:
-        """What the ids of its jobs begin with; the instant follows. An id has no space, but a name may."""
-        return f"{quote(self.task.name)}@"
+        """What the ids of its jobs begin with; the instant follows."""
+        return id_prefix_in_code(self.task.name)
 
     def due(self, since_ms: int, now_ms: int) -> list[int]:
         """The instants after `since_ms` and up to `now_ms` for which a job is to be enqueued, in order."""
@@ -59,6 +59,11 @@ class Schedule:
         options = self.task.defaults
         limits = self.task.limits.of(self.task.name, options.queue, (), {}, expires=options.expires)
         return Draft(self.task.name, (), {}, options, scheduled_at=scheduled_at, limits=limits)
+
+
+def id_prefix_in_code(task: str) -> str:
+    """What the ids of the jobs of schedules in code of this task begin with. An id has no space, but a name may."""
+    return f"{quote(task)}@"
 
 
 def check_missed(missed: Missed) -> Missed:

@@ -3,18 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from inconcert._core.session import SessionRef
+from inconcert._core.session import Session, SessionRef
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
+from inconcert._rules.signing import KeyRing
 from inconcert.errors import InvalidName, UnknownSchedule
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher
 from inconcert.tasks.envelope import open_envelope
 from inconcert.tasks.job import Job
-from inconcert.tasks.schedule import Missed, check_missed
+from inconcert.tasks.schedule import Missed, check_missed, id_prefix_in_code
 from inconcert.tasks.store import (
     DELETE_SCHEDULE,
     FIND_SCHEDULE,
@@ -25,9 +26,9 @@ from inconcert.tasks.store import (
     JobKeyspace,
 )
 from inconcert.tasks.stored_schedule import Progress, StoredSchedule, check_schedule_id, id_prefix
-from inconcert.tasks.timetable import timetable
+from inconcert.tasks.timetable import instant_text, timetable
 
-__all__ = ["ScheduleStatus", "Schedules"]
+__all__ = ["FoundSchedule", "ScheduleStatus", "Schedules", "find_schedule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class Schedules:
             )
         when = timetable(cron, every=every, at=at, zone=tz)
         schedule = StoredSchedule(id_, when, check_missed(missed), options.queue, open_envelope(call.text))
-        session, [keys] = self._ref.session, self._partitions(id_)
+        session, [keys] = self._ref.session, _partitions(self._jobs, id_)
         await session.run(
             PUT_SCHEDULE(
                 keys,
@@ -206,14 +207,9 @@ class Schedules:
 
         Cost: 2 round trips.
         """
-        check_name("schedule", id_)
         session = self._ref.session
-        text: bytes | None = None
-        for keys in self._partitions(id_):
-            text = text or await session.run(FIND_SCHEDULE(keys, id=id_))
-        if text is None:
-            raise UnknownSchedule(id_)
-        schedule = StoredSchedule.read(session.key_ring, id_, text)
+        row = await _find(session, self._jobs, id_)
+        schedule = StoredSchedule.read(session.key_ring, id_, row.definition)
         [job] = await self._enqueuing.add([schedule.draft_now()])
         return job
 
@@ -231,7 +227,7 @@ class Schedules:
         if " of task " in check_name("schedule", id_):
             raise InvalidName(f"schedule {id_!r} is part of the code; remove it there, or pause it")
         session = self._ref.session
-        [keys] = self._partitions(check_schedule_id(id_))
+        [keys] = _partitions(self._jobs, check_schedule_id(id_))
         if not await session.run(DELETE_SCHEDULE(keys, id=id_, request=session.new_address())):
             raise UnknownSchedule(id_)
 
@@ -253,17 +249,14 @@ class Schedules:
             while True:
                 cursor, page = await session.run(LIST_SCHEDULES(keys, cursor=cursor))
                 for id_, state, definition, *flags in page:
-                    text = await session.run(FIND_SCHEDULE(keys, id=id_)) if definition is None else definition
-                    if text is not None:  # otherwise it was deleted meanwhile
-                        status = self._status(id_, state, text, *flags)
+                    listed = _Row(id_, state, definition, *flags)
+                    row = await _look_up(session, keys, id_) if definition is None else listed
+                    if row is not None:  # otherwise it was deleted meanwhile
+                        status = _status(session.key_ring, row)
                         found[status.id] = status
                 if int(cursor) == 0:
                     break
         return [found[id_] for id_ in sorted(found)]
-
-    def _partitions(self, id_: str) -> Sequence[JobKeys]:
-        """Where it may be: one in code lies with its task."""
-        return self._jobs.partitions if " " in id_ else [self._jobs.of_id(id_prefix(id_))]
 
     async def _pause(self, id_: str, *, is_paused: int) -> bool:
         check_name("schedule", id_)
@@ -272,33 +265,99 @@ class Schedules:
             await session.run(
                 PAUSE_SCHEDULE(keys, id=id_, is_paused=is_paused, request=request, changes=keys.schedule_changes)
             )
-            for keys in self._partitions(id_)
+            for keys in _partitions(self._jobs, id_)
         ]
         if max(answers) < 0:
             raise UnknownSchedule(id_)
         return 1 in answers
 
-    def _status(self, id_: bytes, state: bytes, text: bytes, *flags: int) -> ScheduleStatus:
-        name = id_.decode(errors="replace")
-        is_in_code, is_paused = map(bool, flags)
-        try:
-            progress = Progress.read(state)
-            schedule = StoredSchedule.read(self._ref.session.key_ring, name, text)
-            next_ms = None if is_paused else next(schedule.timetable.after(progress.since_ms), None)
-        except (ValueError, OverflowError) as error:  # also of what is not ours: it must not hide the others
-            return ScheduleStatus(name, "", "", (), {}, "", None, is_in_code, is_paused, None, None, str(error))
-        last_at = progress.last_ms / 1000 if progress.last_ms else None
-        return ScheduleStatus(
-            name,
-            str(schedule.timetable),
-            schedule.job.name,
-            schedule.job.args,
-            dict(schedule.job.kwargs),
-            schedule.queue,
-            schedule.missed,
-            is_in_code,
-            is_paused,
-            last_at,
-            None if next_ms is None else next_ms / 1000,
-            None,
-        )
+
+class FoundSchedule(NamedTuple):
+    """A schedule, and how it is followed. Instants are in seconds since 1970 by the server's clock.
+
+    Attributes:
+        now: When it was found.
+        followed_at: When a worker has followed it last, give or take 60 s; of one that is not in code, when a worker
+            has looked at such schedules last. None if that was never, or is a month ago.
+        status: What `Schedules.list` says of it.
+    """
+
+    now: float
+    followed_at: float | None
+    status: ScheduleStatus
+
+    @property
+    def last_job(self) -> str | None:
+        """The id of the job of its last instant; None if there was none yet."""
+        status = self.status
+        if status.last_at is None:
+            return None
+        prefix = id_prefix_in_code(status.task) if status.is_in_code else id_prefix(status.id)
+        return f"{prefix}{instant_text(round(status.last_at * 1000))}"
+
+
+async def find_schedule(session: Session, jobs: JobKeyspace, id_: str) -> FoundSchedule:
+    """The schedule of this id.
+
+    Raises:
+        UnknownSchedule: There is none.
+        InvalidName: No schedule can have this id.
+    """
+    row = await _find(session, jobs, id_)
+    return FoundSchedule(row.now_ms / 1000, row.followed_ms / 1000 or None, _status(session.key_ring, row))
+
+
+class _Row(NamedTuple):
+    """A schedule, as the scripts return it; those that list do without the last two."""
+
+    id: bytes
+    progress: bytes
+    definition: bytes
+    is_in_code: int
+    is_paused: int
+    now_ms: int = 0
+    followed_ms: int = 0
+
+
+def _partitions(jobs: JobKeyspace, id_: str) -> Sequence[JobKeys]:
+    """Where it may be: one in code lies with its task."""
+    return jobs.partitions if " " in id_ else [jobs.of_id(id_prefix(id_))]
+
+
+async def _find(session: Session, jobs: JobKeyspace, id_: str) -> _Row:
+    for keys in _partitions(jobs, check_name("schedule", id_)):
+        row = await _look_up(session, keys, id_)
+        if row is not None:
+            return row
+    raise UnknownSchedule(id_)
+
+
+async def _look_up(session: Session, keys: JobKeys, id_: str | bytes) -> _Row | None:
+    reply = await session.run(FIND_SCHEDULE(keys, id=id_))
+    return None if reply is None else _Row(*reply)
+
+
+def _status(key_ring: KeyRing, row: _Row) -> ScheduleStatus:
+    name = row.id.decode(errors="replace")
+    is_in_code, is_paused = bool(row.is_in_code), bool(row.is_paused)
+    try:
+        progress = Progress.read(row.progress)
+        schedule = StoredSchedule.read(key_ring, name, row.definition)
+        next_ms = None if is_paused else next(schedule.timetable.after(progress.since_ms), None)
+    except (ValueError, OverflowError) as error:  # also of what is not ours: it must not hide the others
+        return ScheduleStatus(name, "", "", (), {}, "", None, is_in_code, is_paused, None, None, str(error))
+    last_at = progress.last_ms / 1000 if progress.last_ms else None
+    return ScheduleStatus(
+        name,
+        str(schedule.timetable),
+        schedule.job.name,
+        schedule.job.args,
+        dict(schedule.job.kwargs),
+        schedule.queue,
+        schedule.missed,
+        is_in_code,
+        is_paused,
+        last_at,
+        None if next_ms is None else next_ms / 1000,
+        None,
+    )

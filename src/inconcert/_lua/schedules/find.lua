@@ -1,8 +1,23 @@
--- schedules/find: the definition of a schedule.
+-- schedules/find: a schedule, and when a worker followed it last.
 --
--- KEYS[1]  definitions  hash  id -> signed JSON
--- ARGV[1]  id           string
--- RETURNS  signed JSON | nil there is no such schedule
+-- KEYS[1]  schedules         hash    id -> 'SINCE LAST RULE'
+-- KEYS[2]  definitions       hash    id -> signed JSON
+-- KEYS[3]  declared          zset    id -> when a worker followed it last, server ms; of schedules in code
+-- KEYS[4]  paused_schedules  set     ids
+-- KEYS[5]  looked            string  when a worker looked last at those that are not in code, server ms
+-- ARGV[1]  id                string
+-- RETURNS  {id, 'SINCE LAST RULE', signed JSON, is_in_code, is_paused, now_ms, followed_ms}: the first five as of
+--          schedules/list; the server's clock; when a worker followed it, or looked at all, last, or 0 | nil there is none
 -- TWICE    the same
--- COST     O(1)
-return redis.call('HGET', KEYS[1], ARGV[1])
+-- COST     O(log N), N schedules
+-- @include server_time
+local schedules, definitions, declared, paused_schedules, looked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local id = ARGV[1]
+local state = redis.call('HGET', schedules, id)
+if not state then
+  return false
+end
+local declared_ms = redis.call('ZSCORE', declared, id)
+local followed_ms = tonumber(declared_ms or redis.call('GET', looked) or '0')
+local definition, is_paused = redis.call('HGET', definitions, id) or '', redis.call('SISMEMBER', paused_schedules, id)
+return {id, state, definition, declared_ms and 1 or 0, is_paused, math.floor(server_time() / 1000), followed_ms}
