@@ -276,6 +276,26 @@ async def test_job_that_is_held_back_names_those_that_run(any_concert: Coordinat
         await second.result(timeout=10)
 
 
+async def test_job_that_is_held_back_tells_of_the_limit_that_holds(
+    any_concert: Coordinator, elsewhere: Coordinator
+) -> None:
+    """Of a release that was deployed since, with another number of places."""
+    free = asyncio.Event()
+
+    @any_concert.task(name="limited", queue="q", limit=Limit(2))
+    async def limited() -> None:
+        await free.wait()
+
+    lowered = elsewhere.task(name="limited", queue="q", limit=Limit(1))(anyio.lowlevel.checkpoint)
+    async with in_background(any_concert.run_worker("q")):
+        jobs = await any_concert.enqueue_many([limited.call() for _ in range(3)])
+        await status(any_concert, jobs[2], JobStatus.DELAYED)
+        await status(any_concert, await lowered.enqueue(), JobStatus.DELAYED)
+        assert "'limited': 2 of 1 places are taken, by " in str(await of_job(any_concert, jobs[2]))
+        free.set()
+        await jobs[2].result(timeout=10)
+
+
 async def test_job_that_waits_for_the_limit_of_its_key_names_jobs_of_that(any_concert: Coordinator) -> None:
     """And none of another key; once it is free, the limit of all may hold it back."""
     free = {"acme": asyncio.Event(), "other": asyncio.Event()}

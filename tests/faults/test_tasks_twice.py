@@ -854,13 +854,13 @@ async def test_second_look_at_what_holds_a_job_back_is_the_same(scene: Scene) ->
     await scene.client.hset(scene.keys.bodies, mapping=dict.fromkeys(("z", "next"), f"1 3{limits} {{}}"))
     await scene.client.zadd(scene.place.delayed, {"z": 4_000_000_000_000_007, "next": 70})
     await scene.client.zadd(scene.keys.held_back, {f"b {5:014} y": 0, f"b {7:014} z": 0, f"a {3:014} x": 0})
-    places = {"b": 2, "held": "/s:a/1:a/2:b", "gone": "/1:f", "@a": "y", "c": "99 70 next"}
+    places = {"b": "2 3 0", "held": "/s:a/1:a/2:b", "gone": "/1:f", "@a": "y", "c": "99 70 20 10 1 next"}
     await scene.client.hset(scene.keys.places, mapping=places)
     before = await scene.ledger()
     for _ in range(2):
         found = await scene.run("tasks/held_back", id="z", running=["held", "gone", "none"])
-        assert found == [limits.encode(), b"b", 1, 2, b"", b"held"]
-        assert await scene.run("tasks/held_back", id="next", running=[]) == [limits.encode(), b"c", 0, 0, b""]
+        assert found == [limits.encode(), b"b", 1, 2, 3, b"", b"held"]
+        assert await scene.run("tasks/held_back", id="next", running=[]) == [limits.encode(), b"c", 0, 0, 20, b""]
         assert await scene.run("tasks/held_back", id="ready1", running=[]) == []
         assert await scene.ledger() == before
 

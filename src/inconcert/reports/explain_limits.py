@@ -17,12 +17,13 @@ _MOST = 10  # jobs that are named
 
 
 class _Line(NamedTuple):
-    """Where a job is that is held back, see `tasks/held_back`."""
+    """Where a job is that is held back, see `tasks/held_back`; `most` is the interval of a rate, in us."""
 
     limits: bytes
     line: bytes
     ahead: int
     in_use: int
+    most: int
     turn: bytes
 
 
@@ -47,18 +48,17 @@ async def explain_limits(
         reply = await session.run(HELD_BACK(keys, keys.queue(queue), id=job_id, running=some))
         if not reply:
             return None
-        found = _Line(*reply[:5])
-        holders += [holder.decode() for holder in reply[5:]]
+        found = _Line(*reply[: len(_Line._fields)])
+        holders += [holder.decode() for holder in reply[len(_Line._fields) :]]
     assert found is not None  # noqa: S101 - it was looked for at least once
     limits, line = found.limits.decode(), found.line.decode()
     behind = f"; before it in line: {found.ahead:,}" if found.ahead else ""
-    interval_us = re.search(rf"/r(\d+),\d+:{line}", limits)
-    if interval_us:
+    if re.search(rf"/r\d+,\d+:{line}", limits):
         due = f"; it is the next, and due {due}" if due else ""
-        each = f"one job begins each {_interval(int(interval_us[1]) / 1e6)}"
+        each = f"one job begins each {_interval(found.most / 1e6)}"
         return Reason("rate", f"it waits for the rate of its task {task!r}, of which {each}{due}{behind}")
-    most = re.search(rf"/(\d+):{line}", limits)
-    places = "" if most is None else f"{found.in_use:,} of {int(most[1]):,} places are taken{_by(holders)}"
+    is_limit = re.search(rf"/\d+:{line}", limits) is not None
+    places = f"{found.in_use:,} of {found.most:,} places are taken{_by(holders)}" if is_limit else ""
     if f"/s:{line}" in limits:
         turn = f", of which job {found.turn.decode()} has the turn" if found.turn else ""
         places = f"; {places}" if places else ""

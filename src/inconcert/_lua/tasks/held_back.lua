@@ -1,15 +1,15 @@
 -- tasks/held_back: which limit, rate or turn holds a delayed job back, how far that is used, and which jobs have a place in it.
 --
 -- KEYS[1]   bodies     hash    id -> 'enqueued_ms envelope'
--- KEYS[2]   places     hash    limit -> how many claimed jobs have a place in it; rate -> 'USED_US DUE_MS ID'; id -> their limits;
---           '@KEY' -> id whose turn it is
+-- KEYS[2]   places     hash    limit -> 'COUNT MOST AT_MS', see read_limit.lua; rate -> 'USED_US DUE_MS INTERVAL_US BURST_US AT_MS
+--           NEXT_ID', see read_rate.lua; id -> their limits; '@KEY' -> id whose turn it is
 -- KEYS[3]   held_back  zset    'LIMIT ORDER ID', all of score 0: a delayed job in the line of this limit or key
 -- KEYS[4]   delayed    zset    id -> due time, server ms; of its queue
 -- ARGV[1]   id         of the job
 -- ARGV[2..] running    ids of jobs that may have a place in it, at most 500
--- RETURNS   {limits, line, ahead, in_use, turn, id, ...}: its limits; in which line it is, or of which rate it is the next; how
---           many are before it; how many jobs have a place; which has the turn, or ''; and those of `running` that have a place
---           | {} nothing holds it back
+-- RETURNS   {limits, line, ahead, in_use, most, turn, id, ...}: its limits; in which line it is, or of which rate it is the
+--           next; how many are before it; how many jobs have a place, of how many, or of a rate 0 and its INTERVAL_US; which has
+--           the turn, or ''; and those of `running` that have a place | {} nothing holds it back
 -- TWICE     the same; nothing is changed
 -- COST      O(log N + M), N jobs in line, M ids
 local bodies, places, held_back, delayed, id = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
@@ -20,12 +20,14 @@ if not due_ms or not limits then
 end
 for line in string.gmatch(limits, ':(%x+)') do
   local entry = string.format('%s %014.0f %s', line, due_ms % 1e15, id)  -- as hold_back.lua has written it
-  local state = redis.call('HGET', places, line) or '0'
-  local is_next = string.match(state, '^%d+ (%d+ .*)$') == string.format('%.0f %s', due_ms, id)
+  local state = redis.call('HGET', places, line) or ''
+  local in_use, most = string.match(state, '^(%d+) (%d+) %d+$')  -- of a limit
+  local next_ms, interval_us, next_id = string.match(state, '^%d+ (%d+) (%d+) %d+ %d+ (.*)$')  -- of a rate
+  local is_next = next_id == id and tonumber(next_ms) == tonumber(due_ms)
   if is_next or redis.call('ZSCORE', held_back, entry) then
     local ahead = is_next and 0 or redis.call('ZLEXCOUNT', held_back, '[' .. line .. ' ', '(' .. entry)
     local turn = redis.call('HGET', places, '@' .. line) or ''
-    local answer = {limits, line, ahead, tonumber(state) or 0, turn}
+    local answer = {limits, line, ahead, tonumber(in_use) or 0, tonumber(most or interval_us) or 0, turn}
     local running = {unpack(ARGV, 2)}
     for n, taken in ipairs(#running > 0 and redis.call('HMGET', places, unpack(running)) or {}) do
       if taken and string.find(taken, ':' .. line, 1, true) then
