@@ -592,6 +592,38 @@ async def test_items_say_who_holds_them_and_who_waits(any_concert: Coordinator, 
                 assert "task 'waiter'" in str(await any_concert.explain("items:q"))
 
 
+async def test_items_say_who_waits_for_room_and_until_all_are_done(
+    any_concert: Coordinator, elsewhere: Coordinator
+) -> None:
+    """In put() and in join(), with the task and the line; a deadlock is made of neither."""
+
+    async def put() -> None:
+        name_task("putter")
+        await elsewhere.queue("q", maxsize=1).put("b", timeout=HOUR)
+
+    async def join() -> None:
+        name_task("joiner")
+        async with elsewhere.lock("x"):
+            await elsewhere.queue("q").join()
+
+    await any_concert.queue("q").put("a")
+    async with in_background(put()), in_background(join()):
+        await waits_of(any_concert, 2)
+        found = await any_concert.explain("items:q")
+        assert (found.state, codes(found)) == ("unserved", ["no_consumer", "line", "waits", "waits", "backlog"])
+        for task, function, what in (("putter", put, "for room, in put"), ("joiner", join, "until all .*, in join")):
+            [line] = re.findall(rf"task '{task}', at {re.escape(__file__)}:(\d+) waits {what}\(\), for", str(found))
+            assert 0 < int(line) - function.__code__.co_firstlineno < 4
+        waits = (await any_concert.inspect()).waiters()
+        assert {(wait.kind, wait.name, wait.mode) for wait in waits} == {("items", "q", "put"), ("items", "q", "join")}
+        held = await any_concert.explain("lock:x")
+        assert (codes(held), held.deadlocks) == (["held", "waits"], ())
+        assert "task 'joiner', at" in held.reasons[1].text
+        assert "waits itself for items 'q'" in held.reasons[1].text
+    assert await eventually(lambda: _says(any_concert, "its items: 1 ready"))
+    assert "waits" not in codes(await any_concert.explain("items:q"))
+
+
 def name_task(name: str) -> None:
     """Name the current task."""
     task = asyncio.current_task()

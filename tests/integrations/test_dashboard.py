@@ -495,7 +495,7 @@ async def test_queue_of_items_is_shown(concert: Coordinator, client: httpx.Async
 async def test_consumers_of_a_queue_of_items_are_shown(
     concert: Coordinator, elsewhere: Coordinator, client: httpx.AsyncClient
 ) -> None:
-    """Who holds which item, and who waits for the next; and that it was shut down."""
+    """Who holds which item, who waits for the next, and who until all are done; and that it was shut down."""
     await concert.queue("parcels").put(1, id="parcel-1")
 
     async def take() -> None:
@@ -506,8 +506,9 @@ async def test_consumers_of_a_queue_of_items_are_shown(
     async def wait() -> None:
         await elsewhere.queue("letters").get()
 
-    working = [asyncio.ensure_future(body()) for body in (take, wait)]
+    working = [asyncio.ensure_future(body()) for body in (take, wait, elsewhere.queue("parcels").join)]
     await eventually(partial(takes_and_waits, concert))
+    await eventually(partial(waits_of, concert, 1))
     page = (await client.get("/others")).text
     one = (await client.get("/other?kind=items&name=parcels")).text
     other = (await client.get("/other?kind=items&name=letters")).text
@@ -519,7 +520,7 @@ async def test_consumers_of_a_queue_of_items_are_shown(
 
     assert "name=parcels" in page
     assert "name=letters" in page
-    assert re.search(r"Held by</h2>.*parcel-1.*test_dashboard.py:\d+.*Waited for by</h2>\s*Nobody", one, re.DOTALL)
+    assert re.search(r"Held by</h2>.*parcel-1.*test_dashboard.py:\d+.*Waited for by</h2>.*\bjoin\b", one, re.DOTALL)
     assert re.search(r"Waited for by</h2>.*test_dashboard.py:\d+", other, re.DOTALL)
     assert ("shut down" in one, "shut down" in shut) == (False, True)
 

@@ -19,10 +19,11 @@ class Join(QueueWaiter):
         name: The queue's name.
     """
 
+    verb = "join"
+
     def __init__(self, session: Session, keys: ItemKeys, name: str) -> None:
-        super().__init__(session, keys.joiners, session.new_address())
+        super().__init__(session, name, keys.joiners, session.new_address())
         self._keys = keys
-        self._name = name
 
     async def within(self, timeout: float | None) -> None:
         """Wait; None waits forever.
@@ -37,7 +38,7 @@ class Join(QueueWaiter):
                 patience = LONGEST_WAIT if give_up_at is None else give_up_at - time.monotonic()
                 if patience <= 0:
                     raise TimeoutError(
-                        f"{left} items of queue {self._name!r} were not done within {timeout:g} s; wait longer with"
+                        f"{left} items of queue {self.queue!r} were not done within {timeout:g} s; wait longer with"
                         " timeout=, or look at counts()"
                     )
                 await self._told_within(min(patience, random.uniform(SHORTEST_WAIT, LONGEST_WAIT)))
@@ -45,5 +46,5 @@ class Join(QueueWaiter):
             self._unregister()
 
     async def _left(self) -> int:
-        left: int = await self._session.run(JOIN(self._keys, address=self._address))
+        left: int = await self._session.run(JOIN(self._keys, address=self.address))
         return left

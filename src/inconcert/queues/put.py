@@ -74,6 +74,7 @@ class NewItems:
         item_id: The id of the one item, which is put in unless there is one with this id; None for a new one.
 
     Attributes:
+        queue: The queue's name.
         request: What the script knows them by.
 
     Raises:
@@ -105,7 +106,7 @@ class NewItems:
         self.request = ids[0]
         if item_id is not None:
             ids = [check_item_id(name, item_id)]
-        self._name = name
+        self.queue = name
         self._maxsize = maxsize
         self._put = partial(
             PUT,
@@ -136,14 +137,14 @@ class NewItems:
             QueueShutDown: It takes nothing more.
         """
         if answer == _SHUT:
-            raise QueueShutDown(self._name)
+            raise QueueShutDown(self.queue)
         if answer not in (_IN, _THERE):
             raise self.full()
         return bool(answer == _IN)
 
     def full(self, timeout: float | None = None) -> QueueFull:
         """The error that there is no room, and how long it was waited for, in seconds."""
-        return QueueFull(self._name, self._maxsize or 0, timeout)
+        return QueueFull(self.queue, self._maxsize or 0, timeout)
 
 
 class Put(QueueWaiter):
@@ -155,8 +156,10 @@ class Put(QueueWaiter):
         items: The items to put in.
     """
 
+    verb = "put"
+
     def __init__(self, session: Session, keys: ItemKeys, items: NewItems) -> None:
-        super().__init__(session, keys.line, items.request)
+        super().__init__(session, items.queue, keys.line, items.request)
         self._keys = keys
         self._items = items
 
@@ -184,7 +187,7 @@ class Put(QueueWaiter):
         finally:
             self._unregister()
             if answer != _IN:
-                _leave(self._session, self._keys.line, self._address)
+                _leave(self._session, self._keys.line, self.address)
 
     # Private.
 

@@ -1,6 +1,8 @@
 """A call that asks the server again when it is told to, and from time to time in case it was not."""
 
 import asyncio
+import time
+from typing import ClassVar, Literal
 
 import anyio
 
@@ -18,14 +20,25 @@ class QueueWaiter(InboxReceiver):
 
     Args:
         session: The open session.
+        queue: The name of the queue.
         key: Of whose scripts.
         address: To whom they send.
+
+    Attributes:
+        verb: What was called.
+        queue: As given.
+        address: Likewise.
+        since: Since when, by the local monotonic clock.
     """
 
-    def __init__(self, session: Session, key: str, address: str) -> None:
+    verb: ClassVar[Literal["put", "join"]]
+
+    def __init__(self, session: Session, queue: str, key: str, address: str) -> None:
         self._session = session
         self._key = key
-        self._address = address
+        self.queue = queue
+        self.address = address
+        self.since = time.monotonic()
         self._told = session.loop.create_future()
 
     # Called by the inbox.
@@ -52,11 +65,11 @@ class QueueWaiter(InboxReceiver):
         if not inbox.listens(self._key):
             with anyio.move_on_after(timeout):
                 await inbox.listen(self._key)
-        inbox.register(self._address, self)
-        inbox.follow(self._key, self._address)
+        inbox.register(self.address, self)
+        inbox.follow(self._key, self.address)
 
     def _unregister(self) -> None:
-        self._session.inbox.unregister(self._address)
+        self._session.inbox.unregister(self.address)
 
     async def _told_within(self, seconds: float) -> None:
         await asyncio.wait([self._told], timeout=seconds)

@@ -9,7 +9,7 @@ from inconcert._core.session import SessionRef
 from inconcert._rules.durations import in_words
 from inconcert.queues.store import INSPECT, ItemKeys, QueueState, read_state
 from inconcert.reports.explanation import Explanation, Reason
-from inconcert.reports.report import Inspection, ItemConsumer, ProcessReport, ago
+from inconcert.reports.report import Inspection, ItemConsumer, ProcessReport, ago, whereabouts
 
 __all__ = ["explain_items"]
 
@@ -59,13 +59,23 @@ class _Found:
         consumers = [(process, each) for process in self._seen.processes for each in process.consumers]
         self._waiting = [(process, each) for process, each in consumers if each.waiting and self._is_it(each)]
         self._items = {item.id: item for _, each in consumers if self._is_it(each) for item in each.holds}
+        self._callers = [
+            waiter
+            for waiter in self._seen.waiters()
+            if (waiter.kind, waiter.name, waiter.is_redacted) == ("items", name, False)
+        ]
         self._is_certain = not (self._unasked or self._seen.silent or any(each.is_redacted for _, each in consumers))
 
     def explanation(self) -> Explanation:
         """How it is served, and why its items are not handed over."""
         state = self._state
         takers = bool(self._waiting) or not all(map(self._is_dead, self._claims))
-        is_used = takers or state.shut or any((state.ready, state.delayed, state.claimed, state.dead, state.in_line))
+        is_used = (
+            takers
+            or state.shut
+            or self._callers
+            or any((state.ready, state.delayed, state.claimed, state.dead, state.in_line))
+        )
         if not is_used and self._is_certain:
             why = "nothing is in it, and nobody takes from it; is the name right?"
             return Explanation(kind="items", name=self._name, state="unknown", reasons=(Reason("unknown", why),))
@@ -128,6 +138,9 @@ class _Found:
         state = self._state
         if state.in_line:
             yield Reason("line", f"calls of put() wait in line for room: {state.in_line:,}")
+        for caller in self._callers[:_MOST]:
+            what = "for room, in put()" if caller.mode == "put" else "until all items are done, in join()"
+            yield Reason("waits", f"{whereabouts(caller)} waits {what}, for {ago(caller.since)}")
         for letter in self._dead:
             when = ago(letter.died_at, state.now_ms / 1000)
             yield Reason(

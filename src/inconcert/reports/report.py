@@ -37,7 +37,8 @@ class _Entry:
         kind: What it is, such as `lock`.
         name: Which one, or what the process shows in place of its name.
         is_redacted: Whether the process shows something else in place of the name.
-        mode: Which side of an rwlock; None for everything else.
+        mode: Which side of an rwlock; of items `put` for a call that waits for room, `join` for one that waits until
+            all are done; None for everything else.
         holder: This acquisition's identity, unique every time.
         since: Since when, in seconds since 1970 by the process's clock.
         label: What its user calls this acquisition, if anything.
@@ -51,7 +52,7 @@ class _Entry:
     kind: str
     name: str
     is_redacted: bool = False
-    mode: Literal["read", "write"] | None = None
+    mode: Literal["read", "write", "put", "join"] | None = None
     holder: str
     since: float
     label: str | None = None

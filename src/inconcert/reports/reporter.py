@@ -25,6 +25,7 @@ from inconcert._redis.scripts import load
 from inconcert.members.member_state import MemberState
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.get import OpenGetters
+from inconcert.queues.waiter import QueueWaiter
 from inconcert.reports.report import HeldEntry, HeldItem, ItemConsumer, ProcessReport, SignalListener, WaitEntry
 from inconcert.tasks.claimed_job import job_in
 from inconcert.tasks.watch import Watch
@@ -97,6 +98,8 @@ class Reporter:
                 waits.append(self._in_line(receiver, receiver.noted, found))
             elif isinstance(receiver, Watch):
                 waits += (self._watching(receiver, stack) for stack in found[receiver.address])
+            elif isinstance(receiver, QueueWaiter):
+                waits += (self._at_queue(receiver, stack) for stack in found[receiver.address])
             elif isinstance(receiver, OpenGetters) and (receiver.waiting or receiver.held):
                 consumers.append(self._consuming(receiver, found))
         listeners = [*self._session.listeners.values()]
@@ -177,6 +180,18 @@ class Reporter:
             **self._origin(stack.task, watch.since),
         )
 
+    def _at_queue(self, waiter: QueueWaiter, stack: OnStack) -> WaitEntry:
+        name = self._shown("items", waiter.queue)
+        return WaitEntry(
+            kind="items",
+            name=name,
+            is_redacted=name != waiter.queue,
+            mode=waiter.verb,
+            holder=waiter.address,
+            line=stack.line,
+            **self._origin(stack.task, waiter.since),
+        )
+
     def _consuming(self, consumer: OpenGetters, found: "_Found") -> ItemConsumer:
         name = self._shown("items", consumer.queue)
         is_redacted = name != consumer.queue
@@ -232,8 +247,8 @@ def _mode(kind: str, holder: str) -> Literal["read", "write"] | None:
 
 
 _REPORTED = (PermitState, MemberState)
-_Wanted: TypeAlias = Place | Watch | OpenGetters | HeldLease[PermitState | MemberState] | Delivery[Any]
-_WANTED: tuple[type[_Wanted], ...] = (Place, Watch, OpenGetters, HeldLease, Delivery)
+_Wanted: TypeAlias = Place | Watch | QueueWaiter | OpenGetters | HeldLease[PermitState | MemberState] | Delivery[Any]
+_WANTED: tuple[type[_Wanted], ...] = (Place, Watch, QueueWaiter, OpenGetters, HeldLease, Delivery)
 _Found: TypeAlias = Mapping[str, list[OnStack]]
 
 
