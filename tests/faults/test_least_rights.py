@@ -12,7 +12,9 @@ from inconcert import Coordinator, Inspection, QueueFull
 from inconcert._redis.rights import least_rights
 from inconcert._redis.scripts import Command, Script
 from inconcert._redis.slots import slot_of
+from inconcert.members.place import Place, count_members
 from inconcert.reports.explain_job import JobQuestion
+from inconcert.tasks.schedules import count_schedules
 from inconcert.tasks.store import DUE
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
@@ -164,17 +166,26 @@ async def a_dead_job(concert: Coordinator, server: RealServer) -> None:
     await concert.tasks.purge_all(queue="default", keep=1)
 
 
+async def a_group_of_members(concert: Coordinator, server: RealServer) -> None:
+    """One joins, and somebody counts."""
+    async with concert.members("crawlers") as me:
+        assert (
+            await count_members(concert._ref.session, Place.of(concert._ref, "crawlers")) == len(await me.list()) == 1
+        )
+
+
 async def a_schedule(concert: Coordinator, server: RealServer) -> None:
     """Others looked at it by a clock that was set back since."""
     [keys] = concert._jobs.partitions
     await concert.schedules.put("s", concert.task(name="work")(anyio.lowlevel.checkpoint).call(), every=60)
+    await count_schedules(concert._ref.session, concert._jobs)
     command(server.url_of(DATABASE), "SET", keys.looked, 10**15)
     await concert._ref.session.run(DUE(keys, hold_ms=1, ttl_ms=1))
 
 
 STORIES: list[Story] = [
     opening, forgotten_script, permits, an_election, meetings, signals, mail, chats, a_queue, jobs, a_dead_job,
-    a_schedule, an_index,
+    a_group_of_members, a_schedule, an_index,
 ]  # fmt: skip
 
 

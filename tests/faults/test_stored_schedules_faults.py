@@ -221,7 +221,9 @@ async def test_schedule_signed_by_nobody_of_ours_is_not_followed(server: RealSer
 # Scripts, each run twice: one whose reply was lost is sent again.
 
 
-@pytest.mark.twice("schedules/put", "schedules/pause", "schedules/delete", "schedules/find", "schedules/list")
+@pytest.mark.twice(
+    "schedules/put", "schedules/pause", "schedules/delete", "schedules/find", "schedules/list", "schedules/count"
+)
 async def test_second_run_of_a_change_answers_the_same(concert: Coordinator) -> None:
     """And changes nothing, even if the opposite was requested in between."""
     session, keys = concert._ref.session, keys_of(concert, "s")
@@ -243,6 +245,7 @@ async def test_second_run_of_a_change_answers_the_same(concert: Coordinator) -> 
     assert [(await run("find", id="s"))[:5] for _ in range(2)] == [[b"s", state, b"{}", 0, 0]] * 2
     pages = [await run("list", cursor=0) for _ in range(2)]
     assert [page[1][0][0::3] for page in pages] == [[b"s", 0]] * 2
+    assert [await run("count") for _ in range(2)] == [[1, 0, -1]] * 2
     assert await run("delete", "6", id="s") == 1
     assert await run("put", "7", **put) == 1
     assert await run("delete", "6", id="s") == 1

@@ -21,6 +21,7 @@ from tests.support.eventually import eventually
 from tests.support.pages import DOCS
 from tests.support.processes import Leashed
 from tests.support.raw import raw
+from tests.support.schedules import keys_of
 from tests.support.servers import free_port
 
 pytest.importorskip("prometheus_client")
@@ -121,16 +122,22 @@ async def make_trouble(concert: Coordinator) -> None:
         assert opened is not None
         opened._partitions[0].on_dead_workers([worker.decode()])
         await living.claim(1)
+    await concert.schedules.put("unreadable", concert.task(name="anything")(print).call(), every=3600)
+    await raw(concert).hset(keys_of(concert, "unreadable").definitions, "unreadable", "{")
     await concert.enqueue("fail", queue="full", max_attempts=1, delay=0.001)
     await concert.enqueue("wait", queue="full", delay=0.01)
-    await concert.run_worker("full", concurrency=1)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(concert.run_worker("full", concurrency=1))
+        while True:  # as if no worker had looked at schedules for long
+            await raw(concert).set(keys.looked, f"{seconds - 400}000")
+            await asyncio.sleep(0.05)
 
 
 @needs_prometheus
 async def test_each_alert_fires_and_the_board_has_something_to_show(concert: Coordinator, tmp_path: Path) -> None:
     """The first time that something happens, too; none of them fires before."""
     expected = set(re.findall(r"- alert: (\w+)", PAGE))
-    assert len(expected) == 6
+    assert len(expected) == 8
 
     @concert.task(name="fail", queue="mail")
     async def fail() -> None:
@@ -144,7 +151,7 @@ async def test_each_alert_fires_and_the_board_has_something_to_show(concert: Coo
     async def limited() -> None: ...
 
     registry = CollectorRegistry()
-    metrics = Metrics(concert, queues=["unserved"], registry=registry)
+    metrics = Metrics(concert, queues=["unserved"], members=["crawlers"], registry=registry)
     with serve("127.0.0.1", 0, registry=registry) as port:
         async with prometheus(tmp_path, port) as server:
             await eventually(lambda: server.series('inconcert_jobs_dead_total{task="fail"}'))

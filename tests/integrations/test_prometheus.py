@@ -7,12 +7,14 @@ import socket
 import urllib.request
 from collections.abc import AsyncGenerator, Iterator, MutableMapping
 from functools import partial
+from math import inf
 from typing import Any
 
 import pytest
 
-from inconcert import Coordinator, Job, JobStatus, Limit, durable
+from inconcert import Coordinator, Job, JobStatus, LeaseLost, Limit, durable
 from inconcert.coordinator import session_ref_of
+from inconcert.members.place import Place
 from tests.contract.test_durable import wake
 from tests.contract.test_jobs import status
 from tests.contract.test_tasks import in_background
@@ -20,6 +22,8 @@ from tests.faults.test_cli import SERVICE, start
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
 from tests.support.pages import DOCS
+from tests.support.raw import raw
+from tests.support.schedules import keys_of, look_at_all
 from tests.support.servers import RealServer
 
 pytest.importorskip("prometheus_client")
@@ -173,6 +177,8 @@ async def test_counts_begin_at_zero(concert: Coordinator, metrics: Metrics, regi
         'inconcert_steps_total{outcome="failed",task="send"}',
         'inconcert_stream_items_total{task="send"}',
         'inconcert_leases_lost_total{kind="lock",name=""}',
+        'inconcert_leases_lost_total{kind="members",name=""}',
+        "inconcert_schedules_unread_total",
     ):
         assert values[series] == 0
 
@@ -263,6 +269,62 @@ async def test_items_are_counted_where_their_queue_is_named(concert: Coordinator
     assert not any(series.startswith("inconcert_queue") for series in later)
 
 
+async def test_members_are_counted_where_their_group_is_named(
+    concert: Coordinator, elsewhere: Coordinator, registry: CollectorRegistry
+) -> None:
+    """In all processes; those that this one loses are told apart by the same names, and no others."""
+    metrics = Metrics(concert, members=["crawlers", "readers"], registry=registry)
+    assert (await scraped(registry))['inconcert_leases_lost_total{kind="members",name="crawlers"}'] == 0
+    async with elsewhere.members("crawlers"):
+        lost = await concert.members("crawlers").join()
+        other = await concert.members("tenant-17").join()
+        async with concert.members("crawlers"):
+            values = await scraped(registry)
+        assert values['inconcert_members{name="crawlers"}'] == 3
+        assert values['inconcert_members{name="readers"}'] == 0
+        for member in (lost, other):
+            keys = Place.of(session_ref_of(concert), member.name).keys
+            await raw(concert).zadd(keys.members, {member.id: 1})
+            with pytest.raises(LeaseLost):
+                await member.renew()
+        values = await scraped(registry)
+    metrics.close()
+
+    assert values['inconcert_members{name="crawlers"}'] == 1
+    assert values['inconcert_leases_lost_total{kind="members",name="crawlers"}'] == 1
+    assert values['inconcert_leases_lost_total{kind="members",name=""}'] == 1
+    assert values['inconcert_lease_hold_seconds_count{kind="members",name="crawlers"}'] == 2
+    assert not any("tenant-17" in series for series in values)
+
+
+async def test_schedules_are_counted_and_watched(
+    concert: Coordinator, metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    """How many, for how long no worker has looked at them, and those that none here can read."""
+    nothing = await scraped(registry)
+    task = concert.task(name="send", queue="mail")(print)
+    for id_ in ("a", "b", "bad"):
+        await concert.schedules.put(id_, task.call(), every=3600)
+    await concert.schedules.pause("b")
+    unseen = await scraped(registry)
+    await raw(concert).hset(keys_of(concert, "bad").definitions, "bad", "{")
+    await look_at_all(concert)
+    seen = await scraped(registry)
+    for keys in concert._jobs.partitions:
+        await raw(concert).decrby(keys.looked, 400_000)
+    late = await scraped(registry)
+
+    def states(values: dict[str, float]) -> list[float]:
+        return [values[f'inconcert_schedules{{state="{state}"}}'] for state in ("active", "paused")]
+
+    assert [states(values) for values in (nothing, seen)] == [[0, 0], [2, 1]]
+    gauge = "inconcert_schedules_unfollowed_seconds"
+    assert (nothing[gauge], unseen[gauge]) == (0, inf)
+    assert 0 <= seen[gauge] < 60
+    assert 400 <= late[gauge] < 460
+    assert (unseen["inconcert_schedules_unread_total"], late["inconcert_schedules_unread_total"]) == (0, 1)
+
+
 async def test_a_scrape_without_a_server_leaves_queues_out(
     concert: Coordinator,
     metrics: Metrics,
@@ -279,7 +341,9 @@ async def test_a_scrape_without_a_server_leaves_queues_out(
     values = await scraped(registry)
 
     assert "inconcert_worker_up" in values
-    assert not any(series.startswith(("inconcert_queue", "inconcert_limit")) for series in values)
+    assert not any(
+        series.startswith(("inconcert_queue", "inconcert_limit", "inconcert_schedules{")) for series in values
+    )
 
 
 async def test_many_lock_names_make_few_series(
@@ -362,18 +426,19 @@ async def test_a_closed_one_counts_no_more(concert: Coordinator, registry: Colle
 
 
 async def test_the_rules_look_at_metrics_that_there_are(metrics: Metrics) -> None:
-    """Each expression of the page's six rules names metrics that a scrape has."""
+    """Each expression of the page's eight rules names metrics that a scrape has."""
     exposed = {family.name for family in metrics.describe()} | {
         "inconcert_queue_depth",
         "inconcert_queue_oldest_seconds",
         "inconcert_queue_consumers",
+        "inconcert_schedules_unfollowed_seconds",
     }
     expressions = re.findall(r"^ +expr: (.+)$", PAGE, re.MULTILINE)
     named = {
         re.sub(r"_(total|bucket|count|sum)$", "", name) for name in re.findall(r"inconcert_\w+", " ".join(expressions))
     }
 
-    assert len(expressions) == 6
+    assert len(expressions) == 8
     assert named <= exposed
 
 

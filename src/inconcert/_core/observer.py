@@ -128,6 +128,9 @@ class Observer:
     def jobs_recovered(self, queue: str, requeued: int, dead: int) -> None:
         """So many jobs of a dead worker were requeued, and so many dead-lettered."""
 
+    def schedules_unread(self, count: int) -> None:
+        """So many schedules that were due could not be read here; others may follow them."""
+
     def worker_started(self, places: int) -> None:
         """A worker begins that runs up to so many jobs at once."""
 

@@ -11,7 +11,7 @@ __all__ = ["Distribution", "Tallies"]
 _MOST_NAMES = 100  # that leases may have in metrics, of all kinds together; the rest counts as one
 _OTHER = "other"
 _STEP_OUTCOMES: tuple[StepOutcome, ...] = ("ran", "kept", "failed")
-_KINDS = ("lock", "rwlock", "semaphore", "election")  # of leases
+_KINDS = ("lock", "rwlock", "semaphore", "election", "members")  # of leases
 
 _COUNTED_AS = {
     "done": ("succeeded",),
@@ -48,6 +48,7 @@ class Tallies(Observer):
     Args:
         tasks: The names of the tasks that are told apart.
         queues: Likewise of queues.
+        groups: Likewise of groups of members.
         now: The local monotonic clock.
 
     Attributes:
@@ -64,12 +65,16 @@ class Tallies(Observer):
         workers: How many workers run.
         busy: How many jobs run.
         capacity: How many these workers run at once at most.
+        unread: How many schedules could not be read, at each look.
         reconnects: How often a connection for commands came back.
     """
 
-    def __init__(self, tasks: Collection[str], queues: Collection[str], *, now: Callable[[], float]) -> None:
+    def __init__(
+        self, tasks: Collection[str], queues: Collection[str], groups: Collection[str], *, now: Callable[[], float]
+    ) -> None:
         self._tasks = tasks
         self._queues = queues
+        self._groups = groups
         self._now = now
         self._names: set[str] = set()
         self.jobs: dict[str, dict[Labels, int]] = {
@@ -85,7 +90,7 @@ class Tallies(Observer):
         self.lease_wait: dict[Labels, Distribution] = defaultdict(Distribution)
         self.lease_hold: dict[Labels, Distribution] = defaultdict(Distribution)
         self.lost: dict[Labels, int] = defaultdict(int)
-        self.workers = self.busy = self.capacity = self.reconnects = 0
+        self.workers = self.busy = self.capacity = self.unread = self.reconnects = 0
 
     def count_from_zero(self, places: Iterable[Labels], queues: Iterable[str]) -> None:
         """Have a count of all that may happen to these: otherwise the first time would not be an increase.
@@ -105,7 +110,8 @@ class Tallies(Observer):
         for queue in queues:
             self.recovered.setdefault(queue, 0)
             self.jobs["dead"].setdefault(("", queue), 0)
-        for labels in [*((kind, "") for kind in _KINDS), *list(self.lease_wait)]:
+        named = (("members", name) for name in self._groups)
+        for labels in [*((kind, "") for kind in _KINDS), *named, *list(self.lease_wait)]:
             self.lost.setdefault(labels, 0)
 
     def job_enqueued(self, task: str, queue: str) -> None:
@@ -148,6 +154,9 @@ class Tallies(Observer):
         if dead:
             self.jobs["dead"]["", queue] += dead
 
+    def schedules_unread(self, count: int) -> None:
+        self.unread += count
+
     def worker_started(self, places: int) -> None:
         self.workers += 1
         self.capacity += places
@@ -177,6 +186,8 @@ class Tallies(Observer):
         return name if name in self._tasks else _OTHER
 
     def _of(self, lease: ObservedLease) -> Labels:
+        if lease.kind == "members":
+            return lease.kind, lease.name if lease.name in self._groups else ""
         name = lease.metrics_name
         if name and name not in self._names:
             if len(self._names) >= _MOST_NAMES:

@@ -1,9 +1,19 @@
-"""Metrics for Prometheus: of jobs, queues, workers and leases, with few labels. Needs `inconcert[prometheus]`."""
+"""Metrics for Prometheus: of jobs, queues, schedules, workers, leases. Few labels. Needs `inconcert[prometheus]`."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -16,8 +26,10 @@ from inconcert._redis.traffic import traffic
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 from inconcert.integrations._tallies import Distribution, Labels, Tallies
+from inconcert.members.place import Place, count_members
 from inconcert.queues.queue import Queue, QueueCounts
 from inconcert.tasks.queue_stats import TaskStats
+from inconcert.tasks.schedules import ScheduleCounts, count_schedules
 from inconcert.tasks.task_coordinator import parts_of
 
 __all__ = ["Metrics", "serve"]
@@ -51,18 +63,20 @@ class Metrics(Collector):
 
     The labels `task` and `queue` have the names of the coordinator's tasks and of their queues; a name that comes up
     only at run time counts as `other`.  The label `name` of leases is their `metrics_name`, or empty.  How much work
-    queues have is asked of the server when the metrics are scraped, and not otherwise.
+    queues have, and what there is of schedules and members, is asked of the server when the metrics are scraped, and
+    not otherwise.
 
     Args:
         concert: The coordinator. One `Metrics` for each.
         queues: Names of queues besides those of the tasks that are registered here.
         tasks: Names of tasks that are not registered here, such as those that this process enqueues by name.
         items: Names of queues of items, which `concert.queue` makes.
+        members: Names of groups of members, which `concert.members` makes.
         registry: Where it is registered; None for nowhere.
 
     Raises:
         ValueError: The registry has metrics of these names, of another coordinator: give each a registry of its own.
-        InvalidName: A name in `items` is empty or longer than 512 bytes.
+        InvalidName: A name in `items` or `members` is empty or longer than 512 bytes.
     """
 
     def __init__(
@@ -72,6 +86,7 @@ class Metrics(Collector):
         queues: Collection[str] = (),
         tasks: Collection[str] = (),
         items: Collection[str] = (),
+        members: Collection[str] = (),
         registry: CollectorRegistry | None = REGISTRY,
     ) -> None:
         parts = parts_of(concert)
@@ -79,9 +94,12 @@ class Metrics(Collector):
         self._ref = parts.ref
         self._registered = parts.registry
         self._queues = _Declared(lambda: parts.registry.queues, queues)
-        self._tallies = Tallies(_Declared(lambda: parts.registry.names, tasks), self._queues, now=time.monotonic)
-        self._registry = registry
+        self._jobs = parts.jobs
         self._items = [concert.queue(name) for name in sorted(set(items))]
+        self._groups = {name: Place.of(parts.ref, name) for name in sorted(set(members))}
+        names = _Declared(lambda: parts.registry.names, tasks)
+        self._tallies = Tallies(names, self._queues, self._groups, now=time.monotonic)
+        self._registry = registry
         self._seen: _Seen | None = None
         if registry is not None:
             registry.register(self)
@@ -113,23 +131,36 @@ class Metrics(Collector):
             if seen.stats is not None:
                 yield from _of_queues(seen.stats)
                 yield from _of_limits(seen.stats)
+            yield from _of_schedules(seen.schedules)
             yield from _of_items(seen.items)
+            members = GaugeMetricFamily("inconcert_members", "Members of a group.", labels=("name",))
+            for name, count in seen.members.items():
+                members.add_metric((name,), count)
+            yield members
 
     async def refresh(self) -> None:
-        """Ask the server how much work the queues have, for `collect`. If it does not answer in 2 s, that is left out.
+        """Ask the server what `collect` tells of it. If it does not answer in 2 s, that is left out.
 
         Cost: 1 round trip.
         """
         self._seen = None
         names = sorted(self._queues)
-        if self._ref.opened is None:
+        session = self._ref.opened
+        if session is None:
             return
         try:
             async with asyncio.timeout(_LONGEST_QUESTION):
                 items = await asyncio.gather(*map(_look_at, self._items))
-                self._seen = _Seen(await self._concert.tasks.stats(*names) if names else None, items)
+                counts = await asyncio.gather(*(count_members(session, place) for place in self._groups.values()))
+                members = dict(zip(self._groups, counts, strict=True))
+                schedules = await count_schedules(session, self._jobs)
+                self._seen = _Seen(
+                    await self._concert.tasks.stats(*names) if names else None, schedules, items, members
+                )
         except (InconcertError, TimeoutError) as error:
-            _log.warning("the metrics of queues are left out: %s", error or "the server does not answer")
+            _log.warning(
+                "the metrics of queues, schedules and members are left out: %s", error or "the server does not answer"
+            )
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application that answers with all metrics of the registry: mount it at `/metrics`."""
@@ -141,7 +172,7 @@ class Metrics(Collector):
     # Private.
 
     def _ask(self) -> "_Seen | None":
-        """How much work the queues have; None if that is not known now."""
+        """What the server says; None if that is not known now."""
         session = self._ref.opened
         if session is None or session.loop is _current_loop():
             return self._seen
@@ -164,6 +195,8 @@ class Metrics(Collector):
         yield _counter("inconcert_stream_items", "Items that were added to streams.", ("task",), items)
         recovered = {(queue,): count for queue, count in list(tallies.recovered.items())}
         yield _counter("inconcert_jobs_recovered", "Jobs of dead workers that were requeued.", ("queue",), recovered)
+        what = "Schedules that could not be read here, at each look."
+        yield CounterMetricFamily("inconcert_schedules_unread", what, tallies.unread)
         yield _histogram("inconcert_job_run_seconds", "How long attempts ran.", _JOB_LABELS, tallies.run)
         what = "How long jobs that were to run at once have waited to be claimed."
         yield _histogram("inconcert_job_wait_seconds", what, _JOB_LABELS, tallies.wait)
@@ -241,10 +274,12 @@ class _Items(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What the server said of queues; no stats if there are no queues of jobs."""
+    """What the server said; no stats if there are no queues of jobs."""
 
     stats: TaskStats | None
+    schedules: ScheduleCounts
     items: Sequence[_Items]
+    members: Mapping[str, int]
 
 
 async def _look_at(queue: Queue[Any]) -> _Items:
@@ -273,6 +308,15 @@ def _of_limits(stats: TaskStats) -> Iterator[Metric]:
     for name, queue in stats.queues.items():
         waiting.add_metric((name,), queue.held_back)
     yield from (places, in_use, waiting)
+
+
+def _of_schedules(counts: ScheduleCounts) -> Iterator[Metric]:
+    schedules = GaugeMetricFamily("inconcert_schedules", "Schedules, those in code, too.", labels=("state",))
+    schedules.add_metric(("active",), counts.all - counts.paused)
+    schedules.add_metric(("paused",), counts.paused)
+    yield schedules
+    what = "For how long no worker has looked at schedules that are not in code."
+    yield GaugeMetricFamily("inconcert_schedules_unfollowed_seconds", what, counts.unfollowed)
 
 
 def _of_items(queues: Sequence[_Items]) -> Iterator[Metric]:

@@ -57,6 +57,8 @@ class MemberState(LeaseState):
 
     __slots__ = ("_user", "feeds", "is_sharing", "noted", "roster", "since", "ttl_ms", "turn")
 
+    metrics_name = ""  # its group's name is told apart where the metrics name it
+
     def __init__(self, roster: Roster, user: object, holder: str, joining: Joining, asked_at: float) -> None:
         self.roster = roster
         self._user = user
@@ -124,6 +126,7 @@ class MemberState(LeaseState):
     def lose(self) -> None:
         """Note that it is lost, and stop its body and its readers."""
         super().lose()
+        self._tell_end()
         self._ended(self.loss())
 
     # Called with the replies of renewals.
@@ -152,8 +155,15 @@ class MemberState(LeaseState):
         self._renewal.remove(self)
         call = _leave(self.roster, self.holder, self)
         self.roster.session.channel.submit(call)
+        if not self._is_lost:
+            self._tell_end()
         self._ended(NotHeld(self.kind, self.name))
         return call
+
+    def _tell_end(self) -> None:
+        """Tell observers that it was released or lost."""
+        for observer in self.roster.session.observers:
+            observer.lease_ended(self, time.monotonic() - self.since, is_lost=self._is_lost)
 
     def _ended(self, error: InconcertError) -> None:
         for feed in list(self.feeds):

@@ -7,7 +7,7 @@ from inconcert._core.session import Session, SessionRef
 from inconcert._redis.scripts import load
 from inconcert._rules.payloads import JSON, decode
 
-__all__ = ["LIST", "MemberKeys", "Place", "read_group", "values_of"]
+__all__ = ["LIST", "MemberKeys", "Place", "count_members", "read_group", "values_of"]
 
 
 class MemberKeys(NamedTuple):
@@ -23,6 +23,7 @@ class MemberKeys(NamedTuple):
 
 
 LIST = load("members/list").bind(MemberKeys)
+_COUNT = load("members/count").bind(MemberKeys)
 
 
 class Place(NamedTuple):
@@ -61,6 +62,12 @@ async def read_group(session: Session, place: Place) -> dict[str, JSON]:
         found |= values_of(flat)
         if int(cursor) == 0:
             return found
+
+
+async def count_members(session: Session, place: Place) -> int:
+    """Ask the server how many are in a group."""
+    count: int = await session.run(_COUNT(place.keys))
+    return count
 
 
 def values_of(flat: Sequence[bytes]) -> dict[str, JSON]:

@@ -108,6 +108,8 @@ async def look(session: Session, keys: JobKeys) -> float:
             problems.append(error)
     if problems:
         _log.warning("schedules that this worker cannot follow: %d; the first: %s", len(problems), problems[0])
+        for observer in session.observers:
+            observer.schedules_unread(len(problems))
     for step, added in zip(steps, await session.gather([step.call for step in steps]), strict=True):
         step.ended(added)
     following = [step.due.next_ms for step in steps if step.due.next_ms is not None]

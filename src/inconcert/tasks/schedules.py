@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import Any, NamedTuple
 
 from inconcert._core.session import Session, SessionRef
+from inconcert._redis.call import Call
 from inconcert._rules.durations import Seconds
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
@@ -17,6 +19,7 @@ from inconcert.tasks.envelope import open_envelope
 from inconcert.tasks.job import Job
 from inconcert.tasks.schedule import Missed, check_missed, id_prefix_in_code
 from inconcert.tasks.store import (
+    COUNT_SCHEDULES,
     DELETE_SCHEDULE,
     FIND_SCHEDULE,
     LIST_SCHEDULES,
@@ -28,7 +31,7 @@ from inconcert.tasks.store import (
 from inconcert.tasks.stored_schedule import Progress, StoredSchedule, check_schedule_id, id_prefix
 from inconcert.tasks.timetable import instant_text, timetable
 
-__all__ = ["FoundSchedule", "ScheduleStatus", "Schedules", "find_schedule"]
+__all__ = ["FoundSchedule", "ScheduleCounts", "ScheduleStatus", "Schedules", "count_schedules", "find_schedule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +308,29 @@ async def find_schedule(session: Session, jobs: JobKeyspace, id_: str) -> FoundS
     """
     row = await _find(session, jobs, id_)
     return FoundSchedule(row.now_ms / 1000, row.followed_ms / 1000 or None, _status(session.key_ring, row))
+
+
+class ScheduleCounts(NamedTuple):
+    """How many schedules there are, and whether workers follow them.
+
+    Attributes:
+        all: All of them, those in code, too.
+        paused: Those that are paused.
+        unfollowed: For how many seconds no worker has looked at those that are not in code: 60 at most while one runs;
+            0 if there is nothing to look at, infinite if none has in 30 days.
+    """
+
+    all: int
+    paused: int
+    unfollowed: float
+
+
+async def count_schedules(session: Session, jobs: JobKeyspace) -> ScheduleCounts:
+    """How many there are now."""
+    replies = await session.gather([Call(COUNT_SCHEDULES(keys)) for keys in jobs.partitions])
+    counts, paused, unfollowed_ms = zip(*replies, strict=True)
+    longest = inf if min(unfollowed_ms) < 0 else max(unfollowed_ms) / 1000
+    return ScheduleCounts(sum(counts), sum(paused), longest)
 
 
 class _Row(NamedTuple):

@@ -53,6 +53,7 @@ __all__ = [
     "CLOSE_GROUP",
     "COMMIT_STEP",
     "COUNT_CLAIMED",
+    "COUNT_SCHEDULES",
     "DEAD_IDS",
     "DEAD_TIMES",
     "DEBOUNCE",
@@ -288,6 +289,7 @@ READ_ITEMS = load("tasks/read_items").bind()
 ENQUEUE_DUE = load("tasks/enqueue_due").bind(JobKeys, QueueKeys)
 ADVANCE = load("schedules/advance").bind(JobKeys, QueueKeys)
 DUE = load("schedules/due").bind(JobKeys)
+COUNT_SCHEDULES = load("schedules/count").bind(JobKeys)
 DELETE_SCHEDULE = load("schedules/delete").bind(JobKeys)
 FIND_SCHEDULE = load("schedules/find").bind(JobKeys)
 LIST_SCHEDULES = load("schedules/list").bind(JobKeys)
