@@ -752,6 +752,14 @@ async def test_schedule_that_does_not_run_says_why(any_concert: Coordinator) -> 
     assert "it cannot be read here: schedule 's' cannot be read: " in str(found)
 
 
+async def test_schedule_that_skips_what_was_missed_says_when_it_runs_next(any_concert: Coordinator) -> None:
+    """Also while no worker has noted that an instant was missed, five minutes ago."""
+    task, now = any_concert.task(name="t", queue="q")(anyio.lowlevel.checkpoint), await now_ms(any_concert)
+    await any_concert.schedules.put("s", task.call(), every=(now / 1000 - 300) / 60, missed="skip")
+    await set_since(any_concert, "s", 1)
+    assert codes(await of_schedule(any_concert)) == ["not_due", "unfollowed", "no_consumer", "never"]
+
+
 async def _fail(job: ClaimedJob) -> None:
     async with job:
         raise LookupError("no report")

@@ -10,12 +10,12 @@ from inconcert.tasks.draft import Draft
 from inconcert.tasks.task import Task
 from inconcert.tasks.timetable import Timetable, instant_text
 
-__all__ = ["Missed", "Schedule", "check_missed", "due_instants", "id_prefix_in_code"]
+__all__ = ["LATE_MS", "Missed", "Schedule", "check_missed", "due_instants", "id_prefix_in_code"]
 
 Missed = Literal["skip", "once", "all"]
 """What becomes of instants of a schedule at which no worker was there; see `Coordinator.cron`."""
 
-_LATE_MS = 60_000  # an instant that no worker processed for this long is missed: longer than a worker takes to restart
+LATE_MS = 60_000  # an instant that no worker processed for this long is missed: longer than a worker takes to restart
 _MOST_MISSED = 100  # missed instants that are made up for
 
 
@@ -82,7 +82,7 @@ def due_instants(timetable: Timetable, missed: Missed, since_ms: int, now_ms: in
     if missed == "all":
         return _latest(timetable, _MOST_MISSED, since_ms, now_ms)
     latest = _latest(timetable, 1, since_ms, now_ms)
-    if latest and missed == "skip" and now_ms - latest[0] > _LATE_MS:
+    if latest and missed == "skip" and now_ms - latest[0] > LATE_MS:
         return []
     return latest
 

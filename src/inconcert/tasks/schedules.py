@@ -17,7 +17,7 @@ from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher
 from inconcert.tasks.envelope import open_envelope
 from inconcert.tasks.job import Job
-from inconcert.tasks.schedule import Missed, check_missed, id_prefix_in_code
+from inconcert.tasks.schedule import LATE_MS, Missed, check_missed, id_prefix_in_code
 from inconcert.tasks.store import (
     COUNT_SCHEDULES,
     DELETE_SCHEDULE,
@@ -369,7 +369,10 @@ def _status(key_ring: KeyRing, row: _Row) -> ScheduleStatus:
     try:
         progress = Progress.read(row.progress)
         schedule = StoredSchedule.read(key_ring, name, row.definition)
-        next_ms = None if is_paused else next(schedule.timetable.after(progress.since_ms), None)
+        since_ms = progress.since_ms
+        if schedule.missed == "skip":  # what is missed by now never runs, also where no worker has noted that yet
+            since_ms = max(since_ms, row.now_ms - LATE_MS - 1)
+        next_ms = None if is_paused else next(schedule.timetable.after(since_ms), None)
     except (ValueError, OverflowError) as error:  # also of what is not ours: it must not hide the others
         return ScheduleStatus(name, "", "", (), {}, "", None, is_in_code, is_paused, None, None, str(error))
     last_at = progress.last_ms / 1000 if progress.last_ms else None
