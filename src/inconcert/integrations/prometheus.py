@@ -150,13 +150,13 @@ class Metrics(Collector):
             return
         try:
             async with asyncio.timeout(_LONGEST_QUESTION):
-                items = await asyncio.gather(*map(_look_at, self._items))
-                counts = await asyncio.gather(*(count_members(session, place) for place in self._groups.values()))
-                members = dict(zip(self._groups, counts, strict=True))
-                schedules = await count_schedules(session, self._jobs)
-                self._seen = _Seen(
-                    await self._concert.tasks.stats(*names) if names else None, schedules, items, members
+                stats, schedules, items, counts = await asyncio.gather(
+                    self._concert.tasks.stats(*names) if names else _nothing(),
+                    count_schedules(session, self._jobs),
+                    asyncio.gather(*map(_look_at, self._items)),
+                    asyncio.gather(*(count_members(session, place) for place in self._groups.values())),
                 )
+            self._seen = _Seen(stats, schedules, items, dict(zip(self._groups, counts, strict=True)))
         except (InconcertError, TimeoutError) as error:
             _log.warning(
                 "the metrics of queues, schedules and members are left out: %s", error or "the server does not answer"
@@ -280,6 +280,10 @@ class _Seen(NamedTuple):
     schedules: ScheduleCounts
     items: Sequence[_Items]
     members: Mapping[str, int]
+
+
+async def _nothing() -> None:
+    """There are no queues of jobs."""
 
 
 async def _look_at(queue: Queue[Any]) -> _Items:
