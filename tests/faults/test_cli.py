@@ -563,6 +563,9 @@ async def test_steps_that_wait_are_shown_in_words(concert: Coordinator) -> None:
     async def fulfil() -> None:
         async for _ in durable.each("lines", ["guitar", "strings"], key=str):
             pass
+        async for size in durable.each("labels", ["small", "large", "huge"], key=str):
+            if size == "large":
+                break
         async for line in durable.each("boxes", ["small", "large"], key=str):
             if line == "large":
                 await durable.sleep("pause", 0)
@@ -577,11 +580,12 @@ async def test_steps_that_wait_are_shown_in_words(concert: Coordinator) -> None:
     until = r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
     assert "step lines   2 done, all of them" in lines
     assert 'step boxes   1 done, the last is "small"' in lines
+    assert 'step labels  left before its end, the last is "small"' in lines
     assert any(re.fullmatch(f"step pause   {until}", line) for line in lines)
     assert any(re.fullmatch(f"step packed  is waited for, {until} at the latest", line) for line in lines)
     shown = json.loads((await here(concert, "show", job.id, "--json")).stdout)
     assert {step["name"]: step["is_awaited"] for step in shown["steps"]}["packed"]
-    assert {step["name"]: step["value"] for step in shown["steps"]}["lines"] == [3, '"strings"', True]
+    assert {step["name"]: step["value"] for step in shown["steps"]}["lines"] == [3, '"strings"', True, False]
 
 
 async def bury(concert: Coordinator, count: int, why: str) -> list[str]:
