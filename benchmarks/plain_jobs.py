@@ -5,7 +5,7 @@
 
 Three processes, each with a server of its own, take turns at enqueueing jobs that do nothing, and then running them:
 one with this code, and two with the other.  The two say how far figures drift that should be the same.  Once in a
-while all three are started anew, for a process may be slower than another all its life.
+while all three are started anew, because a process may be slower than another all its life.
 """
 
 import argparse

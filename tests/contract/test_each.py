@@ -62,7 +62,7 @@ async def test_attempt_that_fails_is_gone_on_with(any_concert: Coordinator, item
 
 
 async def test_loop_that_was_left_before_its_end_goes_on_in_a_later_attempt(any_concert: Coordinator) -> None:
-    """With the item in which it was left, for that is not known to be done."""
+    """With the item in which it was left, because that is not known to be done."""
     begun: list[int] = []
 
     async def body() -> list[int]:

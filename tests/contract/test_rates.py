@@ -1,16 +1,16 @@
 """Rates of tasks: how many of their jobs begin in a period, over all workers."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 
 from inconcert import Coordinator, Job, JobFailed, JobStatus, Limit, Rate, current_job
-from tests.contract.test_limits import Running, first
+from tests.contract.test_limits import Running, first, in_line
 from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
-from tests.support.raw import raw
 
 WITHIN = 10.0  # seconds
 A_MOMENT = 0.1  # jobs; the server's clock counts milliseconds here
@@ -31,15 +31,6 @@ def begun_at() -> float:
     """When the current job was claimed, by the server's clock."""
     claimed_at: float = current_job()._state.claimed_at
     return claimed_at
-
-
-async def in_line(concert: Coordinator) -> int:
-    """How many jobs are held back."""
-    client: Any = raw(concert)
-    found = 0
-    for keys in concert._jobs.partitions:
-        found += await client.zcard(keys.held_back)
-    return found
 
 
 async def until(job: Job[Any], status: JobStatus) -> None:
@@ -71,7 +62,7 @@ async def test_no_more_jobs_begin_than_the_rate_says(any_concert: Coordinator) -
     assert sorted(number for number, _ in began) == list(range(20))
     assert [number for number, _ in began[3:]] == list(range(3, 20))
     assert excess(sorted(at for _, at in began), rate) < A_MOMENT
-    assert await in_line(any_concert) == 0
+    assert await in_line(any_concert, 0)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +102,7 @@ async def test_raised_rate_holds_for_those_in_line(any_concert: Coordinator, els
         began.append(number)
 
     async def are_held_back() -> bool:
-        return await in_line(any_concert) == 3
+        return await in_line(any_concert, 3)
 
     old = any_concert.task(name="at a rate", rate=Rate(1, per=3600.0), limit=Limit(1))(at_a_rate)
     new = elsewhere.task(name="at a rate", rate=Rate(100, per=1.0), limit=Limit(1))(at_a_rate)
@@ -158,11 +149,9 @@ async def test_job_in_line_for_a_place_does_not_wait_for_an_old_rate(
     new = elsewhere.task(name="both", rate=Rate(100, per=1.0), limit=Limit(1))(both)
     async with in_background(concert.run_worker("default", concurrency=5)):
         await concert.enqueue_many([old.call(number) for number in range(3)])
-        while await in_line(concert) != 2:
-            await anyio.sleep(0.01)
+        await eventually(lambda: in_line(concert, 2))
         await new.enqueue(3)
-        while await in_line(concert) != 3:
-            await anyio.sleep(0.01)
+        await eventually(lambda: in_line(concert, 3))
         for _ in range(4):
             free.release()
         await eventually(lambda: len(began) == 4)
@@ -251,8 +240,7 @@ async def test_another_takes_the_place_of_one_that_waited_for_the_rate(concert: 
     await concert.enqueue_many([both.call() for _ in range(5)])
     async with in_background(concert.run_worker("default", concurrency=5)):
         for left in (4, 3, 2):  # the rate lets three begin
-            while await in_line(concert) != left:
-                await anyio.sleep(0.01)
+            await eventually(partial(in_line, concert, left))
             free.release()
         comes = await eventually(due)
         [job] = map(concert.tasks.job, comes)
@@ -282,7 +270,7 @@ async def test_rate_and_limits_hold_together(concert: Coordinator) -> None:
             await job.result(timeout=WITHIN)
     assert max(running.most.values()) == 2
     assert excess(sorted(began), rate) < A_MOMENT
-    assert await in_line(concert) == 0
+    assert await in_line(concert, 0)
 
 
 async def test_jobs_in_line_send_nothing(concert: Coordinator) -> None:
@@ -294,8 +282,7 @@ async def test_jobs_in_line_send_nothing(concert: Coordinator) -> None:
     jobs = await concert.enqueue_many([at_a_rate.call() for _ in range(50)])
     async with in_background(concert.run_worker("default")):
         await jobs[0].result(timeout=WITHIN)
-        while await in_line(concert) < 48:
-            await anyio.sleep(0.01)
+        await eventually(lambda: in_line(concert, 48))
         page = await concert.tasks.jobs(state=JobStatus.DELAYED)
         [due_at] = [job.due_at for job in page.jobs if job.due_at is not None]
         [began_at] = [job.enqueued_at for job in page.jobs if job.due_at == due_at]

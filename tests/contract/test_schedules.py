@@ -147,7 +147,7 @@ async def jobs_of_length(concert: Coordinator, count: int) -> bool:
 async def test_schedule_goes_on_after_the_key_of_its_task_failed(
     any_concert: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The failure is logged, and its instant is made up for."""
+    """The failure is logged, and later instants have their jobs."""
     fails = False
 
     def key() -> str:

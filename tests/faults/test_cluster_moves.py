@@ -100,7 +100,7 @@ async def test_nothing_is_lost_or_doubled_while_slots_move(
 async def test_stream_of_a_job_is_whole_though_its_slot_moves(
     change: Callable[[RealCluster, str], Node | None], own_cluster: RealCluster, namespace: str
 ) -> None:
-    """Under its worker, and under the one who follows it."""
+    """Under its worker, and under its follower."""
     is_over = asyncio.Event()
     url = own_cluster.url
     async with Coordinator(url, namespace=namespace) as concert, Coordinator(url, namespace=namespace) as viewer:

@@ -342,7 +342,8 @@ async def test_a_scrape_without_a_server_leaves_queues_out(
 
     assert "inconcert_worker_up" in values
     assert not any(
-        series.startswith(("inconcert_queue", "inconcert_limit", "inconcert_schedules{")) for series in values
+        series.startswith(("inconcert_queue", "inconcert_limit", "inconcert_schedules{", "inconcert_schedules_unf"))
+        for series in values
     )
 
 

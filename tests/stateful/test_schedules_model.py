@@ -161,7 +161,7 @@ class SchedulesModel(RuleBasedStateMachine):
         assert self.client.lrange(self.keys.queue("q").queue, 0, -1) == self.enqueued
         assert len({*self.enqueued}) == len(self.enqueued)
 
-    # Below.
+    # Private.
 
     def begin_now(self, id_: str) -> None:
         """Let the script have read our clock."""

@@ -84,7 +84,7 @@ class Pauses:
         assert asleep is not None  # noqa: S101 - just noted
         return asleep
 
-    # Below.
+    # Private.
 
     def _tell(self) -> None:
         self._changed.set()
