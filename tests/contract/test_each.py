@@ -93,7 +93,7 @@ async def test_position_is_kept_each_second(any_concert: Coordinator, monkeypatc
 
         async def is_there() -> bool:
             steps = await job.steps()
-            return bool(steps) and steps[0].value == [1500, "1499", False, False]
+            return bool(steps) and steps[0].value == [1500, "1499", False, 0]
 
         await eventually(is_there)
         [step] = await job.steps()

@@ -17,6 +17,7 @@ from inconcert import (
     JobCancelled,
     JobFailed,
     JobStatus,
+    Retry,
     Unavailable,
     current_job,
     durable,
@@ -1003,11 +1004,59 @@ async def test_body_that_left_a_loop_before_its_end_is_undone_behind_it(any_conc
     assert await is_clean(any_concert)
 
 
+async def test_loop_that_went_on_in_a_later_attempt_is_passed_all_the_same(
+    any_concert: Coordinator, shop: Shop
+) -> None:
+    """What the first attempt had begun behind it is undone."""
+
+    @any_concert.task(max_attempts=2)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            async for line in durable.each("lines", range(5), key=lambda line: line):
+                if line == 2 and current_job().attempt == 1:
+                    break
+                if line == 4:
+                    await failing()
+            undo.later("tea", shop.refund, await durable.step("charge", shop.charge, "tea"))
+            raise Retry(after=0)
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="sold out"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["charge tea", "refund p-tea"]
+
+
+async def test_loop_that_has_begun_again_is_passed_as_often_as_it_was_left(
+    any_concert: Coordinator, shop: Shop
+) -> None:
+    """And no more often: what comes behind the last time had not begun."""
+
+    @any_concert.task(max_attempts=1)
+    async def buy() -> None:
+        async with durable.undo() as undo:
+            for part in range(3):
+                async for line in durable.each("lines", range(9), key=lambda line: line):
+                    if line == part:
+                        break
+                    if line == 1:
+                        await failing()
+                undo.later(f"{part}", shop.refund, f"{part}")
+
+    async with in_background(any_concert.run_worker("default")):
+        with pytest.raises(JobFailed, match="sold out"):
+            await (await buy.enqueue()).result(timeout=WITHIN)
+    assert shop.did == ["refund 1", "refund 0"]
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
 async def test_body_that_an_error_has_left_in_a_loop_is_undone_up_to_there(
-    any_concert: Coordinator, shop: Shop, monkeypatch: pytest.MonkeyPatch
+    any_concert: Coordinator, shop: Shop, monkeypatch: pytest.MonkeyPatch, is_plain: bool
 ) -> None:
     """What comes behind the loop has not begun, even if a step was taken on the way out."""
     monkeypatch.setattr(steps, "_LONGEST_WAIT", 0.1)
+
+    def charge(what: str) -> None:
+        shop.did.append(f"charge {what}")
 
     @any_concert.task(max_attempts=1)
     async def buy() -> None:
@@ -1018,7 +1067,10 @@ async def test_body_that_an_error_has_left_in_a_loop_is_undone_up_to_there(
                     if line == 2:
                         await failing()
             finally:
-                await durable.step("charge", shop.charge, "fee")
+                if is_plain:
+                    await durable.step("charge", charge, "fee")
+                else:
+                    await durable.step("charge", shop.charge, "fee")
             undo.later("behind", shop.refund, "behind")
 
     async with in_background(any_concert.run_worker("default")):

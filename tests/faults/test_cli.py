@@ -580,12 +580,12 @@ async def test_steps_that_wait_are_shown_in_words(concert: Coordinator) -> None:
     until = r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
     assert "step lines   2 done, all of them" in lines
     assert 'step boxes   1 done, the last is "small"' in lines
-    assert 'step labels  left before its end, the last is "small"' in lines
+    assert 'step labels  1 done, the last is "small"; it was left before its end' in lines
     assert any(re.fullmatch(f"step pause   {until}", line) for line in lines)
     assert any(re.fullmatch(f"step packed  is waited for, {until} at the latest", line) for line in lines)
     shown = json.loads((await here(concert, "show", job.id, "--json")).stdout)
     assert {step["name"]: step["is_awaited"] for step in shown["steps"]}["packed"]
-    assert {step["name"]: step["value"] for step in shown["steps"]}["lines"] == [3, '"strings"', True, False]
+    assert {step["name"]: step["value"] for step in shown["steps"]}["lines"] == [3, '"strings"', True, 0]
 
 
 async def bury(concert: Coordinator, count: int, why: str) -> list[str]:

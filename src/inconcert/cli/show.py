@@ -146,10 +146,11 @@ def _of_step(step: StepRecord) -> str:
         case "durable.sleep" | "durable.wait_for", int() | float() as ends_at:
             until = f"until {datetime.fromtimestamp(ends_at, UTC):%Y-%m-%d %H:%M:%S} UTC"
             return f"is waited for, {until} at the latest" if step.is_awaited else until
-        case "durable.each", [int(), str(last), False, True]:
-            return f"left before its end, the last is {last}"
-        case "durable.each", [int(done), str(last), bool(is_at_end), False]:
-            return f"{done - 1} done, all of them" if is_at_end else f"{done} done, the last is {last}"
+        case "durable.each", [int(done), str(last), bool(is_at_end), int(left)]:
+            items = f"{done - left - is_at_end} done"
+            if is_at_end:
+                return f"{items}, all of them"
+            return f"{items}, the last is {last}" + ("; it was left before its end" if left else "")
         case _:
             return _as_json(step.value)
 

@@ -1,7 +1,10 @@
 """How far a loop over many items is, in one attempt of its job: see `loop.py`."""
 
 import time
+from typing import Any
 from weakref import ref
+
+import msgspec
 
 from inconcert.tasks.kept_step import Position, StepCall
 
@@ -21,9 +24,10 @@ class Cursor:
         saved_at: When it was kept, by the monotonic clock.
         is_saved: Whether its position was kept.
         loop: What goes through its items now; None before, and once that has failed.
+        begun: How often it was begun in this attempt.
     """
 
-    __slots__ = ("call", "is_saved", "loop", "name", "number", "position", "saved_at")
+    __slots__ = ("begun", "call", "is_saved", "loop", "name", "number", "position", "saved_at")
 
     def __init__(self, name: str, call: StepCall, position: Position, number: int) -> None:
         self.name = name
@@ -33,26 +37,32 @@ class Cursor:
         self.saved_at = time.monotonic()
         self.is_saved = True
         self.loop: ref[object] | None = None
+        self.begun = 0
 
     @property
     def is_in_use(self) -> bool:
         """Whether something may still go through its items."""
         return self.loop is not None and self.loop() is not None
 
+    @property
+    def is_left(self) -> bool:
+        """Whether the body has left it before its end, and that is not noted yet."""
+        return not self.is_in_use and not self.position.is_at_end and self.position.left < self.begun
+
     def move(self, key: str) -> None:
         """Note that the item with this key is done."""
-        self._keep(Position(self.position.done + 1, key))
+        self._change(key=key)
 
     def end(self) -> None:
         """Note that no item is left."""
-        self._keep(Position(self.position.done + 1, self.position.key, is_at_end=True))
+        self._change(is_at_end=True)
 
     def leave(self) -> None:
         """Note that the body has left it before its end, and goes on behind it."""
-        self._keep(Position(self.position.done + 1, self.position.key, is_left=True))
+        self._change(left=self.begun)
 
     # Private.
 
-    def _keep(self, position: Position) -> None:
-        self.position = position
+    def _change(self, **changes: Any) -> None:  # noqa: ANN401 - of a position
+        self.position = msgspec.structs.replace(self.position, done=self.position.done + 1, **changes)
         self.is_saved = False

@@ -24,7 +24,7 @@ __all__ = [
 STEP = "step"  # the kind as which a step is signed
 UNDO_BLOCK = "durable.undo"  # the function of entering and of leaving a block, as it is kept
 UNDOES = "undoes "  # before the hash of the arguments of a step that undoes something
-IN_PART = "in "  # before that, of one in another step or in an item of a loop: once these are done it is not asked for
+IN_PART = "in "  # before both, of a step in another step or in a loop's item, which a later run passes over with these
 
 
 class StepCall(NamedTuple):
@@ -32,8 +32,8 @@ class StepCall(NamedTuple):
 
     Attributes:
         function: The qualified name of its function; kept with the result, and compared by later attempts.
-        arguments: A hash of its arguments, likewise; after `UNDOES` if it undoes something, and after `IN_PART` before
-            that, which is not compared, if it is in another step or in an item of a loop.
+        arguments: A hash of its arguments, likewise. Before it stand `IN_PART`, if the step is in another step or in an
+            item of a loop, which is not compared; and then `UNDOES`, if it undoes something.
         converter: Converts its result to JSON and back.
     """
 
@@ -80,16 +80,16 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     """How far a loop is.
 
     Attributes:
-        done: How many items are done, in all attempts; one more at the end, and each time that it is left before.
+        done: How many items are done, in all attempts; one more at the end, and each time that `left` rises.
         key: The key of the last of them, as JSON; empty before the first.
         is_at_end: Whether none is left.
-        is_left: Whether the body has left it before its end, and gone on behind it.
+        left: How often an attempt has left it before its end, and gone on behind it; the most of all attempts.
     """
 
     done: int = 0
     key: str = ""
     is_at_end: bool = False
-    is_left: bool = False
+    left: int = 0
 
 
 class StepStore(Protocol):

@@ -112,9 +112,9 @@ class Loop(Generic[T]):
                     "with durable.each()"
                 ) from None
             raise
-        except BaseException:
+        except BaseException as error:
             self._has_failed = True
-            if self._cursor is not None:
+            if self._cursor is not None and isinstance(error, Exception):  # a cancelled one may go on
                 self._cursor.loop = None
             raise
         self._has_failed = False

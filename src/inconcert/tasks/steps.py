@@ -63,6 +63,7 @@ class Steps:
         is_undoing: Whether the job is being undone.
         failure: While it is, the error with which one of its steps has failed; None for none.
         open_undos: The blocks that may still have something to undo, in the order in which they were entered.
+        some_were_kept: Whether there were any steps when they were read first.
     """
 
     __slots__ = (
@@ -84,6 +85,7 @@ class Steps:
         "is_awake",
         "is_undoing",
         "open_undos",
+        "some_were_kept",
     )
 
     def __init__(self, store: StepStore, *, is_undoing: bool = False) -> None:
@@ -91,6 +93,7 @@ class Steps:
         self.is_undoing = is_undoing
         self.failure: Exception | None = None
         self.open_undos: list[OpenUndo] = []
+        self.some_were_kept = False
         self._left = asyncio.Event()  # set when one of them is left; then there is another event
         self._store = store
         self._reading = anyio.Lock()
@@ -110,11 +113,6 @@ class Steps:
     def job_id(self) -> str:
         """The id of the job."""
         return self._store.id
-
-    @property
-    def some_were_kept(self) -> bool:
-        """Whether there were any when they were read."""
-        return bool(self._numbers)
 
     @property
     def bulk(self) -> int:
@@ -169,7 +167,6 @@ class Steps:
         if name in self._taken or name in self._reserved:
             raise ValueError(f"a step of job {self._store.id} is called {name!r} already; give one another name")
         self._reserved.add(name)
-        self._note_left_loops()
 
     @contextmanager
     def undoing_here(self) -> Generator[None]:
@@ -251,34 +248,6 @@ class Steps:
         if self._kept is None:
             await self._read()
 
-    async def _take(self, name: str, call: StepCall, run: Callable[[], Awaitable[T]], *, may_change: bool = False) -> T:
-        found, call = await self._find(name), self._marked(call)
-        if found is not None:
-            result = self._kept_result(found, call, may_change=may_change)
-            self._store.step_ended("kept")
-            return cast("T", result)
-        await self.stop_if_leaving()
-        if self._last >= self._most:
-            raise self._refused(name, f"the job has {self._most} steps already; do more in each, or enqueue other jobs")
-        self._store.step_started(name, call.function)
-        part = BodyPart(self)
-        try:
-            part.begin()
-            try:
-                value = await run()
-            finally:
-                part.end()
-            result = await self._commit(name, call, value)
-        except BaseException as error:
-            self._store.step_left(name, error)
-            self._taken.discard(name)  # a body that catches this may try again
-            if isinstance(error, Exception):
-                self._store.step_ended("failed")
-            raise
-        self._store.step_left(name, None)
-        self._store.step_ended("ran")
-        return cast("T", result)
-
     async def begin_loop(self, name: str, loop: object) -> Cursor:
         """How far the loop of this name is; also of one that was left before its end, which goes on from there.
 
@@ -287,7 +256,7 @@ class Steps:
             StepRefused: As for `take`, and so are the others.
         """
         cursor = self._cursors.get(name)
-        if cursor is None or cursor.is_in_use or cursor.position.is_at_end or self.is_undoing:
+        if cursor is None or cursor.is_in_use or (cursor.position.is_at_end and not self.are_only_read):
             found, call = await self._find(name), self._marked(_EACH)
             if found is None:
                 await self.stop_if_leaving()
@@ -296,11 +265,25 @@ class Steps:
             cursor = Cursor(name, call, cast("Position", position), self._numbers.get(name, 0))
             self._cursors[name] = cursor
         cursor.loop = ref(loop)
+        cursor.begun += 1
         return cursor
+
+    def note_left_loops(self) -> None:
+        """Note which loops the body has left before their end, now that it goes on: so it does when it is undone.
+
+        Not while its caller handles an error, which may be what has ended a loop.
+        """
+        for cursor in () if self.is_undoing or sys.exception() else self._cursors.values():
+            if cursor.is_left and (cursor.number or self._has_room(cursor)):
+                cursor.leave()
+                self._store.save_cursor_nowait(*self._to_save(cursor))
 
     def has_passed(self, cursor: Cursor) -> bool:
         """Whether the loop gives out no more: it was at its end, or the body that is undone had gone on behind it."""
-        return cursor.position.is_at_end or (cursor.position.is_left and self.are_only_read)
+        position = cursor.position
+        if self.are_only_read:
+            return cursor.begun <= position.left + position.is_at_end
+        return position.is_at_end
 
     async def save_cursor(self, cursor: Cursor) -> None:
         """Keep how far a loop is.
@@ -361,7 +344,8 @@ class Steps:
         converter = Converter(f"message {name!r} of job {job_id}", as_type)
         try:
             with self._pauses.begin(name, is_for_message=True) as pause:
-                rest = await self._rest(name, _WAIT, timeout)
+                with self._noting_failure():
+                    rest = await self._rest(name, _WAIT, timeout)
                 is_over = not self.are_only_read and (rest <= 0 or self.is_awake)
                 with self._noting_failure():
                     text = await self._receive(name, is_over=is_over)
@@ -386,6 +370,34 @@ class Steps:
             self._taken.discard(name)
 
     # Private.
+
+    async def _take(self, name: str, call: StepCall, run: Callable[[], Awaitable[T]], *, may_change: bool = False) -> T:
+        found, call = await self._find(name), self._marked(call)
+        if found is not None:
+            result = self._kept_result(found, call, may_change=may_change)
+            self._store.step_ended("kept")
+            return cast("T", result)
+        await self.stop_if_leaving()
+        if self._last >= self._most:
+            raise self._refused(name, f"the job has {self._most} steps already; do more in each, or enqueue other jobs")
+        self._store.step_started(name, call.function)
+        part = BodyPart(self)
+        try:
+            part.begin()
+            try:
+                value = await run()
+            finally:
+                part.end()
+            result = await self._commit(name, call, value)
+        except BaseException as error:
+            self._store.step_left(name, error)
+            self._taken.discard(name)  # a body that catches this may try again
+            if isinstance(error, Exception):
+                self._store.step_ended("failed")
+            raise
+        self._store.step_left(name, None)
+        self._store.step_ended("ran")
+        return cast("T", result)
 
     async def _receive(self, name: str, *, is_over: bool) -> bytes | None:
         is_only_read = self.are_only_read
@@ -482,19 +494,7 @@ class Steps:
             await self.stop_if_leaving()
             raise self._refused(name, "its name was used before in this attempt; give each step a name of its own")
         self._taken.add(name)
-        self._note_left_loops()
         return kept.get(name)
-
-    def _note_left_loops(self) -> None:
-        """Note which loops the body has left before their end, now that it goes on: so it does when it is undone.
-
-        Not while it handles an error, which may be what has ended a loop.
-        """
-        for cursor in () if self.is_undoing or sys.exception() else self._cursors.values():
-            is_over = cursor.is_in_use or cursor.position.is_at_end or cursor.position.is_left
-            if not is_over and (cursor.number or self._has_room(cursor)):
-                cursor.leave()
-                self._store.save_cursor_nowait(*self._to_save(cursor))
 
     def _has_room(self, cursor: Cursor) -> bool:
         return self._last < self._most and self._bytes + len(cursor.position.key) <= self._most_bytes
@@ -525,6 +525,8 @@ class Steps:
                 try:
                     now_ms, found = await self._store.read_steps()
                     self._ahead = now_ms / 1000 - time.monotonic()
+                    if not self._last:  # otherwise it is read again, and has what this attempt has kept
+                        self.some_were_kept = bool(found)
                     for number, text in found:
                         step = read_step(self._store.id, text)
                         self._numbers[step.name] = number

@@ -76,6 +76,8 @@ class Undo:
     ) -> None:
         block, self._open = self._open, None
         assert block is not None  # noqa: S101 - it was entered
+        if error is None:
+            self._steps.note_left_loops()
         was_cancelled = not block.leave() and isinstance(error, asyncio.CancelledError)
         try:
             goes_on = await self._leave(block, error, was_cancelled=was_cancelled)
@@ -121,6 +123,7 @@ class Undo:
             raise ValueError(f"{step!r} is the step of leaving {self._name!r}; give what is undone another name")
         run = self._make(self._steps, step, function, args, kwargs)
         self._steps.reserve(step)
+        self._steps.note_left_loops()
         self._later[name] = run
 
     # Private.
