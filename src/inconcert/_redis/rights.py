@@ -42,7 +42,7 @@ _DATA = (
     *("del", "exists", "persist", "pexpire", "pttl", "rename", "unlink"),
     *("get", "getrange", "incrby", "set"),
     *("hdel", "hexists", "hget", "hgetall", "hincrby", "hlen", "hmget", "hscan", "hset", "hsetnx"),
-    *("sadd", "sdiff", "sismember", "smembers", "srem"),
+    *("sadd", "scard", "sdiff", "sismember", "smembers", "srem"),
     *("zadd", "zcard", "zcount", "zlexcount", "zpopmin", "zrange", "zrangebylex", "zrangebyscore", "zrank", "zrem"),
     *("zremrangebyscore", "zrevrange", "zrevrangebylex", "zrevrank", "zscan", "zscore", "zunionstore"),
     "time",
