@@ -7,7 +7,7 @@
 -- @include read_rate
 -- @include server_time
 local function replace_next(places, held_back, states, queues, limits)
-  local texts, rates, turns = {}, {}, {}
+  local texts, rates, turns, left = {}, {}, {}, {}
   for id, text in pairs(limits) do
     local key = string.match(text, '/s:(%x+)')
     if key and redis.call('HGET', places, '@' .. key) == id then
@@ -17,9 +17,12 @@ local function replace_next(places, held_back, states, queues, limits)
     texts[string.match(text, '^/(r[^/]+)') or ''] = true
     for limit in string.gmatch(text, '/%d+:(%x+)') do
       if limit ~= key then  -- a turn comes otherwise
-        admit_next(places, held_back, states, queues, limit, 1)
+        left[limit] = (left[limit] or 0) + 1
       end
     end
+  end
+  for limit, count in pairs(left) do
+    admit_next(places, held_back, states, queues, limit, count)
   end
   for text in pairs(turns) do
     next_turn(places, held_back, states, queues, text)
