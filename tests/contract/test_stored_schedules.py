@@ -75,7 +75,7 @@ async def test_list_has_rules_arguments_and_instants(any_concert: Coordinator, r
     assert await any_concert.schedules.list() == []
     await any_concert.schedules.put("b", report.call("x"), cron="0 3 * * *", tz="Europe/Berlin", missed="all")
     await any_concert.schedules.put("a", report.options(queue="low").call(which="y"), every=LONG)
-    at = datetime.now(UTC) + timedelta(days=1)
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
     await any_concert.schedules.put("c", report.call("z"), at=at, missed="skip")
     one, two, three = await any_concert.schedules.list()
     assert (one.id, one.rule, one.queue, one.args, one.kwargs) == ("a", "every 315360000 s", "low", [], {"which": "y"})

@@ -62,9 +62,9 @@ class Metrics(Collector):
     Mount `metrics.asgi` at `/metrics`, or expose the registry in any other way.
 
     The labels `task` and `queue` have the names of the coordinator's tasks and of their queues; a name that comes up
-    only at run time counts as `other`.  The label `name` of leases is their `metrics_name`, or empty.  How much work
-    queues have, and what there is of schedules and members, is asked of the server when the metrics are scraped, and
-    not otherwise.
+    only at run time counts as `other`.  The label `name` of leases is their `metrics_name`, or empty; of
+    memberships it is that of the group, if it is among `members`.  How much work queues have, and what there is of
+    schedules and members, is asked of the server when the metrics are scraped, and not otherwise.
 
     Args:
         concert: The coordinator. One `Metrics` for each.

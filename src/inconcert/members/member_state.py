@@ -55,9 +55,9 @@ class MemberState(LeaseState):
         is_sharing: Whether keys are being handed out to it.
     """
 
-    __slots__ = ("_user", "feeds", "is_sharing", "noted", "roster", "since", "ttl_ms", "turn")
+    __slots__ = ("_has_joined", "_user", "feeds", "is_sharing", "noted", "roster", "since", "ttl_ms", "turn")
 
-    metrics_name = ""  # its group's name is told apart where the metrics name it
+    metrics_name = ""  # none: metrics count a membership under the name of its group, if they were given that
 
     def __init__(self, roster: Roster, user: object, holder: str, joining: Joining, asked_at: float) -> None:
         self.roster = roster
@@ -68,6 +68,7 @@ class MemberState(LeaseState):
         self.feeds: WeakSet[Feed] = WeakSet()
         self.turn = 0
         self.is_sharing = False
+        self._has_joined = False  # and its user has it
         deadline = local_deadline(asked_at, joining.ttl)
         renewal = roster.session.renewal
         super().__init__(KIND, roster.place.name, holder=holder, ttl=joining.ttl, deadline=deadline, renewal=renewal)
@@ -99,6 +100,7 @@ class MemberState(LeaseState):
         except BaseException:
             state.release_nowait()
             raise
+        state._has_joined = True
         return state
 
     async def update(self, value: bytes) -> None:
@@ -162,7 +164,7 @@ class MemberState(LeaseState):
 
     def _tell_end(self) -> None:
         """Tell observers that it was released or lost."""
-        for observer in self.roster.session.observers:
+        for observer in self.roster.session.observers if self._has_joined else ():
             observer.lease_ended(self, time.monotonic() - self.since, is_lost=self._is_lost)
 
     def _ended(self, error: InconcertError) -> None:

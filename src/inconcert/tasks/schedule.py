@@ -4,13 +4,13 @@ from collections import deque
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal, get_args
-from urllib.parse import quote
 
 from inconcert.tasks.draft import Draft
+from inconcert.tasks.store import id_prefix_in_code
 from inconcert.tasks.task import Task
 from inconcert.tasks.timetable import Timetable, instant_text
 
-__all__ = ["LATE_MS", "Missed", "Schedule", "check_missed", "due_instants", "id_prefix_in_code"]
+__all__ = ["LATE_MS", "Missed", "Schedule", "check_missed", "due_instants"]
 
 Missed = Literal["skip", "once", "all"]
 """What becomes of instants of a schedule at which no worker was there; see `Coordinator.cron`."""
@@ -59,11 +59,6 @@ class Schedule:
         options = self.task.defaults
         limits = self.task.limits.of(self.task.name, options.queue, (), {}, expires=options.expires)
         return Draft(self.task.name, (), {}, options, scheduled_at=scheduled_at, limits=limits)
-
-
-def id_prefix_in_code(task: str) -> str:
-    """What the ids of the jobs of schedules in code of this task begin with. An id has no space, but a name may."""
-    return f"{quote(task)}@"
 
 
 def check_missed(missed: Missed) -> Missed:

@@ -17,7 +17,7 @@ from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher
 from inconcert.tasks.envelope import open_envelope
 from inconcert.tasks.job import Job
-from inconcert.tasks.schedule import LATE_MS, Missed, check_missed, id_prefix_in_code
+from inconcert.tasks.schedule import LATE_MS, Missed, check_missed
 from inconcert.tasks.store import (
     COUNT_SCHEDULES,
     DELETE_SCHEDULE,
@@ -27,6 +27,7 @@ from inconcert.tasks.store import (
     PUT_SCHEDULE,
     JobKeys,
     JobKeyspace,
+    id_prefix_in_code,
 )
 from inconcert.tasks.stored_schedule import Progress, StoredSchedule, check_schedule_id, id_prefix
 from inconcert.tasks.timetable import instant_text, timetable
@@ -255,7 +256,7 @@ class Schedules:
                     listed = _Row(id_, state, definition, *flags)
                     row = await _look_up(session, keys, id_) if definition is None else listed
                     if row is not None:  # otherwise it was deleted meanwhile
-                        status = _status(session.key_ring, row)
+                        status = _status(session.key_ring, row._replace(now_ms=0))  # which a page does not say
                         found[status.id] = status
                 if int(cursor) == 0:
                     break
@@ -334,7 +335,7 @@ async def count_schedules(session: Session, jobs: JobKeyspace) -> ScheduleCounts
 
 
 class _Row(NamedTuple):
-    """A schedule, as the scripts return it; those that list do without the last two."""
+    """A schedule, as the scripts return it; `schedules/list` leaves out the last two."""
 
     id: bytes
     progress: bytes

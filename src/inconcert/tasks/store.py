@@ -106,6 +106,7 @@ __all__ = [
     "JobKeys",
     "JobKeyspace",
     "StatsRow",
+    "id_prefix_in_code",
 ]
 
 
@@ -195,6 +196,11 @@ class JobKeys(ClaimKeys):
         return [key for queue in map(self.queue, names) for key in (queue.queue, queue.delayed)]
 
 
+def id_prefix_in_code(task: str) -> str:
+    """What the ids of the jobs of schedules in code of this task begin with. An id has no space, but a name may."""
+    return f"{quote(task)}@"
+
+
 class JobKeyspace:
     """The partitions of the tasks of a namespace.
 
@@ -223,7 +229,7 @@ class JobKeyspace:
 
     def of_task(self, name: str) -> JobKeys:
         """The partition of all jobs of a task with limits, as of those of its schedules."""
-        return self.of_id(f"{quote(name)}@")
+        return self.of_id(id_prefix_in_code(name))
 
     def of_id(self, job_id: str) -> JobKeys:
         """The partition of the job of this id; some partition if no job can have it."""

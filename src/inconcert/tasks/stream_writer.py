@@ -29,7 +29,9 @@ _MOST = 500  # items in one script, and that wait to be sent
 _MOST_BYTES = 2**20  # likewise; one item more may go with them
 _LONGEST_TURN = 0.005  # seconds after which a generator that does not await lets the event loop run
 _TTL = 86_400.0  # seconds for which items are kept after the last one, while the job may run
-_LONGEST_CLOSE = 10.0  # seconds in which the server is to accept what is left, once the generator is stopped
+_LONGEST_CLOSE = (
+    10.0  # seconds in which the server is to accept what is left, once the generator is stopped or has failed
+)
 _SHORTEST_TTL = 60.0  # seconds, of the items of a job that has ended, so that its followers get to the end
 
 
@@ -59,8 +61,8 @@ class StreamStore(Protocol):
 async def write_stream(store: StreamStore, call: Callable[[], AsyncGenerator[object, None]]) -> None:
     """Run a generator to its end, and add what it yields to the job's stream.
 
-    However it ends, its `finally` has run, and what it had yielded is in the stream; unless it was stopped, and the
-    server accepts nothing.
+    However it ends, its `finally` has run, and what it had yielded is in the stream; unless it was stopped or has
+    failed, and the server accepts nothing for 10 s.
 
     Raises:
         InvalidPayload: An item is not JSON, or larger than 1 MiB; another attempt would yield it again.

@@ -9,7 +9,7 @@
 -- RETURNS  {id, 'SINCE LAST RULE', signed JSON, is_in_code, is_paused, now_ms, followed_ms}: the first five as of
 --          schedules/list; the server's clock; when a worker followed it, or looked at all, last, or 0 | nil there is none
 -- TWICE    the same
--- COST     O(log N), N schedules
+-- COST     O(1)
 -- @include server_time
 local schedules, definitions, declared, paused_schedules, looked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id = ARGV[1]
