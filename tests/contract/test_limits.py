@@ -494,3 +494,28 @@ async def test_where_jobs_are_spread_a_limit_counts_in_one(server: RealServer | 
                 await job.result(timeout=WITHIN)
         assert running.most["limited"] == 1
         assert await places(concert) == 0
+
+
+async def test_job_that_is_cancelled_in_line_lets_nobody_pass_the_next(any_concert: Coordinator) -> None:
+    """That one has left the line already, and has the place once its queue is resumed."""
+    free, began = anyio.Semaphore(0), list[int]()
+
+    @any_concert.task(name="limited", limit=Limit(1))
+    async def limited(number: int) -> None:
+        began.append(number)
+        await free.acquire()
+
+    async with in_background(any_concert.run_worker("default", concurrency=10)):
+        jobs = await any_concert.enqueue_many([limited.call(number) for number in range(5)])
+        await eventually(lambda: in_line(any_concert, 4))
+        await any_concert.tasks.pause("default")
+        free.release()
+        await jobs[0].result(timeout=WITHIN)
+        assert await jobs[4].cancel()
+        assert await in_line(any_concert, 2)
+        await any_concert.tasks.resume("default")
+        for _ in range(3):
+            free.release()
+        for job in jobs[1:4]:
+            await job.result(timeout=WITHIN)
+    assert began == [0, 1, 2, 3]

@@ -14,8 +14,9 @@ local function replace_next(places, held_back, states, queues, limits)
       redis.call('HDEL', places, '@' .. key)
       turns[text] = true
     end
-    texts[string.match(text, '^/(r[^/]+)') or ''] = true
-    for limit in string.gmatch(text, '/%d+:(%x+)') do
+    local rate = string.match(text, '^/(r[^/]+)')
+    texts[rate or ''] = true
+    for limit in string.gmatch(rate and text or '', '/%d+:(%x+)') do  -- it may have left their lines, and waited for the rate
       if limit ~= key then  -- a turn comes otherwise
         left[limit] = (left[limit] or 0) + 1
       end
