@@ -233,6 +233,7 @@ class LimitsModel(RuleBasedStateMachine):
                 while any(self.held.values()):
                     self.ack(0, has_follower=False, task="none")
         assert self.live == self.dead
+        assert not self.kept()
 
     @invariant()
     def no_limit_is_exceeded(self) -> None:
@@ -247,9 +248,11 @@ class LimitsModel(RuleBasedStateMachine):
         assert all(count <= most[limit] for limit, count in running.items())
         kept = self.kept()
         assert {limit: count for limit, (count, _) in kept.items() if count} == dict(running)
-        waiting = {limit for limit, _ in self.lines()}
+        needed = {limit for limit, _ in self.lines()}
+        for job in self.client.lrange(self.place.queue, 0, -1):
+            needed |= self.limits.get(job.decode(), {}).keys()
         keys = {field.decode()[1:] for field in self.client.hkeys(self.keys.places) if field.startswith(b"@")}
-        assert kept.keys() - running.keys() <= waiting | keys  # nothing stays of a limit that no job needs
+        assert kept.keys() - running.keys() <= needed | keys  # nothing stays of a limit that no job needs
 
     @invariant()
     def whoever_is_held_back_is_in_one_line(self) -> None:

@@ -18,17 +18,25 @@ local function free_places(places, held_back, states, queues, ids)
       end
     end
   end
-  if #given > 0 then
-    redis.call('HDEL', places, unpack(given))
+  if #given == 0 then
+    return
   end
-  for limit, count in pairs(freed) do
-    local known = read_limit(places, limit)
-    known.count = math.max(0, known.count - count)
-    redis.call('HSET', places, limit, limit_text(known))
+  redis.call('HDEL', places, unpack(given))
+  local names, changed, known = {}, {}, {}
+  for limit in pairs(freed) do
+    names[#names + 1] = limit
+  end
+  for i, text in ipairs(redis.call('HMGET', places, unpack(names))) do
+    known[i] = read_limit(text)
+    known[i].count = math.max(0, known[i].count - freed[names[i]])
+    changed[2 * i - 1], changed[2 * i] = names[i], limit_text(known[i])
+  end
+  redis.call('HSET', places, unpack(changed))
+  for i, limit in ipairs(names) do
     if shared[limit] then
       next_turn(places, held_back, states, queues, shared[limit])
     else
-      admit_next(places, held_back, states, queues, limit, count)
+      admit_next(places, held_back, states, queues, limit, known[i], freed[limit])
     end
   end
 end

@@ -14,7 +14,7 @@ local function note_limits(limited, limits, put_ms, leaves)
     local limit = each.limit
     local known = limited.known[limit]
     if not known then
-      known = read_limit(limited.places, limit)
+      known = read_limit(redis.call('HGET', limited.places, limit))
       known.left, limited.known[limit] = 0, known
     end
     if put_ms >= known.at_ms then  -- the later one is in force

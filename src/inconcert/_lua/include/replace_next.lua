@@ -4,6 +4,7 @@
 -- @include admit_next
 -- @include next_turn
 -- @include pace
+-- @include read_limit
 -- @include read_rate
 -- @include server_time
 local function replace_next(places, held_back, states, queues, limits)
@@ -23,7 +24,7 @@ local function replace_next(places, held_back, states, queues, limits)
     end
   end
   for limit, count in pairs(left) do
-    admit_next(places, held_back, states, queues, limit, count)
+    admit_next(places, held_back, states, queues, limit, read_limit(redis.call('HGET', places, limit)), count)
   end
   for text in pairs(turns) do
     next_turn(places, held_back, states, queues, text)

@@ -18,7 +18,7 @@ local function settle_places(limited, queues, queue_name)
     hold_back(held_back, queues[3], states, queue_name, limited.held)
   end
   for limit, known in pairs(limited.known) do
-    came = came + admit_next(places, held_back, states, queues, limit, known.left)
+    came = came + admit_next(places, held_back, states, queues, limit, known, known.left)
   end
   for _, limits in pairs(limited.turns) do
     came = came + next_turn(places, held_back, states, queues, limits)
