@@ -7,6 +7,7 @@ Source: docs/explanation/limits.md
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from inconcert._rules.durations import Seconds, milliseconds, period
@@ -152,6 +153,7 @@ class TaskLimits:
         return found if not found or expires is None else f"{found}/e{milliseconds(expires)}"
 
 
+@lru_cache(maxsize=1_000)  # many jobs have the same
 def has_a_place(limits: str) -> bool:
     """Whether a job of these limits has a place in one while it runs; a rate and a turn are over when it begins."""
     return any(each[0].isdigit() for each in limits.split("/")[1:])

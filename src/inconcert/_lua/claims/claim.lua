@@ -100,13 +100,14 @@ else
       while taken < count and bytes < MOST_BYTES and ready[i] > 0 and popped < most do
         local found = redis.call('LPOP', KEYS[i], math.min(step, count - taken))
         step = math.min(step * 2, 16)
+        local states_of = some_are_limited and redis.call('HMGET', states, unpack(found)) or {}
         for n, text in ipairs(redis.call('HMGET', bodies, unpack(found))) do
           local is_suspect = some_crashed and tonumber(redis.call('HGET', crashes, found[n]) or 0) >= 2
           if text and bytes >= MOST_BYTES then
             left[#left + 1], too_much = found[n], too_much + 1  -- for the next claim
           elseif text and is_suspect and suspects == 0 then
             left[#left + 1] = found[n]  -- for later, or for another worker: together they would die together
-          elseif text and (byte(text, AFTER_TIME) == BRACE or take_places(limited, found[n], text)) then
+          elseif text and (byte(text, AFTER_TIME) == BRACE or take_places(limited, found[n], text, states_of[n])) then
             suspects, bytes, taken = suspects - (is_suspect and 1 or 0), bytes + #text, taken + 1
             ids[taken], texts[taken], places[taken], names[taken] = found[n], text, number * 1000 + taken, name
           elseif not text and some_are_limited then

@@ -4,23 +4,28 @@
 -- @include ring
 local function admit_first(held_back, states, queues, limit, count, push)
   local PARTS = 3
-  local members, ids, queue = {}, {}, nil
-  local first = redis.call('ZRANGEBYLEX', held_back, '[' .. limit .. ' ', '(' .. limit .. '!', 'LIMIT', 0, count)
-  for n = #first, 1, -1 do  -- so that the first in line is at the front
-    local id = string.match(first[n], '^%x+ %d+ (.*)$')
-    for i = 1, #queues, PARTS do
-      if redis.call('ZREM', queues[i + 2], id) == 1 then
-        members[#members + 1], ids[#ids + 1], queue = first[n], id, i  -- all jobs of a limit are in one queue
+  local members, ids = redis.call('ZRANGEBYLEX', held_back, '[' .. limit .. ' ', '(' .. limit .. '!', 'LIMIT', 0, count), {}
+  for n, member in ipairs(members) do
+    ids[#members + 1 - n] = string.match(member, '^%x+ %d+ (.*)$')  -- so that the first in line is at the front
+  end
+  for i = 1, #ids > 0 and #queues or 0, PARTS do
+    local were_there = redis.call('ZREM', queues[i + 2], unpack(ids))
+    if were_there > 0 then  -- all jobs of a limit are in one queue
+      if were_there < #ids then  -- none that is elsewhere by now comes to the queue
+        local delayed = {}
+        for n, state in ipairs(redis.call('HMGET', states, unpack(ids))) do
+          delayed[#delayed + 1] = string.sub(state or '', 1, 8) == 'delayed ' and ids[n] or nil
+        end
+        ids = delayed
       end
+      redis.call('ZREM', held_back, unpack(members))
+      redis.call('HDEL', states, unpack(ids))
+      redis.call(push or 'LPUSH', queues[i], unpack(ids))
+      if queues[i + 1] then
+        ring(queues[i + 1])
+      end
+      return ids
     end
   end
-  if queue then
-    redis.call('ZREM', held_back, unpack(members))
-    redis.call('HDEL', states, unpack(ids))
-    redis.call(push or 'LPUSH', queues[queue], unpack(ids))
-    if queues[queue + 1] then
-      ring(queues[queue + 1])
-    end
-  end
-  return ids
+  return {}
 end

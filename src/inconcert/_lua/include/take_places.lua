@@ -1,11 +1,11 @@
 -- Whether a job may be claimed: it has no limits; or it is the turn of its key, and there is a place in each limit, which it
 -- takes; or it has expired, and needs none.  Otherwise it is held back, in the line of its key, or of the first limit that is
--- full.  What is to be written gathers in `limited`, for `settle_places`.
+-- full.  `state` is the job's, nil if it was not asked for.  What is to be written gathers in `limited`, for `settle_places`.
 -- @include next_order
 -- @include note_limits
 -- @include parse_limits
 -- @include pass_over
-local function take_places(limited, id, text)
+local function take_places(limited, id, text, state)
   local put_ms, limits = string.match(text, '^(%d+) %d+(/%S+)')
   if not limits then
     return true
@@ -22,7 +22,8 @@ local function take_places(limited, id, text)
   local full = not is_late and note_limits(limited, limits, put_ms)
   local is_ending, line = false, is_late and key or full
   if line then
-    is_ending = undo and undo ~= '-' or string.sub(redis.call('HGET', limited.states, id) or '', 1, 10) == 'cancelling'
+    state = state == nil and redis.call('HGET', limited.states, id) or state  -- nil if it was not asked for
+    is_ending = undo and undo ~= '-' or string.sub(state or '', 1, 10) == 'cancelling'
   end
   if is_late or is_ending then
     pass_over(limited, id, limits, put_ms)
@@ -33,7 +34,8 @@ local function take_places(limited, id, text)
     limited.turns[key] = limits.text
   end
   if line and not is_ending then
-    local first_ms = string.match(text, '^%d+ %d+%S+ #[%x:]*~(%d+) ')  -- when its first call was, if there were others since
+    local may_have = string.find(text, '~', 1, true)  -- when its first call was, if there were others since
+    local first_ms = may_have and string.match(text, '^%d+ %d+%S+ #[%x:]*~(%d+) ')
     local order = key and line ~= key and next_order(limited, line) or first_ms or put_ms
     limited.held[#limited.held + 1] = {id = id, limit = line, order = order, is_ready = is_late and not limits.key_counts}
   end
