@@ -28,6 +28,7 @@ from inconcert.cli import actions, main
 from inconcert.cli import top as top_module
 from inconcert.cli.bench import _jobs as bench_jobs
 from inconcert.cli.commands import app
+from inconcert.cli.tables import table_of
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger
 from tests.support.lines import in_line
@@ -625,6 +626,58 @@ async def test_dead_jobs_are_listed_replayed_and_purged(concert: Coordinator) ->
     assert (await here(concert, "dead", "purge", "--all", "--older-than=0", "-y")).exit_code == 2
     assert (await here(concert, "dead", "purge", "--all", "-y")).stdout == "purged 0 dead jobs\n"
     assert (await here(concert, "dead", "list")).stdout == "no dead job\n"
+
+
+EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b[2K\x9b2J\u202e"  # sets the clipboard, clears a line and the screen, turns the text
+
+
+async def test_text_of_users_cannot_steer_the_terminal(concert: Coordinator) -> None:
+    """Control characters are shown as escapes, by each command that prints names, arguments or errors."""
+
+    @concert.task(name=f"import{EVIL}", queue="q", max_attempts=1, history=5)
+    async def fail(text: str) -> None:
+        raise ValueError(f"bad row {text}")
+
+    job = await fail.enqueue(EVIL)
+    await concert.queue(f"items{EVIL}").put(EVIL)
+    await concert.run_worker("q", burst=True)
+    async with concert.lock(f"item:{EVIL}", label=EVIL):
+        for words in (
+            *(
+                ["dead", "list"],
+                ["jobs"],
+                ["history", fail.name],
+                ["explain", f"job:{job.id}"],
+                ["show", job.id],
+                ["ls"],
+            ),
+            *(["explain", f"lock:item:{EVIL}"], ["show", f"items:items{EVIL}"], ["queues"], ["top", "--once"]),
+            *(["dead", "purge", EVIL, "--yes"], ["release", f"lock:{EVIL}", "--yes"]),
+        ):
+            for format_ in ([], ["--json"]) if words[0] != "release" else ([],):
+                shown = await here(concert, *words, *format_)
+                printed = shown.stdout + shown.stderr
+                assert printed
+                assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", printed), (words, printed)
+    page = json.loads((await here(concert, "dead", "list", "--json")).stdout)
+    assert page[0]["args"] == [EVIL]
+
+
+async def test_row_is_a_line_in_a_pipe(concert: Coordinator) -> None:
+    """So that it can be searched for, however long it is."""
+    (job_id,) = await bury(concert, 1, "a long reason " * 20)
+    for words in (["dead", "list"], ["jobs"]):
+        _, *rows = (await here(concert, *words)).stdout.splitlines()
+        assert [row.split()[0] for row in rows] == [job_id]
+
+
+def test_id_is_whole_on_a_narrow_terminal() -> None:
+    """So that it can be copied; other columns make room."""
+    job_id = "1af003ab09642686.216.0"
+    narrow = Console(file=io.StringIO(), width=80, force_terminal=True)
+    narrow.print(table_of(("job", "task", "call", "error"), [(job_id, "shop.jobs.send_mail", "x" * 60, "y " * 200)]))
+    assert isinstance(narrow.file, io.StringIO)
+    assert job_id in narrow.file.getvalue()
 
 
 async def test_history_of_a_task_is_a_table_or_json(concert: Coordinator) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from inconcert._redis.rights import Server, least_rights, sentinel_rights
 from inconcert.cli.ends import refuse
+from inconcert.cli.output import say
 
 __all__ = ["acl"]
 
@@ -49,4 +50,4 @@ def acl(
         )
     except ValueError as error:
         refuse(str(error))
-    typer.echo(shlex.join(["ACL", "SETUSER", user or namespace, "on", *rules]))
+    say(shlex.join(["ACL", "SETUSER", user or namespace, "on", *rules]))

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from inconcert.cli.ends import fail, refuse
+from inconcert.cli.output import say
 from inconcert.cli.server import ask
 from inconcert.cli.tables import print_json
 from inconcert.coordinator import Coordinator
@@ -91,7 +92,7 @@ class Action:
         if as_json:
             print_json({self.done: count, "left": left})
         else:
-            typer.echo(f"{self.done} {count:,} {self.things.removesuffix('s') if count == 1 else self.things}")
+            say(f"{self.done} {count:,} {self.things.removesuffix('s') if count == 1 else self.things}")
         if left:
             fail(f"it is too late for {', '.join(left)}, or they are not {self.things}")
 

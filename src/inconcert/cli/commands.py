@@ -18,6 +18,7 @@ from inconcert.cli.health import health
 from inconcert.cli.history import history
 from inconcert.cli.jobs import jobs
 from inconcert.cli.ls import ls
+from inconcert.cli.output import say
 from inconcert.cli.promote import promote
 from inconcert.cli.queues import queues
 from inconcert.cli.release import release
@@ -58,7 +59,7 @@ app.add_typer(schedules, name="schedules")
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
     if wanted:
-        typer.echo(f"inconcert {__version__}")
+        say(f"inconcert {__version__}")
         raise typer.Exit
 
 

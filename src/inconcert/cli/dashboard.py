@@ -9,6 +9,7 @@ import typer
 
 from inconcert.cli.ends import refuse
 from inconcert.cli.logs import log_to_stderr
+from inconcert.cli.output import say
 from inconcert.cli.server import Namespace, Url, ask
 from inconcert.coordinator import Coordinator
 
@@ -63,7 +64,7 @@ async def _serve(concert: Coordinator, host: str, port: int, queues: list[str], 
     socket = config.bind_socket()
     socket.listen()  # from now on a browser may come: it waits until it is answered
     name = f"[{host}]" if ":" in host else host
-    typer.echo(f"http://{name}:{socket.getsockname()[1]}/  (Ctrl-C ends it)")
+    say(f"http://{name}:{socket.getsockname()[1]}/  (Ctrl-C ends it)")
     with socket:
         await server.serve([socket])
 

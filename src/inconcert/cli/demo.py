@@ -19,6 +19,7 @@ from inconcert._rules.payloads import JSON
 from inconcert.cli import demo_process
 from inconcert.cli.demo_process import BEGIN, JOB, NAMESPACE, TURNS, YOU, Kind, Report, reports_of
 from inconcert.cli.ends import fail, refuse
+from inconcert.cli.output import say
 from inconcert.cli.serving import SIGNALS
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
@@ -45,7 +46,7 @@ def demo() -> None:
     except InconcertError as error:
         fail(str(error))
     if not is_complete:
-        typer.echo("\nstopped; nothing is left running")
+        say("\nstopped; nothing is left running")
         raise typer.Exit(130)  # as a shell reports a process that Ctrl-C ended
 
 

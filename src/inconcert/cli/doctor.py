@@ -7,6 +7,7 @@ import typer
 from inconcert._redis.examination import Examination, examine
 from inconcert.cli.ends import FAILED
 from inconcert.cli.findings import Seen, findings
+from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask_unopened
 from inconcert.cli.tables import print_json, print_table
 from inconcert.coordinator import Coordinator, fresh_source_of, session_ref_of
@@ -30,7 +31,7 @@ def doctor(*, url: Url = None, namespace: Namespace = None, as_json: Json = Fals
             empty="nothing was found",
         )
         for what in unseen:
-            typer.echo(f"could not be seen: {what}")
+            say(f"could not be seen: {what}")
     if found:
         raise typer.Exit(FAILED)
 

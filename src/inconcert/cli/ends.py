@@ -3,7 +3,7 @@
 import sys
 from typing import NoReturn
 
-import typer
+from inconcert.cli.output import say
 
 __all__ = ["CANNOT_START", "FAILED", "fail", "refuse"]
 
@@ -22,5 +22,5 @@ def fail(why: str) -> NoReturn:
 
 
 def _end(why: str, code: int) -> NoReturn:
-    typer.echo(f"inconcert: {why}", err=True)
+    say(f"inconcert: {why}", to_stderr=True)
     sys.exit(code)

@@ -3,9 +3,8 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
+from inconcert.cli.output import console, styled
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import print_json
 from inconcert.coordinator import Coordinator
@@ -37,8 +36,5 @@ def explain(
     if as_json:
         print_json(found)
         return
-    title, *lines = str(found).splitlines()
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(title, style="bold"))
-    for line in lines:
-        console.print(Text(line))
+    title, *lines = str(found).split("\n")
+    console().print(styled(title, "bold"), *map(styled, lines), sep="\n", soft_wrap=True)

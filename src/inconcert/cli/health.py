@@ -13,6 +13,7 @@ import typer
 
 from inconcert.cli.ends import FAILED, refuse
 from inconcert.cli.logs import log_to_stderr
+from inconcert.cli.output import say
 from inconcert.cli.target import Target, load_or_refuse, names_in
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
@@ -49,7 +50,7 @@ def health(
         state = {"status": "failed", "error": f"no answer in {timeout:g} s"}
     except InconcertError as error:
         state = {"status": "failed", "error": str(error)}
-    typer.echo(json.dumps(state | {"seconds": round(time.monotonic() - started_at, 3)}))
+    say(json.dumps(state | {"seconds": round(time.monotonic() - started_at, 3)}))
     sys.exit(0 if state["status"] == "ok" else FAILED)
 
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import ago, call, print_json, print_table
 
@@ -50,4 +51,4 @@ def jobs(
         empty="no job on this page",
     )
     if page.after is not None:
-        typer.echo(f"more with --after {page.after}")
+        say(f"more with --after {page.after}")

@@ -8,6 +8,7 @@ import typer
 from pythonjsonlogger.json import JsonFormatter
 
 from inconcert.cli.ends import refuse
+from inconcert.cli.output import printable
 
 __all__ = ["Format", "Level", "LogFormat", "LogLevel", "log_to_stderr"]
 
@@ -48,10 +49,17 @@ def log_to_stderr(level: LogLevel | None = None, log_format: LogFormat | None = 
     if log_format is not None and logging.root.handlers:
         refuse("--log-format has no effect on a module that sets up logging itself; take out one of the two")
     handler = logging.StreamHandler()
-    handler.setFormatter(_as_json() if log_format is LogFormat.JSON else logging.Formatter(_LINE))
+    handler.setFormatter(_as_json() if log_format is LogFormat.JSON else _Printable(_LINE))
     logging.basicConfig(level=(level or LogLevel.INFO).upper(), handlers=[handler])
     if level is not None:
         logging.getLogger("inconcert").setLevel(level.upper())
+
+
+class _Printable(logging.Formatter):
+    """A line of text that cannot steer the terminal on which it is read."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def _as_json() -> logging.Formatter:

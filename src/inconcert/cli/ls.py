@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from inconcert.cli.ends import refuse
+from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import ago, print_json, print_table
 from inconcert.coordinator import Coordinator
@@ -74,11 +75,11 @@ def ls(
     )
     more = sum(process.more for process in seen.processes)
     if more:
-        typer.echo(f"{more:,} more were left out")
+        say(f"{more:,} more were left out")
     for deadlock in seen.deadlocks:
-        typer.echo(str(deadlock))
+        say(str(deadlock))
     if seen.silent:
-        typer.echo(f"did not answer: {', '.join(seen.silent)}")
+        say(f"did not answer: {', '.join(seen.silent)}")
 
 
 def _only(seen: Inspection, things: Collection[str]) -> Inspection:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import print_json, print_table, seconds
 from inconcert.coordinator import Coordinator
@@ -46,6 +47,6 @@ def queues(
         ),
         empty="no queue",
     )
-    typer.echo(f"{stats.workers:,} workers, {stats.dead:,} dead jobs")
+    say(f"{stats.workers:,} workers, {stats.dead:,} dead jobs")
     if stats.unserved:
-        typer.echo(f"jobs wait, and nobody serves: {', '.join(stats.unserved)}")
+        say(f"jobs wait, and nobody serves: {', '.join(stats.unserved)}")

@@ -8,6 +8,7 @@ import typer
 
 from inconcert._rules.payloads import JSON
 from inconcert.cli.actions import Action, Yes
+from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import call, print_json, print_table
 from inconcert.coordinator import Coordinator
@@ -64,7 +65,7 @@ def pause(id_: Id, *, url: Url = None, namespace: Namespace = None, as_json: Jso
     if as_json:
         print_json({"paused": was_changed})
     else:
-        typer.echo(f"paused {id_}" if was_changed else f"{id_} was paused before")
+        say(f"paused {id_}" if was_changed else f"{id_} was paused before")
 
 
 @app.command()
@@ -78,7 +79,7 @@ def resume(id_: Id, *, url: Url = None, namespace: Namespace = None, as_json: Js
     if as_json:
         print_json({"resumed": was_changed})
     else:
-        typer.echo(f"resumed {id_}" if was_changed else f"{id_} was not paused")
+        say(f"resumed {id_}" if was_changed else f"{id_} was not paused")
 
 
 @app.command()
@@ -92,7 +93,7 @@ def trigger(id_: Id, *, url: Url = None, namespace: Namespace = None, as_json: J
     if as_json:
         print_json({"job": job.id})
     else:
-        typer.echo(f"enqueued job {job.id}")
+        say(f"enqueued job {job.id}")
 
 
 @app.command()

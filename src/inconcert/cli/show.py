@@ -11,6 +11,7 @@ import typer
 
 from inconcert._rules.payloads import JSON
 from inconcert.cli.ends import fail
+from inconcert.cli.output import say
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.show_items import print_items, read_items
 from inconcert.cli.tables import ago, call, print_json, print_table
@@ -79,7 +80,7 @@ def show(
         return
     print_table(("job", shown.id), ((what, value) for what, value in _lines(shown) if value), empty="")
     if shown.traceback:
-        typer.echo(f"\n{shown.traceback.rstrip()}")
+        say(f"\n{shown.traceback.rstrip()}")
 
 
 async def _shown(concert: Coordinator, job_id: str) -> Shown:

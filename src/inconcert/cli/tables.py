@@ -4,21 +4,22 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from typing import Literal
 
-import typer
-from rich.console import Console
 from rich.table import Table
 
 from inconcert._rules.durations import in_words
+from inconcert.cli.output import console, json_text, printable, say
 
 __all__ = ["ago", "call", "print_json", "print_table", "seconds", "table_of"]
 
 _LONGEST_CALL = 60  # characters
+_COPIED = {"id", "job", "schedule"}  # columns of ids, which are copied from the terminal, so they are never broken
 
 
 def print_json(answer: object) -> None:
     """Print it as one JSON document; what is a dataclass becomes an object."""
-    typer.echo(json.dumps(answer, default=_plain, indent=2, ensure_ascii=False))
+    say(json_text(json.dumps(answer, default=_plain, indent=2, ensure_ascii=False)))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
@@ -31,9 +32,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
     """
     rows = list(rows)
     if not rows:
-        typer.echo(empty)
+        say(empty)
         return
-    Console(highlight=False, markup=False).print(table_of(columns, rows))
+    console().print(table_of(columns, rows))
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
@@ -41,7 +42,8 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, name in enumerate(columns):
         is_number = all(row[place] is None or isinstance(row[place], int | float) for row in rows)
-        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(printable(name), justify=justify, overflow="fold", no_wrap=name in _COPIED)
     for row in rows:
         table.add_row(*("" if value is None else _cell(value) for value in row))
     return table
@@ -65,7 +67,7 @@ def call(args: Sequence[object], kwargs: Mapping[str, object]) -> str:
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))
 
 
 def _plain(value: object) -> object:

@@ -9,8 +9,8 @@ import anyio
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.text import Text
 
+from inconcert.cli.output import console, styled
 from inconcert.cli.server import Json, Namespace, Url, ask
 from inconcert.cli.tables import ago, print_json, seconds, table_of
 from inconcert.coordinator import Coordinator
@@ -54,22 +54,22 @@ def top(
     as_json: Json = False,
 ) -> None:
     """Queues, what is waited for and held the longest, and deadlocks, live; Ctrl-C ends it."""
-    console = Console(highlight=False, markup=False)
-    if not (once or as_json) and console.is_terminal:
-        ask(url, namespace, lambda concert: _watch(concert, console, every))
+    output = console()
+    if not (once or as_json) and output.is_terminal:
+        ask(url, namespace, lambda concert: _watch(concert, output, every))
         return
     seen = ask(url, namespace, _look)
     if as_json:
         print_json(seen)
     else:
-        console.print(_shown(seen, {}))
+        output.print(_shown(seen, {}))
 
 
-async def _watch(concert: Coordinator, console: Console, every: float) -> None:
+async def _watch(concert: Coordinator, output: Console, every: float) -> None:
     """Look again and again, until Ctrl-C."""
     before: _Seen | None = None
     looked_at = time.monotonic()
-    with Live(console=console, auto_refresh=False, screen=True) as live:
+    with Live(console=output, auto_refresh=False, screen=True) as live:
         while True:
             seen, now = await _look(concert), time.monotonic()
             rates = {} if before is None else _rates(before.tasks, seen.tasks, now - looked_at)
@@ -101,7 +101,7 @@ def _shown(seen: _Seen, rates: Mapping[str, float]) -> RenderableType:
     stats = seen.tasks
     work = f"{stats.workers:,} workers, {stats.dead:,} dead jobs"
     locks = f"{len(seen.held):,} held, {len(seen.waiters):,} waited for"
-    parts: list[RenderableType] = [Text(f"{work}; {locks}", style="bold")]
+    parts: list[RenderableType] = [styled(f"{work}; {locks}", "bold")]
     queues = sorted(stats.queues.items(), key=lambda item: (-item[1].ready, item[0]))[:_MOST]
     if queues:
         columns = ("queue", "ready", "delayed", "waiting", "running", "per s", "oldest", "paused", "consumers")
@@ -119,21 +119,21 @@ def _shown(seen: _Seen, rates: Mapping[str, float]) -> RenderableType:
             )
             for name, queue in queues
         ]
-        parts += [Text(), table_of(columns, rows)]
+        parts += [styled(""), table_of(columns, rows)]
     if seen.waiters:
         waits = [(each.kind, each.name, ago(each.since), each.place, *_where(each)) for each in seen.waiters[:_MOST]]
-        parts += [Text(), table_of(("waited for", "name", "since", "place", "process", "task", "line"), waits)]
+        parts += [styled(""), table_of(("waited for", "name", "since", "place", "process", "task", "line"), waits)]
     if seen.held:
         wanted = sorted(seen.held, key=lambda each: -each.waiters)[:_MOST]
         held = [(each.kind, each.name, ago(each.since), each.waiters, *_where(each)) for each in wanted]
-        parts += [Text(), table_of(("held", "name", "since", "waiters", "process", "task", "line"), held)]
-    parts += [Text(f"\n{deadlock}", style="bold red") for deadlock in seen.deadlocks]
+        parts += [styled(""), table_of(("held", "name", "since", "waiters", "process", "task", "line"), held)]
+    parts += [styled(f"\n{deadlock}", "bold red") for deadlock in seen.deadlocks]
     if stats.unserved:
-        parts.append(Text(f"\njobs wait, and nobody serves: {', '.join(stats.unserved)}", style="bold red"))
+        parts.append(styled(f"\njobs wait, and nobody serves: {', '.join(stats.unserved)}", "bold red"))
     if seen.silent:
-        parts.append(Text(f"\ndid not answer: {', '.join(seen.silent)}"))
+        parts.append(styled(f"\ndid not answer: {', '.join(seen.silent)}"))
     if seen.unasked:
-        parts.append(Text(f"\nthe processes could not be asked: {seen.unasked}"))
+        parts.append(styled(f"\nthe processes could not be asked: {seen.unasked}"))
     return Group(*parts)
 
 
