@@ -7,10 +7,11 @@ first, and the result is compared.
 import reprlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, cast, get_origin
 
 import msgspec
 
+from inconcert._rules.json_types import json_type, unreadable_class
 from inconcert._rules.payloads import JSON, decode
 from inconcert.errors import InvalidPayload
 
@@ -32,7 +33,7 @@ class Converter:
 
     Args:
         what: What the value is, as errors name it, such as `argument 'at' of task 'sell'`.
-        value_type: Its type; `Any` and `object` stand for JSON values, which stay as they are.
+        value_type: Its type; `Any` and `object` stand for JSON values, which stay as they are, also inside a type.
 
     Raises:
         TypeError: JSON cannot represent this type.
@@ -44,19 +45,21 @@ class Converter:
         self._what = what
         self._type = value_type
         self._decoder: msgspec.json.Decoder[Any] | None = None
-        if value_type is not Any and value_type is not object:
-            try:
-                self._decoder = msgspec.json.Decoder(value_type, dec_hook=_load)
-            except (TypeError, ValueError, NameError) as error:
-                raise TypeError(f"{what} cannot be converted to JSON and back: {error}") from error
+        try:
+            read_as = json_type(value_type)
+            if read_as is not Any:
+                self._decoder = msgspec.json.Decoder(read_as, dec_hook=_load)
+        except (TypeError, ValueError, NameError) as error:
+            raise TypeError(f"{what} cannot be converted to JSON and back: {error}") from error
 
     def check(self) -> None:
         """Raise TypeError unless values of the type can be sent."""
-        info = None if self._decoder is None else msgspec.inspect.type_info(self._type)
-        if isinstance(info, msgspec.inspect.CustomType) and not hasattr(info.cls, "model_validate_json"):
+        unreadable = None if self._decoder is None else unreadable_class(self._decoder.type)
+        if unreadable is not None:
+            is_all = unreadable in (self._type, get_origin(self._type))
+            holds = f"its type is {unreadable.__name__}" if is_all else f"{self._type_name} holds {unreadable.__name__}"
             raise TypeError(
-                f"{self._what} cannot be converted to JSON and back: its type is {info.cls.__name__}; "
-                "send values that it can be built from"
+                f"{self._what} cannot be converted to JSON and back: {holds}; send values that it can be built from"
             )
 
     def to_json(self, value: object) -> JSON:
@@ -133,6 +136,8 @@ def json_form(value: object) -> object:
 
 def _load(value_type: type, value: object) -> object:
     """Build a value that the decoder does not know from one that it knows."""
+    if value_type is object:  # in a field of a class; elsewhere `json_type` has replaced it
+        return value
     validate = getattr(value_type, "model_validate_json", None)
     if validate is None:
         raise TypeError(f"JSON has no {value_type}")

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from inconcert._rules.conversion import Converter, json_form
+from inconcert._rules.json_types import json_type
 from inconcert._rules.payloads import JSON, encode
 from inconcert.errors import InvalidPayload
 
@@ -149,12 +150,14 @@ def annotations(whose: str, function: Callable[..., object]) -> dict[str, Any]:
     if not hasattr(function, "__annotations__"):
         return {}  # a partial, or a callable object
     try:
-        return typing.get_type_hints(function, include_extras=True)
+        hints = typing.get_type_hints(function, include_extras=True)
     except NameError as error:
         raise TypeError(
             f"an annotation {whose} cannot be resolved: {error}; define or import it above the task, "
             "at module level and not under TYPE_CHECKING"
         ) from error
+    # A name is left unresolved only where an alias contains itself: there it is any JSON value.
+    return {name: json_type(hint, unresolved=Any) for name, hint in hints.items()}
 
 
 def _item_type(hint: Any) -> Any:  # noqa: ANN401 - whatever was annotated
