@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, MutableMapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -17,7 +16,7 @@ import anyio
 from inconcert._rules.durations import Seconds
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
-from inconcert.integrations._answers import Answer, answer_to, problem
+from inconcert.integrations._answers import Answer, answer_request, problem
 from inconcert.integrations._idempotency import (
     ANSWER_TTL,
     LARGEST_ANSWER,
@@ -25,6 +24,7 @@ from inconcert.integrations._idempotency import (
     METHODS,
     IdempotentRequest,
     StoredAnswers,
+    Turn,
 )
 from inconcert.integrations._sse import HEADERS
 
@@ -149,13 +149,19 @@ class IdempotencyMiddleware:
         if scope["type"] != "http" or scope["method"] not in METHODS or _header(scope, b"idempotency-key") is None:
             await self._app(scope, receive, send)
             return
-        answer: Answer | None
+        has_begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
         try:
-            answer = await self._handle(scope, receive, send)
+            answer = await self._handle(scope, receive, send_on)
         except HungUp:
             return
         except InconcertError as error:
-            answer = answer_to(error)
+            answer = None if has_begun else answer_request(error, scope["method"], scope["path"])
             if answer is None:
                 raise
         if answer is not None:
@@ -175,7 +181,14 @@ class IdempotencyMiddleware:
             path += "?" + scope["query_string"].decode("latin-1")
         key = (_header(scope, b"idempotency-key") or b"").decode("latin-1")
         request = IdempotentRequest(key, scope["method"], path, self._user(scope), body)
-        return await self._answers.answer(request, partial(_run, self._app, scope, _Replay(body, receive), send))
+        inner: Scope = {**scope, "extensions": {}}  # such as sending a file by its path, which cannot be held back
+
+        async def handle(turn: Turn) -> None:
+            answering = _Answering(turn, send)
+            await self._app(inner, _Replay(body, receive), answering)
+            await answering.close()
+
+        return await self._answers.answer(request, handle)
 
 
 class _Replay:
@@ -192,31 +205,67 @@ class _Replay:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-async def _run(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> Answer | None:
-    """Run the application, and hold its answer back; one that is too large or endless is passed on as it comes."""
-    start: Message = {}
-    parts: list[bytes] = []
-    is_passed_on = False
+class _Answering:
+    """The `send` of a handler: holds its answer back until it is whole, keeps it, and sends it.
 
-    async def hold(message: Message) -> None:
-        nonlocal start, is_passed_on
+    An answer that is too large or endless is passed on as it comes, and kept only as having been sent: the handler has
+    done its work by then, and a client that gets half of it must not make it run again.
+    """
+
+    def __init__(self, turn: Turn, send: Send) -> None:
+        self._turn = turn
+        self._send = send
+        self._start: Message = {}
+        self._parts: list[bytes] = []
+        self._is_passed_on = False
+        self._is_complete = False
+
+    async def __call__(self, message: Message) -> None:
+        """Take the next message of the handler."""
         if message["type"] == "http.response.start":
-            start = message
-            length = _header(message, b"content-length")
-            is_endless = length is None and message["status"] not in _WITHOUT_BODY
-            is_passed_on = is_endless or int(length or 0) > LARGEST_ANSWER
-        if is_passed_on:
-            await send(message)
-        elif message["type"] == "http.response.body":
-            parts.append(message.get("body", b""))
+            await self._begin(message)
+        elif message["type"] == "http.response.body" and not self._is_complete:
+            await self._go_on(message)
+        elif self._is_passed_on or self._is_complete:
+            await self._send(message)
 
-    await app({**scope, "extensions": {}}, receive, hold)  # such as sending a file by its path, which cannot be held
-    if is_passed_on:
-        return None
-    if not start:
-        raise HungUp("the application has not answered")
-    headers = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in start.get("headers", ()))
-    return Answer(start["status"], tuple(headers), b"".join(parts))
+    async def close(self) -> None:
+        """The handler has returned."""
+        if not self._start:
+            raise HungUp("the application has not answered")
+        if not self._is_complete and not self._is_passed_on:  # it stopped half-way, because its client has gone
+            await self._turn.keep(self._answer(), is_whole=False)
+
+    # Private.
+
+    async def _begin(self, start: Message) -> None:
+        self._start = start
+        length = _header(start, b"content-length")
+        is_endless = length is None and start["status"] not in _WITHOUT_BODY
+        self._is_passed_on = is_endless or int(length or 0) > LARGEST_ANSWER
+        if self._is_passed_on:
+            await self._turn.keep(self._answer(), is_whole=False)
+            await self._send(start)
+
+    async def _go_on(self, part: Message) -> None:
+        self._is_complete = not part.get("more_body", False)
+        if not self._is_passed_on:
+            self._parts.append(part.get("body", b""))
+        if self._is_complete and not self._is_passed_on:
+            await self._turn.keep(self._answer())
+        if self._is_complete:
+            await self._turn.end()
+        if self._is_passed_on:
+            await self._send(part)
+        elif self._is_complete:
+            await self._send(self._start)
+            await self._send({"type": "http.response.body", "body": b"".join(self._parts)})
+
+    def _answer(self) -> Answer:
+        """As far as it is known."""
+        headers = self._start.get("headers", ())
+        texts = ((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers)
+        return Answer(self._start["status"], tuple(texts), b"".join(self._parts))
 
 
 async def _body(receive: Receive) -> bytes | None:

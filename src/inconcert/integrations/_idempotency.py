@@ -1,8 +1,10 @@
 """Requests that a client may repeat: the handler runs once, and a repeated request gets the stored answer.
 
-A lock covers the handler, and the answer is kept before the lock is released.  So the caller that holds the lock and
-finds no answer runs the handler, and no other does.  If its process dies, the lock lapses, and the next repetition
-runs the handler again: what it had done by then is done twice, unless the handler itself guards against that.
+A lock covers the handler until it has answered, and the answer is kept before the lock is released.  So the caller
+that holds the lock and finds no answer runs the handler, and no other does.  If its process dies, the lock lapses, and
+the next repetition runs the handler again: what it had done by then is done twice, unless the handler itself guards
+against that.  What happens after the answer, such as a background task, is outside of the lock: the answer does not
+wait for it, and its failure changes nothing.
 
 Source: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
 """
@@ -16,6 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from inconcert._core.lease import Lease
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._redis.call import Call
@@ -26,7 +29,7 @@ from inconcert.coordinator import Coordinator, session_ref_of
 from inconcert.errors import AcquireTimeout, InconcertError
 from inconcert.integrations._answers import Answer, problem
 
-__all__ = ["ANSWER_TTL", "LARGEST_ANSWER", "LARGEST_BODY", "METHODS", "IdempotentRequest", "StoredAnswers"]
+__all__ = ["ANSWER_TTL", "LARGEST_ANSWER", "LARGEST_BODY", "METHODS", "IdempotentRequest", "StoredAnswers", "Turn"]
 
 _log = logging.getLogger("inconcert.integrations")
 
@@ -38,7 +41,7 @@ METHODS = frozenset({"POST", "PATCH", "PUT", "DELETE"})
 _LOCK_TTL = 30.0  # seconds; how long a process that died half-way holds up its request
 _LONGEST_KEY = 255  # characters
 _KEY_AGAIN = 1.0  # seconds after which a client may ask again whether the first request has ended
-_TRANSIENT = frozenset({409, 423, 425, 429})  # and 5xx: "try again" is not an answer to keep
+_TRANSIENT = frozenset({408, 409, 423, 425, 429, 499})  # and 5xx: "try again" is not an answer to keep
 
 
 class _Keys(NamedTuple):
@@ -96,18 +99,15 @@ class StoredAnswers:
         self._ref: SessionRef = session_ref_of(concert)
         self._ttl_ms = milliseconds(durations.ttl(ttl))
 
-    async def answer(self, request: IdempotentRequest, handle: Callable[[], Awaitable[Answer | None]]) -> Answer | None:
-        """The stored answer to the request, or that of the handler, which is then stored.
+    async def answer(self, request: IdempotentRequest, handle: Callable[["Turn"], Awaitable[None]]) -> Answer | None:
+        """The stored answer to the request, or None after the handler has run and answered.
 
         Args:
             request: The request.
-            handle: Runs the handler, and returns its answer; or None if it was sent, and is too large or endless.
-
-        Returns:
-            The answer to send; None if the handler has sent it.
+            handle: Runs the handler, which keeps and sends its answer and may go on after that.
 
         Raises:
-            LeaseLost: The handler was cancelled, because another may run it by now.
+            LeaseLost: The handler was cancelled before it had answered, because another may run it by now.
             Unavailable: The server could not be asked; nothing was done.
             OutcomeUnknown: The server did not answer; nothing was done.
 
@@ -123,19 +123,15 @@ class StoredAnswers:
         async with AsyncExitStack() as stack:
             try:
                 lock = self._concert.lock(f"idempotency:{request.name}", ttl=_LOCK_TTL, timeout=0)
-                await stack.enter_async_context(lock)
+                lease = await stack.enter_async_context(lock)
             except AcquireTimeout:
                 detail = "the first request with this idempotency key has not ended yet"
                 return problem(409, detail, retry_after=_KEY_AGAIN)
             found = await self._find(keys)
             if found is not None:
                 return _repeated(found, digest)
-            answer = await handle()
-            if answer is None:
-                await self._keep(keys, _Record(digest))
-            elif answer.status < 500 and answer.status not in _TRANSIENT:
-                await self._keep(keys, _Record(digest, answer.status, answer.headers, answer.body))
-            return answer
+            await handle(Turn(self._ref.session, keys, digest, self._ttl_ms, lease))
+        return None
 
     # Private.
 
@@ -143,21 +139,57 @@ class StoredAnswers:
         text: bytes = await self._ref.session.run(_FIND(keys))
         return msgspec.json.decode(text, type=_Record) if text else None
 
-    async def _keep(self, keys: _Keys, record: _Record) -> None:
-        """Keep it, also if the caller is cancelled: the handler has done its work.
+
+class Turn:
+    """The turn of a request to be handled; its repetitions are held off until its answer is kept."""
+
+    def __init__(self, session: Session, keys: _Keys, digest: str, ttl_ms: int, lease: Lease) -> None:
+        self._session = session
+        self._keys = keys
+        self._digest = digest
+        self._ttl_ms = ttl_ms
+        self._lease = lease
+
+    async def keep(self, answer: Answer, *, is_whole: bool = True) -> None:
+        """Keep an answer before it is sent, unless it means "try again"; also if the caller is cancelled.
 
         If that fails, the client gets the answer nevertheless: without one it would repeat the request.
+
+        Args:
+            answer: The answer.
+            is_whole: Whether it can be repeated; otherwise only its status and headers are known.
         """
+        if _means_try_again(answer):
+            return
+        record = _Record(self._digest)
+        if is_whole:
+            record = _Record(self._digest, answer.status, answer.headers, answer.body)
         try:
-            await run_shielded(self._send(self._ref.session, keys, record))
+            await run_shielded(self._send(record))
         except InconcertError as error:
             _log.warning("an answer could not be kept, so a repetition of its request may run the handler: %s", error)
 
-    async def _send(self, session: Session, keys: _Keys, record: _Record) -> None:
-        call = Call(_KEEP(keys, text=msgspec.json.encode(record), ttl_ms=self._ttl_ms), must_run=True)
-        session.channel.submit(call)
+    async def end(self) -> None:
+        """End the turn once its answer is kept: what goes on after that is not stopped by the loss of a lease."""
+        try:
+            await self._lease.release()
+        except InconcertError as error:
+            _log.warning("the lock of a request that was answered lapses by itself: %s", error)
+
+    # Private.
+
+    async def _send(self, record: _Record) -> None:
+        call = Call(_KEEP(self._keys, text=msgspec.json.encode(record), ttl_ms=self._ttl_ms), must_run=True)
+        self._session.channel.submit(call)
         if not await call:
             _log.warning("an answer was not kept, because another was: the handler of its request has run twice")
+
+
+def _means_try_again(answer: Answer) -> bool:
+    """Whether the client is to repeat its request, and the handler to run then."""
+    if answer.status >= 500 or answer.status in _TRANSIENT:
+        return True
+    return answer.status >= 400 and any(name == "retry-after" for name, _ in answer.headers)
 
 
 def _repeated(record: _Record, digest: str) -> Answer:

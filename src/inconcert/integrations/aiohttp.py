@@ -46,6 +46,7 @@ from inconcert.integrations._idempotency import (
     METHODS,
     IdempotentRequest,
     StoredAnswers,
+    Turn,
 )
 from inconcert.integrations._job_events import job_events
 from inconcert.integrations._names import NameTemplate, RequestValues
@@ -78,6 +79,7 @@ COORDINATOR = web.AppKey("COORDINATOR", Coordinator)
 
 _STOPPING = web.AppKey("_STOPPING", asyncio.Event)  # set when the service is told to stop
 
+_BEGUN = Answer(200, (), b"")  # an answer that was begun, of which nothing else is known
 _HEARTBEAT = 20.0  # seconds; a client that does not answer for half of it has gone
 _LARGEST_FRAME = 4096  # bytes of what a client says over a WebSocket
 
@@ -271,9 +273,9 @@ class Idempotency:
 
     A key is bound to the method, the path with its query, and the user.  The handler runs once; a repetition gets the
     stored answer, with the header `Idempotency-Replayed`.  With another body it gets 422; while the first still runs,
-    409 with `Retry-After`.  Answers that mean "try again" are not stored: 409, 423, 425, 429 and 5xx.  A body may have
-    1 MiB, must have a length, and is not multipart.  An answer of more than 512 KiB, or a stream, is sent once; its
-    repetition gets 409.
+    409 with `Retry-After`.  Answers that mean "try again" are not stored: 408, 409, 423, 425, 429,
+    499, 5xx, and other refusals with `Retry-After`.  A body may have 1 MiB, must have a length, and is not multipart.
+    An answer of more than 512 KiB, a file or a stream, is sent once; its repetition gets 409.
 
     If the process dies while the handler runs, a repetition runs it again 30 s later.
 
@@ -305,25 +307,25 @@ class Idempotency:
             self._user(request),
             await request.read(),
         )
-        passed_on: list[web.StreamResponse] = []
+        handled: list[web.StreamResponse] = []
 
-        async def handle() -> Answer | None:
+        async def handle(turn: Turn) -> None:
             try:
-                response = await handler(request)
-            except web.HTTPException as error:
-                response = error
-            except InconcertError as error:
-                return _answer_to(error, request)
+                response = await _response_of(handler, request)
+            except BaseException:
+                if _has_begun(request):  # the handler has done its work, and its client got a part of the answer
+                    await turn.keep(_BEGUN, is_whole=False)
+                raise
             answer = _whole_answer(response)
-            if answer is None:
-                passed_on.append(response)
-            return answer
+            await turn.keep(answer or Answer(response.status, (), b""), is_whole=answer is not None)
+            await turn.end()
+            handled.append(response if answer is None else _response(answer))
 
         try:
             answer = await self._answers.answer(asked, handle)
         except InconcertError as error:
             answer = _answer_to(error, request)
-        return passed_on[0] if answer is None else _response(answer)
+        return handled[0] if answer is None else _response(answer)
 
 
 # Private.
@@ -393,11 +395,31 @@ async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamR
 
 
 def _answer_to(error: InconcertError, request: web.Request) -> Answer:
-    """The answer to a request whose handler has raised this error; a fault of the program is raised again."""
-    answer = answer_request(error, request.method, request.path)
+    """The answer to a request whose handler has raised this error; a fault of the program is raised again.
+
+    So is each error after an answer was begun: aiohttp closes the connection then.
+    """
+    answer = None if _has_begun(request) else answer_request(error, request.method, request.path)
     if answer is None:
         raise error
     return answer
+
+
+async def _response_of(handler: _Handler, request: web.Request) -> web.StreamResponse:
+    """The answer of a handler, also if it is raised."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if _has_begun(request):
+            raise
+        return error
+    except InconcertError as error:
+        return _response(_answer_to(error, request))
+
+
+def _has_begun(request: web.Request) -> bool:
+    """Whether an answer to this request was begun, so that no other can follow."""
+    return request.writer.output_size > 0
 
 
 async def _send_batches(

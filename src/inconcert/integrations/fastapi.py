@@ -238,8 +238,10 @@ class Idempotency(IdempotencyMiddleware):
 
     A key is bound to the method, the path with its query, and the user.  The handler runs once; a repetition gets the
     stored answer, with the header `Idempotency-Replayed`.  With another body it gets 422; while the first still runs,
-    409 with `Retry-After`.  Answers that mean "try again" are not stored: 409, 423, 425, 429 and 5xx.  A body may have
-    1 MiB and must have a length.  An answer of more than 512 KiB, or a stream, is sent once; its repetition gets 409.
+    409 with `Retry-After`.  Answers that mean "try again" are not stored: 408, 409, 423, 425, 429,
+    499, 5xx, and other refusals with `Retry-After`.  A body may have 1 MiB and must have a length.  An answer of more
+    than 512 KiB, or a stream, is sent once; its repetition gets 409.  Background tasks delay no answer, and their
+    failure changes none.
 
     If the process dies while the handler runs, a repetition runs it again 30 s later.
 
