@@ -86,7 +86,8 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
     and runs again in the next attempt.
 
     When its code or its arguments have changed since the result was kept, the job is dead-lettered with
-    `StepChanged`, which says what was and what is.
+    `StepChanged`, which says what was and what is. Where the body catches that, or another error below by which its job
+    is dead-lettered, each later step raises it again.
 
     Args:
         name: Which step of the job; each has a name of its own, of at most 512 bytes.
@@ -101,7 +102,8 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
         ValueError: `on_change` is something else.
         InvalidName: `name` is empty or longer than 512 bytes.
         StepChanged: What was kept is of another function or for other arguments, or does not have the type.
-        StepRefused: The name was used before in this attempt, or the job has 1,000 steps or 16 MiB of them.
+        StepRefused: The name was used before in this attempt, or the job has 1,000 steps or 16 MiB of them; the job is
+            dead-lettered.
         InvalidPayload: JSON cannot hold the result, or it is larger than 1 MiB; the job is dead-lettered, because
             another attempt would run the step again.
         NotClaimed: The job has ended, or its worker was presumed dead; nothing was kept.

@@ -349,6 +349,8 @@ class GroupNotFound(InconcertError):
 class StepChanged(InconcertError):
     """The kept result of a durable step is not that of the code as it is now; the job is dead-lettered.
 
+    Also if its body catches this: each later step raises it again.
+
     Attributes:
         job_id: Which job.
         step: The name of the step.
@@ -369,6 +371,8 @@ class StepChanged(InconcertError):
 
 class StepRefused(InconcertError):
     """A durable step was not kept: its name is taken, or the job has too many; the job is dead-lettered.
+
+    Also if its body catches this: each later step raises it again.
 
     Attributes:
         job_id: Which job.

@@ -14,6 +14,7 @@ from inconcert._rules.payloads import encode
 from inconcert.errors import InconcertError, InvalidPayload, NotClaimed, NotConnected
 from inconcert.tasks.arguments import encode_result
 from inconcert.tasks.body_exits import Asleep, Undoing, asleep, is_undoing
+from inconcert.tasks.doom import Doom
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import Envelope
 from inconcert.tasks.group_ids import is_callback
@@ -98,9 +99,10 @@ class JobState(ClaimState):
 
     __slots__ = (
         "_asleep",
+        "_doom",
+        "_final",
         "_finish_stream",
         "_has_undo",
-        "_hopeless",
         "_outcomes",
         "_steps",
         "claimed_at",
@@ -154,7 +156,8 @@ class JobState(ClaimState):
         self._steps: Steps | None = None  # until one is asked for
         self._finish_stream: Callable[[], Awaitable[None]] = _nothing  # sends what it has yielded, if it streams
         self._asleep: Asleep | None = None  # once its body has left its place to come back later
-        self._hopeless: Exception | None = None  # an error with which each attempt would end
+        self._doom: Doom | None = None  # with which this attempt ends, whatever its body does
+        self._final: Exception | None = None  # an error that makes the attempt that it ends the last
         self._has_undo = row.undo != 0  # something that is undone before it ends without success
 
     def __str__(self) -> str:
@@ -208,8 +211,12 @@ class JobState(ClaimState):
         return self.envelope.trace
 
     def end_in_body(self) -> None:
-        """Stop the body of a job that is undone: how it ends was decided before."""
-        if self.is_undoing and self._body is not None:
+        """Stop a body that is doomed, or that of a job that is undone: how it ends was decided before."""
+        if self._body is None or self.is_over:
+            return
+        if self._doom is not None:
+            raise self._doom.again()
+        if self.is_undoing:
             raise Undoing
 
     async def ack(self) -> None:
@@ -349,9 +356,19 @@ class JobState(ClaimState):
         for observer in self.observers:
             observer.step_suspends(self, name, seconds)
 
-    def note_hopeless(self, error: Exception) -> None:
+    def note_final(self, error: Exception) -> None:
         """If this error ends the attempt, dead-letter the job: another attempt would end likewise."""
-        self._hopeless = error
+        self._final = error
+
+    def doom(self, error: Exception) -> None:
+        """Dead-letter the job with this error when the attempt ends, however it ends."""
+        if self._doom is None:
+            self._doom = Doom(error)
+
+    @property
+    def doomed(self) -> Doom | None:
+        """Why this attempt cannot end well; None if it may."""
+        return self._doom
 
     @property
     def bulk(self) -> int:
@@ -399,6 +416,8 @@ class JobState(ClaimState):
             observer.job_ended(self)
 
     def _end_of_body(self, error: BaseException | None, *, was_stopped: bool) -> Awaitable[None]:
+        if self._doom is not None:
+            return self.end_cancelled() if self.is_cancelled else self._end_doomed(self._doom.error, error)
         if self.is_undoing and self._asleep is None and (error is None or isinstance(error, Exception)):
             return self._end_undoing(error)
         if self.is_cancelled and error is not None and (was_stopped or isinstance(error, Exception)):
@@ -407,9 +426,16 @@ class JobState(ClaimState):
             return self.end_cancelled() if self.is_cancelled else self._leave(self._asleep)
         return super()._end_of_body(error, was_stopped=was_stopped)
 
+    async def _end_doomed(self, why: Exception, error: BaseException | None) -> None:
+        """Dead-letter it, or undo it before; its body has raised this error, or none."""
+        has_said = _is_or_has(error, why)
+        if not has_said:
+            _log.error("%s is dead-lettered, although its body went on: %s", self, why, extra=self.fields())
+        await self._fail_with(error if has_said else why, "retry", delay=None)
+
     async def _end_undoing(self, error: Exception | None) -> None:
         """End it as it would have ended at first, if everything is undone."""
-        steps, failure = self.steps, error if _is_or_has(error, self._hopeless) else self.steps.failure
+        steps, failure = self.steps, error if _is_or_has(error, self._final) else self.steps.failure
         outcome = b""
         try:
             await steps.read()
@@ -471,7 +497,7 @@ class JobState(ClaimState):
     async def _fail(self, error: BaseException | None) -> None:
         failures = self._failures + 1
         delay: float | None = 0.0
-        if _is_or_has(error, self._hopeless):
+        if self._doom is not None or _is_or_has(error, self._final):
             delay = None
         elif failures < self._max_attempts:
             try:

@@ -7,6 +7,7 @@ import msgspec
 from inconcert._core.observer import StepOutcome
 from inconcert._rules.conversion import Converter
 from inconcert.errors import InvalidPayload, StepChanged
+from inconcert.tasks.doom import Doom
 
 __all__ = [
     "IN_PART",
@@ -137,8 +138,16 @@ class StepStore(Protocol):
     def step_suspends(self, name: str, seconds: float) -> None:
         """Tell observers that the body leaves at this step, for so many seconds at most."""
 
-    def note_hopeless(self, error: Exception) -> None:
-        """If this error ends the attempt, another attempt would end likewise."""
+    def note_final(self, error: Exception) -> None:
+        """If this error ends the attempt, the job is dead-lettered: another attempt would end likewise."""
+
+    def doom(self, error: Exception) -> None:
+        """Dead-letter the job with this error when the attempt ends, however it ends."""
+
+    @property
+    def doomed(self) -> Doom | None:
+        """Why the attempt cannot end well; None if it may."""
+        ...
 
 
 def to_keep(name: str, call: StepCall, value: bytes) -> bytes:

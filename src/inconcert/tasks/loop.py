@@ -100,7 +100,7 @@ class Loop(Generic[T]):
             changed = StepChanged(
                 self._steps.job_id, self._name, f"had done the item with key {last}", "has no item with this key"
             )
-            raise self._steps.hopeless(changed) from None
+            raise self._steps.doom(changed) from None
 
     async def _next(self) -> T:
         try:
@@ -132,4 +132,4 @@ class Loop(Generic[T]):
         try:
             return encode_result(what, self._key(item)).decode()
         except InvalidPayload as error:
-            raise self._steps.hopeless(error) from error.__cause__
+            raise self._steps.doom(error) from error.__cause__

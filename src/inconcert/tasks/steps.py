@@ -128,7 +128,8 @@ class Steps:
             name: Which step.
             call: What it calls.
             run: Calls it.
-            may_change: Whether a result of another function, or for other arguments, counts.
+            may_change: Whether a result of another function, or for other arguments, counts; it does in a job that is
+                undone.
 
         Raises:
             InvalidName: `name` is empty or longer than 512 bytes.
@@ -139,13 +140,15 @@ class Steps:
             OutcomeUnknown: The server did not answer; a later attempt may run the step again.
         """
         with self._noting_failure():
-            taken = await self._take(name, call, run, may_change=may_change)
+            # What is undone is what was done, whatever the code would do today.
+            taken = await self._take(name, call, run, may_change=may_change or self.is_undoing)
             self._stop_if_all_was_asked()
             return taken
 
     async def note_undo(self) -> None:
         """Note that the job has something to undo."""
         with self._noting_failure():
+            await self._stop_if_doomed()
             if not self.is_undoing:
                 await self._store.note_undo()
 
@@ -188,10 +191,11 @@ class Steps:
         return self._pauses.asleep
 
     async def stop_if_leaving(self) -> None:
-        """Raise Undoing, or again Asleep, if the body is about to begin what was not kept.
+        """Raise Undoing, or again Asleep or the error of a doomed attempt: the body is to begin what was not kept.
 
         Other tasks of a body that is undone may still be on their way to what was kept: they are waited for.
         """
+        await self._stop_if_doomed()
         if (asleep := self.leaving) is not None:
             raise asleep
         if not self.are_only_read:
@@ -295,9 +299,9 @@ class Steps:
             raise self._refused(cursor.name, f"the job has {self._most} steps already, or too large ones")
         await self._store.save_cursor(*self._to_save(cursor))
 
-    def hopeless(self, error: Exception) -> Exception:
-        """An error with which each attempt would end."""
-        self._store.note_hopeless(error)
+    def doom(self, error: Exception) -> Exception:
+        """An error with which the job is dead-lettered, whatever the body makes of it."""
+        self._store.doom(error)
         return error
 
     def save_cursors_nowait(self) -> None:
@@ -358,8 +362,11 @@ class Steps:
                 self._stop_if_all_was_asked()
                 raise TimeoutError(f"message {name!r} was not sent to job {job_id} within {timeout:g} s")
             value: T = converter.read(text)
-        except (TimeoutError, InvalidPayload) as error:
-            self._store.note_hopeless(error)
+        except TimeoutError as error:
+            self._store.note_final(error)
+            raise
+        except InvalidPayload as error:
+            self._store.doom(error)
             raise
         self._stop_if_all_was_asked()
         return value
@@ -486,9 +493,16 @@ class Steps:
                 self.failure = error
             raise
 
+    async def _stop_if_doomed(self) -> None:
+        """Raise again the error of a doomed attempt, for a body that has caught it."""
+        if self._store.doomed is not None:
+            await anyio.lowlevel.checkpoint()  # the body may try again and again
+            raise self._store.doomed.again()
+
     async def _find(self, name: str) -> KeptStep | None:
         """What was kept under this name, which this attempt uses from now on."""
         check_name("step", name)
+        await self._stop_if_doomed()
         kept = await self._read() if self._kept is None else self._kept
         if name in self._taken or (name in self._reserved and not self.is_undoing_here):
             await self.stop_if_leaving()
@@ -534,7 +548,7 @@ class Steps:
                         self._last = max(self._last, number)
                         size += len(text)
                 except InvalidPayload as error:
-                    self._store.note_hopeless(error)
+                    self._store.doom(error)
                     raise
                 self._kept, self._bytes = kept, max(self._bytes, size)
             return self._kept
@@ -543,7 +557,7 @@ class Steps:
         try:
             return kept.result(self._store.id, call, may_change=may_change)
         except StepChanged as changed:
-            self._store.note_hopeless(changed)
+            self._store.doom(changed)
             raise
 
     async def _commit(self, name: str, call: StepCall, value: object) -> object:
@@ -553,7 +567,7 @@ class Steps:
             result: object = call.converter.read(text)
         except InvalidPayload as error:  # it has done its work: another attempt would repeat it
             refused = error if str(error).startswith(what) else InvalidPayload(f"{what}: {error}")
-            self._store.note_hopeless(refused)
+            self._store.doom(refused)
             raise refused from error.__cause__
         stored = to_keep(name, call, text)
         if self._last >= self._most or self._bytes + len(stored) > self._most_bytes:  # others may have ended meanwhile
@@ -576,7 +590,7 @@ class Steps:
 
     def _refused(self, name: str, why: str) -> StepRefused:
         error = StepRefused(self._store.id, name, why)
-        self._store.note_hopeless(error)
+        self._store.doom(error)
         return error
 
 

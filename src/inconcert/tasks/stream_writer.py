@@ -20,6 +20,7 @@ from inconcert._core.retry import retry_until_answered
 from inconcert._core.shield import run_shielded
 from inconcert.errors import InvalidPayload, NotClaimed
 from inconcert.tasks.arguments import encode_result
+from inconcert.tasks.doom import Doom
 
 __all__ = ["StreamStore", "run_unwritten", "write_stream"]
 
@@ -51,8 +52,13 @@ class StreamStore(Protocol):
     async def append_items(self, first: int, texts: Sequence[bytes], ttl: float) -> None:
         """Add items, the first with this number; raises NotClaimed if the job is no longer claimed here."""
 
-    def note_hopeless(self, error: Exception) -> None:
-        """If this error ends the attempt, another attempt would end likewise."""
+    def doom(self, error: Exception) -> None:
+        """Dead-letter the job with this error when the attempt ends, however it ends."""
+
+    @property
+    def doomed(self) -> Doom | None:
+        """Why the attempt cannot end well; None if it may."""
+        ...
 
     def before_its_end(self, finish: Callable[[], Awaitable[None]]) -> None:
         """Call this before the body itself ends the job."""
@@ -114,10 +120,12 @@ class _Writer:
         """Add an item; waits while too many are not sent yet."""
         if self._is_closing:
             raise NotClaimed("job", self._store.id)
+        if self._store.doomed is not None:
+            raise self._store.doomed.again()
         try:
             text = encode_result(f"item {self._last + 1} of the stream of job {self._store.id}", value)
         except InvalidPayload as error:
-            self._store.note_hopeless(error)
+            self._store.doom(error)
             raise
         self._last += 1
         self._waiting.append(text)

@@ -1,0 +1,28 @@
+"""An error behind which an attempt of a job cannot end well, whatever its body makes of it."""
+
+from types import TracebackType
+
+__all__ = ["Doom"]
+
+
+class Doom:
+    """The first such error of an attempt.
+
+    Args:
+        error: The error.
+
+    Attributes:
+        error: Likewise.
+    """
+
+    __slots__ = ("_traceback", "error")
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self._traceback: TracebackType | None = None
+
+    def again(self) -> Exception:
+        """The error, to be raised again, with the traceback of the first time: a loop of tries does not lengthen it."""
+        if self._traceback is None:
+            self._traceback = self.error.__traceback__
+        return self.error.with_traceback(self._traceback)
