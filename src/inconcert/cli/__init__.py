@@ -7,14 +7,17 @@ import sys
 
 __all__ = ["main"]
 
+_LIBRARIES = {"pythonjsonlogger", "rich", "typer"}  # what the extra brings
+
 
 def main() -> None:
     """Run the command that the arguments of this process ask for."""
     try:
         from inconcert.cli.commands import app  # noqa: PLC0415 - so that a missing extra can be reported
     except ModuleNotFoundError as error:
-        if error.name != "typer":
+        library = (error.name or "").partition(".")[0]
+        if library not in _LIBRARIES:
             raise
-        print("inconcert: the command line needs typer; run  pip install 'inconcert[cli]'", file=sys.stderr)  # noqa: T201
+        print(f"inconcert: the command line needs {library}; run  pip install 'inconcert[cli]'", file=sys.stderr)  # noqa: T201
         sys.exit(2)  # as for every error that a restart does not mend
     app()

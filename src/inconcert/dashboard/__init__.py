@@ -9,8 +9,11 @@ app.mount("/inconcert", Dashboard(concert, allow=read_only))
 ```
 """
 
-from inconcert.dashboard.app import Dashboard
-from inconcert.dashboard.permissions import Allow, Permission, read_only
-from inconcert.dashboard.redaction import Part, Redact
+from inconcert._rules.extras import needs_extra
+
+with needs_extra("dashboard"):
+    from inconcert.dashboard.app import Dashboard
+    from inconcert.dashboard.permissions import Allow, Permission, read_only
+    from inconcert.dashboard.redaction import Part, Redact
 
 __all__ = ["Allow", "Dashboard", "Part", "Permission", "Redact", "read_only"]

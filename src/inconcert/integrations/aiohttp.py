@@ -27,8 +27,12 @@ from typing import Annotated, Concatenate, ParamSpec, TypeVar, cast
 
 import anyio
 import msgspec
-from aiohttp import WSCloseCode, WSMsgType, web
-from multidict import CIMultiDict
+
+from inconcert._rules.extras import needs_extra
+
+with needs_extra("aiohttp"):
+    from aiohttp import WSCloseCode, WSMsgType, web
+    from multidict import CIMultiDict
 
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.shield import run_shielded

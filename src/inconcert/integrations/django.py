@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from inconcert._rules.extras import needs_extra
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InvalidName, JobCancelled, JobFailed, JobNotFound
 from inconcert.sync_producer import SyncProducer
@@ -16,10 +17,11 @@ from inconcert.tasks.status import JobStatus
 if TYPE_CHECKING:
     from django_tasks.backends.base import BaseTaskBackend
 else:
-    try:
-        from django.tasks.backends.base import BaseTaskBackend
-    except ImportError:
-        from django_tasks.backends.base import BaseTaskBackend
+    with needs_extra("django"):
+        try:
+            from django.tasks.backends.base import BaseTaskBackend
+        except ImportError:
+            from django_tasks.backends.base import BaseTaskBackend
 
 __all__ = ["InconcertBackend", "coordinator"]
 

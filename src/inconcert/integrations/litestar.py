@@ -24,12 +24,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
-from litestar import Litestar, Request, Response, get
-from litestar.config.app import AppConfig
-from litestar.exceptions import HTTPException
-from litestar.plugins import InitPlugin
-from litestar.response.base import ASGIResponse
-from litestar.types import ASGIApp, Receive, Scope, Send
+from inconcert._rules.extras import needs_extra
+
+with needs_extra("litestar"):
+    from litestar import Litestar, Request, Response, get
+    from litestar.config.app import AppConfig
+    from litestar.exceptions import HTTPException
+    from litestar.plugins import InitPlugin
+    from litestar.response.base import ASGIResponse
+    from litestar.types import ASGIApp, Receive, Scope, Send
 
 from inconcert._rules.durations import Seconds
 from inconcert.coordinator import Coordinator

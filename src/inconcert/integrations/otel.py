@@ -3,11 +3,14 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from opentelemetry import context as contexts
-from opentelemetry import metrics, trace
-from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from inconcert._rules.extras import needs_extra
+
+with needs_extra("otel"):
+    from opentelemetry import context as contexts
+    from opentelemetry import metrics, trace
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from inconcert._core.observer import Enqueueing, ObservedJob, ObservedLease, Observer, StepOutcome
 from inconcert._version import __version__

@@ -17,10 +17,13 @@ from collections.abc import (
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
-from prometheus_client import REGISTRY, CollectorRegistry, make_asgi_app, start_http_server  # pyright: ignore[reportUnknownVariableType]
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
+from inconcert._rules.extras import needs_extra
+
+with needs_extra("prometheus"):
+    from prometheus_client import REGISTRY, CollectorRegistry, make_asgi_app, start_http_server  # pyright: ignore[reportUnknownVariableType]
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
 
 from inconcert._redis.traffic import traffic
 from inconcert.coordinator import Coordinator

@@ -3,15 +3,13 @@
 It needs `inconcert[testing]`.  The fixture `concert` is in `pytest_inconcert`, which pytest finds by itself.
 """
 
-from importlib.util import find_spec
+from inconcert._rules.extras import needs_extra
 
-if find_spec("fakeredis") is None:
-    raise ImportError('inconcert.testing needs fakeredis, which is not installed; run pip install "inconcert[testing]"')
-
-from inconcert.testing.jobs import assert_enqueued, drain, refute_enqueued
-from inconcert.testing.leases import assert_nothing_held, lapse
-from inconcert.testing.overrides import Override, override
-from inconcert.testing.simulation import Process, World, simulate
+with needs_extra("testing"):
+    from inconcert.testing.jobs import assert_enqueued, drain, refute_enqueued
+    from inconcert.testing.leases import assert_nothing_held, lapse
+    from inconcert.testing.overrides import Override, override
+    from inconcert.testing.simulation import Process, World, simulate
 
 __all__ = [
     "Override",
