@@ -973,6 +973,7 @@ def test_module_that_cannot_be_imported_shows_where(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
+        (["mail", "default"], "give queues as  --queues mail,default"),
         (["--queues=a,a"], "none twice"),
         (["--queues=a,"], "name"),
         (["--grace=inf"], "grace is inf"),
@@ -997,12 +998,13 @@ def test_server_that_cannot_be_reached_is_named() -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_missing_extra_is_named() -> None:
-    """Without typer there is no command line, but a hint."""
-    code = "import sys; sys.modules['typer'] = None; from inconcert.cli import main; main()"
+@pytest.mark.parametrize("library", ["typer", "rich", "pythonjsonlogger"])
+def test_missing_extra_is_named(library: str) -> None:
+    """Without its libraries, some of which others bring, there is no command line, but a hint."""
+    code = f"import sys; sys.modules['{library}'] = None; from inconcert.cli import main; main()"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 2
-    assert ended.stderr == "inconcert: the command line needs typer; run  pip install 'inconcert[cli]'\n"
+    assert ended.stderr == f"inconcert: the command line needs {library}; run  pip install 'inconcert[cli]'\n"
 
 
 async def test_lock_is_released_by_force(concert: Coordinator, elsewhere: Coordinator) -> None:

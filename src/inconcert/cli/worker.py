@@ -36,6 +36,7 @@ _log = logging.getLogger("inconcert.cli")
 
 def worker(
     target: Target,
+    stray: Annotated[list[str] | None, typer.Argument(hidden=True, metavar="")] = None,
     *,
     queues: Annotated[str, typer.Option(help="Separated by commas, the most urgent first.")] = DEFAULT_QUEUE,
     weights: Annotated[
@@ -79,6 +80,8 @@ def worker(
     number: Annotated[int, typer.Option(hidden=True)] = 1,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C: running jobs then have the grace to end; a second signal stops them at once."""
+    if stray:
+        refuse(f"{' '.join(stray)!r} is one argument too many; give queues as  --queues {','.join(stray)}")
     names = names_in(queues)
     probes = None if health is None else _address(health)
     if reload and find_spec("watchfiles") is None:
