@@ -44,6 +44,7 @@ from inconcert.errors import (
     Unavailable,
     UnknownSchedule,
     UnknownTask,
+    UnreadablePayload,
     WrongLayout,
     WrongState,
 )
@@ -234,6 +235,7 @@ __all__ = [
     "UniqueUntil",
     "UnknownSchedule",
     "UnknownTask",
+    "UnreadablePayload",
     "WaitEntry",
     "Waiter",
     "WorkerHealth",

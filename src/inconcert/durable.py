@@ -158,7 +158,7 @@ async def wait_for(name: str, as_type: type[T], *, timeout: Seconds | None) -> T
     Raises:
         TimeoutError: It was not sent in time.
         ValueError: `timeout` is negative, not a number, or longer than 10 years.
-        InvalidPayload: The message does not have this type, or no valid signature; the job is dead-lettered.
+        UnreadablePayload: The message does not have this type, or no valid signature; the job is dead-lettered.
         TypeError: JSON cannot represent this type.
         WrongState: As `sleep`.
         RuntimeError: As `step`, and so are the others.

@@ -9,6 +9,7 @@
     ├── WrongLayout           not executed: also a ValueError
     ├── InvalidName           not executed: also a ValueError
     ├── InvalidPayload        not executed: also a ValueError
+    │   └── UnreadablePayload     executed: what was received cannot be read
     ├── AcquireTimeout        not executed: also a TimeoutError
     ├── LeaseLost             executed, and no longer held
     ├── NotHeld               not executed: released before
@@ -68,6 +69,7 @@ __all__ = [
     "Unavailable",
     "UnknownSchedule",
     "UnknownTask",
+    "UnreadablePayload",
     "WrongLayout",
     "WrongState",
 ]
@@ -185,6 +187,14 @@ class InvalidName(InconcertError, ValueError):
 
 class InvalidPayload(InconcertError, ValueError):
     """A value cannot be sent as JSON, would arrive changed, or is too large or too deep; nothing was sent."""
+
+
+class UnreadablePayload(InvalidPayload):
+    """A value that was stored or sent elsewhere does not fit its type here, is damaged, or has no valid signature.
+
+    The fault is that of the process that has sent it, or of two releases that do not agree on a type; not of the
+    caller, who has only asked for it.
+    """
 
 
 _WHO_HAS_IT = {

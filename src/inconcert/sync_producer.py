@@ -359,7 +359,7 @@ class SyncProducer:
             JobCancelled: It was cancelled.
             JobNotFound: There is no such job, or its result is no longer kept.
             InvalidName: This cannot be a job id.
-            InvalidPayload: The result is not of this type.
+            UnreadablePayload: The result is not of this type.
             TypeError: JSON cannot represent this type.
             NotConnected: The producer is closed.
             Unavailable: The server could not be asked.

@@ -377,7 +377,7 @@ async def test_step_of_a_stranger_is_not_read(server: RealServer, namespace: str
             for forgery in ("unsigned", "swapped", "changed"):
                 ran.clear()
                 job = await task.enqueue(forgery)
-                with pytest.raises(JobFailed, match="InvalidPayload: the step") as failed:
+                with pytest.raises(JobFailed, match="UnreadablePayload: the step") as failed:
                     await job.result(timeout=WITHIN)
                 assert failed.value.attempts == 2
                 assert ran == ["one", "two"]

@@ -189,6 +189,6 @@ async def test_message_of_a_stranger_is_not_read(server: RealServer, namespace: 
         await client.hset(keys.messages, f"6 packed {job.id}", forged[forgery])
         async with in_background(signing.run_worker("default")):
             assert await other.result(timeout=WITHIN) == 3
-            with pytest.raises(JobFailed, match="InvalidPayload: the message") as failed:
+            with pytest.raises(JobFailed, match="UnreadablePayload: the message") as failed:
                 await job.result(timeout=WITHIN)
             assert failed.value.attempts == 1

@@ -22,6 +22,7 @@ ALL = [
     errors.WrongLayout("n", "partitions", 1, 8),
     errors.InvalidName("m"),
     errors.InvalidPayload("m"),
+    errors.UnreadablePayload("m"),
     errors.QuorumNotReached("n", {"a:1": "down"}, 3),
     errors.AcquireTimeout("lock", "n", 1.0, retry_after=2.0),
     errors.LeaseLost("lock", "n", 7),

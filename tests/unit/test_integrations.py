@@ -24,6 +24,7 @@ from inconcert import (
     QueueShutDown,
     QuorumNotReached,
     Unavailable,
+    UnreadablePayload,
     errors,
 )
 from inconcert.integrations._answers import answer_to
@@ -59,6 +60,7 @@ def when_away() -> AcquireTimeout:
         (NotAMember("secret", "ann"), 403, None),
         (InvalidName("empty"), 422, None),
         (InvalidPayload("too deep"), 422, None),
+        (UnreadablePayload("the result of job secret does not fit int"), 500, None),
     ],
 )
 def test_error_is_answered(error: InconcertError, status: int, retry_after: str | None) -> None:

@@ -28,7 +28,7 @@ class Codec(Generic[T]):
         what: What the values are, as errors name them, such as `item for queue 'thumbnails'`.
         value_type: Their type; None for any JSON.
         encode: Raises `InvalidPayload` if a value cannot be sent, or would arrive changed.
-        decode: Raises `InvalidPayload` if the text is JSON that does not fit the type, and `ValueError` if it is not
+        decode: Raises `UnreadablePayload` if the text is JSON that does not fit the type, and `ValueError` if it is not
             JSON.
     """
 

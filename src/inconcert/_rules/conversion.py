@@ -13,7 +13,7 @@ import msgspec
 
 from inconcert._rules.json_types import json_type, unreadable_class
 from inconcert._rules.payloads import JSON, decode
-from inconcert.errors import InvalidPayload
+from inconcert.errors import InvalidPayload, UnreadablePayload
 
 __all__ = ["Converter", "json_form"]
 
@@ -78,7 +78,7 @@ class Converter:
             arrives = self._decoder.decode(text)
             nothing_is_lost = _is_same(value, arrives)
         except _REFUSALS as error:
-            raise self._misfit(error) from error
+            raise InvalidPayload(self._misfit(error)) from error
         if not nothing_is_lost:
             raise InvalidPayload(
                 f"{self._what} would arrive as {reprlib.repr(arrives)}, but is {reprlib.repr(value)}; "
@@ -90,21 +90,21 @@ class Converter:
         """A value that was sent, as its type.
 
         Raises:
-            InvalidPayload: It does not fit the type.
+            UnreadablePayload: It does not fit the type.
         """
         if self._decoder is None or (type(value) is self._type and self._type in _PLAIN):
             return value
         try:
             text = msgspec.json.encode(value)
         except _REFUSALS as error:
-            raise self._misfit(error) from error
+            raise UnreadablePayload(self._misfit(error)) from error
         return self.read(text)
 
     def read(self, text: bytes) -> Any:  # noqa: ANN401 - likewise
         """A value that was sent, from its text.
 
         Raises:
-            InvalidPayload: It does not fit the type.
+            UnreadablePayload: It does not fit the type.
             ValueError: It is not JSON, or nested too deeply.
         """
         if self._decoder is None:
@@ -113,10 +113,10 @@ class Converter:
             return self._decoder.decode(text)
         except Exception as error:  # a model's own methods may raise anything
             decode(text)
-            raise self._misfit(error) from error
+            raise UnreadablePayload(self._misfit(error)) from error
 
-    def _misfit(self, error: Exception) -> InvalidPayload:
-        return InvalidPayload(f"{self._what} does not fit {self._type_name}: {error}")
+    def _misfit(self, error: Exception) -> str:
+        return f"{self._what} does not fit {self._type_name}: {error}"
 
     @property
     def _type_name(self) -> str:

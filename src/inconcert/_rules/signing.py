@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from inconcert.errors import InvalidPayload
+from inconcert.errors import UnreadablePayload
 
 __all__ = ["KeyRing", "SigningKeys", "read_signing_keys"]
 
@@ -75,24 +75,24 @@ class KeyRing:
             text: The text with its signature.
 
         Raises:
-            InvalidPayload: There are keys, and none of them has signed exactly this text, with this kind and id, in
+            UnreadablePayload: There are keys, and none of them has signed exactly this text, with this kind and id, in
                 this namespace.
         """
         header = _HEADER.match(text)
         if header is None:
             if self._secrets and not self._accept_unsigned:
-                raise InvalidPayload(f"the {what} is not signed, as signing_keys demand; it was not read")
+                raise UnreadablePayload(f"the {what} is not signed, as signing_keys demand; it was not read")
             return text
         key_id, signature, inner = header[1].decode(), header[2], text[header.end() :]
         if not self._secrets:
             return inner
         if key_id not in self._secrets:
-            raise InvalidPayload(
+            raise UnreadablePayload(
                 f"the {what} is signed with key {key_id!r}, and signing_keys has only "
                 f"{', '.join(self._secrets)}; it was not read"
             )
         if not hmac.compare_digest(signature, self._signature(key_id, what, id_, inner)):
-            raise InvalidPayload(
+            raise UnreadablePayload(
                 f"the {what} was not signed with key {key_id!r} for its id in this namespace, or was changed since; "
                 "it was not read"
             )

@@ -48,6 +48,7 @@ from inconcert.errors import (
     JobNotFound,
     NobodyHolds,
     UnknownSchedule,
+    UnreadablePayload,
 )
 from inconcert.integrations._sse import HEADERS as STREAM_HEADERS
 from inconcert.integrations._sse import encode_event
@@ -319,7 +320,9 @@ class Dashboard:
     async def _failed(self, request: Request, error: Exception) -> Response:
         """What the server refused, or did not answer."""
         status = 503
-        if isinstance(error, ChatNotFound | InvalidName | JobNotFound | UnknownSchedule):
+        if isinstance(error, UnreadablePayload):
+            status = 500
+        elif isinstance(error, ChatNotFound | InvalidName | JobNotFound | UnknownSchedule):
             status = 404
         elif isinstance(error, InvalidPayload):
             status = 422

@@ -26,6 +26,7 @@ from inconcert.errors import (
     QueueFull,
     QueueShutDown,
     Unavailable,
+    UnreadablePayload,
 )
 
 __all__ = ["ANSWERED", "Answer", "answer_request", "answer_to", "problem"]
@@ -61,6 +62,7 @@ _ANSWERS: dict[type[InconcertError], tuple[HTTPStatus, str]] = {
     NotAMember: (HTTPStatus.FORBIDDEN, "only members may do that"),
     InvalidName: _INVALID,
     InvalidPayload: _INVALID,
+    UnreadablePayload: (HTTPStatus.INTERNAL_SERVER_ERROR, "what is stored here cannot be read; report it"),
 }
 _WITH_RETRY_AFTER = {HTTPStatus.LOCKED, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 

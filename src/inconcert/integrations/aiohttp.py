@@ -92,7 +92,7 @@ def install(app: web.Application, concert: Coordinator, *, health: str = "/healt
     """Open the coordinator with the application, answer errors with their status, and add two health checks.
 
     The coordinator is open in the `cleanup_ctx` and `on_startup` of the application that are added afterwards.  Each
-    error is answered with a problem in JSON, without names and addresses; what is answered with 503 is logged.  Event
+    error is answered with a problem in JSON, without names and addresses; what is answered with 5xx is logged.  Event
     streams and WebSockets of chats end when the application is shut down.
 
     Args:

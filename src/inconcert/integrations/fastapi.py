@@ -93,7 +93,7 @@ def lifespan(
 def install(app: Starlette, concert: Coordinator, *, health: str = "/health") -> None:
     """Answer errors of primitives with their status, and add `/health/live` and `/health/ready`.
 
-    Each error is answered with a problem in JSON, without names and addresses; what is answered with 503 is logged.
+    Each error is answered with a problem in JSON, without names and addresses; what is answered with 5xx is logged.
 
     Args:
         app: A FastAPI or Starlette application.

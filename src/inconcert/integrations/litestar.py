@@ -70,7 +70,7 @@ class InconcertPlugin(InitPlugin):
     """Opens the coordinator with the application, answers errors with their status, and adds two health checks.
 
     Lifespans of the application run while the coordinator is open.  Each error is answered with a problem in JSON,
-    without names and addresses; what is answered with 503 is logged.  Event streams end when the process is told to
+    without names and addresses; what is answered with 5xx is logged.  Event streams end when the process is told to
     stop, which a server otherwise waits for.
 
     Args:

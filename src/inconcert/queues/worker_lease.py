@@ -13,7 +13,7 @@ from inconcert._claims.worker_lease import Ending, WorkerLease
 from inconcert._core.session import Session
 from inconcert._rules.codec import Codec, T
 from inconcert._rules.signing import KeyRing
-from inconcert.errors import InvalidPayload
+from inconcert.errors import InvalidPayload, UnreadablePayload
 from inconcert.queues.delivery import ItemState
 from inconcert.queues.store import ItemKeys, item_of
 
@@ -92,10 +92,10 @@ def read_item(key_ring: KeyRing, queue: str, codec: Codec[T], item_id: str, body
     """The item that was stored in this queue.
 
     Raises:
-        InvalidPayload: It is not signed as the keys demand, cannot be read, or does not fit the type of the items.
+        UnreadablePayload: It is not signed as the keys demand, cannot be read, or does not fit the type of the items.
     """
     text = key_ring.verify(item_of(queue), item_id, split_body(body)[1])
     try:
         return codec.decode(text)
     except ValueError as error:
-        raise InvalidPayload(f"item {item_id} cannot be read: {error}") from error
+        raise UnreadablePayload(f"item {item_id} cannot be read: {error}") from error

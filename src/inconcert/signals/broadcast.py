@@ -28,7 +28,7 @@ def read(text: bytes, decode: Callable[[bytes], T]) -> Broadcast[T] | None:
     """Read a message; None if no `broadcast` sent it, because anyone may publish on a channel.
 
     Raises:
-        InvalidPayload: It is JSON that does not fit the signal's type.
+        UnreadablePayload: It is JSON that does not fit the signal's type.
     """
     found = _FORM.fullmatch(text)
     if found is not None:

@@ -79,7 +79,7 @@ class Signal(Generic[T]):
 
         Raises:
             TimeoutError: Nothing came in time; the line has been left.
-            InvalidPayload: It came with a payload that is not of the signal's type.
+            UnreadablePayload: It came with a payload that is not of the signal's type.
             NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be asked.
             OutcomeUnknown: The server did not answer.
@@ -173,7 +173,7 @@ async def wait_any(*signals: Signal[Any], timeout: Seconds | None = None) -> tup
     Raises:
         ValueError: No signal is named.
         TimeoutError: None came in time; the lines have been left.
-        InvalidPayload: One came with a payload that is not of its signal's type.
+        UnreadablePayload: One came with a payload that is not of its signal's type.
         NotConnected: A coordinator is not open, or was closed meanwhile.
         Unavailable: A server could not be asked.
         OutcomeUnknown: A server did not answer.
@@ -203,8 +203,8 @@ async def wait_all(*signals: Signal[Any], timeout: Seconds | None = None) -> lis
     Raises:
         ValueError: No signal is named.
         TimeoutError: Not all came in time; the lines have been left.
-        InvalidPayload: One came with a payload that is not of its signal's type; notifications of the others go to the
-            next in line.
+        UnreadablePayload: One came with a payload that is not of its signal's type; notifications of the others go to
+            the next in line.
         NotConnected: A coordinator is not open, or was closed meanwhile.
         Unavailable: A server could not be asked.
         OutcomeUnknown: A server did not answer.

@@ -86,7 +86,7 @@ class Waiter(Place):
         """What came.
 
         Raises:
-            InvalidPayload: It does not fit the signal's type. It counts as received: passed on, it might go round
+            UnreadablePayload: It does not fit the signal's type. It counts as received: passed on, it might go round
                 forever.
         """
         text = self.result()
@@ -167,7 +167,7 @@ async def wait_for(waiters: Sequence[Waiter], number: int) -> list[Waiter]:
         NotConnected: The coordinator was closed.
         Unavailable: The server could not be asked.
         OutcomeUnknown: The server did not answer.
-        InvalidPayload: A payload does not fit its signal's type.
+        UnreadablePayload: A payload does not fit its signal's type.
     """
     try:
         for waiter in waiters:

@@ -229,7 +229,8 @@ class Tasks:
             JobNotFound: It is not in the dead-letter list; with `dependants`, none of these is either.
             ValueError: Another queue is given, and its task has limits.
             InvalidName: `job_id` is not a job id, or `queue` is empty or longer than 512 bytes.
-            InvalidPayload: An argument is not JSON; or arguments are given, and its envelope cannot be read.
+            InvalidPayload: An argument is not JSON.
+            UnreadablePayload: Arguments are given, and its envelope cannot be read.
             OutcomeUnknown: The server did not answer; it may be in its queue, and some of the dependants not. Another
                 call goes on with these.
 

@@ -85,7 +85,7 @@ class Arguments:
 
         Raises:
             TypeError: They do not fit the function.
-            InvalidPayload: An argument does not have the type of its parameter.
+            UnreadablePayload: An argument does not have the type of its parameter.
         """
         return self._each(Converter.from_json, args, kwargs)
 
@@ -132,7 +132,7 @@ def decode_result(what: str, text: bytes, result_type: type[T]) -> T:
 
     Raises:
         TypeError: JSON cannot represent this type.
-        InvalidPayload: The result is not of this type.
+        UnreadablePayload: The result is not of this type.
     """
     return cast("T", Converter(what, result_type).read(text))
 

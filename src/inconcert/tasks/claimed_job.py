@@ -166,7 +166,7 @@ class ClaimedJob(Claimed[JobState]):
             JobFailed: One was dead-lettered, and this job was replayed without it.
             JobCancelled: One was cancelled; likewise.
             JobNotFound: One is unknown; likewise. Or this job has ended.
-            InvalidPayload: A result is not of this type.
+            UnreadablePayload: A result is not of this type.
             TypeError: JSON cannot represent this type.
 
         Cost: 1 round trip; 0 if there are none.

@@ -8,7 +8,7 @@ import msgspec
 from inconcert._claims.claimed import MAX_CRASHES
 from inconcert._rules.payloads import encode
 from inconcert._rules.signing import KeyRing
-from inconcert.errors import InvalidPayload
+from inconcert.errors import InvalidPayload, UnreadablePayload
 
 __all__ = [
     "JOB",
@@ -139,14 +139,14 @@ def open_envelope(text: bytes) -> Envelope:
     """Read a stored envelope.
 
     Raises:
-        InvalidPayload: It is not an envelope, or is of a later release.
+        UnreadablePayload: It is not an envelope, or is of a later release.
     """
     try:
         envelope = _decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidPayload(f"the envelope of a job cannot be read: {error}") from error
+        raise UnreadablePayload(f"the envelope of a job cannot be read: {error}") from error
     if envelope.version > _VERSION:
-        raise InvalidPayload(f"the envelope has version {envelope.version}, and this release reads up to {_VERSION}")
+        raise UnreadablePayload(f"the envelope has version {envelope.version}, and this release reads up to {_VERSION}")
     return envelope
 
 
@@ -154,7 +154,7 @@ def verify_envelope(key_ring: KeyRing, job_id: str, text: bytes) -> Envelope:
     """Read the envelope of a job.
 
     Raises:
-        InvalidPayload: As for `open_envelope`, or it has no valid signature.
+        UnreadablePayload: As for `open_envelope`, or it has no valid signature.
     """
     return open_envelope(key_ring.verify(JOB, job_id, text))
 

@@ -59,7 +59,7 @@ async def read_items(session: Session, keys: JobKeys, job_id: str, run: str, aft
     """The items behind this one of a run, or behind none; or as many of the latest, if the number is below 0.
 
     Raises:
-        InvalidPayload: An item has no valid signature.
+        UnreadablePayload: An item has no valid signature.
     """
     read = READ_ITEMS(stream=keys.stream(job_id), items=keys.items(job_id), run=run, after=after)
     reply: Reply = await session.run(read)
@@ -137,7 +137,7 @@ class Feed:
         Raises:
             NotConnected: The coordinator was closed.
             Unavailable: The server could not be asked, or refused us when the connection came back.
-            InvalidPayload: An item has no valid signature.
+            UnreadablePayload: An item has no valid signature.
         """
         async with self._turn:
             if self._end is not None:

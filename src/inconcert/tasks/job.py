@@ -119,7 +119,7 @@ class Job(Generic[R_co]):
             JobFailed: It was dead-lettered; has the reason and the traceback.
             JobCancelled: It was cancelled.
             JobNotFound: There is no such job, or its result is no longer kept.
-            InvalidPayload: The result is not of this type.
+            UnreadablePayload: The result is not of this type.
             TypeError: JSON cannot represent this type.
             NotConnected: The coordinator is not open, or was closed meanwhile.
 
@@ -155,7 +155,7 @@ class Job(Generic[R_co]):
             JobFailed: The job was dead-lettered; raised behind its last item, as the others are that `result` raises.
             JobCancelled: It was cancelled.
             JobNotFound: There is no such job, or its result is no longer kept.
-            InvalidPayload: An item is not of this type, or has no valid signature.
+            UnreadablePayload: An item is not of this type, or has no valid signature.
             TypeError: JSON cannot represent this type.
             NotConnected: The coordinator is not open, or was closed meanwhile.
             Unavailable: The server could not be asked at the beginning, or refused us later.
@@ -265,7 +265,7 @@ class Job(Generic[R_co]):
         Empty if it has none, has succeeded or was cancelled.
 
         Raises:
-            InvalidPayload: One has no valid signature.
+            UnreadablePayload: One has no valid signature.
             Unavailable: The server could not be asked.
 
         Cost: 1 round trip for each 1 MiB of them.
@@ -282,7 +282,7 @@ class Job(Generic[R_co]):
 
         Raises:
             ValueError: `limit` is out of its range.
-            InvalidPayload: An item has no valid signature.
+            UnreadablePayload: An item has no valid signature.
             Unavailable: The server could not be asked.
 
         Cost: 1 round trip.

@@ -6,7 +6,7 @@ import msgspec
 
 from inconcert._core.observer import StepOutcome
 from inconcert._rules.conversion import Converter
-from inconcert.errors import InvalidPayload, StepChanged
+from inconcert.errors import InvalidPayload, StepChanged, UnreadablePayload
 from inconcert.tasks.doom import Doom
 
 __all__ = [
@@ -159,12 +159,12 @@ def read_step(job_id: str, text: bytes) -> KeptStep:
     """A step as it is stored.
 
     Raises:
-        InvalidPayload: It cannot be read.
+        UnreadablePayload: It cannot be read.
     """
     try:
         return _decode(text)
     except msgspec.MsgspecError as error:
-        raise InvalidPayload(f"a step of job {job_id} cannot be read: {error}") from error
+        raise UnreadablePayload(f"a step of job {job_id} cannot be read: {error}") from error
 
 
 _decode = msgspec.json.Decoder(KeptStep).decode

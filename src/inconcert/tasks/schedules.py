@@ -205,7 +205,7 @@ class Schedules:
 
         Raises:
             UnknownSchedule: There is none of this id.
-            InvalidPayload: It was not signed with one of our keys, or cannot be read here.
+            UnreadablePayload: It was not signed with one of our keys, or cannot be read here.
             Unavailable: The server could not be asked; nothing was added.
             OutcomeUnknown: The server did not answer; the job may have been added.
 

@@ -99,7 +99,7 @@ def read_outcome(job_id: str, status: JobStatus, about: bytes, as_type: type[T] 
         JobFailed: It was dead-lettered.
         JobCancelled: It was cancelled.
         JobNotFound: Its result is no longer kept.
-        InvalidPayload: The result is not of this type.
+        UnreadablePayload: The result is not of this type.
         TypeError: JSON cannot represent this type.
     """
     if status is JobStatus.SUCCEEDED:

@@ -47,7 +47,7 @@ async def read_steps(session: Session, keys: JobKeys, job_id: str) -> KeptSteps:
     """The steps of a job that were kept.
 
     Raises:
-        InvalidPayload: One has no valid signature.
+        UnreadablePayload: One has no valid signature.
     """
     found: list[tuple[int, bytes]] = []
     has_more, now_ms, awaited = 1, 0, b""

@@ -135,7 +135,8 @@ class Steps:
             InvalidName: `name` is empty or longer than 512 bytes.
             StepChanged: What was kept is of another function or for other arguments, or does not have the type.
             StepRefused: The name was used before in this attempt, or the job has too many steps or too large ones.
-            InvalidPayload: The result is not JSON, or too large; or what was kept has no valid signature.
+            InvalidPayload: The result is not JSON, or too large.
+            UnreadablePayload: What was kept has no valid signature.
             NotClaimed: The job has ended, or its worker was presumed dead; nothing was kept.
             OutcomeUnknown: The server did not answer; a later attempt may run the step again.
         """
@@ -341,7 +342,7 @@ class Steps:
             Asleep: It is not there: the job is to come back when it is.
             WrongState: The same, and its body holds a lease.
             TimeoutError: It was not sent in time.
-            InvalidPayload: It does not have the type, or no valid signature.
+            UnreadablePayload: It does not have the type, or no valid signature.
             TypeError: JSON cannot represent this type.
         """
         job_id = self._store.id

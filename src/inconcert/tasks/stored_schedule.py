@@ -10,7 +10,7 @@ import msgspec
 from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON, encode
 from inconcert._rules.signing import KeyRing
-from inconcert.errors import InvalidName, InvalidPayload
+from inconcert.errors import InvalidName, UnreadablePayload
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.envelope import Envelope, open_envelope, seal
 from inconcert.tasks.options import Options
@@ -60,11 +60,11 @@ class Progress(NamedTuple):
         """Parse 'SINCE LAST RULE'.
 
         Raises:
-            InvalidPayload: It did not come from a script of ours.
+            UnreadablePayload: It did not come from a script of ours.
         """
         found = _PROGRESS.fullmatch(text)
         if found is None:
-            raise InvalidPayload(f"how far a schedule is cannot be read: {text[:40]!r}")
+            raise UnreadablePayload(f"how far a schedule is cannot be read: {text[:40]!r}")
         return cls(int(found[1]), int(found[2]))
 
 
@@ -91,16 +91,16 @@ class StoredSchedule:
         """Read the stored form.
 
         Raises:
-            InvalidPayload: It was not signed with one of the keys, is not a schedule, or is of a later release; or its
-                rule cannot be read here, because its time zone, or the extra `cron`, is missing.
+            UnreadablePayload: It was not signed with one of the keys, is not a schedule, or is of a later release; or
+                its rule cannot be read here, because its time zone, or the extra `cron`, is missing.
         """
         try:
             found = _decode(key_ring.verify(_SCHEDULE, id_, text))
             if found.version > _VERSION:
-                raise InvalidPayload(f"it has version {found.version}, and this release reads up to {_VERSION}")
+                raise UnreadablePayload(f"it has version {found.version}, and this release reads up to {_VERSION}")
             return cls(id_, _timetable(found), found.missed, found.queue, open_envelope(bytes(found.job)))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, ImportError) as error:
-            raise InvalidPayload(f"schedule {id_!r} cannot be read: {error}") from error
+            raise UnreadablePayload(f"schedule {id_!r} cannot be read: {error}") from error
 
     @classmethod
     def of(cls, schedule: Schedule) -> Self:
