@@ -83,6 +83,7 @@ BOUNDED = {
     "sessions/guard": "it notes what this server is now",
     "sessions/layout": "a namespace whose keys were all deleted has the layout of before",
     "signals/join": "a place of nobody: what comes for it is handed to the next",
+    "tasks/ask_again": "jobs that wait by now ask once more, as anybody may let them",
     "tasks/follow": "a child that has ended is told of its parent's end, and then forgotten",
     "tasks/forget": "a child that has ended stays forgotten",
     "tasks/passed_on": "what was passed on stays so; what somebody passes on may be passed on twice",

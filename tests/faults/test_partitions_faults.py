@@ -3,13 +3,16 @@
 import asyncio
 import random
 from collections import Counter
+from typing import Any
 
 import anyio
 import pytest
 
-from inconcert import Coordinator, current_job
+from inconcert import Coordinator, Job, JobFailed, JobStatus, current_job
 from inconcert._claims import consumer
-from tests.contract.test_partitions import COUNT, in_partition, one_in_each
+from inconcert.tasks.dependents import Relay
+from inconcert.tasks.sweeper import Asker
+from tests.contract.test_partitions import COUNT, in_partition, nothing_is_kept, one_in_each
 from tests.contract.test_tasks import asleep
 from tests.faults.test_tasks_faults import LEASE, forget_all, until
 from tests.support.cancelling import MOMENTS, Moment, cancel_at
@@ -118,3 +121,125 @@ async def test_stolen_token_costs_three_sleeps_at_most(
         await raw(concert).rename(there, here)  # and no bell rings
         with anyio.fail_after(3 * 0.2 + 1.0):
             assert (await waiting).id == job.id
+
+
+class Snapshot:
+    """What one partition has, to bring it back there: its master goes back in time, and those of the others do not."""
+
+    def __init__(self, concert: Coordinator, number: int) -> None:
+        self._client = raw(concert)
+        self._pattern = concert._jobs.partitions[number].bodies.removesuffix("bodies") + "*"
+        self._values: dict[bytes, bytes] = {}
+
+    async def take(self) -> None:
+        """Keep it."""
+        self._values = {key: await self._client.dump(key) async for key in self._client.scan_iter(self._pattern)}
+
+    async def restore(self) -> None:
+        """Bring it back."""
+        async for key in self._client.scan_iter(self._pattern):
+            await self._client.delete(key)
+        for key, value in self._values.items():
+            await self._client.restore(key, 60_000, value)
+
+
+async def ask_now(concert: Coordinator) -> None:
+    """Let the jobs of all partitions ask, and tell them."""
+    await raw(concert).delete(*(keys.asked for keys in concert._jobs.partitions))
+    await Asker(concert._ref.session, concert._jobs, Relay(concert._ref.session, concert._jobs)).ask()
+    await tell_all(concert)
+
+
+async def tell_all(concert: Coordinator) -> None:
+    """Pass on what there is, also what a consumer that was closed had in hand, which would be left to it for 5 s."""
+    await raw(concert).delete(*(keys.passing for keys in concert._jobs.partitions))
+    await Relay(concert._ref.session, concert._jobs).pass_on_all()
+
+
+async def end(concert: Coordinator, *jobs: Job[Any]) -> None:
+    """Run these, which are all that may run, and tell those that wait for them."""
+    async with concert.consume("q") as consumer:
+        with anyio.fail_after(10.0):
+            claimed = await consumer.claim(len(jobs))
+        for job in claimed:
+            async with job:
+                assert job.id in {one.id for one in jobs}
+    await tell_all(concert)
+
+
+@pytest.fixture
+def nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers do not ask by themselves."""
+    monkeypatch.setattr(Asker, "run", lambda _asker: anyio.sleep_forever())
+
+
+@pytest.mark.usefixtures("nobody_asks")
+@pytest.mark.parametrize("forgets", ["who runs after the parent", "how the parent has ended", "the parent"])
+async def test_child_is_told_of_its_parent_after_a_partition_went_back(
+    server: RealServer, namespace: str, forgets: str
+) -> None:
+    """Whatever the partition of the parent, or its own, has forgotten; a parent that is lost fails it."""
+    async with Coordinator(server.url, namespace=namespace, partitions=COUNT) as concert:
+        past = Snapshot(concert, 1 if forgets == "how the parent has ended" else 0)
+        if forgets == "the parent":
+            await past.take()
+        parent = await in_partition(concert, 0)
+        if forgets == "who runs after the parent":
+            await past.take()
+        child = await in_partition(concert, 1, after=[parent])
+        if forgets == "how the parent has ended":
+            await past.take()
+            await end(concert, parent)
+        await past.restore()
+        if forgets == "who runs after the parent":
+            await end(concert, parent)
+        assert await child.status() is JobStatus.WAITING
+        await ask_now(concert)
+        if forgets == "the parent":
+            with pytest.raises(JobFailed, match="is not known"):
+                await child.result(timeout=0)
+            assert await concert.tasks.purge_all() == 1
+        else:
+            await end(concert, child)
+        await nothing_is_kept(concert)
+
+
+@pytest.mark.usefixtures("nobody_asks")
+async def test_child_that_is_lost_is_forgotten_by_its_parent(server: RealServer, namespace: str) -> None:
+    """Its partition went back to before it was enqueued: the outcome of the parent is not kept for it."""
+    async with Coordinator(server.url, namespace=namespace, partitions=COUNT) as concert:
+        past = Snapshot(concert, 1)
+        await past.take()
+        parent = await in_partition(concert, 0)
+        await in_partition(concert, 1, after=[parent])
+        await end(concert, parent)
+        await past.restore()
+        here = concert._jobs.partitions[0]
+        assert await raw(concert).exists(here.outcomes)
+        assert not await raw(concert).exists(here.news)
+        await ask_now(concert)
+        await nothing_is_kept(concert)
+
+
+async def test_many_jobs_that_wait_ask_some_at_a_time(server: RealServer, namespace: str) -> None:
+    """All of them are asked for, in portions, however many consumers ask; and then there is a pause."""
+    count, asked = 1200, set[bytes]()
+    async with Coordinator(server.url, namespace=namespace, partitions=COUNT) as concert:
+        keys, relay = concert._jobs.partitions[1], Relay(concert._ref.session, concert._jobs)
+        asker = Asker(concert._ref.session, concert._jobs, relay)
+        await raw(concert).hset(keys.pending, mapping={f"job-{n}.1": "parent.0" for n in range(count)})
+        portions = 0
+        while len(asked) < count:
+            assert await asker.ask() == 5.0 or len(asked) + 500 >= count
+            assert await asker.ask() <= 5.0 or len(asked) + 500 >= count
+            found = await raw(concert).hkeys(keys.unfollowed)
+            assert len(found) < 2 * 500
+            assert await raw(concert).llen(keys.news) == len(found)
+            asked |= set(found)
+            portions += 1
+            await raw(concert).delete(keys.unfollowed, keys.news)
+            _, *cursors = (await raw(concert).get(keys.asked)).split()
+            await raw(concert).set(keys.asked, b" ".join([b"0", *cursors]), px=60_000)
+        assert portions >= 2
+        await raw(concert).delete(keys.pending)
+        assert await asker.ask() == 30.0

@@ -451,6 +451,22 @@ async def test_second_sweep_of_groups_finds_nothing(scene: Scene) -> None:
     assert await scene.run("tasks/inspect_group", group="g.0") == []
 
 
+@pytest.mark.twice("tasks/ask_again")
+async def test_jobs_that_wait_do_not_ask_twice(scene: Scene) -> None:
+    """The second run says when to ask next."""
+    keys = scene.keys
+    await scene.client.hset(keys.pending, "child.1", "parent.0")
+    await scene.client.zadd(keys.children, {"ended.1 child.0": 0})
+    assert await scene.run("tasks/ask_again", suffix=".1") == [30_000, 1]
+    before = await scene.ledger()
+    wait_ms, has_news = await scene.run("tasks/ask_again", suffix=".1")
+    assert (0 < wait_ms <= 30_000, has_news) == (True, 0)
+    assert await scene.ledger() == before
+    assert await scene.client.lrange(keys.news, 0, -1) == [b"child.1", b"ended.1"]
+    assert await scene.client.zrange(keys.followers, 0, -1) == [b"ended.1 child.0"]
+    await scene.client.delete(keys.pending, keys.children)
+
+
 async def debounce(scene: Scene, job: str, request: str, *, is_new: int = 1, text: str = "{}", signed: int = 0) -> Any:
     """Run the script that adds a job after a silence of an hour, or replaces one."""
     return await scene.run(

@@ -25,7 +25,7 @@ from inconcert.tasks.job_state import JobState
 from inconcert.tasks.registry import Registry
 from inconcert.tasks.served_queues import ServedQueues
 from inconcert.tasks.store import JobKeyspace
-from inconcert.tasks.sweeper import Sweeper
+from inconcert.tasks.sweeper import Asker, Sweeper
 from inconcert.tasks.worker_lease import HEARTBEAT_LEASE, JobWorkerLease
 from inconcert.tasks.workers import describe
 
@@ -297,4 +297,5 @@ class _Opened(ClaimConsumer[JobState]):
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         sweeper = Sweeper(self._session, self._jobs)
-        return [*super()._background(), self._relay.run(), sweeper.run(), self._served.run()]
+        asker = Asker(self._session, self._jobs, self._relay)
+        return [*super()._background(), self._relay.run(), sweeper.run(), asker.run(), self._served.run()]

@@ -9,6 +9,7 @@ A namespace has one or more partitions, each with keys in one slot.  A job lies 
     unfollowed   hash    id -> ids of its parents in other partitions that do not know of it yet
     passing      hash    id -> 'passer until_ms': who passes on to other partitions what concerns it
     followers    zset    'id child': a child to notify when the job of this id has ended
+    asked        string  'NEXT_MS PENDING CHILDREN': when jobs that wait ask again for parents in other partitions
     waiting      hash    queue name -> its jobs that wait for others
     served       zset    queue name -> when a consumer last reported that it serves it; 1 day
 
@@ -45,6 +46,7 @@ __all__ = [
     "ADD_MEMBERS",
     "ADVANCE",
     "APPEND_ITEMS",
+    "ASK_AGAIN",
     "CANCEL",
     "CANCELLED_TTL",
     "CANCELLING",
@@ -129,6 +131,7 @@ class JobKeys(ClaimKeys):
 
     __slots__ = (
         "_streams",
+        "asked",
         "declared",
         "definitions",
         "followers",
@@ -151,7 +154,9 @@ class JobKeys(ClaimKeys):
         self._streams = keys.channels_beside(self.bodies, "stream")
         self.number = number
         self.suffix = f".{number}" if count > 1 else ""
-        self.pending, self.unfollowed, self.passing = self._parts("pending", "unfollowed", "passing")
+        self.pending, self.unfollowed, self.passing, self.asked = self._parts(
+            "pending", "unfollowed", "passing", "asked"
+        )
         self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
         self.schedules, self.definitions, self.looks = self._parts("schedules", "definitions", "looks")
         self.paused_schedules, self.declared, self.looked = self._parts("paused_schedules", "declared", "looked")
@@ -281,6 +286,7 @@ CHILDREN = load("tasks/children").bind(JobKeys)
 WAIT_AGAIN = load("tasks/wait_again").bind(JobKeys, QueueKeys)
 TELL = load("tasks/tell").bind(JobKeys)
 FORGET = load("tasks/forget").bind(JobKeys)
+ASK_AGAIN = load("tasks/ask_again").bind(JobKeys)
 PASSED_ON = load("tasks/passed_on").bind(JobKeys)
 FREE_NAMES = load("tasks/free_names").bind(JobKeys)
 PROGRESS = load("tasks/progress").bind(JobKeys)
