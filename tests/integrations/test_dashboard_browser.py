@@ -135,6 +135,34 @@ async def test_pages_load_whatever_is_in_them(
     assert {path: found for path, found in widths.items() if found > width} == {}
 
 
+@pytest.mark.parametrize("width", [1280, 375])
+async def test_schedule_that_has_run_is_readable(concert: Coordinator, browser: Reader, url: str, width: int) -> None:
+    """The name of its task is at most two lines high, on a telephone, too."""
+    task = concert.task(name="shop.jobs.tidy_up")(print)
+    concert.cron(every=1)(task)
+    await concert.schedules.put("nightly", task.call("all"), every=1)
+    worker = asyncio.create_task(concert.run_worker("default"))
+
+    async def have_run() -> bool:
+        found = await concert.schedules.list()
+        return len(found) == 2 and all(status.last_at is not None for status in found)
+
+    def look(visit: Visit) -> tuple[int, list[float]]:
+        visit.go("schedules")
+        boxes = [cell.bounding_box() for cell in visit.page.locator("td[data-label=Task]").all()]
+        return visit.page.evaluate("document.documentElement.scrollWidth"), [box["height"] for box in boxes if box]
+
+    await eventually(have_run)
+    async with browser.visit(url, width=width) as visit:
+        page, heights = await visit.do(look)
+    worker.cancel()
+    await asyncio.wait([worker])
+
+    assert page == width
+    assert len(heights) == 2
+    assert max(heights) < 70
+
+
 async def test_each_action_is_clicked(concert: Coordinator, dashboard: Dashboard, browser: Reader, url: str) -> None:
     """And its effect is on the server, and then on the page."""
     dead = [await bury(concert, "boom", f"user {n}") for n in range(3)]

@@ -4,7 +4,7 @@ import time
 
 import msgspec
 
-__all__ = ["DASH", "ago", "as_json", "count", "duration", "rate", "shortened", "size", "when"]
+__all__ = ["DASH", "ago", "ahead", "as_json", "count", "duration", "rate", "shortened", "size", "when"]
 
 DASH = "\N{EN DASH}"  # stands for what is not known
 _LONGEST = 20_000  # characters of one value
@@ -31,6 +31,12 @@ def duration(seconds: float | None) -> str:
 def ago(at: float | None) -> str:
     """How long ago an instant was, by this machine's clock."""
     return duration(None if at is None else max(time.time() - at, 0.0))
+
+
+def ahead(at: float) -> str:
+    """`in 4.1 s`, or `now` once the instant is over, by this machine's clock."""
+    left = at - time.time()
+    return f"in {duration(left)}" if left > 0 else "now"
 
 
 def when(at: float) -> str:

@@ -1,13 +1,12 @@
 """What the pages show of jobs."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inconcert.coordinator import Coordinator
-from inconcert.dashboard.formats import as_json, duration, shortened
+from inconcert.dashboard.formats import ahead, as_json, shortened
 from inconcert.dashboard.job_parts import JobParts, job_parts
 from inconcert.dashboard.live import reference
 from inconcert.dashboard.poll import Poll
@@ -190,7 +189,7 @@ async def job_view(concert: Coordinator, poll: Poll, redact: Redact, job_id: str
 
 
 def _due(job: JobRecord) -> str:
-    return "held back" if job.due_at is None else f"in {duration(job.due_at - time.time())}"
+    return "held back" if job.due_at is None else ahead(job.due_at)
 
 
 def _with_call(view: JobView, redact: Redact, job: JobDescription) -> JobView:

@@ -38,7 +38,12 @@ class Pages:
             "Permission": Permission,
         }
         self._templates.filters.update(
-            ago=formats.ago, count=formats.count, duration=formats.duration, size=formats.size, when=formats.when
+            ago=formats.ago,
+            ahead=formats.ahead,
+            count=formats.count,
+            duration=formats.duration,
+            size=formats.size,
+            when=formats.when,
         )
 
     def render(

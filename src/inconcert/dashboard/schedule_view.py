@@ -24,7 +24,7 @@ class ScheduleView:
         name: Its id, as it is shown.
         task: The task, likewise.
         queue: Where its jobs go, likewise.
-        arguments: As JSON, likewise.
+        arguments: As a JSON array, the named ones as an object at its end, likewise; empty if there are none.
         problem: Why it cannot be read, likewise; None if it can.
         status: What is shown as it is.
     """
@@ -40,13 +40,14 @@ class ScheduleView:
     @classmethod
     def of(cls, status: ScheduleStatus, redact: Redact) -> Self:
         """What may be seen of it."""
-        arguments = as_json({"args": status.args, "kwargs": status.kwargs}, longest=_LONGEST)
+        values = [*status.args, *([status.kwargs] if status.kwargs else [])]
+        arguments = as_json(values, longest=_LONGEST, in_one_line=True) if values else ""
         return cls(
             reference("s", status.id),
             redact("schedule", status.id),
             redact("task", status.task),
             redact("queue", status.queue),
-            redact("arguments", arguments),
+            redact("arguments", arguments) if arguments else "",
             None if status.problem is None else redact("error", status.problem),
             status,
         )
