@@ -56,7 +56,7 @@ def facts(seen: Evidence) -> Iterator[Fact]:
     yield Fact("task", "e-mails sent", f"{sent} of {expected}", sent == expected)
     yield Fact("task", "e-mails lost", f"{expected - len(subjects)}", len(subjects) == expected)
     twice = sent - len(subjects)
-    yield Fact("task", "e-mails sent twice", f"{twice}; recognised in time: {seen.refused_mail}", not twice)
+    yield Fact("task", "e-mails sent twice", f"{twice}; run twice, and sent once: {seen.refused_mail}", not twice)
 
     rescued = {job for job in seen.left_behind & seen.mail.keys() if seen.mail[job].sent_by != seen.killed}
     after = "never" if seen.recovered_after is None else f"after {seen.recovered_after:.1f} s"
@@ -64,9 +64,8 @@ def facts(seen: Evidence) -> Iterator[Fact]:
     yield Fact("task", "jobs of the killed worker", found, 0 < len(seen.left_behind) == len(rescued))
 
     late = [mail.sent_at - mail.due_at for mail in seen.mail.values() if mail.due_at is not None]
-    found = (
-        f"{len(late)}; late by {_duration(median(late or [0]))} (median), {_duration(max(late, default=0))} (at most)"
-    )
+    waited = f"{_duration(median(late or [0]))} (median), {_duration(max(late, default=0))} (at most)"
+    found = f"{len(late)}, none too early; behind more urgent ones {waited}"
     yield Fact("delayed task", "delayed e-mails sent", found, len(late) == wanted and min(late, default=0) >= 0)
 
     said = sum(map(len, seen.said.values()))
