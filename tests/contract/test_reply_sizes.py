@@ -1,6 +1,7 @@
 """No reply has much more than 1 MiB, whatever was asked for: the rest comes by further calls, and nothing is left out.
 
-A large reply would hold up the server, and on a slow link the heartbeats and renewals behind it.
+A large reply would hold up the server, and on a slow link the heartbeats and renewals behind it.  So what has more than
+16 KiB, or of claims 256 KiB, comes only when its call is sent again, in its turn.
 """
 
 from collections.abc import AsyncIterator
@@ -9,12 +10,17 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator
+from inconcert import Coordinator, JobFailed, StreamItem, durable
 from inconcert._redis.call import Call
+from inconcert._redis.large_replies import _Again
+from inconcert.integrations._idempotency import _FIND, _KEEP, _Keys
+from tests.support.inner import channel_of
 from tests.support.schedules import job_ids, look_at_all, now_ms, set_since
 
 LARGE = "x" * 700_000  # two of them have more than 1 MiB
 MOST = 2_200_000  # bytes: of one that is the last to fit, of one before it, and of what is said of them
+UNASKED = 20_000  # bytes: of one that comes at once, and of what is said of it
+UNASKED_OF = {"claims/claim": 300_000, "schedules/due": MOST}  # one of each at a time
 NUMBER = 6
 HOUR = 3_600_000  # ms
 
@@ -22,17 +28,22 @@ HOUR = 3_600_000  # ms
 @pytest.fixture
 async def measured(concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Coordinator]:
     """A coordinator none of whose calls is answered with more."""
-    sizes: dict[str, int] = {}
-    answered = Call.answered
+    too_large: dict[str, int] = {}
+    channel = channel_of(concert._ref.session)
+    received = channel.received
 
-    def measure(call: Call, reply: Any) -> None:
-        name = call.command.script.name
-        sizes[name] = max(sizes.get(name, 0), _size(reply))
-        answered(call, reply)
+    def measure(reply: Any) -> None:
+        call = channel._unanswered[0]
+        if call is not None:
+            name, size = call.command.script.name, _size(reply)
+            most = MOST if isinstance(call, _Again) else UNASKED_OF.get(name, UNASKED)
+            if size > most:
+                too_large[name] = size
+        received(reply)
 
-    monkeypatch.setattr(Call, "answered", measure)
+    monkeypatch.setattr(channel._link, "received", measure)
     yield concert
-    assert {name: size for name, size in sizes.items() if size > MOST} == {}
+    assert too_large == {}
 
 
 async def test_jobs_are_claimed_in_portions(measured: Coordinator) -> None:
@@ -109,6 +120,47 @@ async def test_results_of_parents_come_in_portions(measured: Coordinator) -> Non
         async with await anext(jobs) as job:
             results += await job.parent_results()
     assert (job.id, [result[0] for result in results]) == (child.id, [*range(NUMBER)])
+
+
+async def test_what_is_kept_of_a_job_comes_when_there_is_room(measured: Coordinator) -> None:
+    """Its steps, its items, a message for it, its result, and why it failed."""
+
+    @measured.task(name="returns")
+    async def returns() -> str:
+        assert await durable.wait_for("message", str, timeout=None) == LARGE
+        return LARGE
+
+    async def keep() -> str:
+        return LARGE
+
+    @measured.task(name="items")
+    async def items() -> AsyncIterator[str]:
+        for _ in range(NUMBER):
+            yield LARGE
+
+    @measured.task(name="fails", max_attempts=1)
+    async def fails() -> None:
+        for number in range(NUMBER):
+            await durable.step(f"{number}", keep)
+        raise ValueError(LARGE)
+
+    job, stream, failed = await returns.enqueue(), await items.enqueue(), await fails.enqueue()
+    await job.send("message", LARGE)
+    await measured.run_worker("default", burst=True)
+    assert await job.result() == LARGE
+    assert [item.value async for item in stream.stream() if isinstance(item, StreamItem)] == [LARGE] * NUMBER
+    assert [step.value for step in await failed.steps()] == [LARGE] * NUMBER
+    with pytest.raises(JobFailed):
+        await failed.result()
+
+
+async def test_answer_of_an_idempotent_request_comes_when_there_is_room(measured: Coordinator) -> None:
+    """As it was kept."""
+    text = LARGE.encode()
+    keys = _Keys(*measured._ref.keys.parts("idempotency", "a", "answer"))
+    session = measured._ref.session
+    assert await session.run(_KEEP(keys, text=text, ttl_ms=10_000)) == 1
+    assert await session.run(_FIND(keys)) == text
 
 
 async def test_messages_come_in_portions(measured: Coordinator) -> None:

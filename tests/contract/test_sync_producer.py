@@ -188,6 +188,18 @@ async def test_worker_runs_what_was_enqueued_and_result_comes_back(
         assert await asyncio.to_thread(work) == (42, 42)
 
 
+async def test_large_result_comes_back(concert: Coordinator, producer: SyncProducer) -> None:
+    """By a second call, because it has more than 16 KiB."""
+
+    @concert.task(name="large")
+    async def large() -> str:
+        return "x" * 100_000
+
+    job = await large.enqueue()
+    await concert.run_worker("default", burst=True)
+    assert await asyncio.to_thread(producer.result, job.id, timeout=10.0) == "x" * 100_000
+
+
 async def test_result_is_told_when_the_job_ends(concert: Coordinator, producer: SyncProducer) -> None:
     """Without asking again and again: there is one message, and nothing is left when it has come."""
     may_end = asyncio.Event()

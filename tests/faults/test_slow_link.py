@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import anyio
 import pytest
 
-from inconcert import Coordinator, Unavailable
+from inconcert import Coordinator, OutcomeUnknown, Unavailable
 from inconcert._redis import channel as channel_module
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import Script
@@ -19,6 +20,13 @@ from tests.support.servers import RealServer
 
 LENGTH = Script("test/length", "-- KEYS[1]  key\n-- ARGV[1]  text\nreturn #ARGV[1]").bind()
 TEXT = Script("test/text", "-- KEYS[1]  key\n-- ARGV[1]  length\nreturn string.rep('x', tonumber(ARGV[1]))").bind()
+LARGE = Script(
+    "test/large",
+    "-- KEYS[1]  key\n-- ARGV[1]  length\n"
+    "local has_room = false\n"
+    "if not has_room then return redis.error_reply('LARGE ' .. ARGV[1]) end\n"
+    "return string.rep('x', tonumber(ARGV[1]))",
+).bind()
 NOTE = Script(
     "test/note",
     "-- KEYS[1..]  keys\n-- ARGV[1]  notes\n-- ARGV[2]  text\nreturn redis.call('RPUSH', ARGV[1], ARGV[2]:sub(1, 1))",
@@ -222,3 +230,87 @@ async def test_renewals_pass_what_is_large(
             await delivery.ack()
         assert slow.opened <= 3
     await concert.queue("big").purge()
+
+
+async def test_small_reply_waits_for_little_of_what_is_large(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much was asked for before: a heartbeat passes 20 MB of results, at each moment."""
+    async with Coordinator(proxy.url, timeout=4) as concert:
+        session = session_of(concert)
+        await echo(session, "well")
+        received, before = channel_of(session).received, 0
+        waits: list[int] = []  # bytes that came before each small reply
+
+        def receive(reply: Any) -> None:
+            nonlocal before
+            received(reply)
+            if isinstance(reply, bytes) and len(reply) == 1_000_000:
+                before += len(reply)
+                small, asked_at = Call(ECHO(key=KEY, text="small")), before
+                session.channel.submit(small)
+                small.add_done_callback(lambda _: waits.append(before - asked_at))
+
+        monkeypatch.setattr(channel_of(session)._link, "received", receive)
+        asked = [session.run(LARGE(key=KEY, length=1_000_000)) for _ in range(20)]
+        assert {len(text) for text in await asyncio.gather(*asked)} == {1_000_000}
+        await eventually(lambda: len(waits) == 20)
+        assert max(waits) <= 2_000_000
+        assert not channel_of(session)._large_replies._bytes
+
+
+async def test_middling_replies_come_together(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there is room for: a round trip for each would take long on a long way."""
+    async with Coordinator(proxy.url, timeout=4) as concert:
+        session = session_of(concert)
+        await echo(session, "well")
+        asked = [asyncio.create_task(session.run(LARGE(key=KEY, length=100_000))) for _ in range(20)]
+        line = channel_of(session)._large_replies
+        await eventually(lambda: line._bytes == 500_000)
+        assert len(line._line) == 15
+        assert {len(text) for text in await asyncio.gather(*asked)} == {100_000}
+
+
+async def test_large_reply_of_a_caller_that_has_gone_is_not_sent(proxy: Proxy) -> None:
+    """And holds nobody up."""
+    async with Coordinator(proxy.url, timeout=4) as concert:
+        session = session_of(concert)
+        await echo(session, "well")
+        line = channel_of(session)._large_replies
+        asked = [asyncio.create_task(session.run(LARGE(key=KEY, length=1_000_000))) for _ in range(20)]
+        await eventually(lambda: len(line._line) == 19)
+        for task in asked[:18]:  # the one under way among them
+            task.cancel()
+        replies = channel_of(session)._unanswered
+        assert [len(text) for text in await asyncio.gather(*asked[18:])] == [1_000_000] * 2
+        assert not line._bytes
+        assert not replies
+
+
+async def test_large_replies_outlive_a_cut(proxy: Proxy) -> None:
+    """Those on their way are asked for again, and those in line in their turn."""
+    async with Coordinator(proxy.url, timeout=4) as concert:
+        session = session_of(concert)
+        await echo(session, "well")
+        asked = [asyncio.create_task(session.run(LARGE(key=KEY, length=1_000_000))) for _ in range(5)]
+        line = channel_of(session)._large_replies
+        await eventually(lambda: len(line._line) == 4)
+        proxy.cut()
+        assert {len(text) for text in await asyncio.gather(*asked)} == {1_000_000}
+        assert not line._bytes
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["", "closed"])
+async def test_wait_for_a_large_reply_ends(proxy: Proxy, is_closed: bool) -> None:
+    """For all at once, when the one before them is not answered in time, or the coordinator closes."""
+    concert = await Coordinator(proxy.url, timeout=0.6).__aenter__()
+    session = session_of(concert)
+    await echo(session, "well")
+    asked = [asyncio.create_task(session.run(LARGE(key=KEY, length=1_000_000))) for _ in range(20)]
+    await eventually(lambda: len(channel_of(session)._large_replies._line) == 19)
+    proxy.mute()
+    proxy.refuse()
+    if is_closed:
+        await concert.__aexit__(None, None, None)
+    outcomes = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
+    assert {type(outcome) for outcome in outcomes} == {OutcomeUnknown}
+    await proxy.heal()
+    await concert.__aexit__(None, None, None)

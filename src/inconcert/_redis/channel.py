@@ -26,6 +26,7 @@ import hiredis
 from inconcert._redis.call import Call
 from inconcert._redis.commands import pack
 from inconcert._redis.held_back import HeldBack
+from inconcert._redis.large_replies import LargeReplies
 from inconcert._redis.link import Link
 from inconcert._redis.replies import ErrorReply, Reply, error_for, is_passing
 from inconcert._redis.scripts import loaded
@@ -89,6 +90,7 @@ class Channel:
         self._unsent: deque[Call] = deque()
         self._has_large = False  # whether any of these may be large
         self._held_back = HeldBack()
+        self._large_replies = LargeReplies(self._take_anew)
         self._unanswered: deque[Call | None] = deque()  # None: a reply to discard
         self._bytes = 0  # of all calls in all three
         self._flush_is_due = False
@@ -140,6 +142,11 @@ class Channel:
         call.give_up_at = self._loop.time() + self._timeout
         self.take(call)
 
+    def _take_anew(self, call: Call) -> None:
+        """Send a call whose time begins now."""
+        call.give_up_at = self._loop.time() + self._timeout
+        self.take(call)
+
     def take(self, call: Call) -> None:
         """Send a call that was submitted before; its time goes on."""
         self._unsent.append(call)
@@ -184,6 +191,7 @@ class Channel:
     def give_back(self) -> list[Call]:
         """Return all calls that are not answered yet, in their order: they go elsewhere, and this is to be closed."""
         calls = [*(call for call in self._unanswered if call is not None), *self._held_back.take_all(), *self._unsent]
+        calls += self._large_replies.take_all()
         self._unanswered.clear()
         self._unsent.clear()
         self._bytes = 0
@@ -333,6 +341,9 @@ class Channel:
             self._link.drop(Unavailable(f"the server cannot serve now: {reply}"))
             return
         self._bytes -= len(call.packed)
+        if reply.code == "LARGE":
+            self._large_replies.ask_again(call, reply)
+            return
         if reply.code == "NOSCRIPT":
             call.sends -= 1  # it was not executed
             if call.is_wanted:

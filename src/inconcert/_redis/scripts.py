@@ -22,6 +22,7 @@ __all__ = ["Binder", "Command", "Script", "assemble", "load", "loaded"]
 
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
 _PARAMETER = re.compile(r"^-- (KEYS|ARGV)\[\d+(\.\.)?\] +(\w+)", re.MULTILINE)
+_HAS_ROOM = "local has_room = false", "local has_room = true"
 
 
 Binder = Callable[..., "Command"]
@@ -48,6 +49,10 @@ class Command(NamedTuple):
         """The bytes that load the script and run it, in one step."""
         return pack("EVAL", self.script.source, len(self.keys), *self.keys, *self.args)
 
+    def with_room(self) -> "Command":
+        """The same, whose answer may be large; see `Script.with_room`."""
+        return self._replace(script=self.script.with_room)
+
 
 class Script:
     """One script, ready to be called.
@@ -62,7 +67,7 @@ class Script:
         sha: What `EVALSHA` calls it by.
     """
 
-    __slots__ = ("_binders", "_header", "name", "sha", "source")
+    __slots__ = ("_binders", "_header", "_with_room", "name", "sha", "source")
 
     def __init__(self, name: str, source: str) -> None:
         self.name = name
@@ -70,6 +75,14 @@ class Script:
         self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
         self._header = [line.groups("") for line in _PARAMETER.finditer(source)]
         self._binders: dict[tuple[type, ...], Binder] = {}
+        self._with_room: Script | None = None
+
+    @property
+    def with_room(self) -> "Script":
+        """Its other form, which answers in any case; this one answers `LARGE BYTES` in place of what is large."""
+        if self._with_room is None:
+            self._with_room = Script(self.name, self.source.replace(*_HAS_ROOM))
+        return self._with_room
 
     def __repr__(self) -> str:
         return f"<Script {self.name}>"

@@ -37,7 +37,7 @@
 local HOUR_MS = 3600000
 local FIRST_QUEUE, PARTS, FIRST_NAME = 13, 3, 5  -- KEYS of the queues, and how many each has; ARGV of their names
 local HEAD, FIELDS = 3, 8  -- parts of the answer before the jobs, and of each job
-local MOST_BYTES = 1048576  -- of all that is claimed
+local MOST_BYTES, SMALL = 1048576, 262144  -- of all that is claimed; of an answer that comes at once, see if_small.lua
 local AFTER_TIME, BRACE, byte = 15, 123, string.byte  -- an envelope that begins there as JSON has no limits
 
 local bodies, workers, claimed, failures, crashes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -81,18 +81,24 @@ for i = FIRST_QUEUE, #KEYS, PARTS do
 end
 
 -- Take: what the last claim took if this is the same again, otherwise from the queues.
-local ids, texts, places, names, taken = {}, {}, {}, {}, 0
+local ids, texts, places, names, taken, bytes = {}, {}, {}, {}, 0, 0  -- bytes of all that is claimed
 if last_number == number then
   for id in string.gmatch(last, ' (%S+)') do
     local place, name = string.match(redis.call('HGET', claimed, id) or '', '^(%d+) %d+ %d+ (.*)$')
     if place then
       taken = taken + 1
       ids[taken], texts[taken], places[taken], names[taken] = id, redis.call('HGET', bodies, id), tonumber(place), name
+      bytes = bytes + #(texts[taken] or '')
+    end
+  end
+  for i = FIRST_QUEUE, #KEYS, PARTS do
+    if taken < count and ready[i] > 0 then
+      next_ms = 0  -- as the first run may have said
     end
   end
 else
   local most = math.ceil(3000 / (#KEYS - FIRST_QUEUE + 1))  -- ids to look at in each queue: about 1,000 in all of them together
-  local bytes, step = 0, 1  -- of all that is claimed; ids to look at in one go, each of which may have 1 MiB
+  local step = 1  -- ids to look at in one go, each of which may have 1 MiB
   for i = FIRST_QUEUE, #KEYS, PARTS do
     local left, popped, too_much, came = {}, 0, 0, 0
     local name = ARGV[FIRST_NAME + (i - FIRST_QUEUE) / PARTS]
@@ -184,5 +190,9 @@ if last_number < number then
       ring(KEYS[i + 1])  -- work is left behind: the next idle consumer wakes, one after the other
     end
   end
+end
+local has_room = false
+if bytes > SMALL and not has_room then
+  return redis.error_reply('LARGE ' .. bytes)
 end
 return answer

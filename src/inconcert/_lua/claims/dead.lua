@@ -9,6 +9,7 @@
 -- RETURNS  {more, id, died_ms, reason, body, ...}: 1 if there are more, up to the limit
 -- TWICE    the same; nothing is changed
 -- COST     O(log N + M), N dead jobs, M answered
+-- @include if_small
 local dead, reasons, bodies = KEYS[1], KEYS[2], KEYS[3]
 local found = {ARGV[1], redis.call('ZSCORE', dead, ARGV[1]) or nil}
 if ARGV[1] == '' then
@@ -26,4 +27,4 @@ for i = 1, #found - 1, 2 do
     answer[#answer + 1] = part
   end
 end
-return answer
+return if_small(answer, bytes)

@@ -7,6 +7,7 @@
 --           these have 1 MiB
 -- TWICE     the same; nothing is changed
 -- COST      O(C), C jobs claimed
+-- @include if_small
 local bodies = KEYS[1]
 local answer, bytes = {#KEYS - 1}, 0
 for i = 2, #KEYS do
@@ -25,4 +26,4 @@ for i = 2, #KEYS do
     end
   end
 end
-return answer
+return if_small(answer, bytes)

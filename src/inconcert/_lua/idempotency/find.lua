@@ -4,4 +4,6 @@
 -- RETURNS  the answer | '' if there is none
 -- TWICE    the same; nothing is changed
 -- COST     O(N), N bytes of the answer
-return redis.call('GET', KEYS[1]) or ''
+-- @include if_small
+local answer = redis.call('GET', KEYS[1]) or ''
+return if_small(answer, #answer)

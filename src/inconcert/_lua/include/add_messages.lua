@@ -1,4 +1,5 @@
 -- Adds messages to an answer: `count` of them from position `from` on, but none after they exceed 1 MiB.
+-- @include if_small
 local function add_messages(answer, messages, from, count)
   local stop, step, bytes = from + count, 1, 0
   while from < stop and bytes < 1048576 do
@@ -10,5 +11,5 @@ local function add_messages(answer, messages, from, count)
     end
     from, step = from + step, math.min(step * 2, 16)
   end
-  return answer
+  return if_small(answer, bytes)
 end

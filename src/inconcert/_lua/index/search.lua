@@ -13,6 +13,7 @@
 -- TWICE    the same; nothing is changed
 -- COST     O(M (K + log N) + T), M documents read, K words in the query, N words of all documents, T bytes of their texts if
 --          parts of them are looked for: 16 MB, and no more than one text of each list beyond
+-- @include if_small
 local documents, words, postings, ranks, scores = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local query, most = cjson.decode(ARGV[1]), tonumber(ARGV[2])
 local SPAN = 1048576  -- of one word in the postings
@@ -115,7 +116,7 @@ local function judge(document)
   return row
 end
 
-local lasts, hits, is_judged = {}, {}, {}
+local lasts, hits, is_judged, bytes = {}, {}, {}, 0
 for i = 3, #ARGV, 3 do
   local kind, name, after = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local found = kind == 'word' and read_word(name, after) or read_score(kind, name, after)
@@ -126,6 +127,7 @@ for i = 3, #ARGV, 3 do
     is_judged[document] = true
     for _, fact in ipairs(row) do
       hits[#hits + 1] = fact
+      bytes = bytes + #(fact .. '')
     end
     if text_read > MOST_TEXT then
       last = entry
@@ -134,4 +136,4 @@ for i = 3, #ARGV, 3 do
   end
   lasts[#lasts + 1] = last
 end
-return {lasts, hits}
+return if_small({lasts, hits}, bytes)

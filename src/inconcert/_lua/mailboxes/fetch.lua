@@ -25,6 +25,7 @@
 -- @include drop_unread
 -- @include next_recheck
 -- @include notify_line
+-- @include if_small
 local HOUR_MS = 3600000
 local messages, unread, claims, claimed, dropped, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local recent, older = KEYS[7], KEYS[8]
@@ -78,7 +79,7 @@ if #ids > 0 then
     notify_line(unread, claims, waiters, inboxes, now_ms)
   end
   answer[2] = tonumber(missed)
-  return answer
+  return if_small(answer, bytes)
 end
 
 local joined = 0

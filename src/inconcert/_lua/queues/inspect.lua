@@ -14,6 +14,7 @@
 -- TWICE    the same; nothing is changed
 -- COST     O(M), M items shown
 -- @include server_time
+-- @include if_small
 local bodies, queue, delayed, dead, shut, line = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local limit = tonumber(ARGV[2])
 local now_ms = math.floor(server_time() / 1000)
@@ -38,4 +39,4 @@ for _, id in ipairs(limit > 0 and redis.call('LRANGE', queue, ARGV[1], ARGV[1] +
   answer[#answer + 1], answer[#answer + 2] = id, body
   bytes = bytes + #body
 end
-return answer
+return if_small(answer, bytes)

@@ -11,6 +11,7 @@
 -- TWICE    the same
 -- COST     O(1)
 -- @include server_time
+-- @include if_small
 local schedules, definitions, declared, paused_schedules, looked = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id = ARGV[1]
 local state = redis.call('HGET', schedules, id)
@@ -20,4 +21,5 @@ end
 local declared_ms = redis.call('ZSCORE', declared, id)
 local followed_ms = tonumber(declared_ms or redis.call('GET', looked) or '0')
 local definition, is_paused = redis.call('HGET', definitions, id) or '', redis.call('SISMEMBER', paused_schedules, id)
-return {id, state, definition, declared_ms and 1 or 0, is_paused, math.floor(server_time() / 1000), followed_ms}
+return if_small(
+  {id, state, definition, declared_ms and 1 or 0, is_paused, math.floor(server_time() / 1000), followed_ms}, #definition)

@@ -9,6 +9,7 @@
 --          come twice; nil in place of the JSON for which there was no room, which schedules/find gives
 -- TWICE    the same
 -- COST     O(N), N schedules, about 100 of them
+-- @include if_small
 local MOST_BYTES = 1048576
 
 local schedules, definitions, declared, paused_schedules = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -23,4 +24,4 @@ for i = 1, #found[2], 2 do
   local is_in_code = redis.call('ZSCORE', declared, id) and 1 or 0
   page[#page + 1] = {id, found[2][i + 1], definition, is_in_code, redis.call('SISMEMBER', paused_schedules, id)}
 end
-return {found[1], page}
+return if_small({found[1], page}, bytes)

@@ -15,6 +15,7 @@
 --          says of itself, or the reason
 -- TWICE    the same; nothing is changed
 -- COST     O(N log D), N ids, D dead jobs
+-- @include if_small
 local bodies, states, dead, reasons, failures, crashes, described =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local head, ids = ARGV[1], {unpack(ARGV, 2)}
@@ -45,4 +46,4 @@ for i, id in ipairs(ids) do
   end
 end
 answer[1] = looked
-return answer
+return if_small(answer, bytes)

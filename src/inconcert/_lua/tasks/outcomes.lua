@@ -5,6 +5,7 @@
 -- RETURNS    {outcome or '', ...}, in the order of the ids; only of the first ones if these exceed 1 MiB
 -- TWICE      the same; nothing is changed
 -- COST       O(N), N ids
+-- @include if_small
 local outcomes = KEYS[1]
 local answer, bytes = {}, 0
 for i = 1, #ARGV do
@@ -14,4 +15,4 @@ for i = 1, #ARGV do
   answer[i] = redis.call('HGET', outcomes, ARGV[i]) or ''
   bytes = bytes + #answer[i]
 end
-return answer
+return if_small(answer, bytes)

@@ -9,6 +9,7 @@
 -- TWICE    the same; nothing is changed
 -- COST     O(N), N steps answered
 -- @include server_time
+-- @include if_small
 local steps, stepped, awaited, id, after = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2]
 local last = tonumber(redis.call('HGET', stepped, id) or 0)
 local answer, bytes, number = {0, math.floor(server_time() / 1000), redis.call('HGET', awaited, id) or ''}, 0, tonumber(after)
@@ -22,4 +23,4 @@ while number < last and bytes < 1048576 do
   end
 end
 answer[1] = number < last and 1 or 0
-return answer
+return if_small(answer, bytes)

@@ -14,6 +14,7 @@
 -- TWICE    the same, and nothing is changed; or the message, if it was sent in between
 -- COST     O(1); O(N) when its time is over, N messages to the job
 -- @include keep_message
+-- @include if_small
 local claimed, messages, received = KEYS[1], KEYS[2], KEYS[3]
 local id, place, name, is_over = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= place then
@@ -21,7 +22,7 @@ if string.match(redis.call('HGET', claimed, id) or '', '^%d+') ~= place then
 end
 local message = redis.call('HGET', messages, name .. ' ' .. id)
 if message then
-  return {1, message}
+  return if_small({1, message}, #message)
 elseif is_over == '0' then
   return {2, ''}
 end

@@ -13,14 +13,16 @@
 --          'delayed' or 'waiting' for others and the name of its queue, 'queued', 'cancelled' or 'unknown' and ''
 -- TWICE    the same
 -- COST     O(log W), W processes that wait for a job
+-- @include if_small
 local bodies, states, dead, reasons, progress, watchers, result =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, address = ARGV[1], ARGV[2]
 local ended = redis.call('GET', result)
 if ended then
-  return {string.match(ended, '^(%S+) (.*)$')}
+  return if_small({string.match(ended, '^(%S+) (.*)$')}, #ended)
 elseif redis.call('ZSCORE', dead, id) then
-  return {'failed', redis.call('HGET', reasons, id) or ''}
+  local reason = redis.call('HGET', reasons, id) or ''
+  return if_small({'failed', reason}, #reason)
 elseif redis.call('HEXISTS', bodies, id) == 0 then
   return {'unknown', ''}
 end
@@ -37,4 +39,5 @@ elseif state == 'waiting' then
 elseif state == 'queued' or about == '' then
   return {'queued', ''}
 end
-return {'running', string.match(redis.call('HGET', progress, id) or '', '^%d+ (.*)$') or ''}
+local how_far = string.match(redis.call('HGET', progress, id) or '', '^%d+ (.*)$') or ''
+return if_small({'running', how_far}, #how_far)
