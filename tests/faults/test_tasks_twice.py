@@ -762,10 +762,22 @@ async def test_second_heartbeat_answers_the_same(scene: Scene) -> None:
     """And one of a worker that is dead does not bring it back."""
     await scene.client.zadd(scene.keys.workers, {"other": 1})
     for _ in range(2):
-        alive, _, next_ms, has_news, *dead = await scene.heartbeat()
-        assert (alive, has_news, dead) == (1, 0, [b"other"])
+        alive, _, next_ms, has_news, count, *dead = await scene.heartbeat()
+        assert (alive, has_news, count, dead) == (1, 0, 1, [b"other"])
         assert 59_000 < next_ms <= 60_000
         assert (await scene.heartbeat("other"))[0] == 0
+
+
+@pytest.mark.twice("claims/compare")
+async def test_second_comparison_is_the_same(scene: Scene) -> None:
+    """And changes nothing."""
+    before = await scene.ledger()
+    for _ in range(2):
+        assert await scene.run("claims/compare", held=["held", 2001]) == [[], []]
+        assert await scene.run("claims/compare", held=[]) == [[], [b"held", 2001, b"q"]]
+        lost = await scene.run("claims/compare", held=["held", 1001, "later", 1002, "unknown", 1003])
+        assert lost == [[1001, 1002], [b"held", 2001, b"q"]]
+        assert await scene.ledger() == before
 
 
 @pytest.mark.twice("claims/hold_clock")

@@ -149,6 +149,11 @@ class RealServer:
             self._shut_down_with_data()
         self.start()
 
+    def go_back(self) -> None:
+        """Kill it and start it with the data of its last `SAVE`: what it did since is undone."""
+        self.kill()
+        self.start()
+
     def close(self) -> None:
         """Kill it and remove its folder."""
         self.kill()

@@ -189,7 +189,11 @@ class ClaimState(ABC):
 
     def lose(self) -> None:
         """Note that the claim is lost, and stop the body."""
-        _log.warning("%s is stopped: its worker was presumed dead, or is closing", self, extra=self.fields())
+        _log.warning(
+            "%s is stopped: its worker was presumed dead, or is closing, or the server has undone the claim",
+            self,
+            extra=self.fields(),
+        )
         self.is_over = True
         self.outcome = "lost"
         if self.observers:

@@ -141,6 +141,7 @@ def heartbeat(worker: LeasedWorker, keys: ClaimKeys, *, is_new: bool = False, pa
         is_new=int(is_new),
         skip=passed_over,
         about=worker.about,
+        claimed=keys.claimed(worker.holder),
     )
 
 
@@ -163,6 +164,10 @@ class Ack(Call):
         super().__init__(command, must_run=True)
         self._worker = worker
         self._batch = batch
+
+    def places(self, worker: LeasedWorker) -> Iterable[int]:
+        """The places of the claims of this worker that it ends."""
+        return (ended.claimed.place for ended in self._batch if self._worker is worker)
 
     def answered(self, reply: Reply) -> None:
         if ENDED_WITH_DEPENDENTS in reply:
@@ -209,11 +214,16 @@ def ack(worker: LeasedWorker, keys: ClaimKeys, inboxes: str, batch: list[Ended])
 class Nack(Call):
     """The call that requeues or dead-letters something."""
 
-    __slots__ = ("_worker",)
+    __slots__ = ("_worker", "place")
 
-    def __init__(self, worker: LeasedWorker, command: Command) -> None:
+    def __init__(self, worker: LeasedWorker, command: Command, place: int) -> None:
         super().__init__(command, must_run=True)
         self._worker = worker
+        self.place = place
+
+    def places(self, worker: LeasedWorker) -> Iterable[int]:
+        """The place of the claim that it ends, if it is one of this worker."""
+        return (self.place,) if self._worker is worker else ()
 
     def answered(self, reply: Reply) -> None:
         if reply == ENDED_WITH_DEPENDENTS:

@@ -63,6 +63,7 @@ __all__ = [
     "ACK",
     "CLAIM",
     "CLAIMED_QUEUES",
+    "COMPARE",
     "DEAD",
     "HEARTBEAT",
     "HELD",
@@ -181,6 +182,7 @@ ACK = load("claims/ack").bind(ClaimKeys)
 NACK = load("claims/nack").bind(ClaimKeys, QueueKeys)
 PROMOTE = load("claims/promote").bind(ClaimKeys, QueueKeys)
 CLAIMED_QUEUES = load("claims/claimed_queues").bind()
+COMPARE = load("claims/compare").bind(ClaimKeys)
 RECOVER = load("claims/recover").bind(ClaimKeys)
 DEAD = load("claims/dead").bind(ClaimKeys)
 REPLAY = load("claims/replay").bind(ClaimKeys, QueueKeys)

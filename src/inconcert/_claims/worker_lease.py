@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Generic, Self, TypeVar
 
 from inconcert._claims.claimed import ClaimState, Row, Verdict
+from inconcert._claims.comparison import Comparison, StrayClaim
 from inconcert._claims.ends import Ack, Ended, Heartbeat, Nack, WorkerOwner, ack, heartbeat
 from inconcert._claims.keys import CLAIM, HOLD_CLOCK, NACK, ClaimKeys, QueueKeys, keys_of
 from inconcert._claims.policy import Policy
@@ -86,7 +87,9 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self._passed_over = 0  # of the dead workers, by the next heartbeat
         self._number = 1
         self.is_behind = False  # whether the last claim returned all that it asked for, so there may be more
-        self._held: dict[str, C] = {}
+        self._held: dict[int, C] = {}  # by place: one that was lost may be claimed again before that is known
+        self._reconnects = session.reconnects  # as of the last comparison
+        self._differs = False  # whether the server held another number of claims at the last heartbeat
         self._suspects = suspects or Suspects()
         self._ended: list[Ended] = []
         self._unconfirmed: list[Ended | Nack] = []  # ends that may not have reached the server
@@ -226,7 +229,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     def beaten(self, reply: Reply, asked_at: float) -> None:
         """Process the reply of a heartbeat."""
-        alive, at_ms, next_ms, has_news, *dead = reply
+        alive, at_ms, next_ms, has_news, count, *dead = reply
         if self.is_lost:
             return
         if alive:
@@ -236,6 +239,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             self.renew_at = min(asked_at + self.lease * RENEW_AFTER, time.monotonic() + next_ms / 1000 + _A_MOMENT)
             self._session.renewal.add(self)
             self._end_again()
+            self._compare(count)
             self.owner.on_alive()
         else:
             self._session.renewal.remove(self)
@@ -245,6 +249,27 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self.owner.on_dead_workers([worker.decode() for worker in dead])
         if has_news:
             self.owner.on_news()
+
+    def compared(self, gone: Iterable[int], strays: Iterable[StrayClaim], reconnects: int) -> None:
+        """Process the reply of a comparison with the server."""
+        if self.is_lost:
+            return
+        self._reconnects = reconnects
+        stopped = [claimed for place in gone if (claimed := self._held.pop(place, None)) is not None]
+        ending = self._ending()
+        forgotten = [stray for stray in strays if stray.place not in ending]
+        if stopped or forgotten:
+            _log.warning(
+                "worker %s holds other jobs or items than the server knows; requeued: %d, stopped: %d",
+                self.holder,
+                len(forgotten),
+                len(stopped),
+            )
+        for claimed in stopped:
+            self._suspects.remove(claimed.id)
+            claimed.lose()
+        for stray in forgotten:
+            self._send_nack(stray.id.decode(), stray.place, stray.queue.decode(), "back")
 
     def clock_held(self, at_ms: int, asked_at: float) -> None:
         """Process the reply of a command that lets the lease clock stand still, in place of a heartbeat."""
@@ -305,12 +330,27 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
                 endings.append(ending)
                 continue
             opened.append(claimed)
-            self._held[claimed.id] = claimed
+            self._held[claimed.place] = claimed
             if claimed.is_suspect:
                 self._suspects.add(claimed.id)
         if endings:
             await asyncio.gather(*(_if_held(ending) for ending in endings))
         return opened
+
+    def _compare(self, count: int) -> None:
+        """Compare with the server if it has another number of claims twice in a row, or may be another server."""
+        differed, self._differs = self._differs, count != len(self._held)
+        if self._session.reconnects != self._reconnects or (differed and self._differs):
+            held, reconnects = self._held.values(), self._session.reconnects
+            self._session.channel.submit(Comparison(self, self._keys, held, self._number, reconnects))
+
+    def _ending(self) -> set[int]:
+        """The places of claims whose end is not answered yet, or not confirmed."""
+        places = {end.claimed.place if isinstance(end, Ended) else end.place for end in self._unconfirmed}
+        for call in self._session.channel.under_way():
+            if isinstance(call, Ack | Nack):
+                places.update(call.places(self))
+        return places
 
     def _end_again(self) -> None:
         """Repeat what was not confirmed; what the server knows already changes nothing."""
@@ -320,22 +360,27 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         for end in ends:
             if isinstance(end, Nack):
                 with suppress(NotConnected):
-                    self._session.channel.submit(Nack(self, end.command))
+                    self._session.channel.submit(Nack(self, end.command, end.place))
 
     def _let_go(self, claimed: ClaimState) -> None:
-        self._held.pop(claimed.id, None)
+        self._held.pop(claimed.place, None)
         if self._suspects.remove(claimed.id):
             self.owner.on_room()
 
     def _nack(self, claimed: ClaimState, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> Nack:
         self._let_go(claimed)
-        queue = self._by_name[claimed.source]
+        return self._send_nack(claimed.id, claimed.place, claimed.source, verdict, delay=delay, reason=reason)
+
+    def _send_nack(
+        self, id_: str, place: int, source: str, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b""
+    ) -> Nack:
+        queue = self._by_name[source]
         command = NACK(
             self._keys,
             queue,
             claimed=self._claimed,
-            id=claimed.id,
-            place=claimed.place,
+            id=id_,
+            place=place,
             verdict=verdict,
             delay_ms=milliseconds(delay),
             reason=reason,
@@ -343,7 +388,7 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             inboxes=self._session.inboxes(self._keys.bodies),
             worker=self.holder,
         )
-        call = Nack(self, command)
+        call = Nack(self, command, place)
         self._session.channel.submit(call)
         return call
 

@@ -10,7 +10,8 @@ Source: docs/explanation/topology.md
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 
 from inconcert._cluster.cluster import Cluster
 from inconcert._cluster.slot_map import Node
@@ -101,6 +102,11 @@ class Router:
     def is_full(self) -> bool:
         """Whether `has_room` would wait, for some key."""
         return any(channel.is_full for channel in self._channels.values())
+
+    def under_way(self) -> Iterable[Call]:
+        """The calls that were submitted and not answered."""
+        paused = (pause.calls for pause in self._pauses.values())
+        return chain.from_iterable(chain(paused, (channel.under_way() for channel in self._channels.values())))
 
     def trouble(self, key: str, since: float) -> InconcertError | None:
         """Why nothing was answered about this key since this time; None if something was."""

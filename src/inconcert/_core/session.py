@@ -63,6 +63,7 @@ class Session(Origin):
         bells: Where its idle consumers sleep: connected with the first of them.
         new_blocking_server: Makes connections for a thread while the loop is blocked; None where that is not possible.
         lines: The waiters of this process.
+        reconnects: How often a connection for commands was back after a loss: the server may be another one since.
         listeners: The subscriptions to broadcasts of signals, and what is told of each.
     """
 
@@ -102,6 +103,7 @@ class Session(Origin):
         self.new_blocking_server = self._wiring.new_blocking_server
         self.safeguards = self._wiring.safeguards
         self.lines = Lines(self.inbox)
+        self.reconnects = 0
         self.listeners: dict[object, Listening] = {}
 
     async def open(self) -> None:
@@ -173,6 +175,7 @@ class Session(Origin):
 
     def _server_was_lost(self) -> None:
         """A server may have lost what it had granted."""
+        self.reconnects += 1
         self.renewal.renew_all()
         for observer in self.observers:
             observer.reconnected()

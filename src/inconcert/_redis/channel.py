@@ -18,7 +18,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import anyio
 import hiredis
@@ -215,6 +215,11 @@ class Channel:
     def is_connected(self) -> bool:
         """Whether calls are sent at once."""
         return self._wire is not None
+
+    def under_way(self) -> Iterable[Call]:
+        """The calls that were submitted and not answered."""
+        sent = (call for call in self._unanswered if call is not None)
+        return itertools.chain(sent, self._held_back.calls, self._unsent)
 
     def server_moved(self, to: Node) -> None:
         """Connect to this server at once, unless connected to it."""

@@ -3,6 +3,7 @@
 `channel.py` carries them to one server, `_cluster/router.py` to the masters of a cluster.
 """
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from inconcert._redis.call import Call
@@ -51,6 +52,10 @@ class Commands(Protocol):
     @property
     def is_full(self) -> bool:
         """Whether `has_room` would wait."""
+        ...
+
+    def under_way(self) -> Iterable[Call]:
+        """The calls that were submitted and not answered, also those of which the reply is waited for no more."""
         ...
 
     def trouble(self, key: str, since: float) -> InconcertError | None:

@@ -161,16 +161,18 @@ class JobWorkerLease(WorkerLease[JobState]):
 
     def on_message(self, rest: str) -> None:
         """The job with this id was cancelled."""
-        job = self._held.get(rest)
-        if job is not None:
+        jobs = [job for job in self._held.values() if job.id == rest]
+        for job in jobs:
             job.cancel_nowait()
-        else:
+        if not jobs:
             self._heard |= {rest}
 
     def recheck(self) -> None:
         """Ask which jobs were cancelled: a message may have been missed."""
         if self._held:
-            self._session.channel.submit(_CancellingCall(self, CANCELLING(self._keys, ids=self._held)))
+            self._session.channel.submit(
+                _CancellingCall(self, CANCELLING(self._keys, ids=[job.id for job in self.held]))
+            )
 
     def draw_follow_ups(self, job: JobState, drafts: Sequence[Draft[Any]]) -> list[NewJob]:
         """These drafts as jobs that are to follow this one; see `ClaimedJob.enqueue_on_success`."""

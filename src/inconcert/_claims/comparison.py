@@ -1,0 +1,89 @@
+"""A worker and its server, compared: after a failover each may know of claims that the other does not.
+
+A server that went back in time has undone what it did last.  It believes that a worker holds jobs which that has ended,
+and each heartbeat would keep them, with their places in limits, as long as the worker lives.  And it has forgotten
+claims whose jobs run, so that others may claim them, too.
+
+The reply of a heartbeat says how many claims the server knows.  A worker compares when that is another number twice in
+a row, and after each reconnect, because the numbers may be equal by chance.  What the server alone knows is requeued.
+What the worker alone knows is stopped if the server still has it, because then it runs again.
+
+What is under way decides nothing.  A claim that is not answered yet has a place beyond those of the claims that are.
+An end that is not answered, or not confirmed, is known by its place.  Replies come in order, so an end that the server
+had not run when it compared is still unanswered when the comparison is read.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple, Protocol
+
+from inconcert._claims.claimed import ClaimState
+from inconcert._claims.keys import COMPARE, ClaimKeys
+from inconcert._redis.call import Call
+from inconcert._redis.replies import Reply, rows
+
+__all__ = ["Comparison", "StrayClaim"]
+
+_PLACES = 1000  # of one claim; the claiming script has the same number
+
+
+class StrayClaim(NamedTuple):
+    """Something that a worker holds as the server knows it, and not as the worker does.
+
+    Attributes:
+        id: Which job or item.
+        place: Of its claim.
+        queue: The name of its queue.
+    """
+
+    id: bytes
+    place: int
+    queue: bytes
+
+
+class ComparedWorker(Protocol):
+    """The worker, as its comparison sees it."""
+
+    @property
+    def holder(self) -> str:
+        """The id under which the server knows it."""
+        ...
+
+    def compared(self, gone: Iterable[int], strays: Iterable[StrayClaim], reconnects: int) -> None:
+        """Stop what the server has given to others, and requeue what nobody knows of.
+
+        Args:
+            gone: The places of claims that the server does not know, and whose jobs or items it has.
+            strays: Claims that the server alone knows; their ends may be under way.
+            reconnects: How often the session had reconnected when this was asked.
+        """
+
+
+class Comparison(Call):
+    """The call that asks in what the server and a worker differ.
+
+    Args:
+        worker: Which worker.
+        keys: The keys of everything claimed under its tag.
+        held: What it has claimed and not ended.
+        number: Of its next claim, or of one that is not answered yet.
+        reconnects: How often its session has reconnected.
+    """
+
+    __slots__ = ("_next_place", "_reconnects", "_worker")
+
+    def __init__(
+        self, worker: ComparedWorker, keys: ClaimKeys, held: Collection[ClaimState], number: int, reconnects: int
+    ) -> None:
+        known = [part for claimed in held for part in (claimed.id, claimed.place)]
+        super().__init__(COMPARE(keys, claimed=keys.claimed(worker.holder), held=known))
+        self._worker = worker
+        self._next_place = number * _PLACES
+        self._reconnects = reconnects
+
+    def answered(self, reply: Reply) -> None:
+        gone, beside = reply
+        strays = [stray for stray in rows(beside, StrayClaim) if stray.place < self._next_place]
+        strays.sort(key=lambda stray: stray.place, reverse=True)  # so that the first claimed comes to the front
+        answered = [place for place in gone if place < self._next_place]
+        self._worker.compared(answered, strays, self._reconnects)
+        super().answered(reply)

@@ -1,0 +1,31 @@
+-- claims/compare: where the server and a worker differ in what the worker holds, which they do once the server went back in time.
+--
+-- KEYS[1]    claimed  hash  id -> 'place attempt since_ms queue-name', and '#' -> its last claim; of this worker
+-- KEYS[2]    bodies   hash  id -> 'put_ms text'
+-- ARGV[1..]  held     id, place: of each job, or item, that the worker knows that it holds
+-- RETURNS    {{place, ...}, {id, place, queue-name, ...}}: of the given ones, those that it does not hold, and that are to be
+--            had by others; then each that it holds beside the given ones
+-- TWICE      the same; nothing is changed
+-- COST       O(N + C), N jobs given, C claimed
+local claimed, bodies = KEYS[1], KEYS[2]
+local entries, place_of, name_of = redis.call('HGETALL', claimed), {}, {}
+for i = 1, #entries, 2 do
+  if entries[i] ~= '#' then
+    place_of[entries[i]], name_of[entries[i]] = string.match(entries[i + 1], '^(%d+) %d+ %d+ (.*)$')
+  end
+end
+local gone, beside = {}, {}
+for i = 1, #ARGV, 2 do
+  local id, place = ARGV[i], ARGV[i + 1]
+  if place_of[id] == place then
+    place_of[id] = nil
+  elseif redis.call('HEXISTS', bodies, id) == 1 then
+    gone[#gone + 1] = tonumber(place)
+  end
+end
+for id, place in pairs(place_of) do
+  for _, part in ipairs({id, tonumber(place), name_of[id]}) do
+    beside[#beside + 1] = part
+  end
+end
+return {gone, beside}

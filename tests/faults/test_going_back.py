@@ -1,0 +1,177 @@
+"""A server that goes back in time, as a failover or a restart from a file makes it, while the processes live on.
+
+What it did last is undone: it believes that workers hold what they have ended, and has forgotten their last claims.
+"""
+
+import asyncio
+from typing import Any
+
+import anyio
+import pytest
+
+from inconcert import Coordinator, Limit, NotClaimed, Unavailable, current_job
+from inconcert._claims.ends import Ack
+from inconcert._redis.call import Call
+from inconcert.tasks.claimed_job import ClaimedJob
+from inconcert.tasks.worker_lease import JobWorkerLease
+from tests.contract.test_tasks import all_done, in_background
+from tests.support.eventually import eventually
+from tests.support.raw import raw
+from tests.support.servers import RealServer
+from tests.support.short_lease import with_lease
+
+LEASE = 1.0  # seconds of a heartbeat, here
+
+
+def worker_of(job: ClaimedJob) -> JobWorkerLease:
+    """The worker that holds a job."""
+    worker = job._state._claimer
+    assert isinstance(worker, JobWorkerLease)
+    return worker
+
+
+def compare(worker: JobWorkerLease) -> None:
+    """Have it compared with the server now, as after a reconnect."""
+    worker._reconnects = -1
+    worker._compare(len(worker.held))
+
+
+async def test_job_whose_end_was_undone_runs_again(own_server: RealServer, namespace: str) -> None:
+    """With its place in a limit, so that the next job of its task has it then; its worker lives on."""
+    async with Coordinator(own_server.url, namespace=namespace) as concert:
+        runs: list[int] = []
+        may_end = anyio.Event()
+
+        @concert.task(limit=Limit(1), max_attempts=1, max_crashes=1)
+        async def limited(number: int) -> int:
+            runs.append(number)
+            await may_end.wait()
+            return current_job().attempt
+
+        async with in_background(concert.run_worker("default")):
+            first = await limited.enqueue(1)
+            await eventually(lambda: runs)
+            own_server.command("SAVE")
+            may_end.set()
+            assert await first.result(timeout=5) == 1
+            own_server.go_back()
+            second = await limited.enqueue(2)
+            assert [await first.result(timeout=5), await second.result(timeout=5)] == [1, 1]
+        assert runs == [1, 1, 2]
+        assert (await concert.tasks.stats()).limits[limited.name].in_use == 0
+
+
+async def test_item_whose_acknowledgement_was_undone_is_handed_out_again(own_server: RealServer) -> None:
+    """To the same process, which lives on."""
+    async with Coordinator(own_server.url) as concert:
+        queue = concert.queue("q")
+        await queue.put("x")
+        async with await queue.get() as item:
+            own_server.command("SAVE")
+        own_server.go_back()
+        async with await queue.get(timeout=5) as again:
+            assert (item, again) == ("x", "x")
+        assert await queue.size() == 0
+
+
+async def test_job_whose_claim_was_undone_is_stopped_and_runs_again(own_server: RealServer, namespace: str) -> None:
+    """The server holds as many for the worker as that does, but another one, which has ended."""
+    async with Coordinator(own_server.url, namespace=namespace) as concert:
+        runs: list[str] = []
+        stopped: list[str] = []
+        may_end = {"first": anyio.Event(), "second": anyio.Event()}
+
+        @concert.task(limit=Limit(1))
+        async def one(name: str) -> None:
+            runs.append(name)
+            try:
+                await may_end[name].wait()
+            except asyncio.CancelledError:
+                stopped.append(name)
+                raise
+
+        async with in_background(concert.run_worker("default", concurrency=1)):
+            await one.enqueue("first")
+            await eventually(lambda: runs)
+            await one.enqueue("second")
+            own_server.command("SAVE")
+            may_end["first"].set()
+            await eventually(lambda: len(runs) == 2)
+            own_server.go_back()
+            await eventually(lambda: runs[3:] == ["second"])
+            may_end["second"].set()
+            await all_done(concert)
+        assert runs == ["first", "second", "first", "second"]
+        assert stopped == ["second"]
+
+
+async def test_job_that_the_server_has_not_any_more_goes_on(own_server: RealServer, namespace: str) -> None:
+    """Nobody else can run it, so its body is not stopped."""
+    async with Coordinator(own_server.url, namespace=namespace) as concert, concert.consume("q") as jobs:
+        await concert.enqueue("first", queue="q")
+        await (await anext(jobs)).ack()  # so that the server knows the worker
+        own_server.command("SAVE")
+        await concert.enqueue("second", queue="q")
+        async with await anext(jobs) as job:
+            worker = worker_of(job)
+            own_server.go_back()
+            await eventually(lambda: worker._reconnects == concert._ref.session.reconnects > 0)
+        assert job.outcome == "done"
+
+
+async def test_claim_that_the_worker_does_not_know_is_found_by_its_heartbeats(
+    concert: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a reconnect, and it is not counted as an attempt."""
+    with_lease(concert, LEASE)
+    async with concert.consume("q") as jobs:
+        await concert.enqueue("hello", queue="q")
+        job = await anext(jobs)
+        worker_of(job)._held.clear()
+        async with await asyncio.wait_for(anext(jobs), 5) as again:
+            assert (again.id, again.attempt) == (job.id, 1)
+        with pytest.raises(NotClaimed):
+            await job.ack()
+    assert "requeued: 1, stopped: 0" in caplog.text
+
+
+@pytest.mark.parametrize("end", ["refused", "not confirmed"])
+async def test_claim_whose_end_is_under_way_is_not_given_back(
+    concert: Coordinator, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server does not know of that end when it is asked what the worker holds; the job does not run again."""
+    async with concert.consume("q") as jobs:
+        await concert.enqueue("hello", queue="q")
+        job = await anext(jobs)
+        worker = worker_of(job)
+        if end == "refused":
+            await raw(concert).script_flush()
+            await _compared(worker)  # this script is there from now on, and that which requeues; no other is
+            await worker._send_nack("unknown", 1, "q", "back")
+        ending = asyncio.ensure_future(job.ack())
+        if end == "not confirmed":
+            monkeypatch.setattr(worker._session.channel, "submit", _refuse_ends(worker._session.channel.submit))
+            with pytest.raises(Unavailable):
+                await ending
+            monkeypatch.undo()
+            assert worker._unconfirmed
+        await asyncio.sleep(0)
+        await _compared(worker)
+        assert (await concert.tasks.stats()).queues["q"].ready == 0
+        worker._end_again()
+        await asyncio.wait([ending])
+        await all_done(concert)
+
+
+async def _compared(worker: JobWorkerLease) -> None:
+    compare(worker)
+    await eventually(lambda: worker._reconnects != -1)
+
+
+def _refuse_ends(submit: Any) -> Any:
+    def refuse(call: Call) -> None:
+        if isinstance(call, Ack):
+            raise Unavailable("not now")
+        submit(call)
+
+    return refuse
