@@ -1,9 +1,9 @@
 """A rate limiter: so many permits in a time, among all processes on one server.
 
-The server keeps one instant for each limiter: when all permits will be back.  To grant some moves it further away.  It
-also keeps a line of waiters.  Each of them knows when its turn comes at the latest, and asks then; the script
-that is asked serves the line, and tells the first in it when to ask.  So a place that is given back is used
-by the next, and nobody polls.
+The server keeps one instant for each limiter: when all permits will be back, one each so many microseconds.  To grant
+some moves it further away.  It also keeps a line of waiters.  Each of them knows when its turn comes at the latest, and
+asks then; the script that is asked serves the line, and tells the first in it when to ask.  So a place that is given
+back is used by the next, and nobody polls.
 
 Source: docs/explanation/rate-limits.md
 """
@@ -16,7 +16,6 @@ from typing import NamedTuple
 from inconcert._core.place import JOIN, Place
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
-from inconcert._redis.commands import Argument
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command, load
@@ -48,12 +47,13 @@ class _Answer(NamedTuple):
 
     outcome: int
     wait_us: int  # until the permits may be used, or until to ask again
-    full_us: int  # until all permits are back, if those in line take theirs
+    full_us: int  # as many permits as are out if those in line take theirs, in the time in which they come back
     ticket: int = 0  # of a place in line
 
 
 _TAKE = load("rate_limits/take").bind(_Keys)
 _REFUND = load("rate_limits/refund").bind(_Keys)
+_RESET = load("rate_limits/reset").bind(_Keys)
 _INSPECT = load("rate_limits/inspect").bind(_Keys)
 
 
@@ -109,8 +109,8 @@ class RateLimiter:
     ```
 
     Args:
-        name: Which limiter. The same name in the same namespace is the same limiter, on any machine; each caller is
-            judged by its own `limit`, `period` and `burst`.
+        name: Which limiter. The same name in the same namespace is the same limiter, on any machine. A caller with
+            another `limit`, `period` or `burst` is judged by its own, and finds as many permits taken.
         limit: How many permits come back per period: 1 or more, and at most 100,000 per second.
         period: In which time, in seconds.
         burst: How many may be used at once when all are back; None for `limit`.
@@ -189,15 +189,32 @@ class RateLimiter:
 
         Cost: 1 round trip.
         """
-        full_us, waiting = await self._ref.session.run(_INSPECT(self._keys))
-        remaining = 0 if waiting else self._burst - -(-full_us // self._interval_us)
+        command = _INSPECT(self._keys, interval_us=self._interval_us)
+        full_us, out_us, waiting = await self._ref.session.run(command)
+        remaining = 0 if waiting else self._burst - -(-out_us // self._interval_us)
         return RateStatus(max(0, remaining), full_us / _SECOND, waiting)
+
+    async def reset(self) -> None:
+        """Give all permits back at once; who waits is served first.
+
+        For an operator, after a mistake or a limit that was too strict: what was taken is forgotten.
+
+        Raises:
+            NotConnected: The coordinator is not open.
+            Unavailable: The server could not be asked; nothing was given back.
+            OutcomeUnknown: The server did not answer.
+
+        Cost: 1 round trip.
+        """
+        session = self._ref.session
+        inboxes = session.inboxes(self._keys.line)
+        await session.run(_RESET(self._keys, request=session.new_address(), inboxes=inboxes))
 
     async def _take(self, cost: int, longest_us: int) -> _Answer:
         whole("cost", cost, most=self._burst)
         session = self._ref.session
         await session.channel.has_room(self._keys.line)
-        terms = _Terms(cost * self._interval_us, self._burst * self._interval_us, longest_us)
+        terms = _Terms(cost * self._interval_us, self._burst * self._interval_us, self._interval_us, longest_us)
         turn = _Turn(session, self._keys, terms)
         try:
             turn.ask()
@@ -215,6 +232,7 @@ class _Terms(NamedTuple):
 
     cost: int
     burst: int
+    interval: int
     longest: int
 
 
@@ -238,12 +256,12 @@ class _Turn(Place):
 
     @staticmethod
     def leave_for(session: Session, address: str, rest: str) -> None:
-        _, _, cost_us, burst_us, line = rest.split(" ", 4)
+        _, _, cost, burst, interval, line = rest.split(" ", 5)
         if not session.channel.is_closed:
-            _refund(session, Keyspace.beside(_Keys, line), address, cost_us, burst_us)
+            _refund(session, Keyspace.beside(_Keys, line), address, _Terms(int(cost), int(burst), int(interval), 0))
 
     def on_message(self, rest: str) -> None:
-        """The line has moved: 'GRANTED WAIT_US COST_US BURST_US', and the key of the line."""
+        """The line has moved: 'GRANTED WAIT_US COST_US BURST_US INTERVAL_US', and the key of the line."""
         if not self.done() and not self._is_granted:
             is_granted, wait_us, *_ = rest.split(" ", 2)
             if is_granted == "1":
@@ -270,6 +288,7 @@ class _Turn(Place):
             request=self.address,
             cost_us=self._terms.cost,
             burst_us=self._terms.burst,
+            interval_us=self._terms.interval,
             longest_us=self._terms.longest,
             ticket=self.ticket,
             inboxes=self._session.inboxes(self._keys.line),
@@ -288,7 +307,7 @@ class _Turn(Place):
             self.set_result(answer)
 
     def _give_back(self) -> None:
-        _refund(self._session, self._keys, self.address, self._terms.cost, self._terms.burst)
+        _refund(self._session, self._keys, self.address, self._terms)
 
     def _wait(self, wait_us: int) -> None:
         """Ask again after this time, so that the answer is there when it is over."""
@@ -312,6 +331,9 @@ class _Turn(Place):
         self._timer = timer
 
 
-def _refund(session: Session, keys: _Keys, request: str, cost_us: Argument, burst_us: Argument) -> None:
-    command = _REFUND(keys, request=request, cost_us=cost_us, burst_us=burst_us, inboxes=session.inboxes(keys.line))
+def _refund(session: Session, keys: _Keys, request: str, terms: _Terms) -> None:
+    inboxes = session.inboxes(keys.line)
+    command = _REFUND(
+        keys, request=request, cost_us=terms.cost, burst_us=terms.burst, interval_us=terms.interval, inboxes=inboxes
+    )
     session.channel.submit(Call(command, must_run=True))

@@ -29,15 +29,15 @@ def limiter_elsewhere(elsewhere: Coordinator) -> RateLimiter:
 
 async def pass_time(concert: Coordinator, limiter: RateLimiter, seconds: float) -> None:
     """Let the server find that so much time has passed."""
-    end, queued = map(int, (await raw(concert).get(limiter._keys.state)).split())
-    await raw(concert).set(limiter._keys.state, f"{end - round(seconds * 1_000_000)} {queued}", keepttl=True)
+    end, queued, pace = map(int, (await raw(concert).get(limiter._keys.state)).split())
+    await raw(concert).set(limiter._keys.state, f"{end - round(seconds * 1_000_000)} {queued} {pace}", keepttl=True)
 
 
 async def taken(concert: Coordinator, limiter: RateLimiter) -> int:
     """How many permits are not back, or promised to someone."""
     now: tuple[int, int] = await raw(concert).time()
-    text: bytes = await raw(concert).get(limiter._keys.state) or b"0 0"
-    end, queued = map(int, text.split())
+    text: bytes = await raw(concert).get(limiter._keys.state) or b"0 0 1"
+    end, queued, _ = map(int, text.split())
     return math.ceil((max(0, end - now[0] * 1_000_000 - now[1]) + queued) / limiter._interval_us)
 
 
@@ -150,13 +150,105 @@ async def test_interval_is_rounded_up_to_microseconds(any_concert: Coordinator) 
     assert any_concert.rate_limiter("fast", 100_000, timedelta(seconds=1))._interval_us == 10
 
 
-async def test_each_is_judged_by_its_own_limit(any_concert: Coordinator, limiter: RateLimiter) -> None:
-    """What is kept is a time, so a new release may come with another limit."""
+# Other numbers: a new release comes with another limit.
+
+
+async def test_permits_that_were_taken_stay_taken_under_a_higher_limit(
+    any_concert: Coordinator, limiter: RateLimiter
+) -> None:
+    """As many of them, and they come back at its pace: also if the new limiter only looks, or is refused."""
     await limiter.try_acquire(cost=3)
-    refused = await any_concert.rate_limiter("api", 6, 3000.0).try_acquire()
-    assert not refused
-    assert 490 < refused.retry_after <= 500
-    assert await any_concert.rate_limiter("api", 12, 3000.0, burst=24).try_acquire(cost=12)
+    assert (await any_concert.rate_limiter("api", 300, 3000.0).try_acquire()).remaining == 296
+    quick = any_concert.rate_limiter("api", 3, 3.0)
+    status = await quick.inspect()
+    assert status.remaining == 0
+    assert 39 < status.full_in <= 40
+    refused = await quick.try_acquire()
+    assert (refused.is_allowed, refused.remaining) == (False, 0)
+    assert 1 < refused.retry_after <= 2
+    await pass_time(any_concert, limiter, 2)
+    assert await quick.try_acquire()
+
+
+async def test_permits_that_were_taken_stay_taken_under_a_lower_limit(
+    any_concert: Coordinator, limiter: RateLimiter
+) -> None:
+    """They come back at the pace at which they were taken, until one is granted at the new one."""
+    await any_concert.rate_limiter("api", 30, 300.0).try_acquire(cost=30)
+    for seconds in (280, 10):
+        refused = await limiter.try_acquire()
+        assert (refused.is_allowed, refused.remaining) == (False, 0)
+        assert seconds - 1 < refused.retry_after <= seconds
+        await pass_time(any_concert, limiter, 270)
+    assert await limiter.try_acquire()
+    assert 990 < (await limiter.inspect()).full_in <= 1000
+
+
+async def test_caller_of_a_lower_limit_does_not_hold_up_those_of_a_higher_one(
+    any_concert: Coordinator, limiter: RateLimiter
+) -> None:
+    """In a rolling release: what it takes are as many permits of theirs, not as much of their time."""
+    quick = any_concert.rate_limiter("api", 100, 1.0)
+    assert await limiter.try_acquire(cost=2)
+    assert (await quick.try_acquire()).remaining in (97, 98)
+
+
+async def test_caller_that_is_refused_forgives_nothing(any_concert: Coordinator, limiter: RateLimiter) -> None:
+    """However small its burst, and however long its interval."""
+    quick = any_concert.rate_limiter("api", 100, 1000.0)
+    assert await quick.try_acquire(cost=90)
+    assert not await limiter.try_acquire()
+    assert not await any_concert.rate_limiter("api", 1, 10.0, burst=2).try_acquire()
+    assert (await quick.try_acquire()).remaining == 9
+
+
+async def test_waiters_with_other_numbers_are_served_in_their_order(
+    any_concert: Coordinator, limiter: RateLimiter, elsewhere: Coordinator
+) -> None:
+    """One of the old limit keeps its place before one of the new, whose pace is that of both."""
+    await limiter.acquire(cost=3)
+    old = asyncio.create_task(limiter.acquire())
+    await places(any_concert, limiter, 4)
+    quick = elsewhere.rate_limiter("api", 100, 1.0, burst=3)
+    with anyio.fail_after(5):
+        await quick.acquire()
+        assert old.done()
+        await old
+
+
+async def test_waiter_with_other_numbers_leaves_nothing_behind(any_concert: Coordinator, limiter: RateLimiter) -> None:
+    """It is cancelled in a line behind one of another limit."""
+    await limiter.acquire(cost=3)
+    waiters = [asyncio.create_task(limiter.acquire(cost=3))]
+    await places(any_concert, limiter, 6)
+    slow = any_concert.rate_limiter("api", 1, 5000.0)
+    waiters.append(asyncio.create_task(slow.acquire()))
+    await places(any_concert, limiter, 11)
+    for waiter, left in zip(reversed(waiters), (6, 3), strict=True):
+        waiter.cancel()
+        await places(any_concert, limiter, left)
+
+
+async def test_limiter_may_be_reset(any_concert: Coordinator, limiter: RateLimiter) -> None:
+    """All permits are back at once."""
+    await limiter.reset()
+    await limiter.try_acquire(cost=3)
+    await limiter.reset()
+    assert await limiter.inspect() == RateStatus(remaining=3, full_in=0.0, waiting=0)
+    assert (await limiter.try_acquire(cost=3)).remaining == 0
+
+
+async def test_reset_serves_those_in_line(
+    any_concert: Coordinator, limiter: RateLimiter, limiter_elsewhere: RateLimiter
+) -> None:
+    """As many as there are permits, in their order; the next has its permit when one is back."""
+    waiters = await stand_in_line(any_concert, (limiter, limiter_elsewhere), [1, 2, 1])
+    await limiter.reset()
+    with anyio.fail_after(5):
+        await asyncio.gather(*waiters[:2])
+    assert not waiters[2].done()
+    assert 3990 < (await limiter.inspect()).full_in <= 4000
+    waiters[2].cancel()
 
 
 async def test_full_limiter_leaves_no_key(any_concert: Coordinator) -> None:
@@ -348,7 +440,7 @@ async def test_line_holds_only_those_who_wait(any_concert: Coordinator) -> None:
     assert await length() == 0
 
 
-@pytest.mark.parametrize("verb", ["try_acquire", "acquire"])
+@pytest.mark.parametrize("verb", ["try_acquire", "acquire", "reset"])
 async def test_closed_coordinator_is_not_connected(verb: str) -> None:
     """Whatever is asked of it."""
     with pytest.raises(NotConnected):

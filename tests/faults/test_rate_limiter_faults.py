@@ -33,8 +33,8 @@ def slow(concert: Coordinator, name: str = "api") -> RateLimiter:
 async def taken(concert: Coordinator, limiter: RateLimiter) -> int:
     """How many permits are not back, or promised to someone."""
     now: tuple[int, int] = await raw(concert).time()
-    text: bytes = await raw(concert).get(limiter._keys.state) or b"0 0"
-    end, queued = map(int, text.split())
+    text: bytes = await raw(concert).get(limiter._keys.state) or b"0 0 1"
+    end, queued, _ = map(int, text.split())
     return math.ceil((max(0, end - now[0] * 1_000_000 - now[1]) + queued) / limiter._interval_us)
 
 
@@ -112,7 +112,7 @@ async def test_process_that_stands_still_wastes_its_own_place_and_no_other(
         child.pause()
         waiter = asyncio.create_task(limiter.acquire(cost=5))
         await becomes(concert, limiter, 135)
-        await raw(concert).set(limiter._keys.state, "1 55000000000", keepttl=True)  # as if all were back
+        await raw(concert).set(limiter._keys.state, "1 55000000000 1000000000", keepttl=True)  # as if all were back
         assert await limiter.try_acquire()
         with anyio.fail_after(5):
             await waiter
@@ -125,9 +125,9 @@ async def test_waiter_that_nobody_knows_any_more_does_not_stay_in_line(concert: 
     await limiter.acquire(cost=100)
     waiter = asyncio.create_task(limiter.acquire())
     await becomes(concert, limiter, 101)
-    stray = f"{concert._ref.session.id}.999 1000000000 100000000000"
+    stray = f"{concert._ref.session.id}.999 1000000000 100000000000 1000000000"
     await raw(concert).zadd(limiter._keys.line, {stray: 1})
-    await raw(concert).set(limiter._keys.state, "1 2000000000", keepttl=True)  # all are back
+    await raw(concert).set(limiter._keys.state, "1 2000000000 1000000000", keepttl=True)  # all are back
     assert await limiter.try_acquire()
     with anyio.fail_after(5):
         await waiter
@@ -331,7 +331,7 @@ async def test_cancelled_at_any_await_takes_nothing(
             await limiter.acquire(cost=5)
             seconds, microseconds = await raw(concert).time()
             end = seconds * 1_000_000 + microseconds + 30_000  # so the wait for all five is 30 ms
-            await raw(concert).set(limiter._keys.state, f"{end} 0", keepttl=True)
+            await raw(concert).set(limiter._keys.state, f"{end} 0 1000000000", keepttl=True)
         has_taken = False
 
         async def use(limiter: RateLimiter = limiter) -> None:
@@ -384,6 +384,7 @@ async def take(concert: Coordinator, request: str, seconds: int, longest: int = 
         request=f"{session.id}.{request}",
         cost_us=seconds * SECOND,
         burst_us=BURST,
+        interval_us=SECOND,
         longest_us=longest * SECOND,
         ticket=0,
         inboxes=session.inboxes(""),
@@ -401,6 +402,7 @@ async def give_back(concert: Coordinator, request: str, seconds: int) -> int:
         request=f"{session.id}.{request}",
         cost_us=seconds * SECOND,
         burst_us=BURST,
+        interval_us=SECOND,
         inboxes=session.inboxes(""),
     )
     reply: int = await session.run(command)
@@ -432,7 +434,9 @@ async def test_inspection_answers_a_second_run_as_its_header_says(any_concert: C
     keys = slow(any_concert)._keys
     before = [await raw(any_concert).get(keys.state), await raw(any_concert).zrange(keys.line, 0, -1, withscores=True)]
     for _ in range(2):
-        full_us, waiting = await any_concert._ref.session.run(command_of("rate_limits/inspect", keys))
+        inspect = command_of("rate_limits/inspect", keys, interval_us=SECOND)
+        full_us, out_us, waiting = await any_concert._ref.session.run(inspect)
+        assert out_us == full_us
         assert 140 * SECOND < full_us <= 150 * SECOND
         assert waiting == 1
     after = [await raw(any_concert).get(keys.state), await raw(any_concert).zrange(keys.line, 0, -1, withscores=True)]
@@ -452,6 +456,20 @@ async def test_give_back_answers_a_second_run_as_its_header_says(any_concert: Co
         assert await give_back(any_concert, request, seconds) == 0
         full_us = (await take(any_concert, "5", 100))[2]
         assert (left + 9) * SECOND < full_us <= (left + 10) * SECOND
+
+
+@pytest.mark.twice("rate_limits/reset")
+async def test_reset_answers_a_second_run_as_its_header_says(any_concert: Coordinator) -> None:
+    """What was taken since stays taken."""
+    await take(any_concert, "1", 100)
+    session = any_concert._ref.session
+    command = command_of(
+        "rate_limits/reset", slow(any_concert)._keys, request=f"{session.id}.8", inboxes=session.inboxes("")
+    )
+    assert await session.run(command) == 1
+    assert (await take(any_concert, "2", 40))[0] == 1
+    assert await session.run(command) == 0
+    assert 98 * SECOND < (await take(any_concert, "3", 59))[2] <= 99 * SECOND
 
 
 async def test_what_was_granted_counts_again_in_any_order(any_concert: Coordinator) -> None:

@@ -203,12 +203,18 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
         await inbox.subscribe(f"{session.inboxes('')}caller")
 
         async def take(request: str, cost: int, longest: int, ticket: int) -> Any:
-            terms = {"cost_us": cost, "burst_us": model.burst, "longest_us": longest, "ticket": ticket}
+            terms = {
+                "cost_us": cost,
+                "burst_us": model.burst,
+                "interval_us": INTERVAL,
+                "longest_us": longest,
+                "ticket": ticket,
+            }
             inboxes = session.inboxes("")
             return await session.run(command_of("rate_limits/take", keys, request=request, **terms, inboxes=inboxes))
 
         async def give_back(one: Caller) -> Any:
-            terms = {"cost_us": one.cost, "burst_us": model.burst}
+            terms = {"cost_us": one.cost, "burst_us": model.burst, "interval_us": INTERVAL}
             return await session.run(
                 command_of("rate_limits/refund", keys, request=one.request, **terms, inboxes=session.inboxes(""))
             )
@@ -240,4 +246,63 @@ async def play(clock: list[int], steps: list[Step], model: Model) -> None:
             model.keep(before)
             model.check()
         await inbox.aclose()
+    await client.aclose()
+
+
+NUMBERS = [(10_000, 6), (10_000, 2), (1_000, 20), (70_000, 3)]  # microseconds in which a permit is back; the burst
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(NUMBERS), st.integers(1, 2), st.integers(0, 40_000)), max_size=60),
+    moment=st.sampled_from([0, 5_000]),
+)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_callers_with_different_numbers_have_the_largest_of_them(
+    clock: list[int], steps: list[tuple[tuple[int, int], int, int]], moment: int
+) -> None:
+    """Together no more than the largest burst, and what comes back at the largest rate; and none waits without end."""
+    clock[0] = BEGAN
+    asyncio.run(take_with_different_numbers(clock, steps, moment))
+
+
+async def take_with_different_numbers(
+    clock: list[int], steps: list[tuple[tuple[int, int], int, int]], longest: int
+) -> None:
+    """Each takes, by its own numbers, what it may have at once or after so long."""
+    client: Any = FakeRedis()
+    used: list[tuple[int, int]] = []
+    async with Coordinator.from_client(client) as concert:
+        keys = concert.rate_limiter("api", 100, 1.0)._keys
+        session = concert._ref.session
+
+        async def take(number: int, interval: int, burst: int, cost: int) -> list[int]:
+            terms = {"cost_us": cost * interval, "burst_us": burst * interval, "interval_us": interval}
+            reply: list[int] = await session.run(
+                command_of(
+                    "rate_limits/take",
+                    keys,
+                    request=f"caller.{number}",
+                    **terms,
+                    longest_us=longest,
+                    ticket=0,
+                    inboxes=session.inboxes(""),
+                )
+            )
+            return reply
+
+        for number, ((interval, burst), cost, pause) in enumerate(steps):
+            outcome, wait, *_ = await take(number, interval, burst, cost)
+            assert wait <= max(each * most for each, most in NUMBERS)
+            if outcome == 1:
+                used.append((clock[0] + wait, cost))
+            clock[0] += pause
+        for interval, burst in NUMBERS:  # what it is told to wait for is enough, if nobody else comes
+            outcome, wait, *_ = await take(10_000 + interval + burst, interval, burst, 1)
+            if outcome == 0:
+                clock[0] += wait
+                assert (await take(20_000 + interval + burst, interval, burst, 1))[0] == 1
+    quickest, largest = min(each for each, _ in NUMBERS), max(most for _, most in NUMBERS)
+    for first, (began, _) in enumerate(used):
+        for last, (at, _) in enumerate(used[first:], first + 1):
+            assert (sum(cost for _, cost in used[first:last]) - largest) * quickest <= at - began + len(used)
     await client.aclose()

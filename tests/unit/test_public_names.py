@@ -91,7 +91,7 @@ FACES = {
     "RWLock": "read write",
     "RateDecision": "is_allowed remaining retry_after",
     "Rate": "burst jobs per",
-    "RateLimiter": "acquire inspect try_acquire",
+    "RateLimiter": "acquire inspect reset try_acquire",
     "RateStatus": "full_in remaining waiting",
     "ReadLock": "acquire holders locked try_acquire waiters",
     "Reason": "code text",

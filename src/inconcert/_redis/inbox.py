@@ -7,7 +7,7 @@ A script publishes `ADDRESS KIND REST` to the inbox of the process in which the 
 | `permit` | `TOKEN AFTER_LOSS END_MS LEASE_MS TERMS HOLDERS`; 0 to look then | `serve_line` | `_core/permits.py` |
 | `mailbox` | `MS WAITERS`, when to look | `notify_line` | `mailboxes/fetch.py` |
 | `signal` | the payload, and in the next line WAITERS | `notify_first` | `signals/waiter.py` |
-| `limiter` | `GRANTED WAIT_US COST_US BURST_US LINE` | `serve_limiter` | `rate_limiter.py` |
+| `limiter` | `GRANTED WAIT_US COST_US BURST_US INTERVAL_US LINE` | `serve_limiter` | `rate_limiter.py` |
 | `room` | `LINE`, in which there may be room | `wake_first_putter` | `queues/put.py` |
 | `done` | nothing: no item is left | `tell_joiners` | `queues/join.py` |
 | `shut` | nothing: the queue is shut down | `queues/shut` | `queues/shutdown.py` |

@@ -1,37 +1,38 @@
 -- rate_limits/refund: leave the line, or give back permits that were not used.
 --
--- KEYS[1]  state     string  'END_US QUEUED_US': when all that were granted are back, server us; what those in line want
--- KEYS[2]  line      zset    'REQUEST COST_US BURST_US' -> ticket, server us
+-- KEYS[1]  state     string  'END_US QUEUED_US PACE_US': when all are back, server us; what those in line want; in which one is back
+-- KEYS[2]  line      zset    'REQUEST COST_US BURST_US INTERVAL_US' -> ticket, server us
 -- KEYS[3]  recent    hash    request -> the end after its grant, or '-' refunded; 120 s
 -- KEYS[4]  older     hash    the same, from before; at most 120 s
 -- ARGV[1]  request   'session.number', of the call that took them
 -- ARGV[2]  cost_us   integer > 0, as it had it
 -- ARGV[3]  burst_us  integer > 0, as it had it
--- ARGV[4]  inboxes   what the channel of each session's inbox begins with
+-- ARGV[4]  interval_us  integer > 0, as it had it
+-- ARGV[5]  inboxes   what the channel of each session's inbox begins with
 -- RETURNS  1 it has left, or its permits count again | 0 not: it was refunded before, or is back by itself
 -- TWICE    0, and nothing is changed
 -- COST     O((1 + G) log N), N in line, G who are granted theirs now, 100 at most
 -- @include server_time
 -- @include recall
 -- @include remember
+-- @include read_limiter
 -- @include serve_limiter
 -- @include keep_limiter
 local state, line, recent, older = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local request, cost_us, burst_us, inboxes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local request, cost_us, burst_us, interval_us, inboxes = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local now_us = server_time()
-local end_us, queued_us = string.match(redis.call('GET', state) or '0 0', '^(%d+) (%d+)$')
-end_us, queued_us = tonumber(end_us), tonumber(queued_us)
+local end_us, queued_us, pace_us = read_limiter(state, interval_us, now_us)
 local first = redis.call('ZRANGE', line, 0, 0)[1]
 local granted = recall(recent, older, request)
 local granted_us = tonumber(granted) or 0
 -- First what frees memory: after it a full server lets the rest pass.
-local has_left = redis.call('ZREM', line, request .. ' ' .. ARGV[2] .. ' ' .. ARGV[3]) == 1
+local has_left = redis.call('ZREM', line, table.concat({request, ARGV[2], ARGV[3], ARGV[4]}, ' ')) == 1
 local back_us = 0
 if has_left then
   queued_us = queued_us - cost_us
 elseif granted_us == end_us and end_us > now_us then
   back_us = cost_us  -- nobody has built upon it
-elseif granted_us > now_us and end_us - burst_us <= now_us then
+elseif granted_us > now_us and end_us - burst_us <= now_us and pace_us == interval_us then
   back_us = math.min(cost_us, granted_us - now_us)  -- what is not back by itself
 end
 if granted ~= '-' then
@@ -43,7 +44,8 @@ end
 end_us = end_us - back_us
 if first then
   local led = has_left and first or ''
-  end_us, queued_us = serve_limiter(line, recent, older, inboxes, request, led, end_us, queued_us, now_us)
+  end_us, queued_us, pace_us =
+    serve_limiter(line, recent, older, inboxes, request, led, end_us, queued_us, pace_us, now_us)
 end
-keep_limiter(state, line, end_us, queued_us, now_us)
+keep_limiter(state, line, end_us, queued_us, pace_us, now_us)
 return 1
