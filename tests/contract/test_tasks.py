@@ -572,8 +572,8 @@ async def test_jobs_with_which_two_workers_died_run_one_at_a_time(any_concert: C
     assert beside == 3
 
 
-async def test_job_that_cannot_run_is_set_aside_and_the_worker_goes_on(any_concert: Coordinator) -> None:
-    """An unknown task, and arguments that do not fit: another attempt would not go better."""
+async def test_job_that_cannot_run_is_set_aside_without_grace_and_the_worker_goes_on(any_concert: Coordinator) -> None:
+    """An unknown task, and arguments that do not fit."""
     ran: list[int] = []
 
     @any_concert.task(name="known")
@@ -586,7 +586,7 @@ async def test_job_that_cannot_run_is_set_aside_and_the_worker_goes_on(any_conce
         await any_concert.enqueue("known", [], {"other": 1}),
     ]
     await any_concert.enqueue("known", [3])
-    async with in_background(any_concert.run_worker("default", concurrency=1)):
+    async with in_background(any_concert.run_worker("default", concurrency=1, unknown_task_grace=0)):
         ledger = await until(any_concert, lambda ledger: len(ledger.dead) == 3 and not ledger.ready)
         await until(any_concert, lambda ledger: len(ledger.bodies) == 3)
     assert ran == [3]

@@ -310,7 +310,7 @@ async def test_worker_goes_on_when_the_end_of_a_job_is_not_confirmed(server: Rea
         await raw(concert).set(keys_of(concert).dead, "foreign", px=60_000)
         await concert.enqueue("unknown", queue="q")
         await known.enqueue()
-        async with in_background(concert.run_worker("q")) as worker:
+        async with in_background(concert.run_worker("q", unknown_task_grace=0)) as worker:
             await eventually(lambda: ran)
             assert not worker.done()
         await raw(concert).delete(keys_of(concert).dead)

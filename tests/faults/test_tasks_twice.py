@@ -235,6 +235,19 @@ async def test_second_run_changes_nothing(scene: Scene, name: str) -> None:
     assert await scene.ledger() == before
 
 
+@pytest.mark.twice("tasks/note_unknown")
+async def test_since_when_a_job_cannot_be_run_is_noted_once(scene: Scene) -> None:
+    """A second run does not move it. Once the grace is over, it is forgotten, and a replay begins anew."""
+    noted: dict[str, Any] = {"id": "held", "grace_ms": HOUR}
+    assert await scene.run("tasks/note_unknown", **noted) == 0
+    [first_ms] = await scene.client.zrange(scene.keys.unknown, 0, -1, withscores=True)
+    assert 0 <= await scene.run("tasks/note_unknown", **noted) < HOUR
+    assert [first_ms] == await scene.client.zrange(scene.keys.unknown, 0, -1, withscores=True)
+    await scene.client.zincrby(scene.keys.unknown, -HOUR, "held")
+    assert await scene.run("tasks/note_unknown", **noted) == -1
+    assert await scene.run("tasks/note_unknown", **noted) == 0
+
+
 @pytest.mark.twice("tasks/send")
 @pytest.mark.parametrize("has_left", [False, True])
 async def test_second_message_of_a_request_changes_nothing(scene: Scene, *, has_left: bool) -> None:

@@ -23,7 +23,7 @@ _log = logging.getLogger("inconcert.claims")
 _SUSPECT = 2  # workers that died with it; the claiming script has the same number
 MAX_CRASHES = 3  # workers that may die with something, by default, before it is presumed to be the cause
 
-Verdict = Literal["retry", "again", "back", "asleep", "crash", "dead", "undo", "undone"]
+Verdict = Literal["retry", "again", "back", "later", "asleep", "crash", "dead", "undo", "undone"]
 Outcome = Literal["running", "done", "cancelled", "lost"] | Verdict
 
 S = TypeVar("S", bound="ClaimState")

@@ -27,6 +27,7 @@ from inconcert.errors import InconcertError
 from inconcert.tasks.health import WorkerHealth
 from inconcert.tasks.health_server import HealthServer
 from inconcert.tasks.options import DEFAULT_QUEUE
+from inconcert.tasks.unknown_tasks import UNKNOWN_TASK_GRACE
 from inconcert.tasks.worker import DEFAULT_GRACE
 
 __all__ = ["worker"]
@@ -57,6 +58,12 @@ def worker(
             show_default=False,
         ),
     ] = None,
+    unknown_task_grace: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Seconds for which jobs that this release cannot run are given back, before they are dead."
+        ),
+    ] = UNKNOWN_TASK_GRACE,
     processes: Annotated[int, typer.Option(min=1, help="How many worker processes.")] = 1,
     health: Annotated[
         str | None,
@@ -90,6 +97,7 @@ def worker(
         refuse("--uvloop needs uvloop; run  pip install 'inconcert[uvloop]'")
     if parent is None and (processes > 1 or reload):
         options = [f"--queues={queues}", f"--concurrency={concurrency}", f"--grace={grace}"]
+        options += [f"--unknown-task-grace={unknown_task_grace}"]
         options += [f"--weights={weights}"] if weights else []
         options += [f"--log-level={log_level}"] if log_level else []
         options += [f"--log-format={log_format}"] if log_format else []
@@ -109,6 +117,7 @@ def worker(
     log_to_stderr(log_level, log_format)
     try:
         durations.in_seconds("grace", grace)
+        durations.in_seconds("unknown_task_grace", unknown_task_grace)
         shares = _shares(names, weights) if weights else None
         concert.consume(*names, weights=shares)
     except ValueError as error:
@@ -129,6 +138,7 @@ def worker(
             max_jobs=count,
             weights=shares,
             health=state,
+            unknown_task_grace=unknown_task_grace,
         )
 
     probed = nullcontext() if probes is None else _listening(state.serve(*probes))

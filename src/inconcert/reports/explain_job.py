@@ -38,6 +38,7 @@ class _Place(NamedTuple):
     ahead: int
     due_ms: int
     is_paused: int
+    unknown_ms: int
 
 
 class JobQuestion:
@@ -158,7 +159,7 @@ class JobQuestion:
         if reason is None:
             if is_without_end:
                 return []
-            reason = await self._not_due(queue, job, place.now, when)
+            reason = await self._not_due(queue, job, place, when)
         return [reason, *paused_or_unserved(queue, workers, is_paused=bool(place.is_paused))]
 
     async def _held_back(
@@ -170,7 +171,7 @@ class JobQuestion:
             self._ref.session, self._keys, self._id, task=task, queue=queue, due=due, running=running
         )
 
-    async def _not_due(self, queue: str, job: JobDescription, now: float, when: str) -> Reason:
+    async def _not_due(self, queue: str, job: JobDescription, place: _Place, when: str) -> Reason:
         """For what time it waits."""
         try:
             steps = await self._tasks.job(self._id).steps()
@@ -181,11 +182,15 @@ class JobQuestion:
             names = ", ".join(map(repr, awaited))
             text = f"it waits for a message, with durable.wait_for(): {names}; it is back {when} at the latest"
             return Reason("message", text)
-        sleeps = [step.name for step in steps if step.function == "durable.sleep" and _instant(step.value) > now]
+        sleeps = [step.name for step in steps if step.function == "durable.sleep" and _instant(step.value) > place.now]
         if sleeps:
             return Reason("sleeps", f"it sleeps in durable.sleep({sleeps[-1]!r}), and is due {when}")
         if job.attempts:
             return Reason("retry", f"{_attempts(job.attempts)} failed; attempt {job.attempts + 1} is due {when}")
+        if place.unknown_ms >= 0:
+            since = ago(place.unknown_ms / 1000, place.now)
+            known = f"knows task {job.task!r}, or one that takes its arguments: the first was there {since} ago"
+            return Reason("unknown_task", f"no worker that has claimed it {known}; the next gets it {when}")
         if job.debounce is not None:
             silence = f"{in_words(job.debounce)} after the last call with its unique name"
             return Reason("debounce", f"it runs {silence}, and is due {when} if none comes before")

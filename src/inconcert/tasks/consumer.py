@@ -26,6 +26,7 @@ from inconcert.tasks.registry import Registry
 from inconcert.tasks.served_queues import ServedQueues
 from inconcert.tasks.store import JobKeyspace
 from inconcert.tasks.sweeper import Asker, Sweeper
+from inconcert.tasks.unknown_tasks import UnknownTasks
 from inconcert.tasks.worker_lease import HEARTBEAT_LEASE, JobWorkerLease
 from inconcert.tasks.workers import describe
 
@@ -63,6 +64,7 @@ class Consumer:
             redelivered, whatever its outcome.
         capacity: How many of its jobs run at once at most, as `concert.tasks.workers()` reports it; None if the caller
             decides.
+        unknown_tasks: What becomes of jobs whose task this process cannot run; None if the caller decides.
 
     Attributes:
         queues: As they were given.
@@ -84,6 +86,7 @@ class Consumer:
         delivery: Guarantee = "at_least_once",
         capacity: int | None = None,
         lease: float = HEARTBEAT_LEASE,
+        unknown_tasks: UnknownTasks | None = None,
     ) -> None:
         if not queues or len(set(queues)) < len(queues):
             raise ValueError(f"queues are {queues!r}; give at least one, and none twice")
@@ -103,6 +106,7 @@ class Consumer:
         self._delivery: Guarantee = delivery
         self._capacity = capacity
         self._lease = lease
+        self._unknown_tasks = unknown_tasks
         self._opened: _Opened | None = None
 
     async def __aenter__(self) -> Self:
@@ -119,6 +123,8 @@ class Consumer:
             capacity=self._capacity,
             lease=self._lease,
             served=served,
+            registry=self._registry,
+            unknown_tasks=self._unknown_tasks,
         )
         opened.open()
         self._opened = opened
@@ -198,6 +204,8 @@ class _Opened(ClaimConsumer[JobState]):
         capacity: int | None,
         lease: float,
         served: ServedQueues,
+        registry: Registry,
+        unknown_tasks: UnknownTasks | None,
     ) -> None:
         super().__init__(session, [(keys, [keys.queue(name) for name in queues]) for keys in jobs.partitions])
         self._jobs = jobs
@@ -210,6 +218,8 @@ class _Opened(ClaimConsumer[JobState]):
         self._lease = lease
         self._about = describe(self._address, queues, capacity)
         self._served = served
+        self._registry = registry
+        self._unknown_tasks = unknown_tasks
         self._relay = Relay(session, jobs)
         self._is_stopped = False
         self._ahead: deque[JobState] = deque()
@@ -288,6 +298,8 @@ class _Opened(ClaimConsumer[JobState]):
             self._jobs,
             number,
             self._queues,
+            self._registry,
+            unknown_tasks=self._unknown_tasks,
             policy=self._policies[number],
             owner=owner,
             suspects=self._suspects,

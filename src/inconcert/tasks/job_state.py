@@ -24,6 +24,7 @@ from inconcert.tasks.messages import FOUND, packed_name
 from inconcert.tasks.retry import RetryPolicy
 from inconcert.tasks.steps import Steps
 from inconcert.tasks.store import CANCELLED_TTL
+from inconcert.tasks.task import Task
 
 __all__ = ["UNDONE_NOW", "JobClaimer", "JobState"]
 
@@ -76,6 +77,10 @@ class JobClaimer(Claimer, Protocol):
         """These drafts as jobs that are to follow this one."""
         ...
 
+    async def delay_for_others(self, job: "JobState", error: Exception) -> float | None:
+        """After how many seconds another worker may claim it, as this one cannot run it; None to dead-letter it."""
+        ...
+
 
 class JobState(ClaimState):
     """The engine's state of a claimed job.
@@ -90,7 +95,7 @@ class JobState(ClaimState):
     Attributes:
         started_at: When its body began, by the local monotonic clock; 0 before, and while nobody observes.
         result: Its result, to be kept when it is done.
-        retry_policy: Which failures are tried again, and when.
+        known: Its task, if that is registered in this process.
         is_handed_out: Whether it was handed out; until then it is only claimed ahead.
         is_cancelled: Whether it was cancelled.
         is_undoing: Whether it ends without success, and is undone before.
@@ -112,8 +117,8 @@ class JobState(ClaimState):
         "is_cancelled",
         "is_handed_out",
         "is_undoing",
+        "known",
         "result",
-        "retry_policy",
         "started_at",
     )
 
@@ -147,7 +152,7 @@ class JobState(ClaimState):
         self.started_at = 0.0
         self.observers = claimer.observers
         self.result: object = None
-        self.retry_policy = _USUAL
+        self.known: Task[Any, Any] | None = None
         self.is_handed_out = False
         self.is_cancelled = False
         self.is_undoing = row.undo == UNDONE_NOW
@@ -203,7 +208,7 @@ class JobState(ClaimState):
     @property
     def begins_anew(self) -> bool:
         """Whether it was given back, and nothing of this run is kept: the next one is as if this had not been."""
-        return self.outcome == "back" and not self.bulk
+        return self.outcome in ("back", "later") and not self.bulk
 
     @property
     def trace(self) -> str:
@@ -356,6 +361,14 @@ class JobState(ClaimState):
         for observer in self.observers:
             observer.step_suspends(self, name, seconds)
 
+    async def leave_to_others(self, error: Exception) -> None:
+        """Give it back for a worker that can run it; dead-letter it if none could for the grace of this one."""
+        delay = await self._claimer.delay_for_others(self, error)
+        if delay is None:
+            await self.bury(error)
+        else:
+            await self._end("later", delay=delay)
+
     def note_final(self, error: Exception) -> None:
         """If this error ends the attempt, dead-letter the job: another attempt would end likewise."""
         self._final = error
@@ -501,7 +514,7 @@ class JobState(ClaimState):
             delay = None
         elif failures < self._max_attempts:
             try:
-                delay = self.retry_policy.delay(failures, error)
+                delay = (_USUAL if self.known is None else self.known.retrying).delay(failures, error)
             except Exception:  # noqa: BLE001 - of the user's backoff
                 _log.exception("%s: its backoff failed, so the usual one is taken", self, extra=self.fields())
                 delay = _USUAL.delay(failures, None)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from inconcert._rules.names import check_name
-from inconcert.errors import UnknownTask
 from inconcert.tasks.enqueue import EnqueueBatcher
 from inconcert.tasks.history import Histories
 from inconcert.tasks.limits import TaskLimits
@@ -27,13 +26,14 @@ class Registry:
         histories: How their jobs have ended.
 
     Attributes:
+        tasks: Each by its name.
         schedules: When tasks run on a schedule.
     """
 
     def __init__(self, enqueuing: EnqueueBatcher, histories: Histories) -> None:
         self._enqueuing = enqueuing
         self._histories = histories
-        self._tasks: dict[str, Task[Any, Any]] = {}
+        self.tasks: dict[str, Task[Any, Any]] = {}
         self.schedules: list[Schedule] = []
 
     def register(
@@ -60,9 +60,9 @@ class Registry:
             limits=limits,
             retrying=retrying,
         )
-        if check_name("task", task.name) in self._tasks:
+        if check_name("task", task.name) in self.tasks:
             raise ValueError(f"a task {task.name!r} is registered already; give one of them another name=")
-        self._tasks[task.name] = task
+        self.tasks[task.name] = task
         return task
 
     def schedule(self, schedule: Schedule) -> None:
@@ -81,40 +81,29 @@ class Registry:
     @property
     def names(self) -> list[str]:
         """The names of all these, sorted."""
-        return sorted(self._tasks)
+        return sorted(self.tasks)
 
     @property
     def queues(self) -> set[str]:
         """The default queues of all these."""
-        return {task.defaults.queue for task in self._tasks.values()}
+        return {task.defaults.queue for task in self.tasks.values()}
 
     @property
     def places(self) -> list[tuple[str, str]]:
         """The name of each, with its default queue."""
-        return [(name, task.defaults.queue) for name, task in self._tasks.items()]
+        return [(name, task.defaults.queue) for name, task in self.tasks.items()]
 
     @property
     def limits(self) -> Mapping[str, tuple[str, int]]:
         """Of each that limits how many of its jobs run at once: its queue, and how many."""
         return {
             name: (task.defaults.queue, task.limits.limit.jobs)
-            for name, task in self._tasks.items()
+            for name, task in self.tasks.items()
             if task.limits.limit is not None
         }
 
     def check_by_name(self, name: str) -> None:
         """Raise ValueError if jobs of this task cannot be enqueued by its name: they would not count in its limits."""
-        task = self._tasks.get(name)
+        task = self.tasks.get(name)
         if task is not None and task.limits:
             raise ValueError(f"task {name!r} has limits, in which a job by name does not count; use its enqueue()")
-
-    def find(self, name: str) -> Task[Any, Any]:
-        """The task of this name.
-
-        Raises:
-            UnknownTask: No task has this name.
-        """
-        task = self._tasks.get(name)
-        if task is None:
-            raise UnknownTask(name)
-        return task

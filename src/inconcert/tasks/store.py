@@ -11,6 +11,7 @@ A namespace has one or more partitions, each with keys in one slot.  A job lies 
     followers    zset    'id child': a child to notify when the job of this id has ended
     asked        string  'NEXT_MS PENDING CHILDREN': when jobs that wait ask again for parents in other partitions
     waiting      hash    queue name -> its jobs that wait for others
+    unknown      zset    id -> when a worker first could not run that job, server ms; the grace and 1 day
     served       zset    queue name -> when a consumer last reported that it serves it; 1 day
 
 Of schedules:
@@ -77,6 +78,7 @@ __all__ = [
     "LIST_SCHEDULES",
     "LOCATE",
     "NOTE_UNDO",
+    "NOTE_UNKNOWN",
     "OPEN_GROUP",
     "OUTCOMES",
     "PASSED_ON",
@@ -146,6 +148,7 @@ class JobKeys(ClaimKeys):
         "served",
         "suffix",
         "unfollowed",
+        "unknown",
         "waiting",
     )
 
@@ -157,6 +160,7 @@ class JobKeys(ClaimKeys):
         self.pending, self.unfollowed, self.passing, self.asked = self._parts(
             "pending", "unfollowed", "passing", "asked"
         )
+        [self.unknown] = self._parts("unknown")
         self.followers, self.served, self.waiting = self._parts("followers", "served", "waiting")
         self.schedules, self.definitions, self.looks = self._parts("schedules", "definitions", "looks")
         self.paused_schedules, self.declared, self.looked = self._parts("paused_schedules", "declared", "looked")
@@ -291,6 +295,7 @@ PASSED_ON = load("tasks/passed_on").bind(JobKeys)
 FREE_NAMES = load("tasks/free_names").bind(JobKeys)
 PROGRESS = load("tasks/progress").bind(JobKeys)
 NOTE_UNDO = load("tasks/note_undo").bind(JobKeys)
+NOTE_UNKNOWN = load("tasks/note_unknown").bind(JobKeys)
 COMMIT_STEP = load("tasks/commit_step").bind(JobKeys)
 READ_STEPS = load("tasks/read_steps").bind(JobKeys)
 RECEIVE = load("tasks/receive").bind(JobKeys)

@@ -35,6 +35,7 @@ from inconcert.tasks.schedules import Schedules
 from inconcert.tasks.store import JobKeyspace
 from inconcert.tasks.task import Task
 from inconcert.tasks.timetable import timetable
+from inconcert.tasks.unknown_tasks import UNKNOWN_TASK_GRACE, UnknownTasks
 from inconcert.tasks.watch import Watches
 from inconcert.tasks.worker import DEFAULT_GRACE, Middleware, Worker
 from inconcert.tasks.worker_lease import HEARTBEAT_LEASE
@@ -359,11 +360,15 @@ class TaskCoordinator:
         max_jobs: int | None = None,
         weights: Mapping[str, int] | None = None,
         health: WorkerHealth | None = None,
+        unknown_task_grace: Seconds = UNKNOWN_TASK_GRACE,
     ) -> None:
         """Run the registered function of each job of these queues, the most urgent first.
 
-        Coroutine functions run on this event loop, plain functions in threads.  A job of an unknown task, or whose
-        arguments do not fit, is dead-lettered with the reason.
+        Coroutine functions run on this event loop, plain functions in threads.
+
+        A job of a task that is not registered here, or whose arguments do not fit, is given back for other workers,
+        because one of a newer or older release may run it. That does not count as an attempt. After
+        `unknown_task_grace` it is dead-lettered with the reason.
 
         It shuts down gracefully when `stop` is set: it stops claiming, running jobs have `grace` to end, and the rest
         are cancelled and requeued at once. When it is cancelled, that happens without the grace period. A job that is
@@ -379,15 +384,19 @@ class TaskCoordinator:
                 that leaks memory. None for no end.
             weights: Queue -> its weight, so that each gets its share; None for strict order. See `Consumer`.
             health: Answers probes for this worker from now on.
+            unknown_task_grace: For how long jobs that this worker cannot run are given back, in seconds since a worker
+                first claimed the job in vain; 0 dead-letters them at once.
 
         Raises:
             RuntimeError: `health` answers for another worker, which still runs.
-            ValueError: `concurrency`, `max_jobs` or `grace` is out of range.
+            ValueError: `concurrency`, `max_jobs`, `grace` or `unknown_task_grace` is out of range.
             NotConnected: The coordinator is not open, or was closed meanwhile.
         """
         worker = Worker(
             self._ref,
-            self._consumer(queues, weights=weights, capacity=concurrency),
+            self._consumer(
+                queues, weights=weights, capacity=concurrency, unknown_tasks=UnknownTasks(unknown_task_grace)
+            ),
             self._registry,
             concurrency=concurrency,
             stop=stop,
@@ -451,6 +460,7 @@ class TaskCoordinator:
         weights: Mapping[str, int] | None = None,
         delivery: Guarantee = "at_least_once",
         capacity: int | None = None,
+        unknown_tasks: UnknownTasks | None = None,
     ) -> Consumer:
         return Consumer(
             self._ref,
@@ -462,6 +472,7 @@ class TaskCoordinator:
             delivery=delivery,
             capacity=capacity,
             lease=self._heartbeat_lease,
+            unknown_tasks=unknown_tasks,
         )
 
     @property

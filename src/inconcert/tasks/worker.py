@@ -221,8 +221,8 @@ class Worker:
             return anyio.sleep_forever()  # it is stopped there
         try:
             call = self._call(job, state)
-        except (UnknownTask, TypeError, InvalidPayload) as error:  # as in each attempt
-            return state.bury(error)
+        except (UnknownTask, TypeError, InvalidPayload) as error:  # as in each attempt of this process
+            return state.leave_to_others(error)
         return self._attempt(job, state, call)
 
     def _free_a_place(self) -> None:
@@ -230,9 +230,10 @@ class Worker:
         self._freed.set()
 
     def _call(self, job: ClaimedJob, state: JobState) -> Callable[[], Awaitable[object]]:
-        task = self._registry.find(state.envelope.name)
+        task = state.known
+        if task is None:
+            raise UnknownTask(state.envelope.name)
         args, kwargs = task.arguments.from_json(state.envelope.args, state.envelope.kwargs)
-        state.retry_policy = task.retrying
         call = partial(task.function, *args, **kwargs)
         if task.streams:
             call = partial(run_unwritten if state.is_undoing else write_stream, state, call)

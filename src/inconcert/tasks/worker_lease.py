@@ -23,6 +23,7 @@ from inconcert.tasks.follow_ups import AckAndEnqueue, draw_follow_ups
 from inconcert.tasks.job_state import UNDONE_NOW, JobState
 from inconcert.tasks.kept_step import STEP
 from inconcert.tasks.messages import MESSAGE, packed_name
+from inconcert.tasks.registry import Registry
 from inconcert.tasks.step_records import read_steps
 from inconcert.tasks.store import (
     APPEND_ITEMS,
@@ -37,6 +38,7 @@ from inconcert.tasks.store import (
     JobKeys,
     JobKeyspace,
 )
+from inconcert.tasks.unknown_tasks import UnknownTasks
 
 __all__ = ["HEARTBEAT_LEASE", "JobWorkerLease"]
 
@@ -51,6 +53,8 @@ class JobWorkerLease(WorkerLease[JobState]):
         jobs: The keys of all jobs.
         number: Which partition.
         queues: Names of the queues to claim from.
+        registry: The tasks of this process.
+        unknown_tasks: What becomes of jobs that this process cannot run; None if its user decides.
         policy: As for `WorkerLease`, and so are the others.
     """
 
@@ -64,7 +68,9 @@ class JobWorkerLease(WorkerLease[JobState]):
         jobs: JobKeyspace,
         number: int,
         queues: Sequence[str],
+        registry: Registry,
         *,
+        unknown_tasks: UnknownTasks | None,
         policy: Policy,
         owner: WorkerOwner,
         suspects: Suspects,
@@ -75,6 +81,8 @@ class JobWorkerLease(WorkerLease[JobState]):
         places = [keys.queue(name) for name in queues]
         super().__init__(session, keys, places, policy, owner, suspects=suspects, lease=lease, about=about)
         self._jobs = jobs
+        self._tasks = registry.tasks
+        self._unknown_tasks = unknown_tasks
         self.observers = session.observers
 
     async def claim(self, count: int) -> tuple[list[JobState], float | None]:
@@ -178,6 +186,12 @@ class JobWorkerLease(WorkerLease[JobState]):
         """These drafts as jobs that are to follow this one; see `ClaimedJob.enqueue_on_success`."""
         return draw_follow_ups(job.id, drafts, self._session, self._keys, job.follow_ups)
 
+    async def delay_for_others(self, job: JobState, error: Exception) -> float | None:
+        """After how many seconds another worker may claim a job that this one cannot run; None to dead-letter it."""
+        if self._unknown_tasks is None:
+            return None
+        return await self._unknown_tasks.delay(self._session, self._keys, job, error)
+
     # Private.
 
     def _ack(self, batch: list[Ended]) -> Ack:
@@ -188,7 +202,12 @@ class JobWorkerLease(WorkerLease[JobState]):
 
     async def _open(self, rows: list[Row], now_ms: int) -> list[JobState]:
         jobs = await super()._open(rows, now_ms)
-        started = [part for job in jobs if job.envelope.unique_until_started for part in (job.unique, job.id)]
+        started = [
+            part
+            for job in jobs
+            if job.envelope.unique_until_started and (self._unknown_tasks is None or _fits(job))
+            for part in (job.unique, job.id)
+        ]
         if started:
             await self._session.run(FREE_NAMES(self._keys, request=self._session.new_address(), jobs=started))
         return jobs
@@ -205,10 +224,22 @@ class JobWorkerLease(WorkerLease[JobState]):
         if expires is not None and row.undo != UNDONE_NOW and now_ms - enqueued_ms > expires * 1000:
             obstacle = JobExpired(id_, expires)
         job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000, claimed_at=now_ms / 1000)
+        job.known = self._tasks.get(envelope.name)
         if obstacle is not None:
             return job, partial(job.bury, obstacle)
-        is_cancelled = (row.is_cancelled or id_ in self._heard) and not job.is_undoing
-        return job, job.end_cancelled if is_cancelled else None
+        if (row.is_cancelled or id_ in self._heard) and not job.is_undoing:
+            return job, job.end_cancelled
+        return job, None
+
+
+def _fits(job: JobState) -> bool:
+    """Whether this process knows the task of a job, and its arguments fit."""
+    try:
+        if job.known is not None:
+            job.known.arguments.from_json(job.envelope.args, job.envelope.kwargs)
+    except (TypeError, InvalidPayload):
+        return False
+    return job.known is not None
 
 
 class _CancellingCall(Call):

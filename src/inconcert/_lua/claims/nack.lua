@@ -36,9 +36,9 @@
 -- ARGV[1]  id        string
 -- ARGV[2]  place     integer, as it was claimed
 -- ARGV[3]  verdict   'retry' this attempt failed: another comes later | 'again' likewise: it comes at once | 'back' it was
---          no attempt | 'asleep' likewise: it comes later | 'crash' its worker ends with it: it comes at once | 'dead' it gave
+--          no attempt | 'later', 'asleep' likewise: it comes later | 'crash' its worker ends with it: it comes at once | 'dead' it gave
 --          up | 'undo' it ends as the reason says, once it is undone: it comes at once | 'undone' it gave up, and is undone
--- ARGV[4]  delay_ms  integer >= 0, before a retry, or while it sleeps
+-- ARGV[4]  delay_ms  integer >= 0, before it comes later
 -- ARGV[5]  reason    JSON, of the dead | 'failed JSON' or 'cancelled ', of one that is to be undone | 'LENGTH NAME' of each message for which one waits that is asleep, or ''
 -- ARGV[6]  name      of the queue
 -- ARGV[7]  inboxes   what the channel of each session's inbox begins with
@@ -132,11 +132,12 @@ elseif verdict == 'undo' then
     redis.call('HDEL', key, id)
   end
   requeue(queue, bell, states, watchers, inboxes, id)
-elseif (verdict == 'retry' or verdict == 'asleep') and not is_cancelled and not is_there then
+elseif (verdict == 'retry' or verdict == 'asleep' or verdict == 'later') and not is_cancelled and not is_there then
   if #names > 0 then
     redis.call('HSET', awaited, id, reason)
   end
-  delay_job(delayed, bell, states, id, now_ms + delay_ms, name)
+  -- Later its worker is to be the last one that hears of it: those that were woken now would be behind it in line.
+  delay_job(delayed, verdict ~= 'later' and bell, states, id, now_ms + delay_ms, name)
 else
   requeue(queue, bell, states, watchers, inboxes, id)
 end

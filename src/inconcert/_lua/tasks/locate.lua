@@ -4,18 +4,20 @@
 -- KEYS[2]   paused   set     names of paused queues
 -- KEYS[3]   undo     hash    id -> '-' of a job that has something to undo | 'failed JSON' or 'cancelled ': how it ends once
 --           that is undone
--- KEYS[4..] queues   list, then its delayed (zset), for each queue
+-- KEYS[4]   unknown  zset    id -> when a worker first could not run that job, server ms
+-- KEYS[5..] queues   list, then its delayed (zset), for each queue
 -- ARGV[1]   id       of the job
 -- ARGV[2..] names    of each queue, in the same order
--- RETURNS   {now_ms, pending, undo, name, ahead, due_ms, is_paused}: what it waits for, or ''; what is
+-- RETURNS   {now_ms, pending, undo, name, ahead, due_ms, is_paused, unknown_ms}: what it waits for, or ''; what is
 --           noted of undoing it, or ''; the name of the queue that it is in,
---           or '' if it is in none of these; how many are before it there, or when it is due, each -1 if not so
+--           or '' if it is in none of these; how many are before it there, or when it is due, each -1 if not so;
+--           and since when workers cannot run it, or -1
 -- TWICE     the same; nothing is changed
 -- COST      O(N), N jobs in these queues
 -- @include server_time
-local FIRST_QUEUE, PARTS = 4, 2  -- KEYS of the queues, and how many each has
+local FIRST_QUEUE, PARTS = 5, 2  -- KEYS of the queues, and how many each has
 
-local pending, paused, undo, id = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+local pending, paused, undo, unknown, id = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local name, ahead, due_ms = '', -1, -1
 for i = 2, #ARGV do
   local at = FIRST_QUEUE + PARTS * (i - 2)
@@ -28,5 +30,5 @@ end
 local is_paused = name ~= '' and redis.call('SISMEMBER', paused, name) or 0
 return {
   math.floor(server_time() / 1000), redis.call('HGET', pending, id) or '', redis.call('HGET', undo, id) or '', name, ahead,
-  due_ms, is_paused,
+  due_ms, is_paused, tonumber(redis.call('ZSCORE', unknown, id) or -1),
 }
