@@ -121,7 +121,8 @@ async def sleep(name: str, seconds: Seconds, *, in_memory_below: Seconds = 60.0)
 
     For a long sleep the job leaves its place in the worker: the body is left by an exception, which is not an
     `Exception`, so that its `finally` and `async with` run; the job is delayed, and then the body runs again from its
-    start, with the results of its steps. That does not count as an attempt. A lock cannot be held over such a sleep.
+    start, with the results of its steps. That does not count as an attempt. A lock cannot be held over such a sleep,
+    and no deadline of the body, such as `asyncio.timeout()`, can stand around it.
 
     Args:
         name: Which sleep, as the name of a step.
@@ -130,7 +131,7 @@ async def sleep(name: str, seconds: Seconds, *, in_memory_below: Seconds = 60.0)
 
     Raises:
         ValueError: A time is negative, not a number, or longer than 10 years.
-        WrongState: The job is to leave, and its body holds a lease, such as one on a lock.
+        WrongState: The job is to leave, and its body holds a lease, such as one on a lock, or is inside of a deadline.
         RuntimeError: As `step`, and so are the others.
 
     Cost: As `step`; 2 round trips more when the job leaves: 1 to leave, and 1 to read what was kept. 0 while it sleeps.
@@ -153,7 +154,8 @@ async def wait_for(name: str, as_type: type[T], *, timeout: Seconds | None) -> T
         name: Which message, and the name of a step.
         as_type: The type to read it as; `object` for the JSON value.
         timeout: Longest wait in seconds, counted from the first call in the job, by the server's clock. None for 10
-            years. What was kept counts, whatever is given later.
+            years. What was kept counts, whatever is given later. A deadline around this, such as `asyncio.timeout()`,
+            would be lost when the job leaves, and is refused.
 
     Raises:
         TimeoutError: It was not sent in time.

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 from collections.abc import Iterator
 from contextvars import Context
 from types import MethodType
@@ -9,7 +10,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from inconcert._core.caller import is_user_code
 
-__all__ = ["OnStack", "Task", "context_of", "on_stacks"]
+__all__ = ["OnStack", "Task", "awaited_by", "context_of", "on_stacks"]
+
+_STEPS = {"async_generator_asend", "async_generator_athrow", "anext_awaitable"}  # what `async for` awaits
 
 Task: TypeAlias = asyncio.Task[Any]
 T = TypeVar("T")
@@ -37,21 +40,24 @@ def on_stacks(wanted: tuple[type[T], ...]) -> Iterator[tuple[T, OnStack]]:
                 thing = found.__self__ if isinstance(found, MethodType) else found  # such as its `__aexit__`
                 if isinstance(thing, wanted):
                     yield thing, OnStack(task, line)
-            coroutine = _awaited_by(coroutine)
+            coroutine = awaited_by(coroutine)
+
+
+def awaited_by(coroutine: object) -> object:
+    """What a coroutine, a generator, or an asynchronous generator awaits now; None if that is something else."""
+    awaited: object = (
+        getattr(coroutine, "cr_await", None)
+        or getattr(coroutine, "gi_yieldfrom", None)
+        or getattr(coroutine, "ag_await", None)
+    )
+    if type(awaited).__name__ in _STEPS:
+        return next((found for found in gc.get_referents(awaited) if inspect.isasyncgen(found)), None)
+    return awaited
 
 
 def context_of(task: Task) -> Context | None:
     """The context in which a task runs."""
     return next((found for found in gc.get_referents(task) if isinstance(found, Context)), None)
-
-
-def _awaited_by(coroutine: object) -> object:
-    """What a coroutine, a generator, or an asynchronous generator awaits now; None if that is something else."""
-    return (
-        getattr(coroutine, "cr_await", None)
-        or getattr(coroutine, "gi_yieldfrom", None)
-        or getattr(coroutine, "ag_await", None)
-    )
 
 
 def _line(coroutine: object) -> str | None:

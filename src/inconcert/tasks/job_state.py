@@ -290,6 +290,11 @@ class JobState(ClaimState):
             self._steps = Steps(self, is_undoing=self.is_undoing)
         return self._steps
 
+    @property
+    def body_task(self) -> "asyncio.Task[Any] | None":
+        """The task of its body; None if none runs."""
+        return None if self._body is None else self._body.task
+
     async def read_steps(self) -> tuple[int, list[tuple[int, bytes]]]:
         """The server's time, in ms; and the steps that were kept, with their numbers, in order."""
         if self.is_over:

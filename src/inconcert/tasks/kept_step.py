@@ -1,6 +1,7 @@
 """What is kept of a durable step: one JSON text, signed as the job is. A step is known by its name."""
 
-from typing import NamedTuple, Protocol
+import asyncio
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -99,6 +100,11 @@ class StepStore(Protocol):
     @property
     def id(self) -> str:
         """The id of the job."""
+        ...
+
+    @property
+    def body_task(self) -> "asyncio.Task[Any] | None":
+        """The task of its body; None if none runs."""
         ...
 
     async def read_steps(self) -> tuple[int, list[tuple[int, bytes]]]:

@@ -15,6 +15,7 @@ from weakref import ref
 import anyio
 import msgspec
 
+from inconcert._core.deadlines import deadline_here
 from inconcert._core.scope import leases_here
 from inconcert._rules.conversion import Converter
 from inconcert._rules.names import check_name
@@ -316,14 +317,14 @@ class Steps:
 
         Raises:
             Asleep: The job is to come back later.
-            WrongState: It is, and its body holds a lease.
+            WrongState: It is, and its body holds a lease, or has a deadline around this.
         """
         with self._pauses.begin(name) as pause:
             with self._noting_failure():
                 rest = await self._rest(name, _SLEEP, seconds)
             leaves = rest > 0 and rest >= in_memory_below
             if leaves:
-                self._check_leases(pause)
+                await self._check_may_leave(pause)
             if self.is_awake:
                 return
             self._pauses.ends_in(pause, rest)
@@ -340,7 +341,7 @@ class Steps:
 
         Raises:
             Asleep: It is not there: the job is to come back when it is.
-            WrongState: The same, and its body holds a lease.
+            WrongState: The same, and its body holds a lease, or has a deadline around this.
             TimeoutError: It was not sent in time.
             UnreadablePayload: It does not have the type, or no valid signature.
             TypeError: JSON cannot represent this type.
@@ -355,7 +356,7 @@ class Steps:
                 with self._noting_failure():
                     text = await self._receive(name, is_over=is_over)
                 if text is None:
-                    self._check_leases(pause)
+                    await self._check_may_leave(pause)
                     self._pauses.ends_in(pause, rest)
                     await self.stop_if_leaving()
                     raise await self._asleep(pause, rest)
@@ -435,19 +436,29 @@ class Steps:
         self._store.step_suspends(pause.name, asleep.delay)
         return asleep
 
-    def _check_leases(self, pause: Pause) -> None:
-        """Raise WrongState if the body holds a lease, which it would lose here, or keep with nobody to use it."""
+    async def _check_may_leave(self, pause: Pause) -> None:
+        """Raise WrongState if the body has something that it would lose here: a lease, or a deadline around this."""
         held = sorted(f"{lease.kind} {lease.name!r}" for lease in leases_here())
-        if held:
+        why = f"holds {', '.join(held)}; release it before" if held else await self._deadline_here(pause)
+        if why:
             self.ask_again(pause.name)
             verb, job_id = "wait_for" if pause.is_for_message else "sleep", self._store.id
             raise WrongState(
-                f"job {job_id} cannot leave its worker for durable.{verb}({pause.name!r}) while its body holds "
-                f"{', '.join(held)}; release it before",
+                f"job {job_id} cannot leave its worker for durable.{verb}({pause.name!r}) while its body {why}",
                 operation=verb,
                 kind="job",
                 name=job_id,
             )
+
+    async def _deadline_here(self, pause: Pause) -> str:
+        """Which deadline the body would lose; empty for none."""
+        body = self._store.body_task
+        deadline = None if self.are_only_read or body is None else await deadline_here(body)
+        if deadline is None:
+            return ""
+        rest = deadline.at - asyncio.get_running_loop().time()
+        advice = "give wait_for() a timeout= instead" if pause.is_for_message else "sleep outside of it"
+        return f"is inside of {deadline.of}, whose deadline in {rest:.3g} s would be lost; {advice}"
 
     def _stop_if_all_was_asked(self) -> None:
         """Of a job that is undone: what comes behind the last step that was kept is not to run again."""
