@@ -348,6 +348,26 @@ async def test_any_exception_can_be_a_reason(any_concert: Coordinator) -> None:
     assert all(len(json.dumps(reason)) < 30_000 for reason in ledger.reasons.values())
 
 
+async def test_note_of_an_exception_is_in_the_traceback_and_not_the_reason(any_concert: Coordinator) -> None:
+    """Also in a group, and where the message has several lines before it."""
+
+    def noted(error: Exception) -> Exception:
+        error.add_note("order 7\nhelp: see the wiki")
+        return error
+
+    wrong = SyntaxError("invalid syntax", ("shop.py", 1, 2, "x y", 1, 3))
+    errors = [ConnectionError("no bank"), wrong, ExceptionGroup("both", [ConnectionError("no bank")])]
+    says = ["ConnectionError: no bank", "SyntaxError: invalid syntax", "ExceptionGroup: both (1 sub-exception)"]
+    put = [(await any_concert.enqueue("t", [number], max_attempts=1)).id for number in range(len(errors))]
+    async with any_concert.consume("default") as jobs:
+        for error in errors:
+            async with await anext(jobs):
+                raise noted(error)
+    ledger = await ledger_of(any_concert)
+    assert [ledger.reasons[each]["reason"] for each in put] == says
+    assert all("help: see the wiki" in ledger.reasons[each]["traceback"] for each in put)
+
+
 async def test_cancelled_body_gives_its_job_back_at_once(any_concert: Coordinator) -> None:
     """To the front of its queue, and that is no attempt."""
     put = [(await any_concert.enqueue("t", [number])).id for number in range(2)]

@@ -29,7 +29,7 @@ class Reason(msgspec.Struct, frozen=True):
     """Why something was dead-lettered: text for people to read, never code.
 
     Attributes:
-        reason: The last error, in one line.
+        reason: The type and the message of the last error; its notes are in the traceback.
         traceback: Where it was raised; empty if nothing was raised.
         attempts: How many attempts there were.
     """
@@ -43,10 +43,8 @@ class Reason(msgspec.Struct, frozen=True):
         """The reason for this error; None means that it was nacked."""
         if error is None:
             return cls("nacked", "", attempts)
-        # Not str(error): a user's own __str__ may fail.
-        line = tracebacks.format_exception_only(error)[-1].strip()
         lines = "".join(tracebacks.format_exception(error))
-        return cls(_clean(line[:_LONGEST_REASON]), _clean(lines[-_LONGEST_TRACEBACK:]), attempts)
+        return cls(_clean(_line(error)[:_LONGEST_REASON]), _clean(lines[-_LONGEST_TRACEBACK:]), attempts)
 
     @classmethod
     def read(cls, text: bytes) -> Self:
@@ -203,6 +201,14 @@ class DeadLetters:
         command = PURGE(self._keys, age_ms=age_ms, keep=keep, request=session.new_address(), ids=ids)
         dropped: int = await session.run(command)
         return dropped
+
+
+def _line(error: BaseException) -> str:
+    """Its type and its message, without its notes: these are in the traceback."""
+    # Not str(error): a user's own __str__ may fail.
+    shown = tracebacks.TracebackException(type(error), error, None)
+    shown.__notes__ = None
+    return list(shown.format_exception_only())[-1].strip()
 
 
 def _clean(text: str) -> str:
