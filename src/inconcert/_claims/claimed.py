@@ -214,6 +214,11 @@ class ClaimState(ABC):
         return self.attempt - self._failures - 1 >= _SUSPECT
 
     @property
+    def is_last_attempt(self) -> bool:
+        """Whether it is dead-lettered if this attempt fails."""
+        return self._failures + 1 >= self._max_attempts
+
+    @property
     def ends_alone(self) -> bool:
         """Whether its end is a script of its own, instead of one for all that end in the same turn of the loop."""
         return False
@@ -266,7 +271,7 @@ class ClaimState(ABC):
 
     async def _fail_with(self, error: BaseException | None, verdict: Verdict, *, delay: float | None) -> None:
         """Retry it after this delay; dead-letter it if this was its last attempt, or the delay is None."""
-        if self._failures + 1 >= self._max_attempts or delay is None:
+        if self.is_last_attempt or delay is None:
             await self._end("dead", reason=Reason.of(error, self.attempt).stored())
         else:
             await self._end(verdict, delay=delay)

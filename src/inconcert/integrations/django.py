@@ -3,38 +3,51 @@
 It is for `django.tasks` of Django 6.0, and for `django_tasks`, its backport, before.
 """
 
+import logging
+import re
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any, cast
 
 from inconcert._rules.extras import needs_extra
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InvalidName, JobCancelled, JobFailed, JobNotFound
 from inconcert.sync_producer import SyncProducer
-from inconcert.tasks.claimed_job import current_job
+from inconcert.tasks.claimed_job import current_job, state_of
 from inconcert.tasks.status import JobStatus
+from inconcert.tasks.task import Task
+from inconcert.tasks.task_coordinator import parts_of
 
 if TYPE_CHECKING:
     from django_tasks.backends.base import BaseTaskBackend
+    from django_tasks.base import TaskResult
 else:
     with needs_extra("django"):
         try:
             from django.tasks.backends.base import BaseTaskBackend
+            from django.tasks.base import TaskResult
         except ImportError:
             from django_tasks.backends.base import BaseTaskBackend
+            from django_tasks.base import TaskResult
 
 __all__ = ["InconcertBackend", "coordinator"]
+
+_log = logging.getLogger("inconcert.integrations")
 
 # Django has no type hints, and its two packages of tasks differ in their name only.
 _package = BaseTaskBackend.__module__.removesuffix(".backends.base")
 _tasks: Any = import_module(_package)
 _base: Any = import_module(f"{_package}.base")
 _errors: Any = import_module(f"{_package}.exceptions")
+_signals: Any = import_module(f"{_package}.signals")
 _apps: Any = import_module("django.apps").apps
 _db: Any = import_module("django.db")
 _import_string: Any = import_module("django.utils.module_loading").import_string
 
-_TASK = "django"  # the one task that workers know; Django's is its first argument
+# The last error of a traceback, such as `shop.errors.Refused: no stock`; not of a class that a function has made.
+_RAISED = re.compile(r"^(?P<path>[A-Za-z_][\w.]*)(?::|$)", re.MULTILINE)
 _STATUSES = {
     JobStatus.RUNNING: "RUNNING",
     JobStatus.SUCCEEDED: "SUCCESSFUL",
@@ -42,6 +55,22 @@ _STATUSES = {
     JobStatus.CANCELLED: "FAILED",
 }
 _ENDED = {JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.UNKNOWN}
+
+
+class _Result(TaskResult[Any]):
+    """A result that keeps, when it is refreshed, what only the process that enqueued it knows."""
+
+    def refresh(self) -> None:
+        """Ask for the state of the task now."""
+        enqueued_at = self.enqueued_at
+        super().refresh()
+        object.__setattr__(self, "enqueued_at", self.enqueued_at or enqueued_at)
+
+    async def arefresh(self) -> None:
+        """Ask for the state of the task now."""
+        enqueued_at = self.enqueued_at
+        await super().arefresh()
+        object.__setattr__(self, "enqueued_at", self.enqueued_at or enqueued_at)
 
 
 class InconcertBackend(BaseTaskBackend):
@@ -90,14 +119,14 @@ class InconcertBackend(BaseTaskBackend):
         )
         path: str = task.module_path
         job = self._producer.prepare(
-            _TASK, [path, list(args), dict(kwargs)], queue=task.queue_name, delay=delay, **self._job_options
+            path, list(args), dict(kwargs), queue=task.queue_name, delay=delay, **self._job_options
         )
         result = self.new_result(task, f"{path}@{job.id}", "READY", list(args), dict(kwargs))
 
         def send() -> None:
             job.enqueue()
             object.__setattr__(result, "enqueued_at", datetime.now(UTC))
-            import_module(f"{_package}.signals").task_enqueued.send(type(self), task_result=result)
+            _signals.task_enqueued.send(type(self), task_result=result)
 
         if self._on_commit:
             _db.transaction.on_commit(send)
@@ -128,12 +157,12 @@ class InconcertBackend(BaseTaskBackend):
             object.__setattr__(result, "_return_value", self._producer.result(job_id, timeout=0))
         except (JobFailed, JobCancelled) as error:
             text = error.traceback if isinstance(error, JobFailed) and error.traceback else str(error)
-            kind = f"{type(error).__module__}.{type(error).__qualname__}"
+            kind = _raised(text) or _path_of(type(error))
             result.errors.append(_base.TaskError(exception_class_path=kind, traceback=text))
 
     def new_result(self, task: Any, id_: str, status: str, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """What is known of a task that was enqueued."""
-        return _base.TaskResult(
+        return _Result(
             task=task,
             id=id_,
             status=_base.TaskResultStatus(status),
@@ -158,21 +187,64 @@ def coordinator(alias: str = "default") -> Coordinator:
     backend: Any = _tasks.task_backends[alias]
     concert = Coordinator(**backend.settings)
 
-    @concert.task(name=_TASK)
-    def run(path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - what the task returns
-        task = _task_at(path)
-        job = current_job()
-        _db.close_old_connections()
+    def look_up(path: str) -> Task[..., Any] | None:
         try:
-            if not task.takes_context:
-                return task.call(*args, **kwargs)
-            result = backend.new_result(task, f"{path}@{job.id}", "RUNNING", args, kwargs)
-            result.worker_ids.extend([""] * job.attempt)
-            return task.call(_base.TaskContext(task_result=result), *args, **kwargs)
-        finally:
-            _db.close_old_connections()
+            task = _task_at(path)
+        except LookupError as error:
+            _log.warning("%s", error)
+            return None
+        return concert.task(name=path, queue=task.queue_name)(partial(_run, backend, task))
 
+    # A task may be in any module of an app, so it is found when a job asks for it.
+    parts_of(concert).registry.look_up = look_up
     return concert
+
+
+def _run(backend: InconcertBackend, task: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - Django has no type hints
+    """Call a task in the thread of its job, and send Django's signals; none of an attempt that will be repeated."""
+    job = current_job()
+    now = datetime.now(UTC)
+    result = backend.new_result(task, f"{task.module_path}@{job.id}", "RUNNING", list(args), kwargs)
+    result.worker_ids.extend([""] * job.attempt)
+    for name, at in (("enqueued_at", datetime.fromtimestamp(job.enqueued_at, UTC)), ("started_at", now)):
+        object.__setattr__(result, name, at)
+    _db.close_old_connections()
+    try:
+        _signals.task_started.send(type(backend), task_result=result)
+        context = [_base.TaskContext(task_result=result)] if task.takes_context else []
+        try:
+            value = task.call(*context, *args, **kwargs)
+        except Exception as error:
+            if state_of(job).is_last_attempt:
+                text = "".join(format_exception(error))
+                result.errors.append(_base.TaskError(exception_class_path=_path_of(type(error)), traceback=text))
+                _finish(backend, result, "FAILED")
+            raise
+        object.__setattr__(result, "_return_value", value)
+        _finish(backend, result, "SUCCESSFUL")
+        return value
+    finally:
+        _db.close_old_connections()
+
+
+def _finish(backend: InconcertBackend, result: Any, status: str) -> None:  # noqa: ANN401 - Django has no type hints
+    object.__setattr__(result, "finished_at", datetime.now(UTC))
+    object.__setattr__(result, "status", _base.TaskResultStatus(status))
+    _signals.task_finished.send(type(backend), task_result=result)
+
+
+def _path_of(kind: type[BaseException]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _raised(traceback: str) -> str | None:
+    """The path of the class of the error that a traceback ends with; None if it cannot be told."""
+    _, _, last = traceback.rpartition("Traceback (most recent call last):\n")
+    found = _RAISED.search(last)
+    if found is None:
+        return None
+    path = found["path"]
+    return path if "." in path else f"builtins.{path}"
 
 
 def _task_at(path: str) -> Any:  # noqa: ANN401 - Django has no type hints

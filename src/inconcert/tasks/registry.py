@@ -28,6 +28,7 @@ class Registry:
     Attributes:
         tasks: Each by its name.
         schedules: When tasks run on a schedule.
+        look_up: Asked for the task of a job whose name none of these has; it may register one.
     """
 
     def __init__(self, enqueuing: EnqueueBatcher, histories: Histories) -> None:
@@ -35,6 +36,7 @@ class Registry:
         self._histories = histories
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.schedules: list[Schedule] = []
+        self.look_up: Callable[[str], Task[Any, Any] | None] = _nothing
 
     def register(
         self,
@@ -107,3 +109,6 @@ class Registry:
         task = self.tasks.get(name)
         if task is not None and task.limits:
             raise ValueError(f"task {name!r} has limits, in which a job by name does not count; use its enqueue()")
+
+
+def _nothing(_name: str) -> None: ...

@@ -81,7 +81,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         places = [keys.queue(name) for name in queues]
         super().__init__(session, keys, places, policy, owner, suspects=suspects, lease=lease, about=about)
         self._jobs = jobs
-        self._tasks = registry.tasks
+        self._registry = registry
         self._unknown_tasks = unknown_tasks
         self.observers = session.observers
 
@@ -224,7 +224,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         if expires is not None and row.undo != UNDONE_NOW and now_ms - enqueued_ms > expires * 1000:
             obstacle = JobExpired(id_, expires)
         job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000, claimed_at=now_ms / 1000)
-        job.known = self._tasks.get(envelope.name)
+        job.known = self._registry.tasks.get(envelope.name) or self._registry.look_up(envelope.name)
         if obstacle is not None:
             return job, partial(job.bury, obstacle)
         if (row.is_cancelled or id_ in self._heard) and not job.is_undoing:

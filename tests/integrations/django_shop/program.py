@@ -35,7 +35,7 @@ def set_up(options: dict[str, Any]) -> None:
     django.setup()
 
 
-def see(tasks: Any, errors: Any) -> None:
+def see(tasks: Any, errors: Any, signals: Any) -> None:
     """Enqueue, and look at what came of it."""
 
     def state(task: Any, id_: str) -> str:
@@ -78,7 +78,17 @@ def see(tasks: Any, errors: Any) -> None:
         "later": tasks.later.enqueue("abc"),
         "rows": rows,
     }
-    failed = tasks.fails.enqueue()
+    failed, refused_by_task = tasks.fails.enqueue(), tasks.refuses.enqueue()
+    enqueued_at = failed.enqueued_at
+    sent: list[str] = []
+
+    def note(sender: Any, task_result: Any, signal: Any, **_: object) -> None:
+        del sender
+        verb = "started" if signal is signals.task_started else "finished"
+        sent.append(f"{task_result.task.func.__name__} {verb} {task_result.status}")
+
+    for signal in (signals.task_started, signals.task_finished):
+        signal.connect(note, weak=False)
     db.connection.close()
     asyncio.run(work())
     for name, result in results.items():
@@ -86,6 +96,13 @@ def see(tasks: Any, errors: Any) -> None:
         say(f"{name}:", result.status, result.return_value)
     failed.refresh()
     say("fails:", failed.status, failed.errors[0].traceback.strip().splitlines()[-1])
+    say("raised:", failed.errors[0].exception_class is ValueError)
+    refused_by_task.refresh()
+    say("raised by the app:", refused_by_task.errors[0].exception_class is tasks.NoStock)
+    say("enqueued as before:", failed.enqueued_at == enqueued_at)
+    for line in sorted(sent):
+        say("signal:", line)
+    asyncio.run(look())
 
 
 async def work() -> None:
@@ -95,7 +112,20 @@ async def work() -> None:
         await concert.run_worker("mail", "default", burst=True)
 
 
+async def look() -> None:
+    """What operators see: each task by its own name, with its own arguments."""
+    concert = import_module("inconcert.integrations.django").coordinator()
+    async with concert:
+        dead = await concert.tasks.dead()
+        say("dead:", sorted((job.name.rpartition(".")[2], job.args) for job in dead))
+        say("replayed:", await concert.tasks.replay_all(task="tests.integrations.django_shop.tasks.fails"))
+
+
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
     set_up(json.loads(sys.argv[1]))
-    see(import_module("tests.integrations.django_shop.tasks"), import_module(f"{PACKAGE}.exceptions"))
+    see(
+        import_module("tests.integrations.django_shop.tasks"),
+        import_module(f"{PACKAGE}.exceptions"),
+        import_module(f"{PACKAGE}.signals"),
+    )

@@ -30,10 +30,23 @@ async def later(text: str) -> str:
     return text.upper()
 
 
+class NoStock(Exception):
+    """There is none left."""
+
+
 @task()
 def fails() -> None:
     """Fail."""
     raise ValueError("on purpose")
+
+
+@task()
+def refuses() -> None:
+    """Fail with an error of this app, after another."""
+    try:
+        raise KeyError("shelf")
+    except KeyError:
+        raise NoStock("two\nlines: of text") from None
 
 
 @task()
