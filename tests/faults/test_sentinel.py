@@ -11,7 +11,7 @@ import pytest
 import redis.asyncio
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 
-from inconcert import Coordinator, Unavailable
+from inconcert import Coordinator, Job, JobStatus, Unavailable
 from inconcert._redis import master_watch
 from inconcert._redis.rights import Server, sentinel_rights
 from tests.support.eventually import eventually
@@ -103,6 +103,48 @@ async def test_all_who_wait_go_on_with_the_new_master_at_once(
         if before.is_running():
             before.resume()
             await eventually(lambda: not our_clients(before))
+
+
+async def test_nothing_acknowledged_is_lost_when_a_living_master_is_replaced(
+    sentinels: SentinelSet, namespace: str
+) -> None:
+    """Its connections leave it before a replica is promoted, and no call fails meanwhile."""
+    async with Coordinator(sentinels.url, namespace=namespace) as concert:
+        jobs: list[Job[Any]] = []
+
+        async def enqueue() -> None:
+            while True:
+                jobs.append(await concert.enqueue("t", queue="q"))
+
+        await eventually(lambda: all("cmd=subscribe" in one.command("CLIENT", "LIST") for one in sentinels.sentinels))
+        enqueuing = asyncio.create_task(enqueue())
+        before = sentinels.master
+        await asyncio.to_thread(manual, sentinels)
+        await eventually(lambda: enqueuing.done() or not our_clients(before))
+        enqueuing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await enqueuing
+        assert len(jobs) > 10
+        assert {await job.status() for job in jobs} == {JobStatus.QUEUED}
+
+
+@pytest.mark.parametrize("says", ["abort", "nothing"])
+async def test_master_that_stays_is_used_again(
+    calm: SentinelSet, namespace: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failover is given up, or the Sentinel that leads it dies: calls wait, and none fails."""
+    monkeypatch.setattr(master_watch, "_LONGEST_AWAY", NEVER if says == "abort" else 0.5)
+    async with Coordinator(calm.url, namespace=namespace) as concert:
+        watch: Any = cast("Any", concert._ref.session)._wiring._watch
+        about = f"master shop 127.0.0.1 {calm.master.port}".encode()
+        watch.on_message("+failover-state-select-slave", about)
+        locking = asyncio.create_task(concert.lock("door").acquire())
+        await eventually(lambda: not our_clients(calm.master))
+        assert not locking.done()
+        if says == "abort":
+            watch.on_message("-failover-abort-no-good-slave", about)
+        with anyio.fail_after(3.0):
+            await (await locking).release()
 
 
 async def test_waiters_keep_their_places(sentinels: SentinelSet, namespace: str) -> None:

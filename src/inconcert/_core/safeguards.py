@@ -180,8 +180,8 @@ class Safeguards:
             raise
         return not any(lease.is_lost for lease in leases)
 
-    def server_moved(self, to: Node) -> None:
-        """Connect to this server at once, unless connected to it."""
+    def server_moved(self, to: Node | None) -> None:
+        """Connect to this server at once, unless connected to it; to none if it is None."""
         for replicas in self._replicas.values():
             replicas.server_moved(to)
 

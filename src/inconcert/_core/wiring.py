@@ -172,7 +172,7 @@ class _ServerWiring:
         bells.server_was_lost(lost_at)
         self._lost()
 
-    def _moved(self, to: Node) -> None:
+    def _moved(self, to: Node | None) -> None:
         for connection in self._all:
             connection.server_moved(to)
         if self.safeguards is not None:

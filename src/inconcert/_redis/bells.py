@@ -80,8 +80,8 @@ class Bells:
         if self._link is not None and self._connected_at < at:
             self._link.drop(ConnectionError("the server may have moved"))
 
-    def server_moved(self, to: Node) -> None:
-        """Connect to this server at once, unless connected to it."""
+    def server_moved(self, to: Node | None) -> None:
+        """Connect to this server at once, unless connected to it; to none if it is None."""
         if self._link is not None:
             self._link.server_moved(to)
 

@@ -221,8 +221,8 @@ class Channel:
         sent = (call for call in self._unanswered if call is not None)
         return itertools.chain(sent, self._held_back.calls, self._unsent)
 
-    def server_moved(self, to: Node) -> None:
-        """Connect to this server at once, unless connected to it."""
+    def server_moved(self, to: Node | None) -> None:
+        """Connect to this server at once, unless connected to it; to none if it is None."""
         self._link.server_moved(to)
 
     def trouble(self, key: str, since: float) -> InconcertError | None:

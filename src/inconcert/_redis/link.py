@@ -62,6 +62,8 @@ class Link:
         self._connected_at = 0.0
         self._is_given_up = False  # whether we dropped the current wire
         self._lost = asyncio.Event()
+        self._may_connect = asyncio.Event()  # cleared while the master is being replaced
+        self._may_connect.set()
         self._keeper: asyncio.Task[None] | None = None
         self._stop: anyio.CancelScope | None = None  # made by the keeper: a link may be made outside of any task
         self._is_closed = False
@@ -101,13 +103,18 @@ class Link:
         """Report what the server says of new credentials; the connection stays logged in as before."""
         _log.error("%s: the server refused the new credentials: %s", self._purpose, reply)
 
-    def server_moved(self, to: Node) -> None:
-        """Connect anew at once, unless to this server."""
+    def server_moved(self, to: Node | None) -> None:
+        """Connect anew at once, unless to this server; if it is None, to none until called again."""
+        if to is None:
+            self._may_connect.clear()
+        else:
+            self._may_connect.set()
         if self._wire is None:
             if self._attempts is not None:
                 self._attempts.cancel()
         elif self._wire.node != to:
-            self._wire.drop(ConnectionError(f"the master is now {to[0]}:{to[1]}"))
+            why = f"is now {to[0]}:{to[1]}" if to is not None else "is being replaced"
+            self._wire.drop(ConnectionError(f"the master {why}"))
 
     def writable(self) -> None:
         self._user.writable()
@@ -144,6 +151,7 @@ class Link:
 
     async def _reconnect(self, failures: int) -> None:
         await anyio.sleep(max(0.0, self._connected_at + _APART - time.monotonic()))
+        await self._may_connect.wait()
         is_first = not self._connected_at
         while self._wire is None:
             if failures:

@@ -1,7 +1,12 @@
-"""Hearing from a Sentinel that another server has become the master.
+"""Hearing from the Sentinels that another server is becoming the master, or has become it.
 
-A process that only waits would otherwise stay with the old master: it may live on, cut off from the others, and never
-close a connection.
+The old master serves on while a replica is promoted, and what it answers then is lost with it.  So all connections
+leave it as soon as the Sentinel that leads the failover is about to choose a replica, which is before it promotes one:
+what was answered until then has a moment to reach the replicas.  Only that Sentinel says so, therefore all are listened
+to.
+
+A process that only waits would otherwise stay with the old master, too: it may live on, cut off from the others, and
+never close a connection.
 """
 
 import asyncio
@@ -20,35 +25,47 @@ from inconcert._rules.backoff import backoff
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError
 
-__all__ = ["MasterWatch", "sentinel_pools"]
+__all__ = ["EVENTS", "MasterWatch", "sentinel_pools"]
 
 _log = logging.getLogger("inconcert.redis")
 
-_SWITCH = "+switch-master"
-_PING_EVERY = 5.0  # seconds; a Sentinel that is cut off along with the old master must be noticed, and another asked
+_SWITCH = "+switch-master"  # 'NAME OLD-HOST OLD-PORT HOST PORT'
+_BEGINS = "+failover-state-select-slave"  # 'master NAME HOST PORT': the Sentinels agree that it is to be replaced
+_PROMOTED = "+promoted-slave"  # 'slave ID HOST PORT @ NAME OLD-HOST OLD-PORT'
+_ABORTED = tuple(f"-failover-abort-{why}" for why in ("no-good-slave", "slave-timeout", "master-timeout"))  # as _BEGINS
+EVENTS = (_SWITCH, _BEGINS, _PROMOTED, *_ABORTED)
+
+_PING_EVERY = 5.0  # seconds; a Sentinel that is cut off along with the old master must be noticed
 _TIMEOUT = 2.0  # seconds for a Sentinel to answer
 _INSIST = 10.0  # seconds in which the other Sentinels must have heard of a switch as well
 _RECHECK_AFTER = 0.2  # seconds between questions until then
+_LONGEST_AWAY = 5.0  # seconds without a master, if no Sentinel says how the failover went; calls wait for 10 s
 
 
 class MasterWatch:
-    """One connection to one Sentinel; to another if that one is lost.
+    """One connection to each Sentinel.
 
     Args:
         pool: The pool of connections to the master.
-        moved: Called with the master's address when it may have changed.
+        moved: Called with the master's address when it may have changed, and with None when it is being replaced.
     """
 
-    def __init__(self, pool: redis.asyncio.sentinel.SentinelConnectionPool, moved: Callable[[Node], None]) -> None:
+    def __init__(
+        self, pool: redis.asyncio.sentinel.SentinelConnectionPool, moved: Callable[[Node | None], None]
+    ) -> None:
         self._pool = cast("Any", pool)
         self._moved = moved
-        sentinels = cast("Pool", _AnySentinel(sentinel_pools(pool)))
-        self._events = PubSub(sentinels, timeout=_TIMEOUT, ping_every=_PING_EVERY, purpose="Sentinel")
-        self._listening: asyncio.Task[None] | None = None
+        self._events = [
+            PubSub(cast("Pool", _OneSentinel(each)), timeout=_TIMEOUT, ping_every=_PING_EVERY, purpose="Sentinel")
+            for each in sentinel_pools(pool)
+        ]
+        self._left: Node | None = None  # the master that is being replaced
+        self._announced: Node | None = None  # the master that a Sentinel named last
+        self._listening: list[asyncio.Task[None]] = []
         self._asking: asyncio.Task[None] | None = None
 
     @classmethod
-    def of(cls, pool: Pool, moved: Callable[[Node], None]) -> Self | None:
+    def of(cls, pool: Pool, moved: Callable[[Node | None], None]) -> Self | None:
         """The watch over the master that a pool leads to; None if it does not ask Sentinels for it."""
         if isinstance(pool, redis.asyncio.sentinel.SentinelConnectionPool) and sentinel_pools(pool):
             return cls(pool, moved)
@@ -56,62 +73,91 @@ class MasterWatch:
 
     def start(self) -> None:
         """Begin, without waiting for a Sentinel: commands need none while the master stays where it is."""
-        self._listening = asyncio.create_task(self._listen(), name="inconcert Sentinel")
+        self._listening = [
+            asyncio.create_task(self._listen(events), name="inconcert Sentinel") for events in self._events
+        ]
 
     async def close(self) -> None:
-        """Release the connection."""
+        """Release the connections."""
         with anyio.CancelScope(shield=True):
-            tasks = [task for task in (self._listening, self._asking) if task is not None]
+            tasks = [task for task in (*self._listening, self._asking) if task is not None]
             for task in tasks:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks)
-            await self._events.close()
+            for events in self._events:
+                await events.close()
 
-    # What the connection tells us.
+    # What the connections tell us.
 
     def on_message(self, channel: str, text: bytes) -> None:
         """Ask, rather than believe one Sentinel: whether it is right is for all of them to say."""
-        del channel  # there is only one
-        name, _, _, host, port = text.decode().split(" ")
-        if name == self._pool.service_name:
-            _log.info("Sentinel: the master %s is now at %s:%s", name, host, port)
-            self._ask((host, int(port)))
+        words = text.decode().split(" ")
+        name = words[{_SWITCH: 0, _PROMOTED: 5}.get(channel, 1)]
+        if name != self._pool.service_name:
+            return
+        host, port = words[{_SWITCH: slice(3, 5)}.get(channel, slice(2, 4))]
+        node = (host, int(port))
+        if channel == _BEGINS:
+            _log.info("Sentinel: the master %s at %s:%s is being replaced", name, host, port)
+            self._leave(node)
+        elif channel in _ABORTED:
+            _log.info("Sentinel: the master %s stays at %s:%s", name, host, port)
+            self._left = None
+            self._ask(None)
+        else:
+            if node != self._announced:  # each Sentinel says so
+                _log.info("Sentinel: the master %s is now at %s:%s", name, host, port)
+            self._announced = node
+            self._ask(node)
 
     def missed(self) -> None:
         """A switch may have been missed."""
-        self._ask(None)
+        if self._left is None:
+            self._ask(None)
 
     def closed(self, error: InconcertError) -> None:
         """Nothing waits for these messages."""
 
     # Private.
 
-    async def _listen(self) -> None:
+    async def _listen(self, events: PubSub) -> None:
         for failures in itertools.count(1):
             try:
-                await self._events.listen(_SWITCH, self)
+                for event in EVENTS:
+                    await events.listen(event, self)
             except InconcertError as error:
-                _log.warning("Sentinel: %s; trying again", error)
+                if failures == 1:
+                    _log.warning("Sentinel: %s; trying again", error)
             else:
                 return
             await anyio.sleep(backoff(failures, random.random()))
 
-    def _ask(self, announced: Node | None) -> None:
+    def _leave(self, old: Node) -> None:
+        self._left = old
+        self._moved(None)
+        self._ask(None, after=_LONGEST_AWAY)
+
+    def _ask(self, announced: Node | None, *, after: float = 0.0) -> None:
         if self._asking is not None:
             self._asking.cancel()
-        self._asking = asyncio.create_task(self._find(announced), name="inconcert master")
+        self._asking = asyncio.create_task(self._find(announced, after), name="inconcert master")
 
-    async def _find(self, announced: Node | None) -> None:
+    async def _find(self, announced: Node | None, after: float) -> None:
         """Ask for the master until it is the announced one; a client of the user's may ask a Sentinel that lags."""
+        await anyio.sleep(after)
         with anyio.move_on_after(_INSIST):
             while True:
                 master = await self._master()
-                if master is not None:
+                if master is not None and master != self._left:
+                    self._left = None
                     self._moved(master)
                 if announced is None or master == announced:
-                    return
+                    break
                 await anyio.sleep(_RECHECK_AFTER)
+        if self._left is not None:  # nobody knows of another
+            left, self._left = self._left, None
+            self._moved(left)
 
     async def _master(self) -> Node | None:
         try:
@@ -128,14 +174,14 @@ def sentinel_pools(pool: Pool) -> list[Pool]:
     return [client.connection_pool for client in getattr(manager, "sentinels", [])]
 
 
-class _AnySentinel:
-    """The part of a pool that a wire needs: connections to one Sentinel after the other."""
+class _OneSentinel:
+    """The part of a pool that a wire needs: connections to one Sentinel."""
 
-    def __init__(self, pools: list[Pool]) -> None:
-        self._pools = itertools.cycle(pools)
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
 
     def get_available_connection(self) -> Connection:
-        connection: Connection = next(self._pools).make_connection()  # type: ignore[no-untyped-call]
+        connection: Connection = self._pool.make_connection()  # type: ignore[no-untyped-call]
         return connection
 
     async def release(self, connection: Connection) -> None:

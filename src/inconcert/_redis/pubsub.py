@@ -181,8 +181,8 @@ class PubSub:
             self._link.drop(ConnectionError("the server may have moved"))
         return is_from_before
 
-    def server_moved(self, to: Node) -> None:
-        """Connect to this server at once, unless connected to it."""
+    def server_moved(self, to: Node | None) -> None:
+        """Connect to this server at once, unless connected to it; to none if it is None."""
         self._link.server_moved(to)
 
     @property

@@ -65,8 +65,8 @@ class Replicas:
             self._runner = asyncio.create_task(self._run(), name="inconcert replicas")
         return await asked.answer
 
-    def server_moved(self, to: Node) -> None:
-        """Connect to this server at once, unless connected to it."""
+    def server_moved(self, to: Node | None) -> None:
+        """Connect to this server at once, unless connected to it; to none if it is None."""
         self._channel.server_moved(to)
 
     async def close(self) -> None:

@@ -7,6 +7,7 @@ Every user may run `HELLO` and `AUTH`.
 from enum import StrEnum
 
 from inconcert._redis.keys import Keyspace
+from inconcert._redis.master_watch import EVENTS
 
 __all__ = ["Server", "least_rights", "sentinel_rights"]
 
@@ -98,4 +99,5 @@ def sentinel_rights(server: Server = Server.REDIS_7) -> list[str]:
     """What a user must be granted at a Sentinel to learn which server is the master, and when that changes."""
     commands = _SENTINEL if server is Server.REDIS_7 else (*_SENTINEL, *_SINCE_7_2)
     rules = [] if server is Server.REDIS_6_2 else ["clearselectors"]
-    return [*rules, "resetkeys", "resetchannels", "&+switch-master", "-@all", *(f"+{command}" for command in commands)]
+    channels = [f"&{event}" for event in EVENTS]
+    return [*rules, "resetkeys", "resetchannels", *channels, "-@all", *(f"+{command}" for command in commands)]
