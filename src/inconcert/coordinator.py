@@ -269,6 +269,7 @@ class Coordinator(TaskCoordinator):
                 await run_shielded(self._close(session))
                 raise
         self._ref.opened = session
+        self._ref.was_opened = True
         self._state = "open"
         if self._stand_in is None:  # a test calls periodic functions itself
             self._timetable.start()

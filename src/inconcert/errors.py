@@ -102,7 +102,18 @@ class _OfCall(InconcertError):
 
 
 class NotConnected(InconcertError):
-    """The coordinator is not open, or was closed while the call waited; nothing was executed."""
+    """The coordinator is not open, or was closed while the call waited; nothing was executed.
+
+    Attributes:
+        is_misuse: Whether the same call can never succeed, because the coordinator was never opened, or is open on
+            another event loop: a mistake in code. Otherwise it was closed.
+    """
+
+    is_misuse = False
+
+    def __init__(self, message: str = "", *, is_misuse: bool = False) -> None:
+        super().__init__(message)
+        self.is_misuse = is_misuse
 
 
 class Unavailable(_OfCall):

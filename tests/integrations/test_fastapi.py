@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response, WebSocket
 from fastapi.responses import FileResponse, StreamingResponse
 from starlette.applications import Starlette
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
@@ -50,6 +50,7 @@ from inconcert.integrations.fastapi import (
 )
 from tests.contract.test_tasks import in_background
 from tests.support.eventually import eventually
+from tests.support.exchanges import InProcess, opened
 from tests.support.http import events, served
 from tests.support.lines import in_line
 from tests.support.raw import raw
@@ -266,6 +267,65 @@ async def test_limit_is_answered_with_429(shop: Shop, concert: Coordinator, tmp_
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         assert 50 <= int(answers[-1].headers["retry-after"]) <= 60
         assert (await http.get("/?a=1")).status_code == 422
+
+
+async def test_web_socket_is_held_and_limited(shop: Shop, concert: Coordinator) -> None:
+    """It is refused with the same answer, or closed where the server or the moment does not allow one."""
+    limit = Depends(limited(shop.concert.rate_limiter, "ws:{client}", limit=1, period=60.0))
+    order = Depends(held(shop.concert.lock, "order:{header.x-none}", timeout=0))
+    shop.app.websocket("/order", dependencies=[order])(shop.hold)
+    shop.app.websocket("/stop", dependencies=[Depends(cancel_on_disconnect, scope="function")])(shop.hold)
+
+    @shop.app.websocket("/limit", dependencies=[limit])
+    async def greet(socket: WebSocket, lease: Annotated[Lease, Depends(held(shop.concert.lock, "a"))]) -> None:
+        await socket.accept()
+        await socket.send_text(lease.name)
+
+    @shop.app.websocket("/late")
+    async def late(socket: WebSocket) -> None:
+        await socket.accept()
+        raise AcquireTimeout("lock", "a", 0.0)
+
+    async with shop.concert:
+        assert [message["type"] for message in await opened(shop.app, "/limit")] == [
+            "websocket.accept",
+            "websocket.send",
+        ]
+        start, _ = await opened(shop.app, "/limit")
+        assert (start["type"], start["status"]) == ("websocket.http.response.start", 429)
+        for path, code in ("/limit", 1013), ("/order", 1008):
+            [closed] = await opened(shop.app, path, can_answer=False)
+            assert (closed["type"], closed["code"]) == ("websocket.close", code)
+        _, closed = await opened(shop.app, "/late")
+        assert (closed["type"], closed["code"]) == ("websocket.close", 1013)
+        with pytest.raises(TypeError, match="tells its handler itself"):
+            await opened(shop.app, "/stop")
+        assert await concert.locks_held() == []
+    start, _ = await opened(shop.app, "/limit")
+    assert start["status"] == 503
+
+
+async def test_coordinator_that_nobody_opens_is_a_mistake(
+    server: RealServer, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Told when the application starts, and otherwise to each request: it would never be ready by waiting."""
+    concert = Coordinator(server.url, namespace=namespace)
+    app = FastAPI()
+    app.post("/")(concert.lock("a").locked)
+    install(app, concert)
+
+    with pytest.raises(RuntimeError, match="is not open, so no request could use it; make the application with"):
+        async with app.router.lifespan_context(app):
+            pass
+    answer = InProcess(app, {}, b"")
+    await answer.answered()
+    assert (answer.status, "retry-after" in answer.headers) == (500, False)
+    assert "POST / is answered with 500: the coordinator is not open; use it inside" in caplog.text
+    async with concert:
+        pass
+    closed = InProcess(app, {}, b"")
+    await closed.answered()
+    assert (closed.status, closed.headers["retry-after"]) == (503, "1")
 
 
 async def test_state_of_the_inner_lifespan_is_passed_on(shop: Shop, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from litestar import Litestar, Request, Response, get, post
+from litestar import Litestar, Request, Response, WebSocket, get, post, websocket
 from litestar.di import NamedDependency, Provide
 from litestar.middleware import DefineMiddleware
 from litestar.params import FromPath, JSONBody
@@ -26,6 +26,7 @@ from inconcert.integrations.litestar import (
     while_connected,
 )
 from tests.support.eventually import eventually
+from tests.support.exchanges import opened
 from tests.support.http import events, served
 from tests.support.lines import in_line
 from tests.support.raw import raw
@@ -39,6 +40,7 @@ ERRORS: dict[str, tuple[Exception, int, str | None]] = {
 }
 
 AnyRequest = Request[Any, Any, Any]
+AnySocket = WebSocket[Any, Any, Any]
 Order: TypeAlias = NamedDependency[AbstractAsyncContextManager[Lease]]
 
 
@@ -188,6 +190,31 @@ async def test_errors_are_answered(shop: Shop, tmp_path: Path, caplog: pytest.Lo
     mine = shop.app(fail, exception_handlers={JobNotFound: own})
     async with served(mine, tmp_path / "mine") as http:
         assert (await http.get("/raise/job")).status_code == 418
+
+
+async def test_web_socket_is_held_and_limited(shop: Shop, concert: Coordinator) -> None:
+    """It is closed with a code that says when to come back, and otherwise released."""
+    limit = Provide(limited(shop.concert.rate_limiter, "ws:{client}", limit=1, period=60.0))
+    order = Provide(held(shop.concert.lock, "order", timeout=0))
+
+    @websocket("/limit", dependencies={"limit": limit})
+    async def greet(socket: AnySocket, limit: NamedDependency[RateDecision]) -> None:
+        await socket.accept()
+
+    @websocket("/order", dependencies={"order": order})
+    async def pay(socket: AnySocket, order: Order) -> None:
+        async with order as lease:
+            await socket.accept()
+            await socket.send_text(lease.name)
+
+    app = shop.app(greet, pay)
+    async with shop.concert:
+        assert [message["type"] for message in await opened(app, "/limit")] == ["websocket.accept"]
+        assert len(await opened(app, "/order")) == 2
+        async with concert.lock("order"):
+            for path in "/limit", "/order":
+                [closed] = await opened(app, path)
+                assert (closed["type"], closed["code"]) == ("websocket.close", 1013)
 
 
 async def test_request_with_a_key_is_handled_once(shop: Shop, tmp_path: Path) -> None:

@@ -3,17 +3,18 @@
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, assert_type
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from inconcert import Coordinator, Lease, RateDecision
 from inconcert.integrations.fastapi import held, limited
 
 concert = Coordinator()
 
-assert_type(held(concert.lock, "order:{order_id}", timeout=2.0), Callable[[Request], AsyncGenerator[Lease]])
-assert_type(held(concert.semaphore, "render", limit=2), Callable[[Request], AsyncGenerator[Lease]])
+assert_type(held(concert.lock, "order:{order_id}", timeout=2.0), Callable[[HTTPConnection], AsyncGenerator[Lease]])
+assert_type(held(concert.semaphore, "render", limit=2), Callable[[HTTPConnection], AsyncGenerator[Lease]])
 assert_type(
-    limited(concert.rate_limiter, "api", limit=100, period=60.0), Callable[[Request], Coroutine[Any, Any, RateDecision]]
+    limited(concert.rate_limiter, "api", limit=100, period=60.0),
+    Callable[[HTTPConnection], Coroutine[Any, Any, RateDecision]],
 )
 
 held(concert.lock, "order", limit=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

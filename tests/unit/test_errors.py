@@ -18,7 +18,7 @@ OF_CALLS = [
 ]
 ALL = [
     *OF_CALLS,
-    errors.NotConnected("m"),
+    errors.NotConnected("m", is_misuse=True),
     errors.WrongLayout("n", "partitions", 1, 8),
     errors.InvalidName("m"),
     errors.InvalidPayload("m"),

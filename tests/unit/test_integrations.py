@@ -52,6 +52,7 @@ def when_away() -> AcquireTimeout:
         (OutcomeUnknown("secret"), 503, "1"),
         (QuorumNotReached("secret", {"secret": "off"}, 3), 503, "1"),
         (NotConnected("secret"), 503, "1"),
+        (NotConnected("secret", is_misuse=True), 500, None),
         (LeaseLost("lock", "secret"), 503, "1"),
         (JobNotFound("secret"), 404, None),
         (GroupNotFound("secret"), 404, None),

@@ -189,12 +189,15 @@ class SessionRef:
 
     Attributes:
         observers: Who is told what happens.
+        opened: The session that is open now.
+        was_opened: Whether there was one before, in this process or one that it was forked from.
     """
 
     def __init__(self, keys: Keyspace) -> None:
         self.keys = keys
         self.observers: Observers = []
         self.opened: Session | None = None
+        self.was_opened = False
 
     @property
     def session(self) -> Session:
@@ -205,7 +208,9 @@ class SessionRef:
         """
         session = self.opened
         if session is None:
-            raise NotConnected("the coordinator is not open; use it inside `async with coordinator:`")
+            message = "the coordinator is not open; use it inside `async with coordinator:`"
+            raise NotConnected(message, is_misuse=not self.was_opened)
         if session.loop is not asyncio.get_running_loop():
-            raise NotConnected("the coordinator is open on another event loop; open one coordinator per loop")
+            message = "the coordinator is open on another event loop; open one coordinator per loop"
+            raise NotConnected(message, is_misuse=True)
         return session

@@ -29,7 +29,7 @@ from inconcert.errors import (
     UnreadablePayload,
 )
 
-__all__ = ["ANSWERED", "Answer", "answer_request", "answer_to", "problem"]
+__all__ = ["ANSWERED", "Answer", "answer_request", "answer_to", "close_code", "problem"]
 
 _log = logging.getLogger("inconcert.integrations")
 
@@ -39,6 +39,7 @@ _BUSY = HTTPStatus.LOCKED, "others use what this request needs; try again"
 _TOO_MANY = HTTPStatus.TOO_MANY_REQUESTS, "there were too many requests; try again later"
 _UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE, "the service cannot do this now; nothing was done, try again"
 _NOT_FOUND = HTTPStatus.NOT_FOUND, "it does not exist, or is no longer kept"
+_NOT_SET_UP = HTTPStatus.INTERNAL_SERVER_ERROR, "the service is not set up for this; report it"
 _INVALID = HTTPStatus.UNPROCESSABLE_ENTITY, ""  # the message says what is wrong with what the client has sent
 
 _ANSWERS: dict[type[InconcertError], tuple[HTTPStatus, str]] = {
@@ -115,6 +116,8 @@ def answer_to(error: InconcertError) -> Answer | None:
             found, retry_after = _TOO_MANY, error.retry_after
         elif error.__cause__ is not None:  # the server did not answer
             found = _UNAVAILABLE
+    elif isinstance(error, NotConnected) and error.is_misuse:
+        found = _NOT_SET_UP
     status, detail = found
     return problem(
         status,
@@ -122,6 +125,13 @@ def answer_to(error: InconcertError) -> Answer | None:
         error=type(error).__name__,
         retry_after=retry_after if status in _WITH_RETRY_AFTER else None,
     )
+
+
+def close_code(answer: Answer) -> int:
+    """With what a WebSocket is closed in place of this answer: come back later, a fault here, or a refusal."""
+    if answer.status in _WITH_RETRY_AFTER:
+        return 1013
+    return 1011 if answer.status >= 500 else 1008
 
 
 def answer_request(error: InconcertError, method: str, path: str) -> Answer | None:

@@ -20,22 +20,23 @@ async def pay(order_id: str, order: Annotated[Lease, order_lock]) -> None: ...
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from inconcert._rules.extras import needs_extra
 
 with needs_extra("fastapi"):
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
-    from starlette.requests import ClientDisconnect, Request
+    from starlette.requests import ClientDisconnect, HTTPConnection, Request
     from starlette.responses import Response
     from starlette.routing import Route
     from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.websockets import WebSocket, WebSocketState
 
 from inconcert._rules.durations import Seconds
-from inconcert.coordinator import Coordinator
+from inconcert.coordinator import Coordinator, session_ref_of
 from inconcert.errors import InconcertError
-from inconcert.integrations._answers import ANSWERED, Answer, answer_request
+from inconcert.integrations._answers import ANSWERED, Answer, answer_request, close_code
 from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, send_events, stopping, watch
 from inconcert.integrations._health import live, ready
 from inconcert.integrations._holding import hold, take
@@ -93,15 +94,32 @@ def lifespan(
 def install(app: Starlette, concert: Coordinator, *, health: str = "/health") -> None:
     """Answer errors of primitives with their status, and add `/health/live` and `/health/ready`.
 
-    Each error is answered with a problem in JSON, without names and addresses; what is answered with 5xx is logged.
+    Each error is answered with a problem in JSON, without names and addresses; what is answered with 5xx is logged.  A
+    WebSocket that is not accepted yet is refused with the same answer, and otherwise closed.
 
     Args:
         app: A FastAPI or Starlette application.
         concert: Whose server `ready` asks.
         health: Where the two checks are.
+
+    Raises:
+        RuntimeError: When the application starts: its lifespan does not open the coordinator.
     """
+    inner: _Lifespan[Any] = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def checked(app: Starlette) -> AsyncGenerator[Any]:
+        async with inner(app) as state:
+            if session_ref_of(concert).opened is None:
+                raise RuntimeError(
+                    f"{concert!r} is not open, so no request could use it; make the application with "
+                    "`lifespan=lifespan(concert)`, or open the coordinator in a lifespan of your own"
+                )
+            yield state
+
+    app.router.lifespan_context = checked
     for error in ANSWERED:
-        app.add_exception_handler(error, _answer)
+        app.add_exception_handler(error, cast("Any", _answer))  # of requests and of WebSockets
 
     async def is_live(request: Request) -> Response:
         del request
@@ -124,11 +142,12 @@ def held(
     /,
     *args: P.args,
     **kwargs: P.kwargs,
-) -> Callable[[Request], AsyncGenerator[T]]:
+) -> Callable[[HTTPConnection], AsyncGenerator[T]]:
     """A dependency that holds a lock or another primitive while the handler runs; its value is the lease.
 
     While it waits, a client that hangs up leaves the line at once.  The handler itself is not cancelled then.  Use
-    `scope="function"`, so that it is released before the answer is sent.
+    `scope="function"`, so that it is released before the answer is sent.  On the route of a WebSocket it is held until
+    the handler ends, and nobody sees a client that hangs up in line: give a short `timeout`.
 
     Args:
         make: Makes the primitive, such as `concert.lock` or `concert.semaphore`.
@@ -142,9 +161,10 @@ def held(
     """
     template = NameTemplate(name)
 
-    async def dependency(request: Request) -> AsyncGenerator[T]:
-        primitive = make(template.fill(_values(request)), *args, **kwargs)
-        async with hold(primitive, while_connected(request)) as lease:
+    async def dependency(connection: HTTPConnection) -> AsyncGenerator[T]:
+        primitive = make(template.fill(_values(connection)), *args, **kwargs)
+        connected = while_connected(connection) if isinstance(connection, Request) else nullcontext()
+        async with hold(primitive, connected) as lease:
             yield lease
 
     return dependency
@@ -152,8 +172,8 @@ def held(
 
 def limited(
     make: Callable[Concatenate[str, P], RateLimiter], name: str, /, *args: P.args, **kwargs: P.kwargs
-) -> Callable[[Request], Coroutine[Any, Any, RateDecision]]:
-    """A dependency that takes a permit of a rate limiter, or answers 429 with `Retry-After`.
+) -> Callable[[HTTPConnection], Coroutine[Any, Any, RateDecision]]:
+    """A dependency that takes a permit of a rate limiter, or answers 429 with `Retry-After`; of WebSockets, too.
 
     Args:
         make: `concert.rate_limiter`.
@@ -166,8 +186,8 @@ def limited(
     """
     template = NameTemplate(name)
 
-    async def dependency(request: Request) -> RateDecision:
-        filled = template.fill(_values(request))
+    async def dependency(connection: HTTPConnection) -> RateDecision:
+        filled = template.fill(_values(connection))
         return await take(make(filled, *args, **kwargs), filled)
 
     return dependency
@@ -188,12 +208,17 @@ async def while_connected(request: Request) -> AsyncGenerator[None]:
         raise HTTPException(499, "the client has closed its connection") from None  # which nobody reads
 
 
-async def cancel_on_disconnect(request: Request) -> AsyncGenerator[None]:
+async def cancel_on_disconnect(connection: HTTPConnection) -> AsyncGenerator[None]:
     """A dependency that cancels the handler when the client hangs up: for work that only the client waits for.
 
     Use it as `Depends(cancel_on_disconnect, scope="function")`.
+
+    Raises:
+        TypeError: It is on the route of a WebSocket, whose `receive` tells the handler itself.
     """
-    async with while_connected(request):
+    if not isinstance(connection, Request):
+        raise TypeError("cancel_on_disconnect is for HTTP requests; a WebSocket tells its handler itself, by receive()")
+    async with while_connected(connection):
         yield
 
 
@@ -275,19 +300,26 @@ class _EventStream(Response):
         await send_events(self._events, receive, send)
 
 
-async def _answer(request: Request, error: Exception) -> Response:
+async def _answer(connection: HTTPConnection, error: Exception) -> Response | None:
     answer: Answer | None = None
-    if isinstance(error, InconcertError) and request.scope["type"] == "http":
-        answer = answer_request(error, request.method, request.url.path)
+    if isinstance(error, InconcertError):
+        answer = answer_request(error, connection.scope.get("method", "WebSocket"), connection.url.path)
     if answer is None:
         raise error
-    return _response(answer)
+    if not isinstance(connection, WebSocket):
+        return _response(answer)
+    is_accepted = connection.application_state is not WebSocketState.CONNECTING
+    if not is_accepted and "websocket.http.response" in connection.scope.get("extensions", {}):
+        return _response(answer)
+    with suppress(RuntimeError):  # it is closed by now
+        await connection.close(close_code(answer))
+    return None
 
 
 def _response(answer: Answer) -> Response:
     return Response(answer.body, answer.status, dict(answer.headers))
 
 
-def _values(request: Request) -> RequestValues:
-    client = None if request.client is None else request.client.host
-    return RequestValues(request.path_params, request.query_params, request.headers, client)
+def _values(connection: HTTPConnection) -> RequestValues:
+    client = None if connection.client is None else connection.client.host
+    return RequestValues(connection.path_params, connection.query_params, connection.headers, client)

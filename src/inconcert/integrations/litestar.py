@@ -20,8 +20,8 @@ app = Litestar([pay], plugins=[InconcertPlugin(concert)])
 ```
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from inconcert._rules.extras import needs_extra
@@ -29,7 +29,8 @@ from inconcert._rules.extras import needs_extra
 with needs_extra("litestar"):
     from litestar import Litestar, Request, Response, get
     from litestar.config.app import AppConfig
-    from litestar.exceptions import HTTPException
+    from litestar.connection import ASGIConnection
+    from litestar.exceptions import HTTPException, WebSocketException
     from litestar.plugins import InitPlugin
     from litestar.response.base import ASGIResponse
     from litestar.types import ASGIApp, Receive, Scope, Send
@@ -37,7 +38,7 @@ with needs_extra("litestar"):
 from inconcert._rules.durations import Seconds
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
-from inconcert.integrations._answers import ANSWERED, Answer, answer_request
+from inconcert.integrations._answers import ANSWERED, Answer, answer_request, close_code
 from inconcert.integrations._asgi import HungUp, IdempotencyMiddleware, send_events, stopping, watch
 from inconcert.integrations._health import live, ready
 from inconcert.integrations._holding import hold, take
@@ -63,6 +64,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _Request: TypeAlias = Request[Any, Any, Any]
+_Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
 _STOPPING = "inconcert_stopping"  # in the state of the application: an event, set when the service is told to stop
 
 
@@ -114,11 +116,12 @@ def held(
     /,
     *args: P.args,
     **kwargs: P.kwargs,
-) -> Callable[[_Request], Awaitable[object]]:
+) -> Callable[[_Connection], Awaitable[object]]:
     """A dependency for `Provide`: a lock or another primitive for the request, used as `async with order_lock`.
 
     While it waits, a client that hangs up leaves the line at once, as with `while_connected`.  The body is not
-    cancelled then.
+    cancelled then.  Nobody sees that the client of a WebSocket hangs up in line: give a short `timeout`.  What is not
+    granted closes it with 1013.
 
     Args:
         make: Makes the primitive, such as `concert.lock` or `concert.semaphore`.
@@ -132,16 +135,22 @@ def held(
     """
     template = NameTemplate(name)
 
-    async def dependency(request: _Request) -> object:  # Litestar reads this, and knows no type variables
-        return hold(make(template.fill(_values(request)), *args, **kwargs), while_connected(request))
+    async def dependency(request: _Connection) -> object:  # Litestar reads this, and knows no type variables
+        with _closing(request):
+            primitive = make(template.fill(_values(request)), *args, **kwargs)
+        if isinstance(request, Request):
+            return hold(primitive, while_connected(request))
+        return _held_by_socket(primitive, request)
 
     return dependency
 
 
 def limited(
     make: Callable[Concatenate[str, P], RateLimiter], name: str, /, *args: P.args, **kwargs: P.kwargs
-) -> Callable[[_Request], Awaitable[RateDecision]]:
+) -> Callable[[_Connection], Awaitable[RateDecision]]:
     """A dependency for `Provide` that takes a permit of a rate limiter, or answers 429 with `Retry-After`.
+
+    A WebSocket is closed with 1013 then.
 
     Args:
         make: `concert.rate_limiter`.
@@ -154,9 +163,10 @@ def limited(
     """
     template = NameTemplate(name)
 
-    async def dependency(request: _Request) -> RateDecision:
-        filled = template.fill(_values(request))
-        return await take(make(filled, *args, **kwargs), filled)
+    async def dependency(request: _Connection) -> RateDecision:
+        with _closing(request):
+            filled = template.fill(_values(request))
+            return await take(make(filled, *args, **kwargs), filled)
 
     return dependency
 
@@ -269,6 +279,25 @@ class _SentEvents(ASGIResponse):
         await send_events(self._events, cast("Any", receive), cast("Any", send))
 
 
+@contextmanager
+def _closing(connection: _Connection) -> Generator[None]:
+    """Close a WebSocket with a code that says what has happened: Litestar does so only for errors of its own."""
+    try:
+        yield
+    except InconcertError as error:
+        answer = None if isinstance(connection, Request) else answer_request(error, "WebSocket", connection.url.path)
+        if answer is None:
+            raise
+        raise WebSocketException(detail=type(error).__name__, code=close_code(answer)) from error
+
+
+@asynccontextmanager
+async def _held_by_socket(primitive: AbstractAsyncContextManager[T], socket: _Connection) -> AsyncGenerator[T]:
+    with _closing(socket):
+        async with primitive as lease:
+            yield lease
+
+
 def _answer(request: _Request, error: Exception) -> Response[bytes]:
     answer = None
     if isinstance(error, InconcertError):
@@ -283,6 +312,6 @@ def _response(answer: Answer) -> Response[bytes]:
     return Response(answer.body, status_code=answer.status, media_type=headers.pop("content-type"), headers=headers)
 
 
-def _values(request: _Request) -> RequestValues:
+def _values(request: _Connection) -> RequestValues:
     client = None if request.client is None else request.client.host
     return RequestValues(request.path_params, request.query_params, request.headers, client)
