@@ -2,16 +2,20 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any, cast
 
 import pytest
 
-from inconcert import Coordinator
+from inconcert import Coordinator, QueueCounts
+from inconcert._claims.claimed import ClaimState
+from inconcert._claims.consumer import settle
+from inconcert.queues import get as get_module
+from inconcert.tasks import consumer as consumer_module
 from inconcert.tasks.consumer import Consumer
 from tests.support.eventually import eventually
 from tests.support.ledger import Ledger, read_ledger
-from tests.support.raw import raw
+from tests.support.raw import client_of, raw
 
 
 @pytest.fixture
@@ -125,6 +129,77 @@ async def test_job_delivered_at_most_once_never_comes_back(any_concert: Coordina
         assert (ledger.dead, ledger.failures) == ([], {})
     assert await job_put.status() == "succeeded"
     assert await job_put.result(timeout=5) is None
+
+
+@pytest.fixture
+def settling(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when something is acknowledged to be handed out."""
+    has_begun = asyncio.Event()
+
+    async def note(claimed: Collection[ClaimState]) -> None:
+        has_begun.set()
+        await settle([*claimed])
+
+    for module in (consumer_module, get_module):
+        monkeypatch.setattr(module, "settle", note)
+    return has_begun
+
+
+async def cancel_amid(settling: asyncio.Event, waiting: "asyncio.Future[Any]") -> None:
+    """Cancel a caller whose job or item is just acknowledged."""
+    await settling.wait()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+
+
+async def test_job_whose_caller_was_cancelled_is_requeued_when_its_consumer_is_closed(
+    any_concert: Coordinator, settling: asyncio.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It counts as done by then, and no body has begun: another consumer gets it, in its turn."""
+    first, second = [await any_concert.enqueue("t", queue="q", unique=unique) for unique in ("one", None)]
+    async with any_concert.consume("q", prefetch=2, delivery="at_most_once") as jobs:
+        await cancel_amid(settling, asyncio.ensure_future(anext(jobs)))
+        assert [await job.status() for job in (first, second)] == ["succeeded", "running"]
+    assert f"requeued: {first.id}; lost: none" in caplog.text
+    assert [await job.status() for job in (first, second)] == ["queued", "queued"]
+    assert (await any_concert.enqueue("t", queue="q", unique="one")).id == first.id
+    async with any_concert.consume("q", delivery="at_most_once") as jobs:
+        assert [(await anext(jobs)).id for _ in range(2)] == [first.id, second.id]
+    assert (await any_concert.tasks.stats("q")).queues["q"].finished == 2
+
+
+async def test_job_that_others_ran_after_is_not_requeued(
+    any_concert: Coordinator, settling: asyncio.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are told of its end, which cannot be taken back: it is lost, and that is said."""
+    job = await any_concert.enqueue("t", queue="q")
+    await any_concert.enqueue("t", queue="other", after=[job])
+    async with any_concert.consume("q", delivery="at_most_once") as jobs:
+        await cancel_amid(settling, asyncio.ensure_future(anext(jobs)))
+    assert f"requeued: none; lost: {job.id}" in caplog.text
+    assert await job.status() == "succeeded"
+
+
+@pytest.mark.parametrize("is_closing", [False, True])
+async def test_item_whose_caller_was_cancelled_is_put_back_when_its_process_closes(
+    any_concert: Coordinator, settling: asyncio.Event, caplog: pytest.LogCaptureFixture, is_closing: bool
+) -> None:
+    """It counts as done by then, and nobody has it."""
+    queue = any_concert.queue("q")
+    await queue.put_many([1, 2])
+    namespace = any_concert._ref.keys.namespace
+    async with Coordinator.from_client(client_of(any_concert), namespace=namespace) as closing:
+        getting = asyncio.ensure_future(closing.queue("q", delivery="at_most_once").get())
+        if is_closing:
+            await settling.wait()
+        else:
+            await cancel_amid(settling, getting)
+            await eventually(lambda: not any(each._serving for each in closing._getters._open.values()))
+            assert await queue.counts() == QueueCounts(1, 0, 0, 0)
+    await asyncio.gather(getting, return_exceptions=True)
+    assert "were not handed out before their consumer was closed; requeued: " in caplog.text
+    assert await queue.peek() == [1, 2]
 
 
 async def test_many_are_claimed_at_most_once(any_concert: Coordinator) -> None:

@@ -321,6 +321,22 @@ async def _item_set_aside_again_stays_there(scene: Scene) -> AsyncGenerator[None
     yield
 
 
+@late("claims/unsettle")
+async def _item_that_was_put_back_and_has_ended_is_not_put_back(scene: Scene) -> AsyncGenerator[None, None]:
+    async with Coordinator.from_client(scene.concert.redis, namespace=scene.concert._ref.keys.namespace) as other:
+        there = Scene(other)
+        queue = other.queue("q", delivery="at_most_once")
+        await queue.put("x")
+        delivery = await queue.get()
+        [getting] = other._getters._open.values()
+        getting._left_over.append(delivery._state)
+        async with there.sent("claims/unsettle"):
+            await other._getters.close()
+        scene.calls += there.calls
+    await (await scene.concert.queue("q").get()).ack()
+    yield
+
+
 @late("tasks/wait_again")
 async def _dependant_set_aside_again_stays_there(scene: Scene) -> AsyncGenerator[None, None]:
     parent = await scene.concert.enqueue("t", queue="q", max_attempts=1)

@@ -793,6 +793,24 @@ async def test_second_comparison_is_the_same(scene: Scene) -> None:
         assert await scene.ledger() == before
 
 
+@pytest.mark.twice("claims/unsettle")
+async def test_second_requeueing_of_a_settled_job_adds_nothing(scene: Scene) -> None:
+    """Also when it was claimed in between; its result and its end are not there any more."""
+    assert await scene.ack() == [1]
+    finished = int(await scene.client.hget(scene.keys.finished, "q"))
+    named = {"results": [scene.keys.result("held")], "request": "one", "queue_name": "q"}
+    assert await scene.run("claims/unsettle", **named, jobs=["held", "1 {}", "name"]) == b"1"
+    assert (await scene.ledger()).ready["q"][0] == "held"
+    assert await scene.client.exists(scene.keys.result("held")) == 0
+    assert int(await scene.client.hget(scene.keys.finished, "q")) == finished - 1
+    assert await scene.client.hget(scene.keys.unique, "name") == b"held 0"
+    assert await scene.claim(3) == [b"held"]
+    before = await scene.ledger()
+    assert await scene.run("claims/unsettle", **named, jobs=["held", "1 {}", "name"]) == b"1"
+    assert await scene.run("claims/unsettle", **named | {"request": "two"}, jobs=["held", "1 {}", ""]) == b"0"
+    assert await scene.ledger() == before
+
+
 @pytest.mark.twice("claims/hold_clock")
 async def test_second_hold_answers_the_same(scene: Scene) -> None:
     """The clock does not advance by what has passed until then; a clock that is not there stays so."""

@@ -79,7 +79,10 @@ class ClaimState(ABC):
         is_limited: Whether it has a place in a limit while it is claimed.
         history: `ENQUEUED_MS MOST:TASK` if its end is to be in the history of its task; otherwise empty.
         observers: Who is told what happens to it.
+        stored: Its stored body, or nothing if it cannot be requeued once it is settled; only for delivery at most once.
     """
+
+    stored: bytes
 
     __slots__ = (
         "_body",
@@ -99,6 +102,7 @@ class ClaimState(ABC):
         "place",
         "queue",
         "source",
+        "stored",
         "unique",
     )
 
@@ -186,6 +190,10 @@ class ClaimState(ABC):
         except InconcertError as unconfirmed:
             _log.warning("%s is not handed out: %s", self, unconfirmed, extra=self.fields())
         self.is_over = not self.is_settled
+
+    def leave_unsettled(self) -> None:
+        """Note that it is not handed out any more, although it is settled: it is requeued."""
+        self._end_once("back")
 
     def lose(self) -> None:
         """Note that the claim is lost, and stop the body."""

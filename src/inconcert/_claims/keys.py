@@ -73,6 +73,7 @@ __all__ = [
     "PURGE",
     "RECOVER",
     "REPLAY",
+    "UNSETTLE",
     "WORKERS",
     "ClaimKeys",
     "QueueKeys",
@@ -186,6 +187,7 @@ COMPARE = load("claims/compare").bind(ClaimKeys)
 RECOVER = load("claims/recover").bind(ClaimKeys)
 DEAD = load("claims/dead").bind(ClaimKeys)
 REPLAY = load("claims/replay").bind(ClaimKeys, QueueKeys)
+UNSETTLE = load("claims/unsettle").bind(ClaimKeys, QueueKeys)
 PURGE = load("claims/purge").bind(ClaimKeys)
 WORKERS = load("claims/workers").bind(ClaimKeys)
 HELD = load("claims/held").bind(ClaimKeys)

@@ -10,7 +10,9 @@ import anyio
 
 from inconcert._claims.consumer import AFTER_A_FAILURE, ClaimConsumer, settle
 from inconcert._claims.ends import WorkerOwner
+from inconcert._claims.unsettled import unsettle
 from inconcert._core.session import Session, SessionRef
+from inconcert._core.shield import run_shielded
 from inconcert.errors import InconcertError, OutcomeUnknown, QueueShutDown, Unavailable
 from inconcert.queues.delivery import Delivery, ItemState
 from inconcert.queues.shutdown import Standby
@@ -175,7 +177,11 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
             await self.promote()
             return False
         if self._terms.delivery == "at_most_once" and self._getters:
-            await settle(items)
+            try:
+                await run_shielded(settle(items))
+            except asyncio.CancelledError:  # closing
+                self._left_over.extend(item for item in items if not item.is_over)
+                raise
         self._hand_out(items)
         self._leave([getter for getter in self._getters if getter.is_late])
         if items and due_in == 0:  # the rest was too large for one reply, or more is due: the next claim gets it
@@ -231,6 +237,7 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
             self._tasks.append(self._serving)
         self._standby.close()
         await super()._end()
+        await unsettle(self._session, lambda _: self._keys, (item for item in self._left_over if not item.is_over))
 
 
 class _Getter:

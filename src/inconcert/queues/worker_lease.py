@@ -85,6 +85,8 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
             max_crashes=self._terms.max_crashes,
             put_at=split_body(row.body)[0] / 1000,
         )
+        if self._terms.delivery == "at_most_once":
+            state.stored = row.body
         return state, None if obstacle is None else partial(state.bury, obstacle)
 
 

@@ -14,6 +14,7 @@ from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.policy import Policy, Strict, Weighted, check_weights
 from inconcert._claims.signs import ConsumerSigns
 from inconcert._claims.suspects import Suspects
+from inconcert._claims.unsettled import unsettle
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
 from inconcert._rules.limits import whole
@@ -22,6 +23,7 @@ from inconcert.errors import NotConnected, OutcomeUnknown, Unavailable
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.dependents import Relay
 from inconcert.tasks.job_state import JobState
+from inconcert.tasks.once import OnceWorkerLease
 from inconcert.tasks.registry import Registry
 from inconcert.tasks.served_queues import ServedQueues
 from inconcert.tasks.store import JobKeyspace
@@ -229,6 +231,12 @@ class _Opened(ClaimConsumer[JobState]):
         super().open()
         self._watchdog.start(self._lease)  # before the server is there
 
+    async def close(self) -> None:
+        await super().close()
+        if self._delivery == "at_most_once":  # a caller that was cancelled has left them ahead
+            settled = [job for job in self._ahead if job.is_settled and not job.is_over]
+            await run_shielded(unsettle(self._session, self._jobs.of_id, settled))
+
     def stop(self) -> None:
         self._is_stopped = True
         self.interrupt()
@@ -293,7 +301,8 @@ class _Opened(ClaimConsumer[JobState]):
             observer.jobs_recovered(queue, requeued, dead)
 
     def _new_worker(self, number: int, owner: WorkerOwner) -> JobWorkerLease:
-        return JobWorkerLease(
+        worker = JobWorkerLease if self._delivery == "at_least_once" else OnceWorkerLease
+        return worker(
             self._session,
             self._jobs,
             number,
