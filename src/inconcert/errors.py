@@ -172,20 +172,30 @@ class WrongState(_OfCall):
 
 
 class WrongLayout(InconcertError, ValueError):
-    """A namespace was opened with other numbers of partitions or chat groups than it has; nothing was executed.
+    """A namespace is stored otherwise than here: in another format, number of partitions or of chat groups.
+
+    Nothing was executed.
 
     Attributes:
         namespace: Which one.
-        parameter: `partitions` or `chat_groups`.
-        given: The number with which it was opened.
-        recorded: The number that it has.
+        parameter: `partitions`, `chat_groups`, or `format`: the number of the stored format, which a release of
+            inconcert raises if its processes cannot share a namespace with those of the release before.
+        given: The number with which it was opened; of the format, the one of this release.
+        recorded: The number that it has; 0 if there is none.
     """
 
     def __init__(self, namespace: str, parameter: str, given: int, recorded: int) -> None:
-        super().__init__(
-            f"namespace {namespace!r} has {parameter}={recorded}, and was opened with {parameter}={given}; give "
-            f"{parameter}={recorded}, or another namespace"
-        )
+        if parameter == "format":
+            message = (
+                f"namespace {namespace!r} has the stored format {recorded}, and this release of inconcert has {given}; "
+                "open it with the release that its other processes have, or give another namespace"
+            )
+        else:
+            message = (
+                f"namespace {namespace!r} has {parameter}={recorded}, and was opened with {parameter}={given}; give "
+                f"{parameter}={recorded}, or another namespace"
+            )
+        super().__init__(message)
         self.namespace = namespace
         self.parameter = parameter
         self.given = given

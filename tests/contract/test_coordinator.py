@@ -16,9 +16,11 @@ from inconcert import (
     InvalidName,
     NotConnected,
     OutcomeUnknown,
+    SyncProducer,
     Unavailable,
     WrongLayout,
 )
+from inconcert._core.layout import FORMAT
 from tests.support.eventually import eventually
 from tests.support.raw import client_of, new_client, raw
 from tests.support.servers import RealServer, free_port
@@ -197,6 +199,26 @@ async def test_another_number_than_the_namespace_has_is_refused_with_both(server
         assert [batch.chat_id for batch in await again.chat.fetch("bob")]
         keys = [key.decode() async for key in raw(again).scan_iter(match=f"{{{namespace}:chats:*")]
     assert {key.partition("}")[0].rpartition(":")[2] for key in keys} <= {"0", "1"}
+
+
+@pytest.mark.parametrize("recorded", [0, FORMAT + 1])
+async def test_namespace_with_another_stored_format_is_refused(
+    concert: Coordinator, server: RealServer, namespace: str, recorded: int
+) -> None:
+    """Of a release before or after this one: with both numbers, and before anything is read or written."""
+    key = f"{{{namespace}:namespace}}:layout"
+    if recorded:
+        await raw(concert).hset(key, "format", recorded)
+    else:
+        await raw(concert).hdel(key, "format")
+    before = await raw(concert).hgetall(key)
+    match = f"'{namespace}' has the stored format {recorded}, and this release of inconcert has {FORMAT}; open it with"
+    with pytest.raises(WrongLayout, match=match) as refused:
+        await Coordinator(server.url, namespace=namespace).__aenter__()
+    assert (refused.value.parameter, refused.value.given, refused.value.recorded) == ("format", FORMAT, recorded)
+    with SyncProducer(server.url, namespace=namespace) as producer, pytest.raises(WrongLayout, match=match):
+        await asyncio.to_thread(producer.enqueue, "t")
+    assert await raw(concert).hgetall(key) == before
 
 
 @pytest.mark.parametrize("number", [0, 1025, 2.0, True])

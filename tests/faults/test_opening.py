@@ -195,6 +195,10 @@ async def test_second_opening_answers_the_same(guarded: RealServer, channel: str
 async def test_second_record_of_a_layout_changes_nothing(concert: Coordinator, namespace: str) -> None:
     """The first number stays, whatever comes later."""
     key = f"{{{namespace}}}:layout"
-    commands = [command_of("sessions/layout", layout=key, partitions=number, chat_groups=7) for number in (3, 3, 5)]
-    assert [await concert._ref.session.run(command) for command in commands] == [[3, 7]] * 3
+    numbers = (1, 3), (1, 3), (2, 5)
+    commands = [
+        command_of("sessions/layout", layout=key, format=version, partitions=number, chat_groups=7)
+        for version, number in numbers
+    ]
+    assert [await concert._ref.session.run(command) for command in commands] == [[1, 3, 7]] * 3
     await raw(concert).delete(key)

@@ -20,6 +20,7 @@ ALL = [
     *OF_CALLS,
     errors.NotConnected("m", is_misuse=True),
     errors.WrongLayout("n", "partitions", 1, 8),
+    errors.WrongLayout("n", "format", 1, 2),
     errors.InvalidName("m"),
     errors.InvalidPayload("m"),
     errors.UnreadablePayload("m"),

@@ -1,4 +1,4 @@
-"""How a namespace is divided: numbers that all its processes must share, as the first that opened it recorded them.
+"""How a namespace is divided and stored: numbers that all its processes must share, as the first of them recorded.
 
 The keys of jobs and chats depend on these numbers, so a process with others would not find what the rest have stored.
 """
@@ -11,8 +11,11 @@ from inconcert._redis.scripts import Command, load
 from inconcert._rules.limits import whole
 from inconcert.errors import WrongLayout
 
-__all__ = ["CHAT_GROUPS", "PARTITIONS", "Layout"]
+__all__ = ["CHAT_GROUPS", "FORMAT", "PARTITIONS", "Layout"]
 
+# Of the keys, and of what is stored there. A release of which the processes cannot share a namespace with those of the
+# release before has the next number.
+FORMAT = 1
 PARTITIONS = 1
 # A fetch of chats asks each group; on Redis Cluster, chats can spread over as many nodes.
 CHAT_GROUPS = 4
@@ -51,14 +54,15 @@ class Layout(NamedTuple):
     def record(self, keys: Keyspace) -> Command:
         """The command that records it, unless the namespace has a layout."""
         key = _LayoutKeys(*keys.shared("namespace", "layout"))
-        return _LAYOUT(key, partitions=self.partitions, chat_groups=self.chat_groups)
+        return _LAYOUT(key, format=FORMAT, partitions=self.partitions, chat_groups=self.chat_groups)
 
     def compare(self, recorded: Reply, namespace: str) -> None:
         """Check what that command answered.
 
         Raises:
-            WrongLayout: The namespace has another one.
+            WrongLayout: The namespace has another one, or was written by a release that stores things otherwise.
         """
-        for (parameter, here), there in zip(self._asdict().items(), recorded, strict=True):
+        expected = {"format": FORMAT, **self._asdict()}
+        for (parameter, here), there in zip(expected.items(), recorded, strict=True):
             if here != there:
                 raise WrongLayout(namespace, parameter, here, there)
