@@ -10,6 +10,7 @@ recognise a repetition.
 Source: docs/explanation/steps.md
 """
 
+import asyncio
 import hashlib
 import inspect
 import random as random_numbers
@@ -26,6 +27,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from inconcert._core.cancellation import cancel_all
 from inconcert._core.shield import run_shielded
 from inconcert._rules import durations
 from inconcert._rules.conversion import Converter, json_form
@@ -42,6 +44,7 @@ from inconcert.tasks.undo import Undo
 __all__ = ["each", "key", "now", "random", "sleep", "step", "undo", "uuid", "wait_for"]
 
 _LONGEST_WAIT = timedelta(days=3650)  # the longest time that can be given
+_LONGEST_COMMIT = 10.0  # seconds in which the server is to keep what a step has returned that was stopped
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -107,7 +110,8 @@ async def step(name: str, function: Callable[..., object], /, *args: object, **k
         InvalidPayload: JSON cannot hold the result, or it is larger than 1 MiB; the job is dead-lettered, because
             another attempt would run the step again.
         NotClaimed: The job has ended, or its worker was presumed dead; nothing was kept.
-        OutcomeUnknown: The server did not answer; a later attempt may run the step again.
+        Unavailable: The server cannot be asked which steps were kept, so nothing has run.
+        OutcomeUnknown: The same. A step that has run is sent until the server answers, or the worker is presumed dead.
 
     Cost: 1 round trip; at the first step of an attempt 1 more, which reads all that was kept. 0 for a kept one.
     """
@@ -294,7 +298,7 @@ async def _step(
     run = partial(function, *args, **kwargs)
     if known.is_async or steps.are_only_read:
         return await steps.take(name, call, cast("Callable[[], Awaitable[object]]", run), may_change=may_change)
-    return await _in_thread(steps, name, partial(steps.take, name, call, partial(_call, run), may_change=may_change))
+    return await _in_thread(steps, name, call, run, may_change=may_change)
 
 
 async def _recorded(name: str, verb: str, value_type: type[T], draw: Callable[[], T]) -> T:
@@ -343,20 +347,34 @@ async def _call(run: Callable[[], object]) -> object:
     return await result if inspect.isawaitable(result) else result  # a plain wrapper around a coroutine function
 
 
-async def _in_thread(steps: Steps, name: str, take: Callable[[], Awaitable[object]]) -> object:
-    """A thread cannot be stopped: a cancellation waits until what it did is kept."""
-    ended: list[object] = []
+async def _in_thread(steps: Steps, name: str, call: StepCall, run: Callable[[], object], *, may_change: bool) -> object:
+    """A thread cannot be stopped: a cancellation waits until what it did is kept, or has not been for 10 s."""
+    has_returned = asyncio.Event()
 
-    async def run() -> None:
-        ended.append(await take())
+    async def in_thread() -> object:
+        try:
+            return await _call(run)
+        finally:
+            has_returned.set()
 
+    step = asyncio.create_task(steps.take(name, call, in_thread, may_change=may_change))
     try:
-        await run_shielded(run())
-    except BaseException:
-        if ended:
+        await asyncio.wait([step])
+    except asyncio.CancelledError:
+        await run_shielded(_ended(step, has_returned))
+        if not step.cancelled():
+            step.result()
             steps.ask_again(name)
         raise
-    return ended[0]
+    return step.result()
+
+
+async def _ended(step: "asyncio.Task[object]", has_returned: asyncio.Event) -> None:
+    """Return once a step has ended; end it if what it has returned is not kept for 10 s: it is still sent then."""
+    returning = asyncio.create_task(has_returned.wait())
+    await asyncio.wait([step, returning], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([step], timeout=_LONGEST_COMMIT)
+    await cancel_all([step, returning])
 
 
 def _digest(args: Sequence[object], kwargs: Mapping[str, object]) -> str:

@@ -9,7 +9,6 @@ from typing import Any, Protocol, cast
 
 from inconcert._claims.claimed import Claimer, ClaimState, Row, Verdict
 from inconcert._core.observer import Observers, StepOutcome
-from inconcert._redis.replies import Reply
 from inconcert._rules.payloads import encode
 from inconcert.errors import InconcertError, InvalidPayload, NotClaimed, NotConnected
 from inconcert.tasks.arguments import encode_result
@@ -57,9 +56,12 @@ class JobClaimer(Claimer, Protocol):
         """Keep a step of a job under this number; returns whether it was still held."""
         ...
 
-    def save_cursor(self, job: "JobState", number: int, count: int, text: bytes) -> Awaitable[Reply]:
-        """Keep how far a loop of a job is; the reply is whether it was still held. Begun at once, not waited for."""
+    async def save_cursor(self, job: "JobState", number: int, count: int, text: bytes) -> bool:
+        """Keep how far a loop of a job is; returns whether it was still held."""
         ...
+
+    def save_cursor_nowait(self, job: "JobState", number: int, count: int, text: bytes) -> None:
+        """The same, sent at once and not waited for."""
 
     async def receive(self, job: "JobState", name: str, *, is_over: bool) -> tuple[int, bytes]:
         """What `RECEIVE` answers of a message to a job, its signature checked."""
@@ -314,7 +316,7 @@ class JobState(ClaimState):
     def save_cursor_nowait(self, number: int, count: int, text: bytes) -> None:
         """The same, begun and not waited for."""
         with suppress(NotConnected):  # closing has requeued the job
-            self._claimer.save_cursor(self, number, count, text)
+            self._claimer.save_cursor_nowait(self, number, count, text)
 
     async def receive(self, name: str, *, is_over: bool) -> bytes | None:
         """The message of this name; None if it is not there; empty if it is not accepted any more."""

@@ -139,7 +139,7 @@ class Steps:
             InvalidPayload: The result is not JSON, or too large.
             UnreadablePayload: What was kept has no valid signature.
             NotClaimed: The job has ended, or its worker was presumed dead; nothing was kept.
-            OutcomeUnknown: The server did not answer; a later attempt may run the step again.
+            OutcomeUnknown: The worker was lost before the server answered; a later attempt may run the step again.
         """
         with self._noting_failure():
             # What is undone is what was done, whatever the code would do today.

@@ -30,9 +30,7 @@ _MOST = 500  # items in one script, and that wait to be sent
 _MOST_BYTES = 2**20  # likewise; one item more may go with them
 _LONGEST_TURN = 0.005  # seconds after which a generator that does not await lets the event loop run
 _TTL = 86_400.0  # seconds for which items are kept after the last one, while the job may run
-_LONGEST_CLOSE = (
-    10.0  # seconds in which the server is to accept what is left, once the generator is stopped or has failed
-)
+_LONGEST_CLOSE = 10.0  # seconds in which the server is to accept some of what is left, once the generator was stopped
 _SHORTEST_TTL = 60.0  # seconds, of the items of a job that has ended, so that its followers get to the end
 
 
@@ -143,12 +141,15 @@ class _Writer:
 
     async def finish(self) -> None:
         """Return when everything was sent, or raise the error with which sending has ended."""
-        await self._sent(within=None)
+        await asyncio.wait([self._end()])
         self.raise_failure()
 
     async def close(self) -> None:
         """Return when everything was sent; what the server does not accept in time is dropped."""
-        sender = await self._sent(within=_LONGEST_CLOSE)
+        sender, left = self._end(), -1
+        while not sender.done() and len(self._waiting) != left:  # the server accepts some
+            left = len(self._waiting)
+            await asyncio.wait([sender], timeout=_LONGEST_CLOSE)
         if not sender.done():
             _log.warning("the stream of job %s lacks its last items: the server does not accept them", self._store.id)
             await cancel_all([sender])
@@ -164,12 +165,11 @@ class _Writer:
     def _is_full(self) -> bool:
         return self._failure is None and (len(self._waiting) >= _MOST or self._bytes >= _MOST_BYTES)
 
-    async def _sent(self, *, within: float | None) -> asyncio.Task[None]:
-        """Take no more, and wait until everything was sent, at most so many seconds; returns who sends it."""
+    def _end(self) -> asyncio.Task[None]:
+        """Take no more; returns the task that sends what is left."""
         assert self._sender is not None  # noqa: S101 - it has begun
         self._is_closing = True
         self._changed.set()
-        await asyncio.wait([self._sender], timeout=within)
         return self._sender
 
     async def _run(self) -> None:

@@ -1,6 +1,6 @@
 """The worker lease of jobs: which are run, which are cancelled, and what they ask for while they run."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from inconcert._redis.scripts import Command
 from inconcert._rules.durations import milliseconds
 from inconcert.errors import InvalidPayload, JobExpired
 from inconcert.tasks.draft import Draft, NewJob
+from inconcert.tasks.effects import Effects
 from inconcert.tasks.envelope import Envelope, verify_envelope
 from inconcert.tasks.feed import ITEM, signed_id
 from inconcert.tasks.follow_ups import AckAndEnqueue, draw_follow_ups
@@ -83,6 +84,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         self._jobs = jobs
         self._registry = registry
         self._unknown_tasks = unknown_tasks
+        self._effects = Effects(session)
         self.observers = session.observers
 
     async def claim(self, count: int) -> tuple[list[JobState], float | None]:
@@ -121,24 +123,21 @@ class JobWorkerLease(WorkerLease[JobState]):
         """Keep a step of a job under this number; returns whether it was still held."""
         step = self._session.key_ring.sign(STEP, f"{number} {job.id}", text)
         command = COMMIT_STEP(self._keys, claimed=self._claimed, id=job.id, place=job.place, number=number, step=step)
-        call = Call(command, must_run=True)  # the step has run: it is kept even if the body is cancelled now
-        self._session.channel.submit(call)
-        return bool(await call)
+        return bool(await self._effects.keep(f"step {number} of {job}", command))
 
     async def note_undo(self, job: JobState) -> bytes:
         """Note that a job has something to undo; returns how it ends once that is undone, empty if it is not held."""
-        noted: bytes = await self._session.run(NOTE_UNDO(self._keys, claimed=self._claimed, id=job.id, place=job.place))
-        return noted
+        command = NOTE_UNDO(self._keys, claimed=self._claimed, id=job.id, place=job.place)
+        noted: bytes = await self._effects.keep(f"durable.undo() of {job}", command)
+        return noted or b""
 
-    def save_cursor(self, job: JobState, number: int, count: int, text: bytes) -> Awaitable[Reply]:
-        """Keep how far a loop of a job is; the reply is whether it was still held. Begun at once, not waited for."""
-        step = self._session.key_ring.sign(STEP, f"{number} {job.id}", text)
-        command = SAVE_CURSOR(
-            self._keys, claimed=self._claimed, id=job.id, place=job.place, number=number, count=count, step=step
-        )
-        call = Call(command, must_run=True)
-        self._session.channel.submit(call)
-        return call
+    async def save_cursor(self, job: JobState, number: int, count: int, text: bytes) -> bool:
+        """Keep how far a loop of a job is; returns whether it was still held."""
+        return bool(await self._effects.keep(*self._cursor(job, number, count, text)))
+
+    def save_cursor_nowait(self, job: JobState, number: int, count: int, text: bytes) -> None:
+        """The same, sent at once and not waited for."""
+        self._effects.keep_nowait(*self._cursor(job, number, count, text))
 
     async def receive(self, job: JobState, name: str, *, is_over: bool) -> tuple[int, bytes]:
         """What `RECEIVE` answers of a message to a job, its signature checked."""
@@ -192,7 +191,24 @@ class JobWorkerLease(WorkerLease[JobState]):
             return None
         return await self._unknown_tasks.delay(self._session, self._keys, job, error)
 
+    def lose(self) -> None:
+        """Stop everything: other workers may get it now."""
+        super().lose()
+        self._effects.lose()
+
     # Private.
+
+    def _cursor(self, job: JobState, number: int, count: int, text: bytes) -> tuple[str, Command]:
+        """What keeps how far a loop is, and its name in the log."""
+        step = self._session.key_ring.sign(STEP, f"{number} {job.id}", text)
+        command = SAVE_CURSOR(
+            self._keys, claimed=self._claimed, id=job.id, place=job.place, number=number, count=count, step=step
+        )
+        return f"a position of {job}", command
+
+    def _end_again(self) -> None:
+        self._effects.send_again()  # in front of the ends of its jobs
+        super()._end_again()
 
     def _ack(self, batch: list[Ended]) -> Ack:
         job = batch[0].claimed
