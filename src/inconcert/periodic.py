@@ -12,6 +12,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ import anyio
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import SessionRef
+from inconcert._redis.background import in_background
 from inconcert._redis.scripts import load
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds, milliseconds
@@ -110,15 +112,11 @@ class _Entry:
         self._keys = ref.keys.of(_Keys, "periodic", self.name)
 
     def start(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self._run(), name=f"inconcert every {self.name}")
+        return in_background(f"running periodic function {self.name!r}", self._run)
 
     async def _run(self) -> None:
-        try:
+        with suppress(NotConnected):
             await self._election.run(self._lead)
-        except NotConnected:
-            pass
-        except Exception:  # noqa: BLE001 - no caller would see it
-            _log.exception("periodic function %r is not run by this process any more", self.name)
 
     async def _lead(self) -> None:
         task = asyncio.current_task()

@@ -133,7 +133,7 @@ class SyncProducer:
         self._timeout = durations.call_timeout("a producer", timeout)
         self._layout = Layout(partitions, chat_groups).checked()
         self._key_ring = KeyRing(namespace, signing_keys)
-        self._observers: Observers = []
+        self._observers = Observers()
         database = self._new_server().database  # this checks the options of the URL, too
         self._keys = Keyspace(namespace, database, is_sharded=self._parts.topology == "cluster")
         self._jobs = JobKeyspace(self._keys, self._layout.partitions)

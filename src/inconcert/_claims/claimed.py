@@ -14,6 +14,8 @@ from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 from inconcert._claims.dead_letters import Reason
 from inconcert._core.body import Body
 from inconcert._core.observer import Observer
+from inconcert._redis.background import log_error
+from inconcert._rules.backoff import retry_delay
 from inconcert.errors import InconcertError, NotClaimed
 
 __all__ = ["MAX_CRASHES", "ClaimState", "Claimed", "Claimer", "Outcome", "Row", "Verdict"]
@@ -56,8 +58,14 @@ class Claimer(Protocol):
         """Requeue or dead-letter; returns whether it was still held."""
         ...
 
-    def give_back_nowait(self, claimed: "ClaimState") -> None:
-        """Requeue without waiting for the reply."""
+    def not_done_nowait(
+        self, claimed: "ClaimState", verdict: Verdict, *, delay: float = 0.0, reason: bytes = b""
+    ) -> None:
+        """The same, without waiting for the reply."""
+
+    def holds(self, claimed: "ClaimState") -> bool:
+        """Whether no end of it was sent yet, and it is not lost."""
+        ...
 
 
 class ClaimState(ABC):
@@ -144,25 +152,57 @@ class ClaimState(ABC):
 
     async def exit(self, error: BaseException | None) -> bool:
         """End the body, which raised this error, and the claim; returns whether to suppress the error."""
-        assert self._body is not None  # noqa: S101 - entered before
-        body, self._body = self._body, None
-        is_own = self._leave_body(error)
-        if is_own:
-            error = None
-        was_stopped = body.end(error)
-        if error is not None and not was_stopped and not _is_from_outside(error):
-            _log.error("%s failed", self, exc_info=error, extra=self.fields())
         try:
-            if not self.is_over:  # otherwise it was lost, or ended explicitly in the body
-                await self._end_of_body(error, was_stopped=was_stopped)
-        except InconcertError as unconfirmed:
-            _log.warning(
-                "%s: its end was not confirmed, so it may be delivered again: %s",
-                self,
-                unconfirmed,
-                extra=self.fields(),
-            )
-        return is_own or was_stopped or isinstance(error, Exception)
+            assert self._body is not None  # noqa: S101 - entered before
+            body, self._body = self._body, None
+            is_own = self._leave_body(error)
+            if is_own:
+                error = None
+            was_stopped = body.end(error)
+            if error is not None and not was_stopped and not _is_from_outside(error):
+                self._log_failure(error)
+            try:
+                if not self.is_over:  # otherwise it was lost, or ended explicitly in the body
+                    await self._end_of_body(error, was_stopped=was_stopped)
+            except InconcertError as unconfirmed:
+                _log.warning(
+                    "%s: its end was not confirmed, so it may be delivered again: %s",
+                    self,
+                    unconfirmed,
+                    extra=self.fields(),
+                )
+                self.end_anyhow(None)
+            return is_own or was_stopped or isinstance(error, Exception)
+        except Exception as unexpected:  # noqa: BLE001 - any: the claim would be held as long as its worker lives
+            self.end_anyhow(unexpected)
+            return isinstance(error, Exception | None)
+        except BaseException:
+            self.end_anyhow(None)
+            raise
+
+    def end_anyhow(self, error: BaseException | None) -> None:
+        """The last resort: requeue or dead-letter it unless an end of it was sent, without waiting for the reply.
+
+        Args:
+            error: The unexpected error that has kept it from its end, which counts as a failed attempt. None, or a
+                cancellation, does not.
+        """
+        is_failure = isinstance(error, Exception)
+        if isinstance(error, Exception):
+            log_error(lambda shown: _log.error("%s did not end as it should", self, exc_info=shown), error)
+        if not self._claimer.holds(self):
+            return
+        verdict: Verdict = "back"
+        reason, failures = b"", self._failures + 1
+        if is_failure:  # what has succeeded is not repeated
+            verdict = "dead" if self.outcome == "done" or failures >= self._max_attempts else "retry"
+        if verdict == "dead":
+            verdict, reason = self._undone_before(verdict, Reason.of(error, self.attempt).stored())
+        delay = retry_delay(failures, 0.5) if verdict == "retry" else 0.0
+        if not self.is_over:
+            self._end_once(verdict)
+        self.outcome = verdict
+        self._claimer.not_done_nowait(self, verdict, delay=delay, reason=reason)
 
     async def bury(self, error: Exception) -> None:
         """Dead-letter it at once; see `Claimed.bury`."""
@@ -176,7 +216,7 @@ class ClaimState(ABC):
     def give_back_nowait(self) -> None:
         """Requeue it without waiting for the reply: it was never handed out."""
         self._end_once("back")
-        self._claimer.give_back_nowait(self)
+        self._claimer.not_done_nowait(self, "back")
 
     async def settle(self) -> None:
         """Count it as done before it is handed out, so that it is never redelivered: for delivery at most once.
@@ -197,16 +237,16 @@ class ClaimState(ABC):
 
     def lose(self) -> None:
         """Note that the claim is lost, and stop the body."""
+        self.is_over = True
+        self.outcome = "lost"
+        self._stop_body()
+        if self.observers:
+            self._tell_end()
         _log.warning(
             "%s is stopped: its worker was presumed dead, or is closing, or the server has undone the claim",
             self,
             extra=self.fields(),
         )
-        self.is_over = True
-        self.outcome = "lost"
-        if self.observers:
-            self._tell_end()
-        self._stop_body()
 
     def end_in_body(self) -> None:  # noqa: B027 - most bodies may
         """Called before the user ends it explicitly: a subclass may stop the body there."""
@@ -236,6 +276,10 @@ class ClaimState(ABC):
         """The extra fields of its log records."""
 
     # Private.
+
+    def _log_failure(self, error: BaseException) -> None:
+        fields = self.fields()
+        log_error(lambda shown: _log.error("%s failed", self, exc_info=shown, extra=fields), error)
 
     def _stop_body(self) -> None:
         """Stop the body, if it has begun and not ended."""
@@ -284,14 +328,28 @@ class ClaimState(ABC):
         else:
             await self._end(verdict, delay=delay)
 
+    def _undone_before(self, verdict: Verdict, reason: bytes) -> tuple[Verdict, bytes]:
+        """The same, unless something is undone before it is dead-lettered."""
+        return verdict, reason
+
     async def _done(self, result: bytes, ttl: float, *, outcome: Outcome = "done") -> None:
-        self._end_once(outcome)
-        if not self.is_settled and not await self._claimer.done(self, result, ttl):
+        try:
+            self._end_once(outcome)
+            was_held = self.is_settled or await self._claimer.done(self, result, ttl)
+        except Exception:
+            self.is_over = not self._claimer.holds(self)  # if nothing was sent, it can end otherwise
+            raise
+        if not was_held:
             raise NotClaimed(self._kind, self.id)
 
     async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
-        self._end_once(verdict)
-        if not self.is_settled and not await self._claimer.not_done(self, verdict, delay=delay, reason=reason):
+        try:
+            self._end_once(verdict)
+            was_held = self.is_settled or await self._claimer.not_done(self, verdict, delay=delay, reason=reason)
+        except Exception:
+            self.is_over = not self._claimer.holds(self)  # likewise
+            raise
+        if not was_held:
             raise NotClaimed(self._kind, self.id)
 
     def _end_once(self, outcome: Outcome) -> None:

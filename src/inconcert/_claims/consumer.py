@@ -5,7 +5,7 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Generic, Literal, TypeVar
@@ -22,6 +22,7 @@ from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session
 from inconcert._core.shield import run_shielded
+from inconcert._redis.background import last_failure
 from inconcert._redis.inbox import InboxReceiver
 from inconcert.errors import InconcertError, NotConnected
 
@@ -92,7 +93,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     def open(self) -> None:
         """Start; the worker starts with the first claim."""
         self._session.inbox.register(self._address, self)
-        self._tasks = [asyncio.create_task(work) for work in self._background()]
+        self._tasks = self._start()
 
     async def close(self) -> None:
         """Requeue unfinished claims, and stop."""
@@ -161,6 +162,7 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
             claimed_at=max(claimed, default=None),
             waits_since=self._session.bells.waits_since,
             is_held=any(not worker.is_lost and now < worker.deadline for worker in workers),
+            failure=last_failure(),
         )
 
     # Called by the inbox.
@@ -206,9 +208,9 @@ class ClaimConsumer(InboxReceiver, ABC, Generic[C]):
     def _new_worker(self, number: int, owner: WorkerOwner) -> WorkerLease[C]:
         """A worker for this partition that has not begun."""
 
-    def _background(self) -> list[Coroutine[Any, Any, None]]:
-        """What runs while it is open."""
-        return list(chain.from_iterable(partition.background() for partition in self._partitions))
+    def _start(self) -> list[asyncio.Task[None]]:
+        """Start what runs while it is open."""
+        return list(chain.from_iterable(partition.start() for partition in self._partitions))
 
     async def _end(self) -> None:
         await cancel_all(self._tasks)

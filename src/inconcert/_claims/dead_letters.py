@@ -43,8 +43,11 @@ class Reason(msgspec.Struct, frozen=True):
         """The reason for this error; None means that it was nacked."""
         if error is None:
             return cls("nacked", "", attempts)
-        lines = "".join(tracebacks.format_exception(error))
-        return cls(_clean(_line(error)[:_LONGEST_REASON]), _clean(lines[-_LONGEST_TRACEBACK:]), attempts)
+        try:
+            line, lines = _line(error), "".join(tracebacks.format_exception(error))
+        except Exception:  # noqa: BLE001 - such as of a group that is nested too deep
+            line, lines = f"{type(error).__name__}, whose text cannot be shown", ""
+        return cls(_clean(line[:_LONGEST_REASON]), _clean(lines[-_LONGEST_TRACEBACK:]), attempts)
 
     @classmethod
     def read(cls, text: bytes) -> Self:

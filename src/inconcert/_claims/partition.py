@@ -6,7 +6,7 @@ All that is claimed under one tag is a partition: a queue of items has one, task
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from inconcert._claims.claimed import ClaimState
@@ -17,6 +17,7 @@ from inconcert._claims.reaper import Reaper
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session
+from inconcert._redis.background import in_background
 from inconcert.errors import InconcertError
 
 __all__ = ["ClaimPartition", "PartitionOwner"]
@@ -95,9 +96,12 @@ class ClaimPartition(Generic[C]):
         self._asked: asyncio.Task[tuple[list[C], float | None]] | None = None  # a claim that is under way
         self._is_late = False
 
-    def background(self) -> list[Coroutine[Any, Any, None]]:
-        """What runs while the consumer is open."""
-        return [self.promoter.run(), self._reaper.run()]
+    def start(self) -> list[asyncio.Task[None]]:
+        """Start what runs while the consumer is open."""
+        return [
+            in_background("moving what is due", self.promoter.run),
+            in_background("recovering what dead workers hold", self._reaper.run),
+        ]
 
     def retire(self) -> None:
         """Give back what is claimed and not done, without waiting for it."""

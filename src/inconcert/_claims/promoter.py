@@ -58,9 +58,11 @@ class Promoter:
             self._due_at = None
             try:
                 await self.promote()
-            except InconcertError as error:
-                _log.warning("what is due cannot be moved yet: %s", error)
+            except Exception as error:
                 self.recheck_in(_AFTER_A_FAILURE)
+                if not isinstance(error, InconcertError):
+                    raise
+                _log.warning("what is due cannot be moved yet: %s", error)
 
     async def promote(self) -> None:
         """Move what is due now."""

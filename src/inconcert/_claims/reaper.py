@@ -54,7 +54,8 @@ class Reaper:
     async def run(self) -> None:
         """Reap until cancelled."""
         while True:
-            await self._found.wait()
+            if not self._dead:
+                await self._found.wait()
             self._found = anyio.Event()
             while self._dead:
                 worker = self._dead.pop()

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from inconcert._redis.background import Failure
+
 __all__ = ["ConsumerSigns"]
 
 
@@ -14,6 +16,7 @@ class ConsumerSigns(NamedTuple):
         claimed_at: When a claim was last answered; None before the first.
         waits_since: Since when the connection on which it sleeps has not answered; None if it need not.
         is_held: Whether its heartbeat has not lapsed, so that what it has claimed is its own.
+        failure: The last unexpected error in the background of this process; None for none.
     """
 
     turned_at: float
@@ -21,3 +24,4 @@ class ConsumerSigns(NamedTuple):
     claimed_at: float | None
     waits_since: float | None
     is_held: bool
+    failure: Failure | None = None

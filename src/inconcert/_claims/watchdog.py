@@ -23,6 +23,7 @@ import anyio
 from inconcert._claims.worker_lease import WorkerLease
 from inconcert._core.renewal import RENEW_AFTER, TRY_AGAIN
 from inconcert._core.session import Session
+from inconcert._redis.background import attempt
 from inconcert._redis.blocking_channel import BlockingChannel
 from inconcert.errors import InconcertError
 
@@ -95,24 +96,28 @@ class Watchdog:
     # In the thread.
 
     def _run(self, lease: float) -> None:
-        patience = lease * _ANSWER_WITHIN
         try:
             while not self._is_closing.wait(lease * _ASK_EVERY):
-                turned = threading.Event()
-                if not self._when_it_turns(partial(self._turned, turned)):
-                    return
-                if not turned.wait(patience):
-                    _log.warning(
-                        "the event loop has stood still for %g s in %s, and this is where:\n%s",
-                        patience,
-                        self._in_what(),
-                        self._where(),
-                    )
-                    self._stand_in(turned, lease)
-                    while not turned.wait(lease) and not self._loop.is_closed():
-                        pass  # each blockage is logged once
+                attempt("watching the event loop", self._look, lease)
         finally:
             self._when_it_turns(self._has_ended.set)
+
+    def _look(self, lease: float) -> None:
+        """See whether the loop turns; if it does not, say where it stands still, and stand in for it until it does."""
+        patience = lease * _ANSWER_WITHIN
+        turned = threading.Event()
+        if not self._when_it_turns(partial(self._turned, turned)):
+            self._is_closing.set()
+        elif not turned.wait(patience):
+            _log.warning(
+                "the event loop has stood still for %g s in %s, and this is where:\n%s",
+                patience,
+                self._in_what(),
+                self._where(),
+            )
+            self._stand_in(turned, lease)
+            while not turned.wait(lease) and not self._loop.is_closed():
+                pass  # each blockage is logged once
 
     def _when_it_turns(self, callback: Callable[[], None]) -> bool:
         """Have the loop call this; False if the loop was closed and the consumer was not."""

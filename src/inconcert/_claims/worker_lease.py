@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar, cast
 
 from inconcert._claims.claimed import ClaimState, Row, Verdict
 from inconcert._claims.comparison import Comparison, StrayClaim
@@ -22,6 +22,7 @@ from inconcert._claims.reaper import put_all_back
 from inconcert._claims.suspects import Suspects
 from inconcert._core.renewal import RENEW_AFTER, local_deadline, next_renewal, next_try
 from inconcert._core.session import Session
+from inconcert._redis.background import attempt
 from inconcert._redis.blocking_channel import BlockingChannel
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import InboxReceiver
@@ -180,11 +181,11 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
 
     def done(self, claimed: ClaimState, result: bytes, ttl: float, *, is_run: bool = True) -> asyncio.Future[bool]:
         """Acknowledge, and keep the outcome for `ttl` seconds; returns whether it was still held."""
-        self._let_go(claimed)
         ended = Ended(claimed, result, milliseconds(ttl), self._session.loop.create_future(), is_run)
         self._ended.append(ended)
         if len(self._ended) == 1:
             self._session.loop.call_soon(self._turn_ends)
+        self._let_go(claimed)  # only now: until an end of it is on its way, it needs one
         return ended.was_held
 
     async def not_done(self, claimed: ClaimState, verdict: Verdict, *, delay: float, reason: bytes) -> bool:
@@ -192,10 +193,16 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         call = self._nack(claimed, verdict, delay=delay, reason=reason)
         return bool(await call) or self.was_first_time(call)
 
-    def give_back_nowait(self, claimed: ClaimState) -> None:
-        """Requeue without waiting for the reply."""
+    def not_done_nowait(
+        self, claimed: ClaimState, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b""
+    ) -> None:
+        """The same, without waiting for the reply."""
         with suppress(NotConnected):  # closing has requeued it
-            self._nack(claimed, "back")
+            self._nack(claimed, verdict, delay=delay, reason=reason)
+
+    def holds(self, claimed: ClaimState) -> bool:
+        """Whether no end of it was sent yet, and it is not lost."""
+        return self._held.get(claimed.place) is claimed
 
     def unconfirmed(self, ends: Iterable[Ended | Nack]) -> None:
         """Note that these may not have reached the server: while this worker is alive, nothing else ends them."""
@@ -218,10 +225,10 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         self.is_lost = True
         self._session.inbox.unregister(self.holder)
         self._suspects.answered(self)
-        for claimed in self._held.values():
+        held, self._held = self._held, {}
+        for claimed in held.values():
             self._suspects.remove(claimed.id)
-            claimed.lose()
-        self._held.clear()
+            attempt("ending what was lost", claimed.lose)
 
     def give_up(self) -> None:
         """Retire: the coordinator is closing."""
@@ -323,18 +330,18 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     async def _open(self, rows: list[Row], now_ms: int) -> list[C]:
         """The claims to hand out; those that must not be handed out are ended."""
         opened: list[C] = []
-        endings: list[Ending] = []
+        endings: list[tuple[C, Ending]] = []
         for row in rows:
             claimed, ending = self._read(row, now_ms)
+            self._held[claimed.place] = claimed
             if ending is not None:
-                endings.append(ending)
+                endings.append((claimed, ending))
                 continue
             opened.append(claimed)
-            self._held[claimed.place] = claimed
             if claimed.is_suspect:
                 self._suspects.add(claimed.id)
         if endings:
-            await asyncio.gather(*(_if_held(ending) for ending in endings))
+            await asyncio.gather(*(_if_held(claimed, ending) for claimed, ending in endings))
         return opened
 
     def _compare(self, count: int) -> None:
@@ -368,8 +375,9 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             self.owner.on_room()
 
     def _nack(self, claimed: ClaimState, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> Nack:
+        call = self._send_nack(claimed.id, claimed.place, claimed.source, verdict, delay=delay, reason=reason)
         self._let_go(claimed)
-        return self._send_nack(claimed.id, claimed.place, claimed.source, verdict, delay=delay, reason=reason)
+        return call
 
     def _send_nack(
         self, id_: str, place: int, source: str, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b""
@@ -403,12 +411,26 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         """Send one script for all that ended in this turn of the loop."""
         while self._ended:
             count = _how_many(self._ended)
-            batch, self._ended = self._ended[:count], self._ended[count:]
+            self._send(self._ended[:count])
+            del self._ended[:count]  # only now: what was not sent is sent with the next heartbeat
+
+    def _send(self, batch: list[Ended]) -> None:
+        try:
             call = self._ack(batch)
-            try:
-                self._session.channel.submit(call)
-            except InconcertError as error:
-                call.failed(error)
+        except Exception as error:  # noqa: BLE001 - one that cannot be sent must not hold up the others
+            if len(batch) > 1:
+                for ended in batch:
+                    self._send([ended])
+            else:
+                [ended] = batch
+                self._held[ended.claimed.place] = cast("C", ended.claimed)  # its caller ends it otherwise
+                if not ended.was_held.done():
+                    ended.was_held.set_exception(error)
+            return
+        try:
+            self._session.channel.submit(call)
+        except InconcertError as error:
+            call.failed(error)
 
 
 def _how_many(ended: list[Ended]) -> int:
@@ -423,6 +445,12 @@ def _how_many(ended: list[Ended]) -> int:
     return min(len(ended), _MOST)
 
 
-async def _if_held(ending: Ending) -> None:
-    with suppress(NotClaimed):  # lost meanwhile: the next worker ends it
+async def _if_held(claimed: ClaimState, ending: Ending) -> None:
+    try:
         await ending()
+    except NotClaimed:  # lost meanwhile: the next worker ends it
+        pass
+    except Exception as error:
+        claimed.end_anyhow(error)
+        if isinstance(error, InconcertError):
+            raise

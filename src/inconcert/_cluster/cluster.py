@@ -15,6 +15,7 @@ import anyio
 
 from inconcert._cluster.blocking_cluster import BlockingCluster
 from inconcert._cluster.slot_map import Node, SlotMap
+from inconcert._redis.background import in_background
 from inconcert._redis.blocking_pools import twin_of
 from inconcert._redis.call import Call
 from inconcert._redis.channel import Channel
@@ -71,7 +72,7 @@ class Cluster:
         self._moved_at: dict[int, float] = {}  # slot -> when a node said so, by the loop's clock
         self._is_wanted = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
-        self._stop = anyio.CancelScope()  # a task's own cancellation may be lost as a wait in it times out
+        self._stop: anyio.CancelScope | None = None  # a task's own cancellation may be lost as a wait in it times out
         self.map = SlotMap()
         self.channel_to: Callable[[Node], Channel | None] = lambda _: None
         self.is_suspect: Callable[[Node], bool] = lambda _: False
@@ -84,12 +85,14 @@ class Cluster:
         """
         if errors := await self._refresh(self._seeds):
             raise Unavailable(f"no node of the cluster answers: {'; '.join(map(str, errors))}") from errors[0]
-        self._keeper = asyncio.create_task(self._keep(), name="inconcert slot map")
+        self._keeper = in_background("asking the cluster for its slots", self._keep)
 
     async def close(self) -> None:
         """Ask no more, and close what is left in the pools."""
         if self._keeper is not None:
-            self._stop.cancel()
+            if self._stop is not None:
+                self._stop.cancel()
+            self._keeper.cancel()
             await asyncio.wait([self._keeper])
         await self._pools.close()
 
@@ -165,7 +168,7 @@ class Cluster:
         self._is_wanted.set()
 
     async def _keep(self) -> None:
-        with self._stop:
+        with anyio.CancelScope() as self._stop:
             while True:
                 look_at = self._loop.time() + _EVERY * random.uniform(0.8, 1.2)
                 while not self._is_wanted.is_set() and (self._loop.time() < look_at or not self._is_awaited()):
@@ -178,11 +181,8 @@ class Cluster:
                 nodes = [*self.map.nodes]
                 random.shuffle(nodes)
                 nodes.sort(key=self.is_suspect)
-                try:
-                    if errors := await self._refresh([*nodes, *self._seeds]):
-                        _log.warning("no node of the cluster answers: %s", "; ".join(map(str, errors)))
-                except Exception:  # noqa: BLE001 - whatever a node says, others are asked again
-                    _log.exception("asking the cluster for its slots failed")
+                if errors := await self._refresh([*nodes, *self._seeds]):
+                    _log.warning("no node of the cluster answers: %s", "; ".join(map(str, errors)))
                 await anyio.sleep(_APART)
 
     def _is_awaited(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from inconcert._cluster.cluster import Cluster
 from inconcert._cluster.slot_map import Node
+from inconcert._redis.background import attempt
 from inconcert._redis.commands import pack
 from inconcert._redis.operations import Operation
 from inconcert._redis.pubsub import Listener, PubSub, Topic
@@ -172,7 +173,7 @@ class ShardedPubSub:
         homeless, self._homeless = self._homeless, deque()
         for topic in homeless:
             if topic.listeners or topic.newcomers:
-                self._find_home(topic)
+                attempt("subscribing at another master", self._find_home, topic)
 
     def _find_home(self, topic: Topic) -> None:
         shard = self._shard_of(topic.name)

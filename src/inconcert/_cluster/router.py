@@ -15,6 +15,7 @@ from itertools import chain
 
 from inconcert._cluster.cluster import Cluster
 from inconcert._cluster.slot_map import Node
+from inconcert._redis.background import attempt
 from inconcert._redis.call import Call
 from inconcert._redis.channel import Channel
 from inconcert._redis.replies import ErrorReply
@@ -189,7 +190,7 @@ class Router:
         calls, pause.calls = pause.calls, deque()
         pause.ended_at = self._loop.time()
         for call in calls:
-            self._resend(call)
+            attempt("sending a call again", self._resend, call)
 
     def _channel(self, slot: int) -> Channel | None:
         """The channel to the master of this slot; None if it has none."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Protocol
 
+from inconcert._redis.background import attempt, recurring
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import Inbox
 from inconcert._redis.keys import subject
@@ -49,7 +50,7 @@ class Lines:
         self._inbox = inbox
         self._lines: dict[str, _Line] = {}
         self.on_long_wait: Callable[[], None] | None = None
-        self._long_waits: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None  # for the next look for long waits
         self._looked_until = 0.0  # waits that began before, by the monotonic clock, were looked at
 
     def join(self, key: str, waiter: InLine) -> None:
@@ -58,7 +59,7 @@ class Lines:
         if line is None:
             line = self._lines[key] = _Line()
         line.waiters.setdefault(waiter, time.monotonic())
-        if self._long_waits is None:
+        if self.timer is None:
             self._look_for_long_waits_in(_LONG_WAIT)
 
     def leave(self, key: str, waiter: InLine) -> None:
@@ -93,20 +94,21 @@ class Lines:
         line = self._lines.get(key)
         if line is not None and line.all_rechecked_at < asked_at:
             for waiter in line.waiters:
-                waiter.recheck()
+                attempt("asking again", waiter.recheck)
             line.all_rechecked_at = time.monotonic()
 
     def close(self) -> None:
         """Stop the timer."""
-        if self._long_waits is not None:
-            self._long_waits.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
 
     def _look_for_long_waits_in(self, seconds: float) -> None:
-        self._long_waits = asyncio.get_running_loop().call_later(seconds, self._look_for_long_waits)
+        self.timer = asyncio.get_running_loop().call_later(seconds, self._look_for_long_waits)
 
+    @recurring("looking for long waits")
     def _look_for_long_waits(self) -> None:
         """Log each line in which callers wait for long, once until none waits there, and call `on_long_wait`."""
-        self._long_waits = None
+        self.timer = None
         looked_until, self._looked_until = self._looked_until, time.monotonic() - _LONG_WAIT
         next_since: list[float] = []
         is_new = False
@@ -159,12 +161,12 @@ class _Line:
         self.is_told = False  # that somebody waits for long
         self.all_rechecked_at = 0.0
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
         self._recheck_at = 0.0
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
 
     def time_to_recheck(self) -> float:
         return self._recheck_at - time.monotonic()
@@ -172,17 +174,18 @@ class _Line:
     def recheck_in(self, seconds: float) -> None:
         """Recheck after this time; a timer that is set for earlier is left alone, because it goes to sleep again."""
         self._recheck_at = time.monotonic() + seconds
-        if self._timer is not None and self._timer.when() > self._loop.time() + seconds:
-            self._timer.cancel()
-            self._timer = None
-        if self._timer is None:
+        if self.timer is not None and self.timer.when() > self._loop.time() + seconds:
+            self.timer.cancel()
+            self.timer = None
+        if self.timer is None:
             self._sleep()
 
     def _sleep(self) -> None:
-        self._timer = self._loop.call_later(max(0.001, self.time_to_recheck()), self._wake)
+        self.timer = self._loop.call_later(max(0.001, self.time_to_recheck()), self._wake)
 
+    @recurring("looking after a line of waiters")
     def _wake(self) -> None:
-        self._timer = None
+        self.timer = None
         if self.time_to_recheck() > 0:
             self._sleep()
         else:

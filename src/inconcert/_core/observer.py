@@ -4,8 +4,10 @@ A list of observers is made with each coordinator and producer, and is empty unl
 something to tell loops over that list, so it costs one test when nobody listens.
 """
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, cast
+
+from inconcert._redis.background import attempt
 
 __all__ = [
     "Enqueueing",
@@ -88,7 +90,7 @@ class Enqueueing(Protocol):
 
 
 class Observer:
-    """Is told what happens, on the event loop or the thread where it happens, and must not raise.
+    """Is told what happens, on the event loop or the thread where it happens.
 
     This one does nothing: override what is of interest.
     """
@@ -147,7 +149,35 @@ class Observer:
         """A connection for commands is back after a loss."""
 
 
-Observers = list[Observer]
+class Observers(list[Observer]):
+    """Who is told what happens. What one of them raises is logged, and disturbs neither the others nor the work."""
+
+    def append(self, observer: Observer) -> None:
+        """Tell this one, too, from now on; `remove` ends that."""
+        super().append(cast("Observer", _Guarded(observer)))
+
+
+class _Guarded:
+    """An observer, whose methods do not raise."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def __getattr__(self, method: str) -> Callable[..., object]:
+        def tell(*args: object, **kwargs: object) -> object:
+            told: list[object] = [None]
+            attempt(f"telling an observer of {method}", lambda: told.append(act(*args, **kwargs)))
+            return told[-1]
+
+        act = getattr(self._observer, method)
+        self.__dict__[method] = tell  # the next call finds it at once
+        return tell
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self._observer
+
+    def __hash__(self) -> int:
+        return hash(self._observer)
 
 
 def begin_enqueueing(observers: Observers, task: str, queue: str, count: int = 1) -> Enqueueing | None:

@@ -10,6 +10,8 @@ import time
 import weakref
 from typing import Protocol
 
+from inconcert._redis.background import attempt, recurring
+
 __all__ = ["RENEW_AFTER", "TRY_AGAIN", "Renewable", "Renewal", "local_deadline", "next_renewal", "next_try"]
 
 _log = logging.getLogger("inconcert.leases")
@@ -80,7 +82,7 @@ class Renewal:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._kept: dict[str, tuple[weakref.ref[Renewable], str, str]] = {}  # by holder; its kind, name
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
         self._is_closed = False
 
@@ -89,7 +91,7 @@ class Renewal:
         if self._is_closed:
             return
         self._kept[lease.holder] = weakref.ref(lease), lease.kind, lease.name
-        if self._timer is None or lease.renew_at < self._wakes_at:
+        if self.timer is None or lease.renew_at < self._wakes_at:
             self._wake_at(lease.renew_at)
 
     def remove(self, lease: Renewable) -> None:
@@ -111,28 +113,29 @@ class Renewal:
 
     def renew_all(self) -> None:
         """Renew everything now: the server may be another one, and lack what was granted last."""
-        for holder, (reference, *_) in list(self._kept.items()):
+        for reference, *_ in list(self._kept.values()):
             lease = reference()
             if lease is not None and lease.renew_at < lease.deadline:  # otherwise a renewal is under way
-                _renew(holder, lease)
+                attempt("renewing a lease", lease.start_renewal)
 
     def close(self) -> list[Renewable]:
         """Stop, and return what is still held."""
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
         held = self.leases()
         self._kept.clear()
         return held
 
     def _wake_at(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
         self._wakes_at = when
-        self._timer = self._loop.call_later(max(0.0, when - time.monotonic()), self._tick)
+        self.timer = self._loop.call_later(max(0.0, when - time.monotonic()), self._tick)
 
+    @recurring("renewing leases")
     def _tick(self) -> None:
-        self._timer = None
+        self.timer = None
         now = time.monotonic()
         renewals: list[float] = []
         for holder, (reference, kind, name) in list(self._kept.items()):
@@ -147,17 +150,10 @@ class Renewal:
                 )
             elif now >= lease.deadline:
                 del self._kept[holder]
-                lease.lose()
+                attempt("ending what was lost", lease.lose)
             else:
                 if now >= lease.renew_at - _TOGETHER * (lease.deadline - lease.renew_at):
-                    _renew(holder, lease)
+                    attempt("renewing a lease", lease.start_renewal)
                 renewals.append(lease.renew_at)
         if renewals:
             self._wake_at(min(renewals))
-
-
-def _renew(holder: str, lease: Renewable) -> None:
-    try:
-        lease.start_renewal()
-    except Exception:  # noqa: BLE001 - the others are renewed all the same, and this one is lost in time
-        _log.exception("the lease of holder %s could not be renewed now", holder)

@@ -13,6 +13,7 @@ from inconcert._core.origin import Origin
 from inconcert._core.renewal import Renewal
 from inconcert._core.safeguards import Conditions
 from inconcert._core.wiring import wiring_of
+from inconcert._redis.background import attempt
 from inconcert._redis.call import Call
 from inconcert._redis.clients import Client
 from inconcert._redis.keys import Keyspace
@@ -139,7 +140,7 @@ class Session(Origin):
         self.inbox.closed(closed)
         self.broadcasts.closed(closed)
         for lease in self.renewal.close():
-            lease.give_up()
+            attempt("releasing what is held", lease.give_up)
         self.lines.close()
         await self.bells.close()  # before the channel, on which it puts back what it may have taken
         await self.channel.close()
@@ -195,7 +196,7 @@ class SessionRef:
 
     def __init__(self, keys: Keyspace) -> None:
         self.keys = keys
-        self.observers: Observers = []
+        self.observers = Observers()
         self.opened: Session | None = None
         self.was_opened = False
 

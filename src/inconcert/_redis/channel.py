@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 import anyio
 import hiredis
 
+from inconcert._redis.background import recurring
 from inconcert._redis.call import Call
 from inconcert._redis.commands import pack
 from inconcert._redis.held_back import HeldBack
@@ -94,7 +95,7 @@ class Channel:
         self._unanswered: deque[Call | None] = deque()  # None: a reply to discard
         self._bytes = 0  # of all calls in all three
         self._flush_is_due = False
-        self._watch: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
         self._waiting_for_room: dict[int, deque[_Waiting]] = {}  # by the limit on bytes under way
         self._served_at = 0.0  # when a reply last came while callers waited for room
         self.is_closed = False
@@ -119,8 +120,8 @@ class Channel:
                 while self._unsent or self._held_back.calls or self._unanswered:
                     await self._room(_MOST_BYTES, 0, None)  # returns after each reply, because any reply leaves room
             await self._link.close()
-        if self._watch is not None:
-            self._watch.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
         self._wire = None
         for call in [*self._unanswered, *self._held_back.take_all(), *self._unsent]:
             if call is not None:
@@ -158,8 +159,8 @@ class Channel:
             self._flush_soon()
         elif len(self._unsent) >= _ENOUGH:
             self.flush()
-        if self._watch is None:
-            self._watch = self._loop.call_at(call.give_up_at - self._patience, self._tick)
+        if self.timer is None:
+            self.timer = self._loop.call_at(call.give_up_at - self._patience, self._tick)
 
     def flush(self) -> None:
         """Write submitted calls now, so that the server works on them during the rest of the turn."""
@@ -357,6 +358,7 @@ class Channel:
             return
         call.failed(error_for(reply, call.operation, sends=call.sends))
 
+    @recurring("ending calls that are overdue")
     def _tick(self) -> None:
         """Fail calls that are overdue, and schedule the next check."""
         now = self._loop.time()
@@ -373,7 +375,7 @@ class Channel:
         checks += [call.give_up_at for call in (*self._held_back.calls, *self._unsent)]
         checks += [call.give_up_at for call in self._unanswered if call is not None and now < call.give_up_at]
         # Never at once: a call that is late already ends with its connection.
-        self._watch = self._loop.call_at(max(min(checks), now + 0.05), self._tick) if checks else None
+        self.timer = self._loop.call_at(max(min(checks), now + 0.05), self._tick) if checks else None
 
     def _check_for_life(self, now: float) -> list[float]:
         """Drop the wire if it is silent; returns when to check again."""
@@ -400,10 +402,10 @@ class Channel:
     def _tick_within(self, seconds: float) -> None:
         """Run `_tick` after this time at the latest."""
         at = self._loop.time() + seconds
-        if self._watch is None or self._watch.when() > at:
-            if self._watch is not None:
-                self._watch.cancel()
-            self._watch = self._loop.call_at(at, self._tick)
+        if self.timer is None or self.timer.when() > at:
+            if self.timer is not None:
+                self.timer.cancel()
+            self.timer = self._loop.call_at(at, self._tick)
 
     def _with_reason(self, when: str) -> str:
         was_away = self._lost_at is not None and self._loop.time() < self._lost_at + self._timeout

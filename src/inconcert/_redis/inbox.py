@@ -32,6 +32,7 @@ The inbox has a connection of its own, so that no flood of other messages delays
 from collections.abc import Callable
 from typing import Protocol
 
+from inconcert._redis.background import attempt
 from inconcert._redis.pubsub import Listener
 from inconcert.errors import InconcertError
 
@@ -169,9 +170,9 @@ class Inbox:
     def missed(self) -> None:
         """Let everyone look who waits."""
         for receiver in list(self._receivers.values()):
-            receiver.recheck()
+            attempt("looking for missed messages", receiver.recheck)
 
     def closed(self, error: InconcertError) -> None:
         """Send everyone who waits away."""
         for receiver in list(self._receivers.values()):
-            receiver.closed(error)
+            attempt("ending a wait", receiver.closed, error)

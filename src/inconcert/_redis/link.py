@@ -8,6 +8,7 @@ from typing import Protocol
 
 import anyio
 
+from inconcert._redis.background import in_background
 from inconcert._redis.commands import pack
 from inconcert._redis.replies import ErrorReply, Reply
 from inconcert._redis.wire import Pool, Wire, open_wire
@@ -81,7 +82,7 @@ class Link:
 
     def start(self) -> None:
         """Keep connected from now on, without waiting for the first connection."""
-        self._keeper = asyncio.create_task(self._keep(), name=f"inconcert {self._purpose}")
+        self._keeper = in_background(f"{self._purpose}: keeping the connection", self._keep)
 
     async def close(self) -> None:
         """Release the connection. Time-limited, and complete even when cancelled."""
@@ -139,9 +140,9 @@ class Link:
                     failures = 0  # if it was cancelled, the server has moved
                 await self._lost.wait()
                 self._lost.clear()
-                _log.warning("%s: connection lost (%s); reconnecting", self._purpose, self.last_error)
                 failures = 0 if self._was_of_use() else failures + 1
                 await self._leave()
+                _log.warning("%s: connection lost (%s); reconnecting", self._purpose, self.last_error)
 
     def _was_of_use(self) -> bool:
         """Whether the lost wire was usable; otherwise back off, so as not to flood a server that closes at once."""

@@ -14,11 +14,13 @@ import itertools
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self, cast
 
 import anyio
 import redis.asyncio.sentinel
 
+from inconcert._redis.background import in_background
 from inconcert._redis.pubsub import PubSub
 from inconcert._redis.wire import Connection, Pool
 from inconcert._rules.backoff import backoff
@@ -74,7 +76,7 @@ class MasterWatch:
     def start(self) -> None:
         """Begin, without waiting for a Sentinel: commands need none while the master stays where it is."""
         self._listening = [
-            asyncio.create_task(self._listen(events), name="inconcert Sentinel") for events in self._events
+            in_background("listening to a Sentinel", partial(self._listen, each)) for each in self._events
         ]
 
     async def close(self) -> None:
@@ -141,7 +143,7 @@ class MasterWatch:
     def _ask(self, announced: Node | None, *, after: float = 0.0) -> None:
         if self._asking is not None:
             self._asking.cancel()
-        self._asking = asyncio.create_task(self._find(announced, after), name="inconcert master")
+        self._asking = in_background("asking Sentinels for the master", partial(self._find, announced, after))
 
     async def _find(self, announced: Node | None, after: float) -> None:
         """Ask for the master until it is the announced one; a client of the user's may ask a Sentinel that lags."""

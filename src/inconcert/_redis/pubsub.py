@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from inconcert._redis.background import attempt, recurring
 from inconcert._redis.commands import pack
 from inconcert._redis.link import Link
 from inconcert._redis.operations import Operation
@@ -71,7 +72,7 @@ class PubSub:
         self._channels: dict[bytes, Topic] = {}
         self._patterns: dict[bytes, Topic] = {}
         self._unanswered: deque[Topic | Literal["AUTH", "SUNSUBSCRIBE"] | None] = deque()  # None: a reply to discard
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
         self._connected_at = self._pinged_at = 0.0
         self._end: InconcertError | None = None
 
@@ -82,12 +83,12 @@ class PubSub:
             Unavailable: The server cannot be reached, or refuses the connection.
         """
         await self._link.open()
-        self._timer = self._loop.call_later(self._ping_every, self._ping)
+        self.timer = self._loop.call_later(self._ping_every, self._ping)
 
     async def close(self) -> None:
         """Release the connection."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
         await self._link.close()
         self._wire = None
 
@@ -235,9 +236,9 @@ class PubSub:
     # Private.
 
     def _start(self) -> None:
-        if self._timer is None:
+        if self.timer is None:
             self._link.start()
-            self._timer = self._loop.call_later(self._ping_every, self._ping)
+            self.timer = self._loop.call_later(self._ping_every, self._ping)
 
     def _subscription_ended(self, name: bytes) -> None:
         """A node of a cluster has ended a subscription: as it was asked to, or because the slot has left it."""
@@ -286,6 +287,7 @@ class PubSub:
         else:  # before RESP3 a subscribed connection can only subscribe
             self._link.drop(ConnectionError("new credentials need a new connection"))
 
+    @recurring("asking a connection for messages for a sign of life")
     def _ping(self) -> None:
         delay = self._ping_every
         # Remaining listeners, such as an inbox, receive messages again once the server allows it.
@@ -302,7 +304,7 @@ class PubSub:
                 self._wire.write(pack("PING"))
                 self._unanswered.append(None)
                 delay = self._timeout
-        self._timer = self._loop.call_later(delay, self._ping)
+        self.timer = self._loop.call_later(delay, self._ping)
 
 
 @dataclass(eq=False, slots=True)
@@ -336,7 +338,7 @@ class Topic:
         """The server confirmed. Listeners that were confirmed before had subscribed on a connection that was lost."""
         self.is_confirmed = True
         for listener in [*self.listeners]:
-            listener.missed()
+            attempt("looking for missed messages", listener.missed)
         for listener, confirmed in self.newcomers.items():
             self.listeners[listener] = None
             if not confirmed.done():
@@ -345,7 +347,7 @@ class Topic:
 
     def closed(self, error: InconcertError) -> None:
         for listener in list(self.listeners):
-            listener.closed(error)
+            attempt("ending a subscription", listener.closed, error)
         for confirmed in self.newcomers.values():
             if not confirmed.done():
                 confirmed.set_exception(error)

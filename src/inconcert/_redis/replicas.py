@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from inconcert._redis.background import in_background
 from inconcert._redis.call import Call
 from inconcert._redis.channel import Channel
 from inconcert._redis.commands import pack
@@ -62,7 +63,7 @@ class Replicas:
         asked = _Asked(writes, asyncio.get_running_loop().create_future())
         self._asked.append(asked)
         if self._runner is None or self._runner.done():
-            self._runner = asyncio.create_task(self._run(), name="inconcert replicas")
+            self._runner = in_background("waiting for replicas", self._run)
         return await asked.answer
 
     def server_moved(self, to: Node | None) -> None:

@@ -13,7 +13,7 @@ from inconcert._claims.worker_lease import Ending, WorkerLease
 from inconcert._core.session import Session
 from inconcert._rules.codec import Codec, T
 from inconcert._rules.signing import KeyRing
-from inconcert.errors import InvalidPayload, UnreadablePayload
+from inconcert.errors import UnreadablePayload
 from inconcert.queues.delivery import ItemState
 from inconcert.queues.store import ItemKeys, item_of
 
@@ -71,10 +71,10 @@ class ItemWorkerLease(WorkerLease[ItemState[Any]]):
         del now_ms
         id_ = row.id.decode()
         item: object = None
-        obstacle: InvalidPayload | None = None
+        obstacle: Exception | None = None
         try:
             item = read_item(self._session.key_ring, self._terms.name, self._terms.codec, id_, row.body)
-        except InvalidPayload as unreadable:
+        except Exception as unreadable:  # noqa: BLE001 - also of the type's own code; it would keep us from all others
             obstacle = unreadable
         state = ItemState(
             self,

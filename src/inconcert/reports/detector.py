@@ -8,6 +8,7 @@ import asyncio
 import logging
 
 from inconcert._core.session import Session
+from inconcert._redis.background import in_background
 from inconcert._redis.keys import Keyspace
 from inconcert.errors import InconcertError
 from inconcert.reports.inspect import inspect
@@ -49,7 +50,7 @@ class Detector:
     def _look(self) -> None:
         """Somebody has waited for long."""
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._find(), name="inconcert: deadlocks")
+            self._looking = in_background("looking for deadlocks", self._find, again=False)
 
     async def _find(self) -> None:
         try:

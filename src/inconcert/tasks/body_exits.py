@@ -1,8 +1,9 @@
 """The exceptions by which the engine leaves a body: to come back later, or because the job is undone."""
 
+from collections.abc import Iterator
 from typing import cast
 
-__all__ = ["Asleep", "Undoing", "asleep", "is_undoing"]
+__all__ = ["Asleep", "Undoing", "and_within", "asleep", "is_undoing"]
 
 
 class Asleep(BaseException):
@@ -29,19 +30,31 @@ class Undoing(BaseException):
 
 def is_undoing(error: BaseException | None) -> bool:
     """Whether it says that the job is undone, by itself or in a group of a task group, where others may have failed."""
-    if isinstance(error, BaseExceptionGroup):
-        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
-        return any(map(is_undoing, inner)) and all(isinstance(each, Exception) or is_undoing(each) for each in inner)
-    return isinstance(error, Undoing)
+    others = [each for each in _leaves(error) if not isinstance(each, Exception)]
+    return bool(others) and all(isinstance(each, Undoing) for each in others)
 
 
 def asleep(error: BaseException | None) -> Asleep | None:
     """How a body sleeps that raised this; None if it raised something else."""
     if isinstance(error, Asleep):
         return error
-    if isinstance(error, BaseExceptionGroup):  # of a task group
-        inner = [asleep(each) for each in cast("BaseExceptionGroup[BaseException]", error).exceptions]
-        found = [each for each in inner if each is not None]
-        if len(found) == len(inner):
-            return Asleep(min(each.delay for each in found), frozenset[str]().union(*(each.awaited for each in found)))
-    return None
+    ends = _leaves(error)
+    found = [each for each in ends if isinstance(each, Asleep)]
+    if not found or len(found) < len(ends):
+        return None
+    return Asleep(min(each.delay for each in found), frozenset[str]().union(*(each.awaited for each in found)))
+
+
+def and_within(error: BaseException | None) -> Iterator[BaseException]:
+    """This error and, if it is a group, all that are in it; a group may be nested deeper than calls can be."""
+    left = [] if error is None else [error]
+    while left:
+        each = left.pop()
+        yield each
+        if isinstance(each, BaseExceptionGroup):
+            left += cast("BaseExceptionGroup[BaseException]", each).exceptions
+
+
+def _leaves(error: BaseException | None) -> list[BaseException]:
+    """This error; of a group, such as one of a task group, all in it that are not groups."""
+    return [each for each in and_within(error) if not isinstance(each, BaseExceptionGroup)]

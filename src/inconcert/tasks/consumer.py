@@ -1,11 +1,12 @@
 """A consumer: claims jobs from several queues, the most urgent first, and sleeps while there are none."""
 
+import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Self, get_args
 
 import anyio
 
@@ -17,9 +18,10 @@ from inconcert._claims.suspects import Suspects
 from inconcert._claims.unsettled import unsettle
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
+from inconcert._redis.background import in_background, note_failure
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
-from inconcert.errors import NotConnected, OutcomeUnknown, Unavailable
+from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.dependents import Relay
 from inconcert.tasks.job_state import JobState
@@ -284,6 +286,11 @@ class _Opened(ClaimConsumer[JobState]):
             except (Unavailable, OutcomeUnknown) as error:
                 _log.warning("jobs cannot be claimed yet: %s", error)
                 await anyio.sleep(AFTER_A_FAILURE)
+            except InconcertError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the next claim returns the same
+                note_failure("claiming jobs", error)
+                await anyio.sleep(AFTER_A_FAILURE)
             else:
                 if wait:
                     await self.sleep()
@@ -316,7 +323,11 @@ class _Opened(ClaimConsumer[JobState]):
             about=self._about,
         )
 
-    def _background(self) -> list[Coroutine[Any, Any, None]]:
-        sweeper = Sweeper(self._session, self._jobs)
-        asker = Asker(self._session, self._jobs, self._relay)
-        return [*super()._background(), self._relay.run(), sweeper.run(), asker.run(), self._served.run()]
+    def _start(self) -> list[asyncio.Task[None]]:
+        return [
+            *super()._start(),
+            in_background("notifying jobs that wait for others", self._relay.run),
+            in_background("dropping what no job needs", Sweeper(self._session, self._jobs).run),
+            in_background("asking for parents", Asker(self._session, self._jobs, self._relay).run),
+            in_background("reporting the queues that are served", self._served.run),
+        ]

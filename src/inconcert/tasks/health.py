@@ -17,6 +17,7 @@ HealthState = Literal["live", "ready", "busy", "starting", "draining", "stuck", 
 _TURNS_WITHIN = 10.0  # seconds in which the event loop turns; the watchdog asks it every second
 _CLAIMS_WITHIN = 10.0  # seconds in which a claim is answered; an idle worker claims every 2 to 5 s
 _ENDS_WITHIN = 10.0  # seconds in which a job ends that has reached its time limit
+_GOES_ON_WITHIN = 10.0  # seconds since the last unexpected error in the background
 _WAITS_WITHIN = 8.0  # seconds in which the wait for a bell is answered, which ends by itself after 5 s
 
 
@@ -177,6 +178,7 @@ def judge_ready(signs: WorkerSigns, now: float) -> HealthReport:
         return _report(signs, now, state="starting", reason="no claim was answered yet")
     is_busy = signs.running >= signs.capacity
     obstacle = _why_nothing_ends(signs, consumer, now) if is_busy else _why_nothing_comes(signs, consumer, now)
+    obstacle = obstacle or _what_has_failed(consumer, now)
     if obstacle:
         return _report(signs, now, state="stuck", reason=obstacle)
     return _report(signs, now, state="busy" if is_busy else "ready", is_ok=True)
@@ -200,6 +202,13 @@ def _why_nothing_comes(signs: WorkerSigns, consumer: ConsumerSigns, now: float) 
     if silent > _WAITS_WITHIN:
         return f"the connection that waits for jobs has not answered for {silent:.1f} s"
     return ""
+
+
+def _what_has_failed(consumer: ConsumerSigns, now: float) -> str:
+    failure = consumer.failure
+    if failure is None or now - failure.at > _GOES_ON_WITHIN:
+        return ""
+    return f"{failure.what} failed with {failure.error} {now - failure.at:.1f} s ago, and is tried again"
 
 
 def _report(

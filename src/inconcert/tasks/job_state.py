@@ -5,14 +5,14 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from inconcert._claims.claimed import Claimer, ClaimState, Row, Verdict
 from inconcert._core.observer import Observers, StepOutcome
 from inconcert._rules.payloads import encode
 from inconcert.errors import InconcertError, InvalidPayload, NotClaimed, NotConnected
 from inconcert.tasks.arguments import encode_result
-from inconcert.tasks.body_exits import Asleep, Undoing, asleep, is_undoing
+from inconcert.tasks.body_exits import Asleep, Undoing, and_within, asleep, is_undoing
 from inconcert.tasks.doom import Doom
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.envelope import Envelope
@@ -484,11 +484,14 @@ class JobState(ClaimState):
             await self._end("undone", reason=outcome.removeprefix(_FAILED))
 
     async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
-        if verdict == "dead" and self._has_undo and not self.is_undoing:
-            verdict, reason = "undo", _FAILED + reason
+        verdict, reason = self._undone_before(verdict, reason)
         if self._steps is not None and not self.is_over:
             self._steps.save_cursors_nowait()  # sent before the end, and so run before it
         await super()._end(verdict, delay=delay, reason=reason)
+
+    def _undone_before(self, verdict: Verdict, reason: bytes) -> tuple[Verdict, bytes]:
+        is_due = verdict == "dead" and self._has_undo and not self.is_undoing
+        return ("undo", _FAILED + reason) if is_due else (verdict, reason)
 
     async def _leave(self, asleep: Asleep) -> None:
         names = "".join(map(packed_name, sorted(asleep.awaited)))
@@ -502,7 +505,7 @@ class JobState(ClaimState):
     def _succeed(self) -> Awaitable[None]:
         try:
             outcome = self._stored_result()
-        except InvalidPayload as error:  # it has done its work: another attempt would repeat it
+        except Exception as error:  # noqa: BLE001 - it has done its work: another attempt would repeat it
             return self.bury(error)
         return self._done(outcome, self.envelope.result_ttl)
 
@@ -542,9 +545,4 @@ def _may_wait_for(task: "asyncio.Task[Any]") -> bool:
 
 def _is_or_has(error: BaseException | None, sought: Exception | None) -> bool:
     """Whether it is that error, or a group that has it."""
-    if sought is None or error is sought:
-        return sought is not None
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        return any(_is_or_has(inner, sought) for inner in group.exceptions)
-    return False
+    return sought is not None and any(each is sought for each in and_within(error))

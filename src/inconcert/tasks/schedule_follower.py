@@ -10,6 +10,7 @@ Source: docs/explanation/schedules.md
 import asyncio
 import logging
 import time
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -19,6 +20,7 @@ from inconcert._core.cancellation import cancel_all
 from inconcert._core.channel_subscription import ChannelSubscription
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
+from inconcert._redis.background import in_background
 from inconcert._redis.call import Call
 from inconcert.errors import InconcertError, NotConnected
 from inconcert.tasks.due_jobs import DueJobs
@@ -53,7 +55,10 @@ class ScheduleFollower:
 
     async def __aenter__(self) -> Self:
         session = self._ref.session
-        self._tasks = [asyncio.create_task(_follow(session, keys)) for keys in self._jobs.partitions]
+        self._tasks = [
+            in_background("following stored schedules", partial(_follow, session, keys))
+            for keys in self._jobs.partitions
+        ]
         return self
 
     async def __aexit__(
@@ -104,7 +109,7 @@ async def look(session: Session, keys: JobKeys) -> float:
     for found in taken:
         try:
             steps.append(_Step(session, keys, times, _Found(*found)))
-        except (ValueError, OverflowError) as error:  # also of what is not ours: it must not stop the others
+        except Exception as error:  # noqa: BLE001 - also of what is not ours: it must not stop the others
             problems.append(error)
     if problems:
         _log.warning("schedules that this worker cannot follow: %d; the first: %s", len(problems), problems[0])

@@ -13,6 +13,7 @@ import anyio
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
+from inconcert._redis.background import in_background
 from inconcert.errors import InconcertError
 from inconcert.tasks.due_jobs import DueJobs
 from inconcert.tasks.schedule import Schedule
@@ -49,7 +50,10 @@ class Scheduler:
 
     async def __aenter__(self) -> Self:
         session = self._ref.session
-        self._tasks = [asyncio.create_task(self._follow(session, schedule)) for schedule in self._schedules]
+        self._tasks = [
+            in_background(f"following schedule {schedule}", partial(self._follow, session, schedule))
+            for schedule in self._schedules
+        ]
         return self
 
     async def __aexit__(
@@ -63,8 +67,6 @@ class Scheduler:
                 await self._keep(session, schedule)
             except InconcertError as error:
                 _log.warning("schedule %s cannot be followed now: %s", schedule, error)
-            except Exception:  # noqa: BLE001 - of the user's key
-                _log.exception("schedule %s cannot enqueue a job now", schedule)
             await anyio.sleep(_AFTER_A_FAILURE)
 
     async def _keep(self, session: Session, schedule: Schedule) -> None:

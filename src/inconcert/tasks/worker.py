@@ -16,6 +16,7 @@ import anyio.to_thread
 from inconcert._core.cancellation import cancel_all
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
+from inconcert._redis.background import in_background, log_error
 from inconcert._rules import durations
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
@@ -99,7 +100,7 @@ class Worker:
             observer.worker_started(self._places)
         try:
             async with self._consumer:
-                draining = asyncio.create_task(self._drain(session.id))
+                draining = in_background("ending the worker", partial(self._drain, session.id))
                 try:
                     await self._claim_and_start()
                     while self._running:
@@ -163,9 +164,13 @@ class Worker:
         return []
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("%s was not run to its end", task.get_name(), exc_info=error)
+        state, _ = self._running.pop(task)
+        if task.cancelled():
+            state.end_anyhow(None)
+        elif (error := task.exception()) is not None:
+            name = task.get_name()
+            log_error(lambda shown: _log.error("%s was not run to its end", name, exc_info=shown), error)
+            state.end_anyhow(error)
         self._claim_no_more()
 
     def _claim_no_more(self) -> None:
@@ -196,9 +201,9 @@ class Worker:
 
     async def _run(self, job: ClaimedJob, state: JobState) -> None:
         started_at, is_logged = time.monotonic(), _log.isEnabledFor(logging.INFO)
-        if is_logged:
-            _log.info("%s starts", job, extra=state.fields())
         try:
+            if is_logged:
+                _log.info("%s starts", job, extra=state.fields())
             if state.is_over:  # lost before it began
                 self._free_a_place()
                 return
@@ -211,6 +216,10 @@ class Worker:
                     self._free_a_place()
                     raise
                 self._free_a_place()  # so that the next claim is sent along with the acknowledgement
+        except BaseException:
+            if not state.is_over:  # its body has not begun
+                self._free_a_place()
+            raise
         finally:
             if is_logged:
                 seconds = time.monotonic() - started_at

@@ -231,10 +231,10 @@ class JobWorkerLease(WorkerLease[JobState]):
     def _read(self, row: Row, now_ms: int) -> tuple[JobState, Ending | None]:
         id_ = row.id.decode()
         enqueued_ms, text = split_body(row.body)
-        obstacle: InvalidPayload | JobExpired | None = None
+        obstacle: Exception | None = None
         try:
             envelope = verify_envelope(self._session.key_ring, id_, text)
-        except InvalidPayload as unreadable:
+        except Exception as unreadable:  # noqa: BLE001 - any: it would keep this worker from all others
             envelope, obstacle = Envelope("?"), unreadable
         expires = envelope.expires
         if expires is not None and row.undo != UNDONE_NOW and now_ms - enqueued_ms > expires * 1000:
