@@ -14,6 +14,7 @@
 -- @include not_a_member
 -- @include drop_old
 -- @include add_messages
+-- @include if_small
 local members, state, messages = KEYS[1], KEYS[2], KEYS[3]
 local user, after, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local position = tonumber(redis.call('ZSCORE', members, user))
@@ -38,4 +39,4 @@ local oldest = last - redis.call('LLEN', messages) + 1
 local first = math.max(oldest, after + 1)
 -- What the user has read elsewhere was not missed.
 local missed = math.max(0, first - 1 - math.max(after, position))
-return add_messages({1, missed, first, last}, messages, first - oldest, math.min(count, last - first + 1))
+return if_small(add_messages({1, missed, first, last}, messages, first - oldest, math.min(count, last - first + 1)))

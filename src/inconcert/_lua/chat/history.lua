@@ -14,6 +14,7 @@
 -- @include not_a_member
 -- @include drop_old
 -- @include add_messages
+-- @include if_small
 local members, state, messages = KEYS[1], KEYS[2], KEYS[3]
 local user, before, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if not redis.call('ZSCORE', members, user) then
@@ -29,4 +30,4 @@ if before == 0 or before > beyond then
   before = beyond
 end
 local first = math.max(oldest, before - count)
-return add_messages({1, before, first}, messages, first - oldest, before - first)
+return if_small(add_messages({1, before, first}, messages, first - oldest, before - first))

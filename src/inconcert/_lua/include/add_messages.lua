@@ -1,5 +1,4 @@
--- Adds messages to an answer: `count` of them from position `from` on, but none after they exceed 1 MiB.
--- @include if_small
+-- Adds messages to an answer: `count` of them from position `from` on, but none after they exceed 1 MiB. Returns it, and how many bytes they have.
 local function add_messages(answer, messages, from, count)
   local stop, step, bytes = from + count, 1, 0
   while from < stop and bytes < 1048576 do
@@ -11,5 +10,5 @@ local function add_messages(answer, messages, from, count)
     end
     from, step = from + step, math.min(step * 2, 16)
   end
-  return if_small(answer, bytes)
+  return answer, bytes
 end

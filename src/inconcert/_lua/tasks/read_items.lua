@@ -9,6 +9,7 @@
 -- TWICE    the same; nothing is changed
 -- COST     O(N), N items kept
 -- @include add_messages
+-- @include if_small
 local stream, items, run, after = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
 local latest, attempt, last = unpack(redis.call('HMGET', stream, 'run', 'attempt', 'last'))
 if not latest then
@@ -21,4 +22,4 @@ if after < 0 then
   next = last + after + 1
 end
 local first = math.max(oldest, next)
-return add_messages({latest, tonumber(attempt), first, last}, items, first - oldest, math.min(1000, last - first + 1))
+return if_small(add_messages({latest, tonumber(attempt), first, last}, items, first - oldest, math.min(1000, last - first + 1)))
