@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["Exchange", "InProcess", "OverSocket", "opened"]
 
-_WITHIN = 20.0  # seconds
+_WITHIN = 5.0  # seconds
 
 
 class Exchange(ABC):
@@ -22,6 +22,7 @@ class Exchange(ABC):
         is_complete: Whether all of it has come.
         heads: How many answers were begun.
         errors: What the application has raised, if it runs in this process.
+        sent: Set when the request was sent, but for a body that never comes.
     """
 
     def __init__(self) -> None:
@@ -31,6 +32,7 @@ class Exchange(ABC):
         self.is_complete = False
         self.heads = 0
         self.errors: list[BaseException] = []
+        self.sent = asyncio.Event()
         self._news = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
@@ -104,6 +106,7 @@ class InProcess(Exchange):
             "client": ("10.0.0.1", 1),
             "server": ("shop", 80),
         }
+        self.sent.set()
         try:
             await self._app(scope, self._receive, self._send)
         except Exception as error:  # noqa: BLE001 - as a server does, which logs it
@@ -123,7 +126,10 @@ class InProcess(Exchange):
         elif message["type"] == "http.response.body":
             assert self.status, "a body without a head"
             assert not self.is_complete, "a body behind its end"
-            self._add(message.get("body", b""), is_last=not message.get("more_body", False))
+            is_last = not message.get("more_body", False)
+            self._add(message.get("body", b""), is_last=is_last)
+            if is_last:
+                self._gone.set()  # as servers tell applications that listen until then
 
 
 class OverSocket(Exchange):
@@ -144,6 +150,7 @@ class OverSocket(Exchange):
     async def _run(self) -> None:
         reader, self._writer = await asyncio.open_unix_connection(str(self._socket))
         self._writer.write(self._request)
+        self.sent.set()
         got = b""
         with suppress(ConnectionError):
             while part := await reader.read(2**16):
