@@ -3,12 +3,14 @@
 import asyncio
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 import inconcert.index.search as searching
 from inconcert import Coordinator, Hit, Index, InvalidName, InvalidPayload, tokenize
+from inconcert._core.session import Session
 from inconcert._redis.call import Call
 from inconcert.index.query import Query
 from inconcert.index.scores import score_at, sort_key
@@ -34,6 +36,25 @@ async def keys_of(concert: Coordinator, *, lasting: bool = True) -> set[str]:
         async for key in client.scan_iter(f"*{concert._ref.keys.namespace}:index:*")
         if (await client.pttl(key) == -1) is lasting
     }
+
+
+async def test_many_words_with_a_prefix_are_searched_for_some_at_a_time(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other calls do not wait for hundreds of scripts; all of the words are found."""
+    asked: list[int] = []
+    gather = Session.gather
+
+    async def noted(session: Session, calls: Sequence[Call]) -> list[Any]:
+        asked.append(len(calls))
+        return await gather(session, calls)
+
+    monkeypatch.setattr(Session, "gather", noted)
+    for number in range(50):
+        await index.add(f"doc:{number}", f"lock{number:02}")
+    assert len(await ids(index, "lock*", limit=100)) == 50
+    assert max(asked) == 20
+    assert sum(asked) == 2 * 50  # one script counts, and one searches
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from inconcert import (
     JobStatus,
     NotConnected,
 )
-from inconcert.tasks import job_pages
+from inconcert._claims import dead_letters
+from inconcert.tasks import cancellation, job_pages, queue_stats
 from tests.contract.test_tasks import in_background, ledger_of, until
 from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
@@ -250,6 +251,54 @@ async def test_dead_jobs_are_purged_by_age_and_task(any_concert: Coordinator) ->
     assert await statuses(new) == [JobStatus.FAILED] * 2
     assert await tasks.purge_all(task="new") == 2
     assert [dead.id for dead in await tasks.dead()] == [old[1].id]
+
+
+def in_which_portions(monkeypatch: pytest.MonkeyPatch, module: Any, script: str, argument: str) -> list[int]:
+    """How many each call of this script is about, from now on."""
+    portions: list[int] = []
+    command = getattr(module, script)
+
+    def noted(*args: Any, **named: Any) -> Any:
+        portions.append(len(named[argument]))
+        return command(*args, **named)
+
+    monkeypatch.setattr(module, script, noted)
+    return portions
+
+
+async def test_jobs_with_many_steps_are_dropped_in_portions(
+    any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No script drops more than 2,000 steps, unless one job has more; nothing of them is left."""
+    tasks, client = any_concert.tasks, raw(any_concert)
+    [keys] = any_concert._jobs.partitions
+    delayed, dead = await put(any_concert, 6, delay=HOUR), await bury(any_concert, 6, ValueError("no"))
+    for job in (*delayed, *dead):
+        await client.hset(keys.stepped, job.id, 900)
+        await client.hset(keys.steps, mapping={f"{number} {job.id}": "[]" for number in (1, 900)})
+    cancelled = in_which_portions(monkeypatch, cancellation, "CANCEL", "ids")
+    purged = in_which_portions(monkeypatch, dead_letters, "PURGE", "ids")
+    assert await tasks.cancel_all(queue="q", state="delayed") == 6
+    assert cancelled == [6, 4, 2]
+    assert await tasks.purge_all(task="t") == 6
+    assert len(purged) == 3
+    assert not await client.exists(keys.stepped, keys.steps, keys.dead)
+
+
+async def test_stats_of_many_queues_are_read_in_portions(
+    any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each queue is looked at once."""
+    monkeypatch.setattr(queue_stats, "_QUEUES_AT_ONCE", 2)
+    for number in range(5):
+        await put(any_concert, number + 1, queue=f"q{number}")
+    portions = in_which_portions(monkeypatch, queue_stats, "STATS", "names")
+    stats = await any_concert.tasks.stats()
+    assert {name: queue.ready for name, queue in stats.queues.items()} == {
+        f"q{number}": number + 1 for number in range(5)
+    }
+    assert portions == [2, 2, 1]
+    assert (await any_concert.tasks.stats()).dead == 0
 
 
 @pytest.mark.usefixtures("small_portions")

@@ -37,6 +37,7 @@ _CLEAR = load("index/clear").bind(IndexKeys)
 _SIZE = load("index/size").bind(IndexKeys)
 _WORDS = load("index/words").bind(IndexKeys)
 
+_AT_ONCE = 20  # searches of which a script is under way: other calls wait for these
 _MOST_HITS = 10_000  # up to the end of a page; a search that needs more needs a better query
 _LONGEST_WORD = 100  # characters, as the reader cuts them
 _PAGE = 1000  # words in one reply, as index/words has it
@@ -253,8 +254,9 @@ class Index:
         """Run searches to their ends, side by side; a document that several find gets the highest of its ranks."""
         unfinished = searches
         while unfinished:
-            replies = await self._ref.session.gather([search.ask() for search in unfinished])
-            unfinished = [search for search, reply in zip(unfinished, replies, strict=True) if search.take(reply)]
+            some, others = unfinished[:_AT_ONCE], unfinished[_AT_ONCE:]
+            replies = await self._ref.session.gather([search.ask() for search in some])
+            unfinished = others + [search for search, reply in zip(some, replies, strict=True) if search.take(reply)]
         ranks: Ranks = {}
         for search in searches:
             for document, rank in search.ranks.items():

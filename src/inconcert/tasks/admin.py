@@ -72,8 +72,8 @@ class Tasks:
         Raises:
             InvalidName: A name is empty or longer than 512 bytes.
 
-        Cost: 1 round trip, and for each partition 3, and 3 more for each 100 workers; O(claimed jobs). 1 more if tasks
-            with a `limit` are registered here. Without names also those of `queues`.
+        Cost: 1 round trip for each 250 queues, and for each partition 3, and 3 more for each 100 workers; O(claimed
+            jobs). 1 more if tasks with a `limit` are registered here. Without names also those of `queues`.
         """
         names = queues or await self.queues()
         return await read_stats(self._ref.session, self._jobs, self._workers, names, self._registry.limits)

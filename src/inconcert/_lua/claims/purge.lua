@@ -1,4 +1,4 @@
--- claims/purge: drop what was dead-lettered, the oldest first, at most 500.
+-- claims/purge: drop what was dead-lettered, the oldest first, at most 500, and fewer if they have many steps.
 --
 -- KEYS[1]  dead      zset  id -> when it was dead-lettered, server ms
 -- KEYS[2]  reasons   hash  id -> why it was dead-lettered, JSON, newline, name of its queue
@@ -21,11 +21,12 @@
 -- ARGV[2]  keep      integer >= 0: of all dead jobs the latest so many stay
 -- ARGV[3]  request   string, unique to this call
 -- ARGV[4..] ids      of those to drop, at most 250; without any, all that are old enough
--- RETURNS  how many were dropped; without ids, 500 if there may be more
+-- RETURNS  {dropped, more}: how many were dropped; 1 if others of these may be left
 -- TWICE    the same, and nothing is dropped, even if others, or the same again, were dead-lettered in between
--- COST     O(M log N), N dead jobs, M dropped, and of each at most 2,000 steps and 1,000 messages
+-- COST     O(M log N + S), N dead jobs, M dropped, S of their steps and messages: at most 2,000, or those of one job
 -- @include server_time
 -- @include drop_steps
+-- @include within_volume
 -- @include recall
 -- @include remember
 -- @include group_of
@@ -41,16 +42,19 @@ local keys = {
 local request = ARGV[3]
 local answer = recall(recent, older, request)
 if answer then
-  return tonumber(answer)
+  local dropped, more = string.match(answer, '^(%d+) (%d)$')
+  return {tonumber(dropped), tonumber(more)}
 end
 redis.call('HLEN', keys.groups)  -- a foreign key stops the script here
 redis.call('ZCARD', keys.settled)
 redis.call('HDEL', recent, request)  -- first: it needs no memory, so a full server lets the rest pass
 local until_ms, keep = math.floor(server_time() / 1000) - ARGV[1], tonumber(ARGV[2])
-local ids = {}
+local MOST = 500
+local ids, more = {}, 0
 if #ARGV < FIRST_ID then
-  local most = math.max(0, math.min(500, redis.call('ZCARD', dead) - keep))
+  local most = math.max(0, math.min(MOST, redis.call('ZCARD', dead) - keep))
   ids = redis.call('ZRANGEBYSCORE', dead, '-inf', until_ms, 'LIMIT', 0, most)
+  more = #ids == MOST and 1 or 0
 end
 for i = FIRST_ID, #ARGV do
   local place = redis.call('ZREVRANK', dead, ARGV[i])
@@ -59,8 +63,12 @@ for i = FIRST_ID, #ARGV do
     ids[#ids + 1] = ARGV[i]
   end
 end
+local few = within_volume(keys, ids)
+if few < #ids then
+  ids, more = {unpack(ids, 1, few)}, 1
+end
 local dropped = #ids > 0 and redis.call('ZREM', dead, unpack(ids)) or 0
-remember(recent, older, request, dropped)
+remember(recent, older, request, dropped .. ' ' .. more)
 if dropped > 0 then
   for _, key in ipairs({reasons, bodies, failures, crashes}) do
     redis.call('HDEL', key, unpack(ids))
@@ -76,4 +84,4 @@ if dropped > 0 then
     end
   end
 end
-return dropped
+return {dropped, more}

@@ -35,11 +35,11 @@
 -- ARGV[2]  inboxes   prefix of each session's inbox channel
 -- ARGV[3]  request   string, unique to this call
 -- ARGV[4..] ids      of the jobs, 1 to 250
--- RETURNS  {answer, ...}, for each job: 1 it was cancelled | 2 the same, and dependents must be notified | 0 it runs: its
+-- RETURNS  {answer, ...}, for each job, or for the first ones if all have more than 2,000 steps and messages: 1 it was cancelled | 2 the same, and dependents must be notified | 0 it runs: its
 --          worker is to stop it; or it is to be undone, and ends then | 3 it had ended, or never existed | 4 it is delayed, and
 --          in another queue: nothing is changed
 -- TWICE    the same, and nothing is changed, even if some were replayed in between
--- COST     O(N log D), N ids, D delayed jobs of the queue; and of each job at most 2,000 steps and 1,000 messages
+-- COST     O(N log D + S), N ids, D delayed jobs of the queue, S steps and messages of these jobs: at most 2,000, or one job's
 -- @include recall
 -- @include remember
 -- @include notify_watchers
@@ -48,6 +48,7 @@
 -- @include publish
 -- @include drop_cancelled
 -- @include drop_steps
+-- @include within_volume
 -- @include ring
 -- @include leave_lines
 -- @include replace_next
@@ -136,13 +137,15 @@ redis.call('HLEN', keys.undo)
 redis.call('ZCARD', history)
 redis.call('HLEN', keys.groups)
 redis.call('ZCARD', keys.settled)
-for i = FIRST_ID, #ARGV do
-  was_here[ARGV[i]] = redis.call('ZSCORE', delayed, ARGV[i])
-  limits[ARGV[i]] = some_are_limited and leave_lines(held_back, delayed, bodies, ARGV[i]) or nil
+local ids = {unpack(ARGV, FIRST_ID)}
+ids = {unpack(ids, 1, within_volume(keys, ids))}
+for _, id in ipairs(ids) do
+  was_here[id] = redis.call('ZSCORE', delayed, id)
+  limits[id] = some_are_limited and leave_lines(held_back, delayed, bodies, id) or nil
 end
-redis.call('ZREM', delayed, unpack(ARGV, FIRST_ID))  -- first: needs no memory, so a full server accepts the rest
-for i = FIRST_ID, #ARGV do
-  answer[i - FIRST_ID + 1] = cancel(ARGV[i], KEYS[FIRST_RESULT + i - FIRST_ID])
+redis.call('ZREM', delayed, unpack(ids))  -- first: needs no memory, so a full server accepts the rest
+for n, id in ipairs(ids) do
+  answer[n] = cancel(id, KEYS[FIRST_RESULT + n - 1])
 end
 if #ended > 0 then
   drop_steps(keys, ended)
