@@ -1284,4 +1284,4 @@ async def test_claim_that_is_cancelled_at_its_beginning_leaves_no_worker(any_con
             await asyncio.sleep(0)
             claiming.cancel()
             await asyncio.wait([claiming])
-    assert not any_concert._ref.session.renewal.close()
+    assert not any_concert._ref.session.renewal.is_needed

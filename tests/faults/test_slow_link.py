@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from inconcert import Coordinator, OutcomeUnknown, Unavailable
+from inconcert import Coordinator, NotConnected, OutcomeUnknown, Unavailable
 from inconcert._redis import channel as channel_module
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import Script
@@ -314,3 +314,18 @@ async def test_wait_for_a_large_reply_ends(proxy: Proxy, is_closed: bool) -> Non
     assert {type(outcome) for outcome in outcomes} == {OutcomeUnknown}
     await proxy.heal()
     await concert.__aexit__(None, None, None)
+
+
+async def test_callers_that_wait_for_room_end_when_the_coordinator_closes(proxy: Proxy) -> None:
+    """Those whose calls are under way, and those that have not sent anything yet."""
+    concert = await Coordinator(proxy.url, timeout=4).__aenter__()
+    session = session_of(concert)
+    await echo(session, "well")
+    proxy.mute()
+    calls = [asyncio.create_task(session.run(ECHO(key=KEY, text="x" * 900_000))) for _ in range(20)]
+    await eventually(lambda: sum(map(len, channel_of(session)._waiting_for_room.values())) > 10)
+    await concert.__aexit__(None, None, None)
+    outcomes = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 5)
+    assert {type(outcome) for outcome in outcomes} <= {NotConnected, OutcomeUnknown, Unavailable}
+    assert NotConnected in map(type, outcomes)
+    await proxy.heal()

@@ -6,13 +6,14 @@ not wait for that: once the subscription is confirmed, all in the slot ask again
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import anyio
 
 from inconcert._cluster.pubsub import ShardedPubSub
 from inconcert._redis.inbox import Inbox, InboxReceiver
 from inconcert._redis.slots import slot_of
+from inconcert._redis.turns import each_in_turns
 from inconcert.errors import InconcertError
 
 __all__ = ["ShardedInbox"]
@@ -71,15 +72,18 @@ class ShardedInbox(Inbox):
 
     def recheck(self, concerns: Callable[[int], bool]) -> None:
         """Let those recheck who wait in these slots: replies that told of grants may be lost."""
-        for number, slot in list(self._slots.items()):
-            if concerns(number):
-                slot.recheck()
+        each_in_turns(
+            "looking for missed messages",
+            [slot for number, slot in self._slots.items() if concerns(number)],
+            _Slot.recheck,
+        )
 
-    def closed(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> Awaitable[None]:
         """Send everyone who waits away, also for a subscription."""
-        super().closed(error)
+        told = super().closed(error)
         for slot in self._slots.values():
             slot.confirmed.set()
+        return told
 
     def _slot(self, key: str) -> "_Slot":
         number = slot_of(key)
@@ -111,8 +115,7 @@ class _Slot:
         self.recheck()
 
     def recheck(self) -> None:
-        for receiver in list(self.waiting.values()):
-            receiver.recheck()
+        self._inbox.recheck_these(self.waiting)
 
     def closed(self, error: InconcertError) -> None:
         self.confirmed.set()  # its waiters then find the coordinator closed

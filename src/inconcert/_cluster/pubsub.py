@@ -10,6 +10,7 @@ subscription has ended, and refuses the command.  So a `PING` follows it: whatev
 import asyncio
 import random
 from collections import deque
+from collections.abc import Awaitable
 from typing import Literal
 
 from inconcert._cluster.cluster import Cluster
@@ -20,6 +21,7 @@ from inconcert._redis.operations import Operation
 from inconcert._redis.pubsub import Listener, PubSub, Topic
 from inconcert._redis.replies import ErrorReply, is_passing
 from inconcert._redis.slots import slot_of
+from inconcert._redis.turns import each_in_turns
 from inconcert._redis.wire import Pool, Wire
 from inconcert.errors import InconcertError, Unavailable
 
@@ -67,13 +69,15 @@ class ShardedPubSub:
             await self._patterns.close()
         await asyncio.gather(*(shard.close() for shard in self._shards.values()), *self._closing)
 
-    def closed(self, error: InconcertError) -> None:
-        """End all listeners, and refuse new ones."""
+    def closed(self, error: InconcertError) -> Awaitable[object]:
+        """End all listeners, and refuse new ones; returns what is done when the last has ended."""
         self._end = error
-        for each in [*self._shards.values(), *([self._patterns] if self._patterns is not None else [])]:
-            each.closed(error)
-        for topic in self._homeless:
-            topic.closed(error)
+        told = [each.closed(error) for each in self._shards.values()]
+        if self._patterns is not None:
+            told.append(self._patterns.closed(error))
+        return asyncio.gather(
+            *told, each_in_turns("ending a subscription", [*self._homeless], lambda topic: topic.closed(error))
+        )
 
     async def listen(self, channel: str, listener: Listener, *, is_pattern: bool = False) -> None:
         """Subscribe a listener to a channel until `forget`. It receives everything published after this returns.

@@ -7,16 +7,17 @@ lapsed: a dead holder cannot wake anyone.
 import asyncio
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Callable
-from itertools import islice
 from typing import Protocol
 
-from inconcert._redis.background import attempt, recurring
+from inconcert._redis.background import recurring
 from inconcert._redis.call import Call
 from inconcert._redis.inbox import Inbox
 from inconcert._redis.keys import subject
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
+from inconcert._redis.turns import each_in_turns
 
 __all__ = ["NO_ANSWER", "InLine", "Lines", "ReleaseCall"]
 
@@ -51,6 +52,7 @@ class Lines:
         self._lines: dict[str, _Line] = {}
         self.on_long_wait: Callable[[], None] | None = None
         self.timer: asyncio.TimerHandle | None = None  # for the next look for long waits
+        self._is_closed = False
         self._looked_until = 0.0  # waits that began before, by the monotonic clock, were looked at
 
     def join(self, key: str, waiter: InLine) -> None:
@@ -93,12 +95,12 @@ class Lines:
         """Have all waiters ask again, unless they have since: the server had forgotten one that asked at this time."""
         line = self._lines.get(key)
         if line is not None and line.all_rechecked_at < asked_at:
-            for waiter in line.waiters:
-                attempt("asking again", waiter.recheck)
+            each_in_turns("asking again", [*line.waiters], lambda waiter: waiter in line.waiters and waiter.recheck())
             line.all_rechecked_at = time.monotonic()
 
     def close(self) -> None:
         """Stop the timer."""
+        self._is_closed = True
         if self.timer is not None:
             self.timer.cancel()
 
@@ -111,21 +113,32 @@ class Lines:
         self.timer = None
         looked_until, self._looked_until = self._looked_until, time.monotonic() - _LONG_WAIT
         next_since: list[float] = []
-        is_new = False
-        for key, line in self._lines.items():
-            kind, name = subject([key])
-            if kind not in _TOLD_OF:
-                continue
-            since = list(line.waiters.values())
+        new: list[str] = []
+
+        def look(key: str) -> None:
+            line, (kind, name) = self._lines.get(key), subject([key])
+            if line is None or kind not in _TOLD_OF:
+                return
+            since = list(line.waiters.values())  # it rises
             if since[0] <= self._looked_until and not line.is_told:
                 line.is_told = True
                 _tell_of_long_wait(kind, name, time.monotonic() - since[0], len(since))
-            is_new = is_new or any(looked_until < each <= self._looked_until for each in since)
-            next_since += islice((each for each in since if each > self._looked_until), 1)
-        if next_since:
-            self._look_for_long_waits_in(max(_PAUSE, min(next_since) - self._looked_until))
-        if is_new and self.on_long_wait is not None:
-            self.on_long_wait()
+            first_later = bisect_right(since, self._looked_until)
+            next_since.extend(since[first_later : first_later + 1])
+            if bisect_right(since, looked_until) < first_later:
+                new.append(key)
+
+        def looked(_: object) -> None:
+            if self._is_closed:
+                return
+            if next_since:
+                if self.timer is not None:  # set by one that has joined meanwhile
+                    self.timer.cancel()
+                self._look_for_long_waits_in(max(_PAUSE, min(next_since) - self._looked_until))
+            if new and self.on_long_wait is not None:
+                self.on_long_wait()
+
+        each_in_turns("looking for long waits", [*self._lines], look).add_done_callback(looked)
 
 
 class ReleaseCall(Call):

@@ -191,9 +191,9 @@ class PermitState(LeaseState):
 def _look_now(session: Session, holder: str, rest: str) -> None:
     """A lease was released by force: its next renewal, which comes at once, finds it lost."""
     del rest
-    for lease in session.renewal.leases():
-        if isinstance(lease, LeaseState) and lease.holder == holder and not lease.is_over:
-            lease.start_renewal()
+    lease = session.renewal.lease(holder)
+    if isinstance(lease, LeaseState) and not lease.is_over:
+        lease.start_renewal()
 
 
 on_unclaimed("evicted", _look_now)

@@ -8,9 +8,11 @@ import asyncio
 import logging
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Protocol
 
 from inconcert._redis.background import attempt, recurring
+from inconcert._redis.turns import each_in_turns
 
 __all__ = ["RENEW_AFTER", "TRY_AGAIN", "Renewable", "Renewal", "local_deadline", "next_renewal", "next_try"]
 
@@ -19,6 +21,7 @@ _log = logging.getLogger("inconcert.leases")
 RENEW_AFTER = 1 / 3  # of what is left of a lease
 TRY_AGAIN = 1 / 10  # of a ttl, when a renewal failed
 _CLOCK_DRIFT = 0.01  # of a ttl: how much slower than the server's our clock may run; also time for a body to stop
+_A_MOMENT = 0.001  # seconds
 _TOGETHER = 0.25  # of the time between a renewal and the deadline: leases that are due within it are renewed together
 
 
@@ -84,6 +87,7 @@ class Renewal:
         self._kept: dict[str, tuple[weakref.ref[Renewable], str, str]] = {}  # by holder; its kind, name
         self.timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
+        self._is_looking = False  # at what is due, in several turns of the loop
         self._is_closed = False
 
     def add(self, lease: Renewable) -> None:
@@ -107,25 +111,37 @@ class Renewal:
         """Whether anything is held."""
         return bool(self._kept)
 
-    def leases(self) -> list[Renewable]:
-        """Those that were added, and not removed or lost."""
-        return [lease for reference, *_ in self._kept.values() if (lease := reference()) is not None]
+    def lease(self, holder: str) -> Renewable | None:
+        """The one of this holder, if it was added, and not removed or lost."""
+        kept = self._kept.get(holder)
+        return None if kept is None else kept[0]()
+
+    def leases(self) -> Iterator[Renewable]:
+        """Those that were added, in this order, and are not removed or lost when their turn comes."""
+        for holder in [*self._kept]:
+            if (lease := self.lease(holder)) is not None:
+                yield lease
 
     def renew_all(self) -> None:
         """Renew everything now: the server may be another one, and lack what was granted last."""
-        for reference, *_ in list(self._kept.values()):
-            lease = reference()
-            if lease is not None and lease.renew_at < lease.deadline:  # otherwise a renewal is under way
-                attempt("renewing a lease", lease.start_renewal)
 
-    def close(self) -> list[Renewable]:
-        """Stop, and return what is still held."""
+        def renew(lease: Renewable) -> None:
+            if lease.renew_at < lease.deadline:  # otherwise a renewal is under way
+                lease.start_renewal()
+
+        each_in_turns("renewing a lease", self.leases(), renew)
+
+    def close(self) -> None:
+        """Stop."""
         self._is_closed = True
         if self.timer is not None:
             self.timer.cancel()
-        held = self.leases()
-        self._kept.clear()
-        return held
+
+    def take_all(self) -> Iterator[Renewable]:
+        """Remove and return what is still held when its turn comes."""
+        for lease in self.leases():
+            self.remove(lease)
+            yield lease
 
     def _wake_at(self, when: float) -> None:
         if self.timer is not None:
@@ -135,25 +151,39 @@ class Renewal:
 
     @recurring("renewing leases")
     def _tick(self) -> None:
+        """Look at all that is held, at so much in each turn of the loop, and renew what is due soon."""
         self.timer = None
-        now = time.monotonic()
+        if self._is_looking:  # it began with what was added since
+            self._wake_at(time.monotonic() + _A_MOMENT)
+            return
+        self._is_looking = True
         renewals: list[float] = []
-        for holder, (reference, kind, name) in list(self._kept.items()):
-            lease = reference()
-            if lease is None:
-                del self._kept[holder]
-                _log.warning(
-                    "the lease on %s %r was dropped without a release; it lapses by itself",
-                    kind,
-                    name,
-                    extra={kind: name},
-                )
-            elif now >= lease.deadline:
-                del self._kept[holder]
-                attempt("ending what was lost", lease.lose)
-            else:
-                if now >= lease.renew_at - _TOGETHER * (lease.deadline - lease.renew_at):
-                    attempt("renewing a lease", lease.start_renewal)
-                renewals.append(lease.renew_at)
-        if renewals:
+        each_in_turns(
+            "looking at a lease", [*self._kept], lambda holder: self._look(holder, renewals)
+        ).add_done_callback(lambda _: self._looked(renewals))
+
+    def _looked(self, renewals: list[float]) -> None:
+        self._is_looking = False
+        if renewals and not self._is_closed and (self.timer is None or min(renewals) < self._wakes_at):
             self._wake_at(min(renewals))
+
+    def _look(self, holder: str, renewals: list[float]) -> None:
+        """Renew this one if it is due soon, and note when it is due next; or lose it."""
+        kept = self._kept.get(holder)
+        if kept is None or self._is_closed:
+            return
+        reference, kind, name = kept
+        lease = reference()
+        now = time.monotonic()
+        if lease is None:
+            del self._kept[holder]
+            _log.warning(
+                "the lease on %s %r was dropped without a release; it lapses by itself", kind, name, extra={kind: name}
+            )
+        elif now >= lease.deadline:
+            del self._kept[holder]
+            attempt("ending what was lost", lease.lose)
+        else:
+            if now >= lease.renew_at - _TOGETHER * (lease.deadline - lease.renew_at):
+                attempt("renewing a lease", lease.start_renewal)
+            renewals.append(lease.renew_at)

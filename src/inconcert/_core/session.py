@@ -19,6 +19,7 @@ from inconcert._redis.clients import Client
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
+from inconcert._redis.turns import in_turns
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import NotConnected
 
@@ -137,9 +138,9 @@ class Session(Origin):
     async def close(self) -> None:
         """Release what is held, fail all waiters, and disconnect."""
         closed = NotConnected("the coordinator was closed while this call waited; open it again")
-        self.inbox.closed(closed)
-        self.broadcasts.closed(closed)
-        for lease in self.renewal.close():
+        await asyncio.gather(self.inbox.closed(closed), self.broadcasts.closed(closed))
+        self.renewal.close()
+        async for lease in in_turns(self.renewal.take_all()):
             attempt("releasing what is held", lease.give_up)
         self.lines.close()
         await self.bells.close()  # before the channel, on which it puts back what it may have taken

@@ -29,11 +29,11 @@ back with older data.  Where such a stray would stand in the way of others, the 
 The inbox has a connection of its own, so that no flood of other messages delays a wake-up.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
-from inconcert._redis.background import attempt
 from inconcert._redis.pubsub import Listener
+from inconcert._redis.turns import each_in_turns
 from inconcert.errors import InconcertError
 
 __all__ = ["Inbox", "InboxReceiver", "Messages"]
@@ -69,8 +69,9 @@ class Messages(Protocol):
     async def close(self) -> None:
         """Release the connections."""
 
-    def closed(self, error: InconcertError) -> None:
-        """End all listeners, and refuse new ones."""
+    def closed(self, error: InconcertError) -> Awaitable[object]:
+        """End all listeners, and refuse new ones; returns what is done when the last has ended."""
+        ...
 
     async def listen(self, channel: str, listener: Listener, *, is_pattern: bool = False) -> None:
         """Subscribe a listener to a channel until `forget`. It receives everything published after this returns.
@@ -169,10 +170,22 @@ class Inbox:
 
     def missed(self) -> None:
         """Let everyone look who waits."""
-        for receiver in list(self._receivers.values()):
-            attempt("looking for missed messages", receiver.recheck)
+        self.recheck_these(self._receivers)
 
-    def closed(self, error: InconcertError) -> None:
-        """Send everyone who waits away."""
-        for receiver in list(self._receivers.values()):
-            attempt("ending a wait", receiver.closed, error)
+    def closed(self, error: InconcertError) -> Awaitable[None]:
+        """Send everyone who waits away; returns what is done when the last was."""
+
+        def send_away(address: str) -> None:
+            if (receiver := self._receivers.get(address)) is not None:
+                receiver.closed(error)
+
+        return each_in_turns("ending a wait", [*self._receivers], send_away)
+
+    def recheck_these(self, addresses: Iterable[str]) -> None:
+        """Let those look who wait at these addresses, and still do when it is their turn."""
+
+        def recheck(address: str) -> None:
+            if (receiver := self._receivers.get(address)) is not None:
+                receiver.recheck()
+
+        each_in_turns("looking for missed messages", [*addresses], recheck)

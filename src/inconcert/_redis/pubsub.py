@@ -7,7 +7,7 @@ re-established and subscribes to everything again; then all listeners are notifi
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -16,6 +16,7 @@ from inconcert._redis.commands import pack
 from inconcert._redis.link import Link
 from inconcert._redis.operations import Operation
 from inconcert._redis.replies import ErrorReply, Reply
+from inconcert._redis.turns import each_in_turns
 from inconcert._redis.wire import Pool, Wire
 from inconcert._rules.urls import Node
 from inconcert.errors import InconcertError, Unavailable
@@ -43,7 +44,7 @@ class Listener(Protocol):
     def missed(self) -> None:
         """The connection was lost and re-established: messages may have been missed."""
 
-    def closed(self, error: InconcertError) -> None:
+    def closed(self, error: InconcertError) -> object:
         """No more messages: the coordinator is closing, or the server refused the subscription on reconnecting."""
 
 
@@ -92,11 +93,14 @@ class PubSub:
         await self._link.close()
         self._wire = None
 
-    def closed(self, error: InconcertError) -> None:
-        """End all listeners, and refuse new ones."""
+    def closed(self, error: InconcertError) -> Awaitable[None]:
+        """End all listeners, and refuse new ones; returns what is done when the last has ended."""
         self._end = error
-        for topic in [*self._channels.values(), *self._patterns.values()]:
-            topic.closed(error)
+        return each_in_turns(
+            "ending a subscription",
+            [*self._channels.values(), *self._patterns.values()],
+            lambda topic: topic.closed(error),
+        )
 
     async def listen(self, channel: str, listener: Listener, *, is_pattern: bool = False) -> None:
         """Subscribe a listener to a channel until `forget`. It receives everything published after this returns.
@@ -261,12 +265,18 @@ class PubSub:
         return self._patterns if is_pattern else self._channels
 
     def _subscribe(self, topics: "Iterable[Topic]") -> None:
-        """Subscribe to these now if connected; otherwise `connected` will."""
-        if self._wire is not None:
-            for topic in topics:
+        """Subscribe to these now if connected; otherwise `connected` will. To many in several turns of the loop."""
+        wire = self._wire
+        if wire is None:
+            return
+
+        def subscribe(topic: Topic) -> None:
+            if self._wire is wire and self._has(topic):  # otherwise it has left, or the next connection does it
                 topic.is_refused = False
-                self._wire.write(pack(topic.verb, topic.name))
+                wire.write(pack(topic.verb, topic.name))
                 self._unanswered.append(topic)
+
+        each_in_turns("subscribing", topics, subscribe)
 
     def _refused(self, reply: ErrorReply) -> None:
         topic = self._unanswered.popleft()

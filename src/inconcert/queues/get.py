@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Iterable
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import anyio
@@ -13,6 +14,7 @@ from inconcert._claims.ends import WorkerOwner
 from inconcert._claims.unsettled import unsettle
 from inconcert._core.session import Session, SessionRef
 from inconcert._core.shield import run_shielded
+from inconcert._redis.turns import each_in_turns
 from inconcert.errors import InconcertError, OutcomeUnknown, QueueShutDown, Unavailable
 from inconcert.queues.delivery import Delivery, ItemState
 from inconcert.queues.shutdown import Standby
@@ -80,7 +82,9 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         self._keys = keys
         self._terms = terms
         self._standby = Standby(session, keys, self.interrupt)
-        self._getters: deque[_Getter] = deque()  # the first has waited longest
+        self._getters: OrderedDict[_Getter, None] = OrderedDict()  # the first has waited longest
+        self._impatient: set[_Getter] = set()  # those of these that do not wait for something to be put in
+        self._late: list[_Getter] = []  # those that are to leave: their calls take only what came with the first item
         self._left_over: deque[ItemState[Any]] = deque()  # settled for a waiter that has gone
         self._is_unsure = False  # the reply of a claim may have been lost
         self._serving: asyncio.Task[None] | None = None
@@ -88,14 +92,13 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
     async def get(self, timeout: float | None, limit: int, within: float) -> list[ItemState[Any]]:
         """Wait for items and claim them; see `Queue.get_many`."""
         self.raise_if_closed()
-        loop, waits = self._session.loop, timeout != 0
-        getters = [_Getter(loop.create_future(), waits=waits)]
-        getters += (
-            _Getter(loop.create_future(), waits=waits, first=getters[0], lingers=within > 0) for _ in range(1, limit)
-        )
+        getters = [_Getter(self._session.loop.create_future(), lingers=within > 0) for _ in range(limit)]
+        getters[0].followers = getters[1:]
         first = getters[0].delivery
-        self._getters += getters
-        self._serve()
+        self._getters.update(dict.fromkeys(getters))
+        if timeout == 0:
+            self._impatient.update(getters)
+        self._serve(is_urgent=timeout == 0)
         try:
             await asyncio.wait([first], timeout=timeout or None)
             if within and getters[0].has_one:
@@ -123,10 +126,10 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         return len(self._getters)
 
     @property
-    def held(self) -> list[ItemState[Any]]:
+    def held(self) -> Iterator[ItemState[Any]]:
         """The items that are claimed here and have not ended, in the order in which they were claimed."""
         workers = [partition.worker for partition in self._partitions if partition.worker is not None]
-        return [item for worker in workers for item in worker.held]
+        return chain.from_iterable(worker.held for worker in workers)
 
     # Private.
 
@@ -138,36 +141,37 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
                 getter.delivery.cancel()
 
     def _forget(self, getter: "_Getter") -> None:
-        self._getters.remove(getter)
+        del self._getters[getter]
+        self._impatient.discard(getter)
         if not self._getters:
             self.interrupt()  # no waiter is left to sleep for
 
-    def _serve(self) -> None:
+    def _serve(self, *, is_urgent: bool) -> None:
         if self._serving is None:
             self._serving = asyncio.create_task(self._serve_all())
-        elif not self._getters[-1].waits:
+        elif is_urgent:
             self.interrupt()
 
     async def _serve_all(self) -> None:
         """Claim for all waiters, until there are none. Cancelling a waiter does not cancel this."""
         try:
             while self._getters or self._may_hold_unseen:
-                asked = list(self._getters)
+                asked = set(self._impatient)
                 try:
                     if await self._serve_some(asked):
                         await self.sleep()
                 except (Unavailable, OutcomeUnknown) as error:
                     _log.warning("items of queue %r cannot be claimed yet: %s", self._terms.name, error)
                     self._is_unsure = self._is_unsure or isinstance(error, OutcomeUnknown)
-                    self._fail([getter for getter in asked if not getter.waits], error)
+                    self._fail(asked & self._impatient, error)
                     await anyio.sleep(AFTER_A_FAILURE)
         except Exception as error:  # noqa: BLE001 - the waiters raise it
             self._fail(self._getters, error)
         finally:
             self._serving = None
 
-    async def _serve_some(self, asked: "list[_Getter]") -> bool:
-        """Claim for these once; returns whether to sleep then, because nothing is left."""
+    async def _serve_some(self, asked: "set[_Getter]") -> bool:
+        """Claim for all once, of which these do not wait; returns whether to sleep then, because nothing is left."""
         while self._left_over and self._getters:
             self._take_back(self._left_over.popleft())
         wanted = len(self._getters) or int(self._may_hold_unseen)
@@ -183,21 +187,22 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
                 self._left_over.extend(item for item in items if not item.is_over)
                 raise
         self._hand_out(items)
-        self._leave([getter for getter in self._getters if getter.is_late])
+        late, self._late = self._late, []
+        self._leave(late)
         if items and due_in == 0:  # the rest was too large for one reply, or more is due: the next claim gets it
             return False
-        if not items and asked and await self._standby.is_over():
-            self._fail(asked, QueueShutDown(self._terms.name))
+        if not items and wanted and self._getters and await self._standby.is_over():
+            self._fail(self._getters, QueueShutDown(self._terms.name))
             return False
         none = TimeoutError(f"queue {self._terms.name!r} has no item now; wait for one with timeout=")
-        self._fail([getter for getter in asked if not getter.waits], none)
-        return 0 < len(self._getters) == sum(getter.waits for getter in self._getters) and len(items) < wanted
+        self._fail(asked & self._impatient, none)
+        return bool(self._getters) and not self._impatient and len(items) < wanted
 
     def _hand_out(self, items: Iterable[ItemState[Any]]) -> None:
         """Give the first to the longest waiter, and so on; requeue what nobody wants any more."""
         left = deque(item for item in items if not item.is_over)  # otherwise it was lost meanwhile
         while left and self._getters:
-            self._getters.popleft().delivery.set_result(left.popleft())
+            self._give_to_first(left.popleft())
         while left:
             self._take_back(left.pop())  # the last first, so that the first ends up at the front
 
@@ -206,18 +211,30 @@ class OpenGetters(ClaimConsumer[ItemState[Any]]):
         if item.is_over:
             return
         if self._getters:
-            self._getters.popleft().delivery.set_result(item)
+            self._give_to_first(item)
         elif item.is_settled:
             self._left_over.appendleft(item)
         else:
             item.give_back_nowait()
 
+    def _give_to_first(self, item: ItemState[Any]) -> None:
+        """Give an item to the one that has waited longest; the others of its call then wait in another way."""
+        getter, _ = self._getters.popitem(last=False)
+        self._impatient.discard(getter)
+        getter.delivery.set_result(item)
+        if getter.lingers:
+            self._impatient.difference_update(getter.followers)
+        else:
+            self._late += getter.followers
+
     def _fail(self, getters: "Iterable[_Getter]", error: Exception) -> None:
-        for getter in list(getters):
+        def fail(getter: _Getter) -> None:
             if not getter.delivery.done():
                 self._forget(getter)
                 getter.delivery.set_exception(error)
                 getter.delivery.exception()  # of several of one call, the first is raised
+
+        each_in_turns("ending a wait", [*getters], fail)
 
     @property
     def _may_hold_unseen(self) -> bool:
@@ -245,45 +262,23 @@ class _Getter:
 
     Args:
         delivery: The item that it gets.
-        waits: Whether it waits for something to be put in.
-        first: The first of its call; None if it is that.
-        lingers: Whether it waits when the first has an item.
+        lingers: Whether it waits on for more when the first of its call has an item.
 
     Attributes:
         delivery: As given.
+        lingers: As given.
+        followers: The others of its call, if it is the first.
     """
 
-    __slots__ = ("_first", "_lingers", "_waits", "delivery")
+    __slots__ = ("delivery", "followers", "lingers")
 
-    def __init__(
-        self,
-        delivery: asyncio.Future[ItemState[Any]],
-        *,
-        waits: bool,
-        first: "_Getter | None" = None,
-        lingers: bool = False,
-    ) -> None:
+    def __init__(self, delivery: asyncio.Future[ItemState[Any]], *, lingers: bool) -> None:
         self.delivery = delivery
-        self._waits = waits
-        self._first = first
-        self._lingers = lingers
+        self.lingers = lingers
+        self.followers: Sequence[_Getter] = ()
 
     @property
     def has_one(self) -> bool:
         """Whether it was given an item."""
         delivery = self.delivery
         return delivery.done() and not delivery.cancelled() and delivery.exception() is None
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits for something to be put in."""
-        return self._lingers if self._follows else self._waits
-
-    @property
-    def is_late(self) -> bool:
-        """Whether its call takes only what was claimed along with its first item."""
-        return self._follows and not self._lingers
-
-    @property
-    def _follows(self) -> bool:
-        return self._first is not None and self._first.has_one

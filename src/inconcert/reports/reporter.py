@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextvars import Context
+from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
@@ -100,7 +101,7 @@ class Reporter:
                 waits += (self._watching(receiver, stack) for stack in found[receiver.address])
             elif isinstance(receiver, QueueWaiter):
                 waits += (self._at_queue(receiver, stack) for stack in found[receiver.address])
-            elif isinstance(receiver, OpenGetters) and (receiver.waiting or receiver.held):
+            elif isinstance(receiver, OpenGetters) and (receiver.waiting or any(receiver.held)):
                 consumers.append(self._consuming(receiver, found))
         listeners = [*self._session.listeners.values()]
         holds.sort(key=lambda entry: entry.since)
@@ -202,7 +203,7 @@ class Reporter:
             waiting=consumer.waiting,
             task=stack and stack.task.get_name(),
             line=stack and stack.line,
-            holds=() if is_redacted else tuple(_held_item(item.id, found) for item in consumer.held[:_ITEMS]),
+            holds=() if is_redacted else tuple(_held_item(item.id, found) for item in islice(consumer.held, _ITEMS)),
         )
 
     def _listening(self, listening: Listening) -> SignalListener:
