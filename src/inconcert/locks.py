@@ -326,7 +326,8 @@ class Leases(Mapping[str, Lease]):
         Raises:
             LeaseLost: One had already lapsed; another may hold it now.
             NotHeld: One was already released.
-            OutcomeUnknown: The server did not answer; the leases lapse automatically.
+            Unavailable: The server refuses it for now. It is sent again until the leases lapse; ask again to know.
+            OutcomeUnknown: The server did not answer. Likewise.
 
         Cost: 1 round trip for all together, and 1 message for each that has waiters.
         """

@@ -47,6 +47,11 @@ class Row(NamedTuple):
 class Claimer(Protocol):
     """The worker, as its claims see it."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was presumed dead, or has ended."""
+        ...
+
     def done(self, claimed: "ClaimState", result: bytes, ttl: float, *, is_run: bool = True) -> Awaitable[bool]:
         """Acknowledge, and keep the outcome for `ttl` seconds; returns whether it was still held.
 
@@ -99,6 +104,7 @@ class ClaimState(ABC):
         "_kind",
         "_max_attempts",
         "_max_crashes",
+        "_unconfirmed",
         "attempt",
         "history",
         "id",
@@ -235,6 +241,10 @@ class ClaimState(ABC):
         """Note that it is not handed out any more, although it is settled: it is requeued."""
         self._end_once("back")
 
+    def unconfirmed(self) -> None:
+        """Note that its end was not confirmed; the worker repeats it, and its caller may."""
+        self._unconfirmed = True
+
     def lose(self) -> None:
         """Note that the claim is lost, and stop the body."""
         self.is_over = True
@@ -340,7 +350,7 @@ class ClaimState(ABC):
             self.is_over = not self._claimer.holds(self)  # if nothing was sent, it can end otherwise
             raise
         if not was_held:
-            raise NotClaimed(self._kind, self.id)
+            self._was_not_held()
 
     async def _end(self, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b"") -> None:
         try:
@@ -350,11 +360,19 @@ class ClaimState(ABC):
             self.is_over = not self._claimer.holds(self)  # likewise
             raise
         if not was_held:
+            self._was_not_held()
+
+    def _was_not_held(self) -> None:
+        """Raise `NotClaimed`, unless it was ended by a repetition of this end, which was not confirmed before."""
+        if not hasattr(self, "_unconfirmed") or self._claimer.is_lost:
             raise NotClaimed(self._kind, self.id)
 
     def _end_once(self, outcome: Outcome) -> None:
         if self.is_over:
-            raise NotClaimed(self._kind, self.id)
+            if outcome != self.outcome or not getattr(self, "_unconfirmed", False):
+                raise NotClaimed(self._kind, self.id)
+            self._unconfirmed = False  # its caller was told that it is not confirmed, and tries again
+            return
         self.is_over = True
         self.outcome = outcome
         if self.observers:
@@ -390,7 +408,8 @@ class Claimed(Generic[S]):
 
         Raises:
             NotClaimed: It has already ended, or this worker was presumed dead.
-            OutcomeUnknown: The server did not answer; it may be delivered again.
+            Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
+            OutcomeUnknown: The server did not answer. Likewise.
 
         Cost: 1 round trip.
         """
@@ -402,7 +421,8 @@ class Claimed(Generic[S]):
 
         Raises:
             NotClaimed: It has already ended, or this worker was presumed dead.
-            OutcomeUnknown: The server did not answer; it is requeued when this worker ends, at the latest.
+            Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
+            OutcomeUnknown: The server did not answer. Likewise.
 
         Cost: 1 round trip.
         """

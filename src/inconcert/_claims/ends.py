@@ -180,6 +180,7 @@ class Ack(Call):
     def failed(self, error: InconcertError) -> None:
         self._worker.unconfirmed(ended for ended in self._batch if ended.is_run)
         for ended in self._batch:
+            ended.claimed.unconfirmed()
             if not ended.was_held.done():
                 ended.was_held.set_exception(error)
                 ended.was_held.exception()

@@ -191,7 +191,11 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
     async def not_done(self, claimed: ClaimState, verdict: Verdict, *, delay: float, reason: bytes) -> bool:
         """Requeue or dead-letter; returns whether it was still held."""
         call = self._nack(claimed, verdict, delay=delay, reason=reason)
-        return bool(await call) or self.was_first_time(call)
+        try:
+            return bool(await call) or self.was_first_time(call)
+        except InconcertError:
+            claimed.unconfirmed()
+            raise
 
     def not_done_nowait(
         self, claimed: ClaimState, verdict: Verdict, *, delay: float = 0.0, reason: bytes = b""

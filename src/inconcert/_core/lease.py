@@ -72,7 +72,8 @@ class HeldLease(Generic[StateT]):
         Raises:
             LeaseLost: It had lapsed before; another may hold it now.
             NotHeld: It was released before.
-            OutcomeUnknown: The server did not answer; the lease lapses by itself.
+            Unavailable: The server refuses it for now. It is sent again until the lease lapses; ask again to know.
+            OutcomeUnknown: The server did not answer. Likewise.
 
         Cost: 1 round trip, and 1 message if someone waits.
         """

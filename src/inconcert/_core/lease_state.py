@@ -17,7 +17,8 @@ import anyio
 from inconcert._core.body import Body
 from inconcert._core.renewal import Renewal, local_deadline, next_renewal, next_try
 from inconcert._core.scope import note_lease
-from inconcert.errors import InconcertError, LeaseLost, NotConnected, NotHeld
+from inconcert._core.unconfirmed import Unconfirmed
+from inconcert.errors import InconcertError, LeaseLost, NotConnected, NotHeld, OutcomeUnknown, Unavailable
 
 __all__ = ["LeaseState"]
 
@@ -48,6 +49,7 @@ class LeaseState(ABC):
         "_lost",
         "_renewal",
         "_ttl",
+        "_unconfirmed",
         "deadline",
         "holder",
         "is_released",
@@ -114,7 +116,8 @@ class LeaseState(ABC):
     async def release(self) -> None:
         """Release it."""
         if self.is_released:
-            raise NotHeld(self.kind, self.name)
+            await self._release_again()
+            return
         if self._is_lost:
             self.release_nowait()
             raise self.loss()
@@ -165,6 +168,20 @@ class LeaseState(ABC):
             _log.warning("lease on %s could not be renewed yet: %s", self, error, extra=self.fields())
             self.renew_at = next_try(self.deadline, self._ttl)
             self._renewal.add(self)
+
+    def release_failed(self, error: InconcertError) -> None:
+        """Repeat a release that the server refused, or did not answer: it would be held by nobody until it lapses."""
+        if isinstance(error, Unavailable | OutcomeUnknown) and not self._is_lost and time.monotonic() < self.deadline:
+            if self._repeated is None:
+                self._unconfirmed = Unconfirmed(
+                    self.kind,
+                    self.name,
+                    self.holder,
+                    deadline=self.deadline,
+                    ttl=self._ttl,
+                    send=self._start_release,
+                )
+            self._unconfirmed.failed(error, self._renewal)
 
     def lose(self) -> None:
         """Note that it is lost, and stop its body."""
@@ -217,7 +234,7 @@ class LeaseState(ABC):
             error.add_note(str(lost))
         except InconcertError as unconfirmed:
             _log.warning(
-                "lease on %s: the release was not confirmed, so it lapses by itself: %s",
+                "lease on %s: the release was not confirmed, and is repeated until it lapses: %s",
                 self,
                 unconfirmed,
                 extra=self.fields(),
@@ -232,8 +249,25 @@ class LeaseState(ABC):
         """Request a full ttl from now; `renewed` or `renewal_failed` is called with the outcome, awaited or not."""
 
     @abstractmethod
-    def _start_release(self) -> Awaitable[bool]:
-        """Begin to release it now, awaited or not; the result is whether it was still held."""
+    def _start_release(self) -> asyncio.Future[Any]:
+        """Begin to release it now, awaited or not; the result is whether it was still held.
+
+        It is called again while it is not confirmed: `release_failed` is called with each error.
+        """
+
+    async def _release_again(self) -> None:
+        """Say what has become of a release that was not confirmed."""
+        repeated = self._repeated
+        if repeated is None:
+            raise NotHeld(self.kind, self.name)
+        was_held = await repeated.outcome()
+        del self._unconfirmed
+        if not was_held:
+            raise self.loss()
+
+    @property
+    def _repeated(self) -> Unconfirmed | None:
+        return getattr(self, "_unconfirmed", None)  # which hardly any lease has
 
     @property
     def _left(self) -> str:

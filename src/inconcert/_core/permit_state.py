@@ -246,6 +246,10 @@ class _Release(ReleaseCall):
         if not self.done():
             self.set_result(was_held or (sends > 1 and time.monotonic() < self.lease.deadline))
 
+    def failed(self, error: InconcertError) -> None:
+        self.lease.release_failed(error)
+        super().failed(error)
+
     def with_one_key(self) -> Call | None:
         return None if self.done() else _Drop(self)
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from inconcert._redis.background import attempt, recurring
@@ -84,7 +84,7 @@ class Renewal:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._kept: dict[str, tuple[weakref.ref[Renewable], str, str]] = {}  # by holder; its kind, name
+        self._kept: dict[str, tuple[Callable[[], Renewable | None], str, str]] = {}  # by holder; its kind, name
         self.timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
         self._is_looking = False  # at what is due, in several turns of the loop
@@ -97,6 +97,12 @@ class Renewal:
         self._kept[lease.holder] = weakref.ref(lease), lease.kind, lease.name
         if self.timer is None or lease.renew_at < self._wakes_at:
             self._wake_at(lease.renew_at)
+
+    def keep(self, lease: Renewable) -> None:
+        """Renew this from now on, also if nothing else refers to it."""
+        self.add(lease)
+        if not self._is_closed:
+            self._kept[lease.holder] = (lambda: lease), lease.kind, lease.name
 
     def remove(self, lease: Renewable) -> None:
         """Stop renewing this."""

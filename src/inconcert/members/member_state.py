@@ -153,13 +153,14 @@ class MemberState(LeaseState):
         return call
 
     def _start_release(self) -> Call:
-        self.is_released = True
+        was_released, self.is_released = self.is_released, True
         self._renewal.remove(self)
         call = _leave(self.roster, self.holder, self)
         self.roster.session.channel.submit(call)
-        if not self._is_lost:
-            self._tell_end()
-        self._ended(NotHeld(self.kind, self.name))
+        if not was_released:
+            if not self._is_lost:
+                self._tell_end()
+            self._ended(NotHeld(self.kind, self.name))
         return call
 
     def _tell_end(self) -> None:
@@ -215,6 +216,11 @@ class _Leave(Call):
         # What was sent twice finds nothing the second time; in time, the first was a success.
         in_time = self._member is not None and time.monotonic() < self._member.deadline
         super().answered(reply == 1 or (self.sends > 1 and in_time))
+
+    def failed(self, error: InconcertError) -> None:
+        if self._member is not None:
+            self._member.release_failed(error)
+        super().failed(error)
 
 
 def _leave(roster: Roster, holder: str, member: MemberState | None = None) -> Call:

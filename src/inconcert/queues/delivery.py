@@ -100,7 +100,8 @@ class Delivery(Claimed[ItemState[T]], Generic[T]):
 
         Raises:
             NotClaimed: It has already ended, or this process was presumed dead.
-            OutcomeUnknown: The server did not answer; the item may be delivered again.
+            Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
+            OutcomeUnknown: The server did not answer. Likewise.
 
         Cost: 1 round trip, shared by all that end in the same turn of the event loop.
         """
@@ -115,7 +116,8 @@ class Delivery(Claimed[ItemState[T]], Generic[T]):
         Raises:
             ValueError: `delay` is negative, or not a number.
             NotClaimed: It has already ended, or this process was presumed dead.
-            OutcomeUnknown: The server did not answer; the item may be delivered again.
+            Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
+            OutcomeUnknown: The server did not answer. Likewise.
 
         Cost: 1 round trip.
         """

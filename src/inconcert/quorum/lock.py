@@ -23,6 +23,7 @@ from inconcert._redis.peers import Peer
 from inconcert._rules import durations
 from inconcert._rules.backoff import backoff
 from inconcert._rules.durations import Seconds, milliseconds
+from inconcert.errors import InconcertError
 from inconcert.quorum.rounds import QuorumHolding, QuorumKeys, QuorumRound, inspect
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class QuorumLease(HeldLease["_QuorumState"]):
         Raises:
             LeaseLost: It had already lapsed, or a majority no longer had it; another may hold it now.
             NotHeld: It was already released.
-            QuorumNotReached: No majority confirmed the release; on the other servers the lease lapses automatically.
+            QuorumNotReached: No majority confirmed it. It is sent again until the lease lapses; call this again
+                to know.
 
         Cost: 1 round trip to all servers; waits for a majority.
         """
@@ -88,7 +90,11 @@ class _QuorumState(LeaseState):
     def _start_release(self) -> QuorumRound:
         self.is_released = True
         self._renewal.close()
-        return self._holding.release()
+        return self._holding.release(self)
+
+    def release_failed(self, error: InconcertError) -> None:
+        self._renewal = Renewal()  # its own, which the release has closed
+        super().release_failed(error)
 
 
 class QuorumLock(Acquirable[_QuorumState, QuorumLease]):

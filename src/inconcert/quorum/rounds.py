@@ -137,9 +137,12 @@ class QuorumHolding:
             share.take(self._ttl_ms, renewing, is_first=False)
         return renewing
 
-    def release(self) -> QuorumRound:
-        """Release everything that was or may have been granted: yes if a majority still had it, no if it did not."""
-        releasing = QuorumRound(self._name, len(self._shares), decisive=(Vote.YES, Vote.NO), otherwise=Vote.NOTHING)
+    def release(self, lease: LeaseState | None = None) -> QuorumRound:
+        """Release everything that was or may have been granted: yes if a majority still had it, no if it did not.
+
+        `lease` is told if there is no majority.
+        """
+        releasing = _ReleaseCall(lease, self._name, len(self._shares))
         for share in self._shares:
             share.release(releasing)
         return releasing
@@ -163,10 +166,25 @@ class _RenewCall(QuorumRound):
         super().failed(error)
 
 
+class _ReleaseCall(QuorumRound):
+    """A release under way."""
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: LeaseState | None, name: str, servers: int) -> None:
+        super().__init__(name, servers, decisive=(Vote.YES, Vote.NO), otherwise=Vote.NOTHING)
+        self._lease = lease
+
+    def failed(self, error: InconcertError) -> None:
+        if self._lease is not None:
+            self._lease.release_failed(error)
+        super().failed(error)
+
+
 class _Share:
     """What one holder has on one server."""
 
-    __slots__ = ("_asking", "_holder", "_is_over", "_keys", "_may_be_ours", "_peer")
+    __slots__ = ("_asking", "_holder", "_is_over", "_is_released", "_keys", "_may_be_ours", "_peer")
 
     def __init__(self, peer: Peer, keys: QuorumKeys, holder: str) -> None:
         self._peer = peer
@@ -174,6 +192,7 @@ class _Share:
         self._holder = holder
         self._may_be_ours = False
         self._is_over = False
+        self._is_released = False
         self._asking: set[asyncio.Task[None]] = set()  # requests that may still be granted
 
     def take(self, ttl_ms: int, asking: QuorumRound, *, is_first: bool) -> None:
@@ -209,6 +228,9 @@ class _Share:
     async def _release(self, releasing: QuorumRound) -> None:
         if self._asking:
             await asyncio.wait(self._asking)
+        if self._is_released:  # by an earlier round, which too few servers answered
+            releasing.count(self._peer.title, Vote.YES)
+            return
         if not self._may_be_ours:
             releasing.count(self._peer.title, Vote.NO)
             return
@@ -218,7 +240,8 @@ class _Share:
             releasing.count(self._peer.title, Vote.NOTHING, str(error))
         else:
             # If sent twice, it finds nothing the second time.
-            releasing.count(self._peer.title, Vote.YES if answer.reply or answer.sends > 1 else Vote.NO)
+            self._is_released = bool(answer.reply or answer.sends > 1)
+            releasing.count(self._peer.title, Vote.YES if self._is_released else Vote.NO)
 
 
 async def inspect(name: str, peers: Sequence[Peer], keys: QuorumKeys) -> str | None:

@@ -1,0 +1,190 @@
+"""A server that refuses a release for a moment, as one does whose replica is away: nothing stays held by nobody."""
+
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import anyio
+import pytest
+import redis.asyncio
+
+from inconcert import Coordinator, LeaseLost, NotClaimed, NotHeld, QuorumLock, QuorumNotReached, Unavailable
+from tests.support.eventually import eventually
+from tests.support.servers import RealServer
+
+TTL = 10.0  # seconds; a release is repeated after a tenth of it
+SOON = 6.0  # seconds, in which the next one has it: well before it would lapse
+
+Acquire = Callable[[Coordinator], Awaitable[Any]]
+
+KINDS: dict[str, Acquire] = {
+    "lock": lambda concert: concert.lock("a", ttl=TTL).acquire(),
+    "semaphore": lambda concert: concert.semaphore("a", limit=1, ttl=TTL).acquire(),
+    "reader": lambda concert: concert.rwlock("a", ttl=TTL).read().acquire(),
+    "writer": lambda concert: concert.rwlock("a", ttl=TTL).write().acquire(),
+    "election": lambda concert: concert.election("a", ttl=TTL).acquire(),
+    "locks": lambda concert: concert.locks("a", "b", ttl=TTL).acquire(),
+    "members": lambda concert: concert.members("a", ttl=TTL).join(),
+}
+
+
+@pytest.fixture
+async def concert(own_server: RealServer) -> AsyncIterator[Coordinator]:
+    """On a server whose replica can be taken away."""
+    async with Coordinator(own_server.url) as concert:
+        yield concert
+
+
+@pytest.fixture
+async def other(own_server: RealServer) -> AsyncIterator[Coordinator]:
+    """As another process sees it."""
+    async with Coordinator(own_server.url) as other:
+        yield other
+
+
+def refuse(server: RealServer, *, writes: bool) -> None:
+    """Whether the server refuses writes, as if its replica were away."""
+    server.command("CONFIG", "SET", "min-replicas-to-write", int(writes))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_release_that_was_refused_can_be_tried_again(
+    concert: Coordinator, own_server: RealServer, kind: str
+) -> None:
+    """As its error says; then it is released, and a third release says so."""
+    lease = await KINDS[kind](concert)
+    refuse(own_server, writes=True)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="NOREPLICAS"):
+            await lease.release()
+    refuse(own_server, writes=False)
+    await lease.release()
+    with pytest.raises(NotHeld):
+        await lease.release()
+    with anyio.fail_after(SOON):
+        await (await KINDS[kind](concert)).release()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_release_that_was_refused_is_repeated(
+    concert: Coordinator, own_server: RealServer, other: Coordinator, kind: str
+) -> None:
+    """Also if nothing refers to the lease any more; and a caller that tries again hears that it is released."""
+    lease = await KINDS[kind](concert)
+    states = [each._state for each in lease.values()] if kind == "locks" else [lease._state]
+    refuse(own_server, writes=True)
+    with pytest.raises(Unavailable):
+        await lease.release()
+    refuse(own_server, writes=False)
+
+    async def is_known() -> bool:
+        return all(state._unconfirmed._outcome is True for state in states)
+
+    await eventually(is_known, timeout=SOON)
+    await lease.release()
+    with pytest.raises(NotHeld):
+        await lease.release()
+    if kind == "members":
+        assert await other.members("a").list() == {}
+
+
+@pytest.mark.parametrize("kind", ["lock", "semaphore"])
+async def test_lease_of_a_body_is_released_soon_after_a_refusal(
+    concert: Coordinator, own_server: RealServer, other: Coordinator, kind: str
+) -> None:
+    """The body has ended well, and nothing refers to its lease."""
+    make: dict[str, Callable[[Coordinator], Any]] = {
+        "lock": lambda concert: concert.lock("a", ttl=TTL, timeout=SOON),
+        "semaphore": lambda concert: concert.semaphore("a", limit=1, ttl=TTL, timeout=SOON),
+    }
+    async with make[kind](concert):
+        refuse(own_server, writes=True)
+    gc.collect()
+    refuse(own_server, writes=False)
+    async with make[kind](other):
+        pass
+
+
+async def test_release_that_stays_refused_is_a_loss_in_the_end(concert: Coordinator, own_server: RealServer) -> None:
+    """It has lapsed by itself; nothing is sent any more."""
+    lease = await concert.lock("a", ttl=0.5).acquire()
+    refuse(own_server, writes=True)
+    with pytest.raises(Unavailable):
+        await lease.release()
+    await anyio.sleep(0.6)  # longer than the lease could live
+    refuse(own_server, writes=False)
+    with pytest.raises(LeaseLost):
+        await lease.release()
+    with pytest.raises(NotHeld):
+        await lease.release()
+
+
+async def test_release_is_repeated_when_the_coordinator_closes(own_server: RealServer) -> None:
+    """A last time."""
+    async with Coordinator(own_server.url) as concert:
+        lease = await concert.lock("a", ttl=600).acquire()
+        refuse(own_server, writes=True)
+        with pytest.raises(Unavailable):
+            await lease.release()
+        refuse(own_server, writes=False)
+    async with Coordinator(own_server.url) as concert:
+        assert not await concert.lock("a").locked()
+
+
+ENDS: dict[str, Callable[[Any], Awaitable[None]]] = {
+    "ack": lambda delivery: delivery.ack(),
+    "nack": lambda delivery: delivery.nack(),
+    "give_back": lambda delivery: delivery.give_back(),
+    "bury": lambda delivery: delivery.bury(ValueError("bad")),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("is_repeated", [False, True], ids=["at once", "later"])
+async def test_end_of_an_item_that_was_refused_can_be_tried_again(
+    concert: Coordinator, own_server: RealServer, end: str, is_repeated: bool
+) -> None:
+    """Whether or not the worker has repeated it meanwhile; in the same way only, and once."""
+    queue = concert.queue("q", ttl=3.0)
+    await queue.put("x")
+    delivery = await queue.get(timeout=5)
+    refuse(own_server, writes=True)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="NOREPLICAS"):
+            await ENDS[end](delivery)
+    with pytest.raises(NotClaimed):
+        await ENDS["bury" if end == "ack" else "ack"](delivery)
+    refuse(own_server, writes=False)
+
+    async def has_ended() -> bool:
+        counts = await queue.counts()
+        return counts.claimed == 0
+
+    if is_repeated:
+        await eventually(has_ended)
+    await ENDS[end](delivery)
+    with pytest.raises(NotClaimed):
+        await ENDS[end](delivery)
+    assert await has_ended()
+
+
+async def test_majority_that_is_back_releases_a_quorum_lock() -> None:
+    """A release that too few servers have confirmed is repeated by itself, and may be tried again."""
+    async with AsyncExitStack() as stack:
+        servers = [stack.enter_context(RealServer()) for _ in range(3)]
+        clients: list[redis.asyncio.Redis] = [redis.asyncio.Redis.from_url(server.url) for server in servers]  # pyright: ignore[reportUnknownMemberType] - its types have holes
+        for client in clients:
+            stack.push_async_callback(client.aclose)
+        for again in (True, False):
+            lease = await QuorumLock(clients, "a", ttl=TTL, timeout=SOON).acquire()
+            for server in servers[:2]:
+                refuse(server, writes=True)
+            with pytest.raises(QuorumNotReached):
+                await lease.release()
+            for server in servers[:2]:
+                refuse(server, writes=False)
+            if again:
+                await lease.release()
+                with pytest.raises(NotHeld):
+                    await lease.release()
