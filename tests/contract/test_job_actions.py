@@ -328,7 +328,7 @@ async def test_jobs_that_are_not_signed_are_chosen_by_what_is_known(here: Coordi
         await put(signing, 1, delay=HOUR)
         assert await signing.tasks.promote_all(task="t") == 1
         assert await signing.tasks.promote_all(queue="q") == 2
-        await signing.run_worker("q", burst=True)  # it knows no task of this name
+        await signing.run_worker("q", burst=True, unknown_task_grace=0)  # it knows no task of this name
         assert await signing.tasks.replay_all(task="t") == 1
         assert await signing.tasks.replay_all(reason="sign") == 2
         assert await signing.tasks.drain("q") == 3

@@ -104,7 +104,7 @@ async def test_items_are_shown_in_portions(measured: Coordinator) -> None:
 async def test_dead_jobs_are_shown_in_portions(measured: Coordinator) -> None:
     """All that were asked for."""
     jobs = [await measured.enqueue("unknown", [LARGE]) for _ in range(NUMBER)]
-    await measured.run_worker("default", burst=True)
+    await measured.run_worker("default", burst=True, unknown_task_grace=0)
     assert {dead.id for dead in await measured.tasks.dead(limit=1000)} == {job.id for job in jobs}
 
 

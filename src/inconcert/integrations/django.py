@@ -191,7 +191,7 @@ def coordinator(alias: str = "default") -> Coordinator:
         try:
             task = _task_at(path)
         except LookupError as error:
-            _log.warning("%s", error)
+            _log.warning("a job of a task that is not there: %s", error)
             return None
         return concert.task(name=path, queue=task.queue_name)(partial(_run, backend, task))
 

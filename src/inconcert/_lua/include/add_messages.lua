@@ -1,4 +1,5 @@
--- Adds messages to an answer: `count` of them from position `from` on, but none after they exceed 1 MiB. Returns it, and how many bytes they have.
+-- Adds messages to an answer: `count` of them from position `from` on, but none after they exceed 1 MiB. Returns the answer,
+-- and the bytes of the messages.
 local function add_messages(answer, messages, from, count)
   local stop, step, bytes = from + count, 1, 0
   while from < stop and bytes < 1048576 do
