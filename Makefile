@@ -29,7 +29,7 @@ PEERS := arq docket saq streaq taskiq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format types docs pytest rights oldest servers cluster torture uvloop bench clean
+.PHONY: help demo test quick lint format types docs pytest rights oldest servers cluster torture uvloop bench clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,11 @@ types: $(VENV)/.dev ## mypy and basedpyright, both strict
 docs: $(VENV)/.dev ## build the site into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+quick: lint $(VENV)/.dev ## in a minute: style, types of what changed, the rules, and each contract once
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal --one-each -k "not fakeredis" -m "not torture and not slow" \
+	  tests/unit tests/contract
+
 pytest: $(VENV)/.dev ## the tests alone; ARGS="-k lock" to choose
 	$(call tests,$(BIN),$(ARGS))
 
@@ -64,7 +69,7 @@ rights: $(VENV)/.dev ## the contract tests on uvloop, with the rights that `inco
 	$(call tests,$(BIN),$(ELSEWHERE) tests/contract)
 
 uvloop: $(VENV)/.dev ## the fault tests of connections, messages, timers and workers on uvloop; FAULTS="link" to choose
-	$(call tests,$(BIN),-k "not fakeredis" --loop uvloop $(FAULTS:%=tests/faults/test_%.py))
+	$(call tests,$(BIN),-k "not fakeredis and (loop_matters or not test_cli)" --loop uvloop $(FAULTS:%=tests/faults/test_%.py))
 
 servers: $(VENV)/.dev ## the contract tests on each server, and fakeredis, with each protocol; SERVERS="redis6" to choose
 	$(if $(filter $(MISSING),$(SERVERS)),@echo "left out: $(MISSING) (no redis-server is installed)" >&2)
@@ -80,8 +85,8 @@ torture: $(VENV)/.dev cluster ## failovers under load, and what else takes long;
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal -m torture --seed $(SEED) --seconds $(SECONDS) \
 	  -o timeout=$$(($(SECONDS) + 300)) -o faulthandler_timeout=$$(($(SECONDS) + 330)) $(ARGS)
 
-oldest: $(OLDEST)/.installed ## what `rights` does, and tests of connections, with the oldest versions of what is required
-	$(call tests,$(OLDEST)/bin,$(ELSEWHERE) tests/contract)
+oldest: $(OLDEST)/.installed ## each contract test once, as `rights` does, and tests of connections, with the oldest versions of what is required
+	$(call tests,$(OLDEST)/bin,$(ELSEWHERE) --one-each tests/contract)
 	$(call tests,$(OLDEST)/bin,-k "not fakeredis" $(CONNECTIONS:%=tests/faults/test_%.py))
 
 bench: $(VENV)/.bench $(PEERS:%=$(VENV)/peers/%/.installed) ## measure beside the peers; BENCH="locks" to choose

@@ -144,6 +144,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--protocol", type=int, choices=[2, 3], default=0, help="RESP 2 or 3; else the driver's default")
     parser.addoption("--seed", type=int, default=1, help="of the faults that torture tests draw")
     parser.addoption("--seconds", type=float, default=30.0, help="how long each torture test makes faults")
+    parser.addoption("--one-each", action="store_true", help="of each test function that is no unit test one case")
     parser.addoption("--loop", choices=["asyncio", "uvloop"], default="asyncio", help="the event loop")
 
 
@@ -176,12 +177,22 @@ def pytest_report_header() -> str:
     return f"world: {world()}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On a cluster, leave out what only one server has, or does in this way."""
+@pytest.hookimpl(trylast=True)  # so that `-k` and `-m` have chosen before
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a cluster, leave out what only one server has; with `--one-each`, all cases of a test but its first."""
     for item in items:
         mark = item.get_closest_marker("one_server")
         if mark is not None and world().cluster:
             item.add_marker(pytest.mark.skip(reason=f"one server only: {mark.args[0]}"))
+    if not config.option.one_each:
+        return
+    first: dict[str, pytest.Item] = {}
+    for item in items:
+        is_cheap = "unit" in item.path.parts  # of a unit test each case is a script or a page of its own
+        first.setdefault(item.nodeid if is_cheap else item.nodeid.partition("[")[0], item)
+    kept = set(first.values())
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = first.values()
 
 
 def pytest_collection_finish() -> None:

@@ -23,7 +23,10 @@ from tests.support.lines import in_line, in_line_at
 from tests.support.servers import RealServer, redis6_available
 from tests.support.world import USER, world
 
-pytestmark = pytest.mark.skipif(world().server == "redis6", reason="a cluster needs Redis 7.0 or newer")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(world().server == "redis6", reason="a cluster needs Redis 7.0 or newer"),
+]
 
 NAMES = [f"name {number}" for number in range(9)]  # on all three masters
 

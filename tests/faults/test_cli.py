@@ -78,6 +78,7 @@ async def attempts(concert: Coordinator, count: int) -> dict[str, int]:
 # Signals.
 
 
+@pytest.mark.loop_matters
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_first_signal_drains(concert: Coordinator, number: int) -> None:
     """What ends in the grace is done, the rest goes back at once, is not counted, and the exit code is 0."""
@@ -98,6 +99,7 @@ async def test_first_signal_drains(concert: Coordinator, number: int) -> None:
     assert await attempts(concert, 2) == dict.fromkeys(put[1:], 1)
 
 
+@pytest.mark.loop_matters
 @pytest.mark.parametrize("options", [[], ["--processes=2"], ["--uvloop"]], ids=["one", "processes", "uvloop"])
 async def test_second_signal_does_not_wait(concert: Coordinator, options: list[str]) -> None:
     """Everything goes back at once, uncounted."""
@@ -135,6 +137,7 @@ async def test_third_signal_kills(concert: Coordinator, how: str, code: int) -> 
         assert await child.wait(timeout=5) == code
 
 
+@pytest.mark.loop_matters
 async def test_idle_worker_ends_at_once_while_the_server_is_away(own_server: RealServer) -> None:
     """It has nothing to give back, so it waits for no answer."""
     async with Coordinator(own_server.tcp_url, namespace="idle") as concert, start(concert, "worker", SERVICE) as child:
@@ -146,6 +149,7 @@ async def test_idle_worker_ends_at_once_while_the_server_is_away(own_server: Rea
         assert await child.wait(timeout=5) == 0
 
 
+@pytest.mark.loop_matters
 async def test_job_that_ends_the_process_has_crashed_it(concert: Coordinator) -> None:
     """It is not given back uncounted, for then it would end one worker after the other."""
     async with start(concert, "worker", SERVICE) as child:
@@ -197,6 +201,7 @@ async def test_signal_to_all_processes_drains_them(concert: Coordinator) -> None
     assert (await ledger_of(concert)).bodies == []
 
 
+@pytest.mark.loop_matters
 async def test_workers_drain_when_their_parent_is_dead(concert: Coordinator) -> None:
     """They are not left behind."""
     async with start(concert, "worker", SERVICE, "--processes=2", "--concurrency=1", "--grace=0") as child:
@@ -325,6 +330,7 @@ async def probe(port: int, path: str) -> tuple[int, dict[str, Any]]:
     return answer.status_code, answer.json()
 
 
+@pytest.mark.loop_matters
 async def test_worker_answers_probes(concert: Coordinator) -> None:
     """While it runs."""
     port = free_ports(1)

@@ -201,6 +201,11 @@ def tell(event: str, **facts: object) -> None:
 
 def process_state(pid: int) -> str:
     """Return "R" for running, "S" for sleeping, "T" for paused and so on, "" if there is no such process."""
+    if Path("/proc/self/stat").exists():  # a cluster asks 40 times while it starts
+        try:
+            return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+        except OSError:
+            return ""
     ps = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return ps.stdout.strip()[:1]
 

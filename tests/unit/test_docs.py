@@ -134,6 +134,7 @@ def test_required_redis_is_the_one_that_a_page_names(page: str) -> None:
     assert f"`{redis}`" in (ROOT / page).read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_make_docs_fails_for_a_warning(tmp_path: Path) -> None:
     """The command that builds the site ends with an error if a link names a heading that is not there."""
     verb = re.search(

@@ -18,9 +18,16 @@ _OF_THE_ENGINE = re.compile(
 _CONSTANT = re.compile(r"(?:= |default:\s*)[A-Z]+(?:_[A-Z]+)+\b")
 
 
+pytestmark = pytest.mark.slow  # the site is built
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the built site."""
+    """The folder with the built site: that of `make docs`, unless something has changed since."""
+    built = ROOT / "site" / "index.html"
+    sources = [ROOT / "mkdocs.yml", *DOCS.rglob("*.md"), *DOCS.rglob("*.py"), *(ROOT / "src").rglob("*.py")]
+    if built.exists() and built.stat().st_mtime > max(source.stat().st_mtime for source in sources):
+        return built.parent
     site = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
     subprocess.run(command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
