@@ -17,6 +17,13 @@ def test_each_option_has_a_value_of_its_own_when_none_is_given() -> None:
     assert [*typing.get_type_hints(JobOptions), "history"] == names
 
 
+def test_option_that_says_nothing_new_is_not_stored() -> None:
+    """Each job would have it: also a delay of 0 that was worked out, which is another object than the default."""
+    assert Options().terms == b"}"
+    assert Options().changed(queue="q", delay=0, unique=None, unique_for=0.0, at=None, headers={}).terms == b"}"
+    assert Options().changed(delay=1.5, even_if="ended").terms == b',"even_if":"ended","delay":1.5}'
+
+
 def test_unknown_option_is_refused_by_name() -> None:
     """A misspelt option names those that there are."""
     options: dict[str, Any] = {"dealy": 5}

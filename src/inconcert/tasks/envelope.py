@@ -92,6 +92,7 @@ class Envelope(Call, frozen=True, omit_defaults=True):
 
 
 _decode = msgspec.json.Decoder(Envelope).decode
+_PLAIN = Envelope("")
 
 
 def terms_of(envelope: Envelope) -> bytes:
@@ -100,7 +101,9 @@ def terms_of(envelope: Envelope) -> bytes:
     Args:
         envelope: Without a call: its name is empty.
     """
-    return msgspec.json.encode(envelope).removeprefix(b'{"name":""')
+    said = {name: getattr(envelope, name) for name in envelope.__struct_fields__}
+    said = {name: value for name, value in said.items() if value != getattr(_PLAIN, name)}  # equal, not the same object
+    return msgspec.json.encode({"name": ""} | said).removeprefix(b'{"name":""')
 
 
 def seal(call: Call, terms: bytes = b"}") -> bytes:
