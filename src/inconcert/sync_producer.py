@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from inconcert._cluster.blocking_cluster import BlockingCluster
 from inconcert._core.layout import CHAT_GROUPS, PARTITIONS, Layout
@@ -26,7 +26,7 @@ from inconcert._redis.scripts import Command
 from inconcert._rules import durations
 from inconcert._rules.backoff import backoff
 from inconcert._rules.durations import Seconds
-from inconcert._rules.names import check_job_id, check_name
+from inconcert._rules.names import check_job_id
 from inconcert._rules.payloads import JSON
 from inconcert._rules.signing import KeyRing, SigningKeys
 from inconcert._rules.urls import parse_url
@@ -36,11 +36,12 @@ from inconcert.queues.put import NewItems, check_putting, item_codec
 from inconcert.queues.store import ItemKeys
 from inconcert.queues.worker_lease import QueueOrder
 from inconcert.tasks.debounced import DebouncedJob
-from inconcert.tasks.draft import Draft, NewJob, enqueue
+from inconcert.tasks.draft import NewJob, enqueue
 from inconcert.tasks.messages import JobMessage
-from inconcert.tasks.options import JobOptions, Options
+from inconcert.tasks.options import JobOptions
 from inconcert.tasks.status import JobStatus, Snapshot, not_in_time, read_outcome
 from inconcert.tasks.store import UNWATCH, JobKeys, JobKeyspace
+from inconcert.tasks.task import Task, draft_of
 from inconcert.tasks.watch import RECHECK_AFTER
 
 __all__ = ["EnqueuedJob", "PreparedJob", "SyncProducer", "observers_of"]
@@ -163,21 +164,26 @@ class SyncProducer:
 
     def enqueue(
         self,
-        name: str,
+        name: Task[..., Any] | str,
         args: Sequence[JSON] = (),
         kwargs: Mapping[str, JSON] | None = None,
         **options: Unpack[JobOptions],
     ) -> EnqueuedJob:
         """Enqueue a job by the name of its task, as `Coordinator.enqueue` does.
 
+        What is not given is as the task has it in the worker that runs the job: its limits, attempts, times and the
+        like. Only its queue is not known here.
+
         Args:
-            name: Which task.
+            name: Which task, by its name; or the task itself, with its queue and its arguments as `Task.enqueue` takes
+                them.
             args: Its positional arguments: JSON values, which the worker converts to what the function annotates.
             kwargs: Its keyword arguments, likewise.
             **options: How it is to be run; see `JobOptions`.
 
         Raises:
-            TypeError: There is no option of this name, or `after` is not a list.
+            TypeError: There is no option of this name, or `after` is not a list; or the arguments do not fit the task
+                that is given itself.
             ValueError: A number is out of its range, or `after` has more than 100 jobs.
             InvalidName: A name is empty or longer than 512 bytes, or an entry of `after` is not a job id.
             InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
@@ -191,7 +197,7 @@ class SyncProducer:
 
     def prepare(
         self,
-        name: str,
+        name: Task[..., Any] | str,
         args: Sequence[JSON] = (),
         kwargs: Mapping[str, JSON] | None = None,
         **options: Unpack[JobOptions],
@@ -213,10 +219,9 @@ class SyncProducer:
 
         Cost: Nothing is sent.
         """
-        name = check_name("task", name)
-        draft: Draft[JSON] = Draft(name, args, kwargs or {}, Options().changed(**options))
+        draft = draft_of(name, args, kwargs, options)
         origin = self._opened().origin
-        tracing = begin_enqueueing(self._observers, name, draft.options.queue)
+        tracing = begin_enqueueing(self._observers, draft.name, draft.options.queue)
         trace = "" if tracing is None else tracing.trace
         return PreparedJob(self, NewJob.of(draft, origin, self._jobs, trace=trace), tracing)
 

@@ -435,7 +435,7 @@ def test_limit_is_a_whole_number_of_jobs(jobs: Any) -> None:
 
 
 async def test_jobs_that_would_not_count_are_refused() -> None:
-    """Before anything is sent: in another queue, by name, without a key."""
+    """Before anything is sent: in another queue, without a key."""
     concert = Coordinator("redis://nowhere")
 
     @concert.task(name="limited", key=first, key_limit=1)
@@ -443,8 +443,8 @@ async def test_jobs_that_would_not_count_are_refused() -> None:
 
     with pytest.raises(ValueError, match="its queue 'default'"):
         limited.options(queue="other")
-    with pytest.raises(ValueError, match="use its enqueue"):
-        await concert.enqueue("limited", ["a"])
+    with pytest.raises(ValueError, match="its queue 'default'"):
+        await concert.enqueue(limited, ["a"], queue="other")
     with pytest.raises(TypeError, match="the key of a job is None"):
         limited.call(None)
 

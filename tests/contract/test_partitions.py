@@ -52,7 +52,11 @@ def numbers(jobs: list[Job[Any]]) -> list[int]:
 
 async def test_jobs_are_spread_and_found_by_their_ids(spread: Coordinator, server: RealServer, namespace: str) -> None:
     """In any process, by one round trip; the keys of each partition have a tag of their own."""
-    jobs = [await spread.enqueue("t", queue="q") for _ in range(60)]
+
+    @spread.task(name="t", queue="q")
+    async def t() -> None: ...
+
+    jobs = [await t.enqueue() for _ in range(60)]
     assert min(Counter(numbers(jobs)).values()) >= 5
     tags = {key.decode().partition("}")[0] async for key in raw(spread).scan_iter(f"{{{namespace}:tasks:*:bodies")}
     assert tags == {f"{{{namespace}:tasks:{number}" for number in range(COUNT)}

@@ -407,8 +407,10 @@ async def test_partition_is_drawn_as_a_coordinator_draws_it(server: RealServer, 
                 job = await concert.enqueue("t", unique=f"u{number}")
                 found = await asyncio.to_thread(producer.enqueue, "t", unique=f"u{number}")
                 assert (found.id, found.created) == (job.id, False)
-            ids = [(await asyncio.to_thread(producer.enqueue, "t")).id for _ in range(40)]
-            assert len({id_.rpartition(".")[2] for id_ in ids}) == 5
+            for number in range(20):  # from the name of the task, which may have limits
+                job = await concert.enqueue(f"t{number}")
+                found = await asyncio.to_thread(producer.enqueue, f"t{number}")
+                assert found.id.rpartition(".")[2] == job.id.rpartition(".")[2]
 
 
 @pytest.fixture

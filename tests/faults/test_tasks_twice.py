@@ -235,6 +235,17 @@ async def test_second_run_changes_nothing(scene: Scene, name: str) -> None:
     assert await scene.ledger() == before
 
 
+@pytest.mark.twice("tasks/store_anew")
+async def test_second_storing_of_a_job_with_its_limits_changes_nothing(scene: Scene) -> None:
+    """It went back to its queue, where another worker may have it by now."""
+    anew: dict[str, Any] = {"id": "held", "place": 2001, "envelope": "3/1:ab {}", "name": "q", "worker": WORKER}
+    assert await scene.run("tasks/store_anew", inboxes=scene.inboxes, **anew) == 1
+    before = await scene.ledger()
+    assert await scene.run("tasks/store_anew", inboxes=scene.inboxes, **anew) == 0
+    assert await scene.ledger() == before
+    assert (await scene.client.hget(scene.keys.bodies, "held")).partition(b" ")[2] == b"3/1:ab {}"
+
+
 @pytest.mark.twice("tasks/note_unknown")
 async def test_since_when_a_job_cannot_be_run_is_noted_once(scene: Scene) -> None:
     """A second run does not move it. Once the grace is over, it is forgotten, and a replay begins anew."""

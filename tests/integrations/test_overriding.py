@@ -93,7 +93,7 @@ async def test_nothing_is_left_running(shop: Coordinator) -> None:
             await signals.next()
 
     async def work() -> None:
-        await shop.run_worker("default")
+        await shop.run_worker("default", unknown_task_grace=0)
 
     async with override(shop):
         started = [asyncio.create_task(each()) for each in (lead, listen, work)]

@@ -345,7 +345,8 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
             if claimed.is_suspect:
                 self._suspects.add(claimed.id)
         if endings:
-            await asyncio.gather(*(_if_held(claimed, ending) for claimed, ending in endings))
+            # The last one first: of those that go back to the front of their queue, the first is in front again.
+            await asyncio.gather(*(_if_held(claimed, ending) for claimed, ending in reversed(endings)))
         return opened
 
     def _compare(self, count: int) -> None:

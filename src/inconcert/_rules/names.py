@@ -18,7 +18,7 @@ def check_name(kind: str, name: str) -> str:
         InvalidName: `name` is not a string, is empty or too long, or has lone surrogates.
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - users without a type checker
-        raise InvalidName(f"a name of a {kind} must be a string, and {name!r} is not; pass str(...) of it")
+        raise InvalidName(f"a name of a {kind} must be a string, and {name!r} is not; {_instead_of(name)}")
     if not name:
         raise InvalidName(f"a name of a {kind} must not be empty; give it at least one character")
     try:
@@ -30,6 +30,16 @@ def check_name(kind: str, name: str) -> str:
             f"the name {name[:40]!r}... of a {kind} has {size} bytes; use at most {_LONGEST}, or a hash of it"
         )
     return str.__str__(name)  # of a member of an enum its value, which formatting would not give
+
+
+def _instead_of(thing: object) -> str:
+    """What to pass in place of something that is not a string: `str` of ours, such as `<Task 'a'>`, names nothing."""
+    if not type(thing).__module__.startswith("inconcert"):
+        return "pass it decoded" if isinstance(thing, bytes) else "pass str(...) of it"
+    for attribute in ("name", "id"):
+        if isinstance(getattr(thing, attribute, None), str):
+            return f"pass its .{attribute}"
+    return "pass the name that was given to it"
 
 
 def check_namespace(namespace: str) -> str:

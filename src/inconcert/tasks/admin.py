@@ -1,6 +1,7 @@
 """What operators do with tasks: inspect queues and dead letters, replay, purge, pause."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from inconcert._claims.dead_letters import DeadLetters
 from inconcert._core.session import SessionRef
@@ -26,6 +27,7 @@ from inconcert.tasks.store import (
     PAUSE,
     JobKeyspace,
 )
+from inconcert.tasks.task import Task, name_of_task
 from inconcert.tasks.watch import Watches
 from inconcert.tasks.workers import Workers, WorkerStatus
 
@@ -102,7 +104,7 @@ class Tasks:
         *,
         state: JobStatus | str | None = None,
         queue: str | None = None,
-        task: str | None = None,
+        task: Task[..., Any] | str | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> JobPage:
@@ -119,7 +121,7 @@ class Tasks:
             state: Only this state; None for all of these. Other states cannot be listed: of a job that succeeded or was
                 cancelled only its result is kept, for its `result_ttl`, and no list of these.
             queue: Only this queue; None for all.
-            task: Only the task of this name; None for all.
+            task: Only this task, or the one of this name; None for all.
             limit: How many at most, 1 to 1,000. There are fewer when 5,000 jobs were looked at, or about 20 MiB.
             after: Where to go on: `after` of the page before; None to begin.
 
@@ -130,14 +132,14 @@ class Tasks:
         Cost: 2 round trips for each 250 jobs and each MiB that are looked at, at most 40; 2 for each worker; and for
             each partition 1 for each 100 workers, and without `queue` 1 for each 500 queues and 1 for each 100.
         """
-        _check(queue, task)
+        task = _checked(queue, task)
         return await self._pages.page(state=state, queue=queue, task=task, limit=limit, after=after)
 
-    async def history(self, task: str, *, limit: int = 100) -> list[EndedJob]:
+    async def history(self, task: Task[..., Any] | str, *, limit: int = 100) -> list[EndedJob]:
         """How the last jobs of a task with `history=` have ended, the latest first, as `Task.history` returns it.
 
         Args:
-            task: Its name. The function need not be registered here.
+            task: Which, or its name. The function need not be registered here.
             limit: How many at most, 1 to 10,000.
 
         Raises:
@@ -146,7 +148,7 @@ class Tasks:
 
         Cost: 1 round trip for each 250 in each partition.
         """
-        return await self._histories.latest(task, limit)
+        return await self._histories.latest(name_of_task(task), limit)
 
     async def describe(self, *job_ids: str) -> dict[str, JobDescription]:
         """What is stored of these jobs, as far as they have not ended, or were dead-lettered.
@@ -254,7 +256,7 @@ class Tasks:
         *,
         state: JobStatus | str | None = None,
         queue: str | None = None,
-        task: str | None = None,
+        task: Task[..., Any] | str | None = None,
         limit: int | None = None,
     ) -> int:
         """Cancel all these jobs, as `Job.cancel` does, but without waiting for those that run to stop.
@@ -265,7 +267,7 @@ class Tasks:
         Args:
             state: Only this state: `waiting`, `delayed`, `queued` or `running`; None for all of these.
             queue: Only this queue; None for all.
-            task: Only the task of this name; None for all.
+            task: Only this task, or the one of this name; None for all.
             limit: How many at most; None for all.
 
         Returns:
@@ -279,7 +281,7 @@ class Tasks:
         Cost: 3 round trips for each 250 jobs and each MiB, and those of `jobs`. If others run after them, 1 more for
             each 250, and 1 for each 100 of the others.
         """
-        _check(queue, task)
+        task = _checked(queue, task)
         return await self._actions.cancel(state=state, queue=queue, task=task, limit=limit)
 
     async def drain(self, queue: str) -> int:
@@ -296,10 +298,12 @@ class Tasks:
 
         Cost: That of `cancel_all`.
         """
-        _check(queue, None)
+        _checked(queue, None)
         return await self._actions.drain(queue)
 
-    async def promote_all(self, *, queue: str | None = None, task: str | None = None, limit: int | None = None) -> int:
+    async def promote_all(
+        self, *, queue: str | None = None, task: Task[..., Any] | str | None = None, limit: int | None = None
+    ) -> int:
         """Let all these delayed jobs run now, also those that wait for their next attempt.
 
         If it raises or is cancelled, some were promoted: call it again for the others. For one job, use
@@ -307,7 +311,7 @@ class Tasks:
 
         Args:
             queue: Only this queue; None for all.
-            task: Only the task of this name; None for all.
+            task: Only this task, or the one of this name; None for all.
             limit: How many at most; None for all.
 
         Returns:
@@ -320,14 +324,14 @@ class Tasks:
 
         Cost: 3 round trips for each 250 jobs and each MiB, and those of `jobs`.
         """
-        _check(queue, task)
+        task = _checked(queue, task)
         return await self._actions.promote(queue=queue, task=task, limit=limit)
 
     async def replay_all(
         self,
         *,
         queue: str | None = None,
-        task: str | None = None,
+        task: Task[..., Any] | str | None = None,
         reason: str | None = None,
         limit: int | None = None,
     ) -> int:
@@ -337,7 +341,7 @@ class Tasks:
 
         Args:
             queue: Only jobs that came from this queue; None for all.
-            task: Only the task of this name; None for all.
+            task: Only this task, or the one of this name; None for all.
             reason: Only jobs whose `DeadJob.reason` contains this text; None for all.
             limit: How many at most; None for all.
 
@@ -351,14 +355,14 @@ class Tasks:
 
         Cost: 2 round trips for each 250 jobs and each MiB, and 1 for each queue that they came from.
         """
-        _check(queue, task)
+        task = _checked(queue, task)
         return await self._actions.replay(queue=queue, task=task, reason=reason, limit=limit)
 
     async def purge_all(
         self,
         *,
         queue: str | None = None,
-        task: str | None = None,
+        task: Task[..., Any] | str | None = None,
         reason: str | None = None,
         older_than: Seconds = 0.0,
         keep: int = 0,
@@ -367,7 +371,7 @@ class Tasks:
 
         Args:
             queue: Only jobs that came from this queue; None for all.
-            task: Only the task of this name; None for all.
+            task: Only this task, or the one of this name; None for all.
             reason: Only jobs whose `DeadJob.reason` contains this text; None for all.
             older_than: Only jobs that were dead-lettered longer ago than this, in seconds.
             keep: How many of the latest of all dead-lettered jobs stay; 0 for none.
@@ -384,7 +388,7 @@ class Tasks:
             are looked at: 3 for each 250 and each MiB. With several partitions also 1 in each for 1,000 that are to be
             kept.
         """
-        _check(queue, task)
+        task = _checked(queue, task)
         seconds = durations.in_seconds("older_than", older_than)
         least = whole("keep", keep, least=0)
         if queue is None and task is None and reason is None:
@@ -404,7 +408,8 @@ class Tasks:
         await session.gather([Call(command) for command in commands])
 
 
-def _check(queue: str | None, task: str | None) -> None:
-    for kind, name in (("queue", queue), ("task", task)):
-        if name is not None:
-            check_name(kind, name)
+def _checked(queue: str | None, task: Task[..., Any] | str | None) -> str | None:
+    """The name of the task, if one is given."""
+    if queue is not None:
+        check_name("queue", queue)
+    return None if task is None else name_of_task(task)

@@ -27,7 +27,7 @@ class Draft(Generic[R_co]):
         InvalidPayload: An argument is not JSON, or all together exceed 1 MiB.
     """
 
-    __slots__ = ("limits", "name", "options", "returns", "text", "yields")
+    __slots__ = ("_among", "limits", "name", "options", "returns", "text", "yields")
 
     def __init__(
         self,
@@ -38,12 +38,15 @@ class Draft(Generic[R_co]):
         *,
         scheduled_at: float | None = None,
         limits: str = "",
+        is_by_name: bool = False,
         returns: type[R_co] | None = None,
         yields: type[object] | None = None,
     ) -> None:
         self.name = name
         self.options = options
         self.limits = limits
+        # The task in whose partition it lies; empty for any. A job by name may be one of a task with limits.
+        self._among = name if limits or (is_by_name and options.unique is None) else ""
         self.returns = returns
         self.yields = yields
         self.text = seal(
@@ -65,11 +68,13 @@ def check_partition(draft: Draft[Any], keys: JobKeys) -> None:
 
 def stored_as(draft: Draft[Any], job_id: str, key_ring: KeyRing, trace: str) -> bytes:
     """What is stored of a draft as the job of this id, enqueued in this trace context."""
-    limits, options, text = draft.limits, draft.options, draft.text
+    text = draft.text
     if trace:
         text = with_trace(text, trace)
     text = key_ring.sign(JOB, job_id, text)
-    return options.marks(draft.name, limits) + text if limits or options.are_marked else text
+    if draft.limits or draft.options.are_marked:
+        return draft.options.marks(draft.name, draft.limits) + text
+    return text
 
 
 class NewJob(NamedTuple):
@@ -89,7 +94,7 @@ class NewJob(NamedTuple):
     @classmethod
     def of(cls, draft: Draft[Any], origin: Origin, jobs: JobKeyspace, *, trace: str = "") -> Self:
         """The job of this draft, enqueued in this trace context: each call makes another one."""
-        id_, keys = jobs.draw(origin.new_address(), draft.options.unique, limited=draft.name if draft.limits else "")
+        id_, keys = jobs.draw(origin.new_address(), draft.options.unique, among=draft._among)  # noqa: SLF001 - of this module
         return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace), trace)
 
     @classmethod

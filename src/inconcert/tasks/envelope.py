@@ -70,6 +70,7 @@ class Envelope(Call, frozen=True, omit_defaults=True):
         headers: Small strings that travel with it.
         debounced: Whether a later call with its unique name replaces it while it waits.
         history: How many of the last ends of its task are kept, if its own is to be among them; 0 otherwise.
+        given: The names of options that its caller gave as they are by default, so that its task's do not count.
         trace: The trace context in which it was enqueued, as a W3C `traceparent`; empty for none.
         version: The version of this format, so that old and new releases can share a server.
     """
@@ -87,6 +88,7 @@ class Envelope(Call, frozen=True, omit_defaults=True):
     headers: Mapping[str, str] = {}
     debounced: bool = False
     history: int = 0
+    given: tuple[str, ...] = ()
     trace: str = ""
     version: int = _VERSION
 

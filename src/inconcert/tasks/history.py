@@ -15,7 +15,7 @@ import msgspec
 
 from inconcert._core.session import SessionRef
 from inconcert._rules.limits import whole
-from inconcert._rules.names import check_name, digest
+from inconcert._rules.names import digest
 from inconcert.tasks.status import JobStatus
 from inconcert.tasks.store import HISTORY, JobKeys, JobKeyspace
 
@@ -68,7 +68,6 @@ class Histories:
 
     async def latest(self, task: str, limit: int) -> list[EndedJob]:
         """See `Task.history`."""
-        task = check_name("task", task)
         whole("limit", limit, most=MOST_KEPT)
         found: list[EndedJob] = []
         for keys in self._jobs.partitions:

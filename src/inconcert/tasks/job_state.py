@@ -124,6 +124,7 @@ class JobState(ClaimState):
         "started_at",
     )
 
+    known: Task[Any, Any] | None  # set by the worker that claims it
     _claimer: JobClaimer
 
     def __init__(
@@ -154,7 +155,6 @@ class JobState(ClaimState):
         self.started_at = 0.0
         self.observers = claimer.observers
         self.result: object = None
-        self.known: Task[Any, Any] | None = None
         self.is_handed_out = False
         self.is_cancelled = False
         self.is_undoing = row.undo == UNDONE_NOW

@@ -17,7 +17,7 @@ from inconcert.tasks.envelope import MAX_ATTEMPTS, RESULT_TTL, Envelope, marks_o
 from inconcert.tasks.history import history_note
 from inconcert.tasks.job import Job
 
-__all__ = ["DEFAULT_QUEUE", "EvenIf", "JobOptions", "Options", "UniqueUntil"]
+__all__ = ["DEFAULT_QUEUE", "EvenIf", "JobOptions", "Options", "UniqueUntil", "own_terms"]
 
 DEFAULT_QUEUE = "default"
 
@@ -34,7 +34,8 @@ EvenIf = Literal["failed", "ended"]
 class JobOptions(TypedDict, total=False):
     """The options of a job, as keywords of `Task.options` and `Coordinator.enqueue`.
 
-    An option that is left out is as the task sets it, or for a job enqueued by name, the default.
+    An option that is left out is as the task sets it: of a job that is enqueued by name, as the task in the worker that
+    runs it does, but for `queue`, which is then the default.
     """
 
     queue: str
@@ -137,6 +138,7 @@ class Options:
     even_if: EvenIf | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     history: int = 0  # set by a task: how many ends of its jobs are kept
+    given: tuple[str, ...] = ()  # of those that a task sets, too: which were given as they are by default
 
     def changed(self, **options: Unpack[JobOptions]) -> Self:
         """The same options, with these changed.
@@ -149,6 +151,8 @@ class Options:
             InvalidName: The queue or the unique name is empty or longer than 512 bytes, or an entry of `after` is not a
                 job id.
         """
+        if not options:
+            return self
         unknown = [name for name in options if name not in _CHECKS]
         if unknown:
             raise TypeError(f"a job has no option {unknown[0]!r}; its options are {', '.join(_CHECKS)}")
@@ -157,7 +161,8 @@ class Options:
         checked = {name: _CHECKS[name](value) for name, value in options.items()}
         if "delay" in checked or checked.get("at") is not None:  # the later one is in force
             checked = {"delay": 0.0, "at": None} | checked
-        changed = replace(self, **checked)
+        as_default = [name for name in _OF_TASK.intersection(checked) if checked[name] == getattr(_PLAIN, name)]
+        changed = replace(self, **checked, given=tuple(sorted({*self.given, *as_default})))
         if changed.at is not None and changed.after:
             raise ValueError("a job has both at= and after=; give it a delay=, which counts from the end of the others")
         if changed.debounce is None and changed.max_wait is None:
@@ -188,6 +193,7 @@ class Options:
                 debounced=self.debounce is not None,
                 headers=self.headers,
                 history=self.history,
+                given=self.given,
             )
         )
 
@@ -204,6 +210,16 @@ class Options:
     def delay_ms(self) -> int:
         """How long the job waits if it is enqueued now."""
         return milliseconds(self.delay if self.at is None else max(0.0, self.at - time.time()))
+
+
+_PLAIN = Options()
+_OF_TASK = frozenset({"queue", "max_attempts", "max_crashes", "result_ttl", "expires", "time_limit"})
+
+
+def own_terms(defaults: Options) -> dict[str, Any]:
+    """What a task sets for its jobs that no job has otherwise, by its name in an envelope."""
+    terms = {name: getattr(defaults, name) for name in ("history", *sorted(_OF_TASK - {"queue"}))}
+    return {name: value for name, value in terms.items() if value != getattr(_PLAIN, name)}
 
 
 def _check_debounce(job: Options) -> None:

@@ -104,11 +104,5 @@ class Registry:
             if task.limits.limit is not None
         }
 
-    def check_by_name(self, name: str) -> None:
-        """Raise ValueError if jobs of this task cannot be enqueued by its name: they would not count in its limits."""
-        task = self.tasks.get(name)
-        if task is not None and task.limits:
-            raise ValueError(f"task {name!r} has limits, in which a job by name does not count; use its enqueue()")
-
 
 def _nothing(_name: str) -> None: ...

@@ -99,6 +99,7 @@ __all__ = [
     "SEND",
     "STATES",
     "STATS",
+    "STORE_ANEW",
     "SWEEP_GROUPS",
     "SWEEP_NAMES",
     "TELL",
@@ -215,7 +216,7 @@ class JobKeyspace:
 
     The partition of a job is drawn from its unique name, if it has one, otherwise from its id, to which it is appended:
     `SESSION.NUMBER.PARTITION`.  The jobs of schedules, `TASK@INSTANT`, lie in the partition of their task, as do
-    all jobs of a task with limits.
+    all jobs of a task with limits, and those enqueued by its name, because it may have limits.
 
     Args:
         keys: The keys of the namespace.
@@ -231,9 +232,9 @@ class JobKeyspace:
         self.partitions = tuple(JobKeys(keys, number, count) for number in range(count))
         self._only = self.partitions[0] if count == 1 else None
 
-    def draw(self, address: str, unique: str | None, limited: str = "") -> tuple[str, JobKeys]:
-        """The id of a new job with this address, unique name and task that has limits, and its partition."""
-        keys = self.of_task(limited) if limited else self._only or self._of_text(unique or address)
+    def draw(self, address: str, unique: str | None, among: str = "") -> tuple[str, JobKeys]:
+        """The id of a new job with this address, unique name, and task whose jobs lie together; and its partition."""
+        keys = self.of_task(among) if among else self._only or self._of_text(unique or address)
         return f"{address}.{keys.number}", keys
 
     def of_task(self, name: str) -> JobKeys:
@@ -327,6 +328,7 @@ PAUSE = load("tasks/pause").bind(JobKeys, QueueKeys)
 PLACES_IN_USE = load("tasks/places_in_use").bind(JobKeys)
 STATS = load("tasks/stats").bind(JobKeys)
 STATES = load("tasks/states").bind(JobKeys)
+STORE_ANEW = load("tasks/store_anew").bind(JobKeys, QueueKeys)
 SWEEP_GROUPS = load("tasks/sweep_groups").bind(JobKeys)
 SWEEP_NAMES = load("tasks/sweep_names").bind(JobKeys)
 CANCELLING = load("tasks/cancelling").bind(JobKeys)

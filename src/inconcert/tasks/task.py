@@ -1,25 +1,28 @@
 """A task: a function that can be called later, in another process."""
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from inconcert._rules.functions import name_of
 from inconcert._rules.names import check_name
+from inconcert._rules.payloads import JSON
 from inconcert.tasks.arguments import Arguments
 from inconcert.tasks.draft import Draft
 from inconcert.tasks.enqueue import EnqueueBatcher
 from inconcert.tasks.history import EndedJob, Histories
 from inconcert.tasks.job import Job
 from inconcert.tasks.limits import TaskLimits
-from inconcert.tasks.options import JobOptions, Options
+from inconcert.tasks.options import JobOptions, Options, own_terms
 from inconcert.tasks.retry import RetryPolicy
 
-__all__ = ["Bound", "Task"]
+__all__ = ["Bound", "Task", "draft_of", "name_of_task"]
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
+
+_PLAIN = Options()
 
 
 class Task(Generic[P, R_co]):
@@ -44,6 +47,8 @@ class Task(Generic[P, R_co]):
         arguments: How its arguments are converted to JSON and back.
         defaults: The options of its jobs.
         limits: How many of its jobs run at once.
+        own: Its options that differ from the defaults, by their names in an envelope.
+        is_plain: Whether it has neither these nor limits.
         retrying: Which failures are retried, and when.
         is_async: Whether the function is a coroutine function.
         streams: Whether it is an async generator: what it yields is followed with `Job.stream`.
@@ -69,6 +74,8 @@ class Task(Generic[P, R_co]):
         self.limits = limits
         self.is_async = inspect.iscoroutinefunction(function)
         self.streams = inspect.isasyncgenfunction(function)
+        self.own = own_terms(defaults)
+        self.is_plain = not self.own and not limits
         self.__doc__ = function.__doc__
         self.arguments = Arguments(self.name, function)
         self._enqueuing = enqueuing
@@ -146,7 +153,7 @@ class Task(Generic[P, R_co]):
         """How its last jobs have ended, in whatever way, the latest first.
 
         The server keeps as many as `history=` of `Coordinator.task` says, in each partition; those that ended more than
-        90 days ago may be gone.  Jobs that were enqueued by the name of their task are not among them.
+        90 days ago may be gone.
 
         Args:
             limit: How many at most, 1 to 10,000.
@@ -184,6 +191,42 @@ class Bound(Generic[P, T]):
         if self._limits is not None:
             limits = self._limits.of(task.name, options.queue, args, kwargs, expires=options.expires)
         return Draft(task.name, values, named, options, limits=limits, returns=types.returns, yields=types.yields)
+
+
+def name_of_task(task: Task[..., Any] | str) -> str:
+    """The name of a task that is given itself, or by its name.
+
+    Raises:
+        InvalidName: It is neither, or the name is empty or longer than 512 bytes.
+    """
+    return task.name if isinstance(task, Task) else check_name("task", task)
+
+
+def draft_of(
+    task: Task[..., Any] | str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    options: JobOptions,
+    *,
+    enqueuing: EnqueueBatcher | None = None,
+) -> Draft[JSON]:
+    """A job of a task that is given itself, or by its name: then its arguments are JSON values, as its result is.
+
+    Args:
+        task: Which.
+        args: As for `Coordinator.enqueue`.
+        kwargs: Likewise.
+        options: Likewise.
+        enqueuing: Adds headers to a job by name; None for none. A task has its own.
+    """
+    if isinstance(task, Task):
+        draft: Draft[Any] = task.options(**options).call(*args, **(kwargs or {}))
+        draft.returns = draft.yields = None
+        return draft
+    name, chosen = check_name("task", task), _PLAIN.changed(**options)
+    if enqueuing is not None:
+        chosen = enqueuing.with_headers(name, chosen)
+    return Draft(name, args, kwargs or {}, chosen, is_by_name=True)
 
 
 def _check(function: object) -> None:

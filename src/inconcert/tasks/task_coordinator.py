@@ -11,7 +11,6 @@ from inconcert._claims.consumer import Guarantee
 from inconcert._core.session import SessionRef
 from inconcert._rules.durations import Seconds
 from inconcert._rules.limits import whole
-from inconcert._rules.names import check_name
 from inconcert._rules.payloads import JSON
 from inconcert.tasks.admin import Tasks
 from inconcert.tasks.claimed_job import ClaimedJob
@@ -33,7 +32,7 @@ from inconcert.tasks.schedule_follower import ScheduleFollower
 from inconcert.tasks.scheduler import Scheduler
 from inconcert.tasks.schedules import Schedules
 from inconcert.tasks.store import JobKeyspace
-from inconcert.tasks.task import Task
+from inconcert.tasks.task import Task, draft_of
 from inconcert.tasks.timetable import timetable
 from inconcert.tasks.unknown_tasks import UNKNOWN_TASK_GRACE, UnknownTasks
 from inconcert.tasks.watch import Watches
@@ -181,7 +180,7 @@ class TaskCoordinator:
             expires=expires,
             time_limit=time_limit,
         )
-        defaults = replace(defaults, history=whole("history", history, least=0, most=MOST_KEPT))
+        defaults = replace(defaults, history=whole("history", history, least=0, most=MOST_KEPT), given=())
         retrying = RetryPolicy(retry_on, backoff)
         limits = TaskLimits(limit, key, key_limit, rate, share)
 
@@ -234,23 +233,27 @@ class TaskCoordinator:
 
     async def enqueue(
         self,
-        name: str,
+        name: Task[..., Any] | str,
         args: Sequence[JSON] = (),
         kwargs: Mapping[str, JSON] | None = None,
         **options: Unpack[JobOptions],
     ) -> Job[JSON]:
         """Enqueue a job by the name of its task, which need not be registered in this process.
 
+        What is not given is as the task has it in the worker that runs the job: its limits, attempts, times and the
+        like. Only its queue is not known here.
+
         Args:
-            name: Which task.
+            name: Which task, by its name; or the task itself, with its queue and its arguments as `Task.enqueue` takes
+                them.
             args: Its positional arguments: JSON values, which the worker converts to what the function annotates.
             kwargs: Its keyword arguments, likewise.
             **options: How it is to be run; see `JobOptions`.
 
         Raises:
-            TypeError: There is no option of this name, or `after` is not a list.
-            ValueError: A number is out of its range, `after` has more than 100 jobs, or the task has limits, in which
-                only jobs count that are enqueued with `Task.enqueue`.
+            TypeError: There is no option of this name, or `after` is not a list; or the arguments do not fit the task
+                that is given itself.
+            ValueError: A number is out of its range, or `after` has more than 100 jobs.
             InvalidName: A name is empty or longer than 512 bytes, or an entry of `after` is not a job id.
             InvalidPayload: An argument is not JSON, or all together are larger than 1 MiB.
             Unavailable: The server could not be asked; nothing was added.
@@ -258,10 +261,7 @@ class TaskCoordinator:
 
         Cost: 1 round trip, shared by all that is enqueued to one queue in the same turn of the event loop.
         """
-        name = check_name("task", name)
-        self._registry.check_by_name(name)
-        chosen = self._enqueuing.with_headers(name, Options().changed(**options))
-        draft: Draft[JSON] = Draft(name, args, kwargs or {}, chosen)
+        draft = draft_of(name, args, kwargs, options, enqueuing=self._enqueuing)
         [job] = await self._enqueuing.add([draft])
         return job
 

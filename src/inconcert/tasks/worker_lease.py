@@ -1,5 +1,6 @@
 """The worker lease of jobs: which are run, which are cancelled, and what they ask for while they run."""
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -15,10 +16,10 @@ from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
 from inconcert._rules.durations import milliseconds
-from inconcert.errors import InvalidPayload, JobExpired
+from inconcert.errors import InconcertError, InvalidPayload, JobExpired
 from inconcert.tasks.draft import Draft, NewJob
 from inconcert.tasks.effects import Effects
-from inconcert.tasks.envelope import Envelope, verify_envelope
+from inconcert.tasks.envelope import JOB, Envelope, open_envelope, seal
 from inconcert.tasks.feed import ITEM, signed_id
 from inconcert.tasks.follow_ups import AckAndEnqueue, draw_follow_ups
 from inconcert.tasks.job_state import UNDONE_NOW, JobState
@@ -36,12 +37,17 @@ from inconcert.tasks.store import (
     PROGRESS,
     RECEIVE,
     SAVE_CURSOR,
+    STORE_ANEW,
     JobKeys,
     JobKeyspace,
 )
+from inconcert.tasks.task import Task
+from inconcert.tasks.task_terms import completed, lacking, queue_of
 from inconcert.tasks.unknown_tasks import UnknownTasks
 
 __all__ = ["HEARTBEAT_LEASE", "JobWorkerLease"]
+
+_log = logging.getLogger("inconcert.tasks")
 
 HEARTBEAT_LEASE = 10.0  # seconds after which a silent worker is presumed dead, and its jobs run elsewhere
 
@@ -82,7 +88,7 @@ class JobWorkerLease(WorkerLease[JobState]):
         places = [keys.queue(name) for name in queues]
         super().__init__(session, keys, places, policy, owner, suspects=suspects, lease=lease, about=about)
         self._jobs = jobs
-        self._registry = registry
+        self._tasks, self._look_up = registry.tasks, registry.look_up
         self._unknown_tasks = unknown_tasks
         self._effects = Effects(session)
         self.observers = session.observers
@@ -232,20 +238,58 @@ class JobWorkerLease(WorkerLease[JobState]):
         id_ = row.id.decode()
         enqueued_ms, text = split_body(row.body)
         obstacle: Exception | None = None
+        said: Envelope | None = None  # if more than that may count
         try:
-            envelope = verify_envelope(self._session.key_ring, id_, text)
+            envelope = open_envelope(self._session.key_ring.verify(JOB, id_, text))
         except Exception as unreadable:  # noqa: BLE001 - any: it would keep this worker from all others
             envelope, obstacle = Envelope("?"), unreadable
-        expires = envelope.expires
-        if expires is not None and row.undo != UNDONE_NOW and now_ms - enqueued_ms > expires * 1000:
-            obstacle = JobExpired(id_, expires)
+        task = self._tasks.get(envelope.name) or self._look_up(envelope.name)
+        if task is not None and not task.is_plain:
+            said, envelope = envelope, completed(envelope, task)
+        if envelope.expires is not None and row.undo != UNDONE_NOW and now_ms - enqueued_ms > envelope.expires * 1000:
+            obstacle = JobExpired(id_, envelope.expires)
         job = JobState(self, row, envelope, enqueued_at=enqueued_ms / 1000, claimed_at=now_ms / 1000)
-        job.known = self._registry.tasks.get(envelope.name) or self._registry.look_up(envelope.name)
+        job.known = task
         if obstacle is not None:
             return job, partial(job.bury, obstacle)
         if (row.is_cancelled or id_ in self._heard) and not job.is_undoing:
             return job, job.end_cancelled
+        if said is not None and task is not None and not job.is_undoing:
+            return job, self._lacks_terms(job, said, task)
         return job, None
+
+    def _lacks_terms(self, job: JobState, said: Envelope, task: Task[Any, Any]) -> Ending | None:
+        """What ends this claim of a job, if scripts do not know of its limits, or other terms, yet."""
+        queue = queue_of(said, job.queue, task)
+        try:
+            lacks = lacking(said, queue, task) if _fits(job) else None
+            if lacks is None:
+                return None
+            marks, envelope = lacks
+            text = marks + self._session.key_ring.sign(JOB, job.id, seal(envelope))
+        except Exception as error:  # noqa: BLE001 - of the user's key, as it would raise for the one who enqueues
+            return partial(job.bury, error)
+        return partial(self._store_anew, job, queue, text)
+
+    async def _store_anew(self, job: JobState, queue: str, text: bytes) -> None:
+        command = STORE_ANEW(
+            self._keys,
+            self._keys.queue(queue),
+            claimed=self._claimed,
+            id=job.id,
+            place=job.place,
+            envelope=text,
+            name=queue,
+            inboxes=self._session.inboxes(self._keys.bodies),
+            worker=self.holder,
+        )
+        try:
+            await self._session.run(command)
+        except InconcertError as unconfirmed:  # if it has run, there is no claim to give back
+            _log.warning("%s cannot be stored with its limits yet: %s", job, unconfirmed, extra=job.fields())
+            self.not_done_nowait(job, "back")
+        else:
+            self._let_go(job)
 
 
 def _fits(job: JobState) -> bool:
