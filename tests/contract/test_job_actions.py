@@ -253,6 +253,18 @@ async def test_dead_jobs_are_purged_by_age_and_task(any_concert: Coordinator) ->
     assert [dead.id for dead in await tasks.dead()] == [old[1].id]
 
 
+async def test_cancelled_jobs_do_not_pile_up_before_and_behind_one_that_waits(any_concert: Coordinator) -> None:
+    """In a paused queue nobody claims them: they leave it at once, and do not count as ready."""
+    tasks = any_concert.tasks
+    await tasks.pause("q")
+    before, [job], behind = await put(any_concert, 3), await put(any_concert, 1), await put(any_concert, 30)
+    assert [await one.cancel() for one in (*reversed(behind), *before)] == [True] * 33
+    assert await job.status() is JobStatus.QUEUED
+    assert (await tasks.stats()).queues["q"].ready == 1
+    [keys] = any_concert._jobs.partitions
+    assert await raw(any_concert).lrange(keys.queue("q").queue, 0, -1) == [job.id.encode()]
+
+
 def in_which_portions(monkeypatch: pytest.MonkeyPatch, module: Any, script: str, argument: str) -> list[int]:
     """How many each call of this script is about, from now on."""
     portions: list[int] = []

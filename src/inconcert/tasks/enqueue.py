@@ -103,6 +103,7 @@ class EnqueueBatcher:
                     self._watches,
                     await other or job.id,
                     is_new=not other.result(),
+                    queue=job.draft.options.queue,
                     returns=job.draft.returns,
                     yields=job.draft.yields,
                 )

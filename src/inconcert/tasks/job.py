@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 
 _OUT_OF_QUEUE = frozenset({JobStatus.DELAYED, JobStatus.WAITING})  # whose reply has the name of the queue
+_UNKNOWN = "none"  # the queue of a job of which only the id is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Job(Generic[R_co]):
         created: False if a live job already had the unique name: then this is that job, with `debounce` as it is now.
     """
 
-    __slots__ = ("_jobs", "_keys", "_ref", "_returns", "_watches", "_yields", "created", "id")
+    __slots__ = ("_jobs", "_keys", "_queue", "_ref", "_returns", "_watches", "_yields", "created", "id")
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Job(Generic[R_co]):
         job_id: str,
         *,
         is_new: bool,
+        queue: str = _UNKNOWN,
         returns: type[R_co] | None = None,
         yields: type[object] | None = None,
     ) -> None:
@@ -73,6 +75,7 @@ class Job(Generic[R_co]):
         self._jobs = jobs
         self._keys = jobs.of_id(job_id)
         self._watches = watches
+        self._queue = queue
         self._returns = returns
         self._yields = yields
 
@@ -327,7 +330,7 @@ class Job(Generic[R_co]):
 
     async def _cancel(self, status: JobStatus, about: bytes) -> bool:
         """Have the server cancel it; returns whether it is certain that it no longer runs."""
-        place = self._keys.queue(about.decode() if status in _OUT_OF_QUEUE else "none")
+        place = self._keys.queue(about.decode() if status in _OUT_OF_QUEUE else self._queue)
         [answer] = await cancel(self._ref.session, self._jobs, self._keys, place, [self.id])
         return answer != STILL_RUNS
 

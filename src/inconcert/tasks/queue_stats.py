@@ -22,8 +22,8 @@ class QueueStats:
     """How much work one queue has.
 
     Attributes:
-        ready: Jobs that may run now, also those that wait for nothing but the turn of their key. Some of them may
-            have been cancelled.
+        ready: Jobs that may run now, also those that wait for nothing but the turn of their key. Jobs that were
+            cancelled between others count until a worker comes to them.
         delayed: Jobs that are due later, or that a limit holds back.
         held_back: Those of the delayed that wait for a place in the limits of their task, or for its rate. Of those
             that wait for a rate, the next one is due at a known time, and does not count.
