@@ -7,7 +7,19 @@ from typing import Literal
 import anyio
 import pytest
 
-from inconcert import Coordinator, JobFailed, JobStatus, LeaseLost, NotConnected, NotHeld, Retry, UnknownTask, durable
+from inconcert import (
+    Coordinator,
+    JobFailed,
+    JobStatus,
+    LeaseLost,
+    Limit,
+    NotConnected,
+    NotHeld,
+    Rate,
+    Retry,
+    UnknownTask,
+    durable,
+)
 from inconcert.testing import assert_enqueued, assert_nothing_held, drain, lapse, refute_enqueued
 from tests.support.eventually import eventually
 from tests.support.servers import RealServer
@@ -168,6 +180,45 @@ async def test_drain_ends_though_jobs_enqueue_more_and_more(
     await more.enqueue()
     with pytest.raises(AssertionError, match=r"10 attempts were run, and there is no end; enqueued are:\n  more\(\)"):
         await drain(any_concert)
+
+
+async def test_drain_says_that_delayed_jobs_do_not_end(
+    any_concert: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that enqueues itself with a delay would run for hours; a chain that ends runs to its end."""
+    monkeypatch.setattr("inconcert.testing.jobs._MOST_TURNS", 5)
+
+    @any_concert.task(name="repeat")
+    async def repeat(left: int) -> None:
+        if left:
+            await repeat.options(delay=60).enqueue(left - 1)
+
+    await repeat.enqueue(3)
+    await drain(any_concert, delayed=True)
+    await repeat.enqueue(1_000)
+    with pytest.raises(AssertionError, match=r"5 times in turn, delayed jobs have enqueued others(.|\n)*repeat\("):
+        await drain(any_concert, delayed=True)
+
+
+async def test_drain_runs_what_a_rate_holds_back(any_concert: Coordinator) -> None:
+    """If delayed jobs are to run; the limit of another task still counts."""
+    ran: list[int] = []
+
+    @any_concert.task(rate=Rate(1, per=3600.0), queue="r")
+    async def rated(number: int) -> None:
+        ran.append(number)
+
+    @any_concert.task(limit=Limit(1), queue="l")
+    async def limited(number: int) -> None:
+        ran.append(number)
+
+    for number in range(3):
+        await rated.enqueue(number)
+        await limited.enqueue(10 + number)
+    await drain(any_concert)
+    assert sorted(ran) == [0, 10, 11, 12]
+    await drain(any_concert, delayed=True)
+    assert sorted(ran) == [0, 1, 2, 10, 11, 12]
 
 
 async def test_cancelled_drain_gives_jobs_back(any_concert: Coordinator) -> None:

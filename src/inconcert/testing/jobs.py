@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 import reprlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -30,8 +31,11 @@ from inconcert.testing.plain import PlainCall
 __all__ = ["assert_enqueued", "drain", "refute_enqueued"]
 
 _MOST_ATTEMPTS = 10_000  # in one drain: jobs that enqueue more of them do not end
+_MOST_TURNS = 100  # in one drain, each of which brings new jobs: the same with a delay
 _MOST_DEAD = 1000  # dead letters that are compared with those from before
 _MOST_SHOWN = 20  # jobs in one message
+
+_RATE = re.compile(rb"(\d+ ){5}")  # how far a rate is used up, as read_rate.lua reads it; a limit has three numbers
 
 AnyTask = Task[..., Any] | str
 
@@ -44,15 +48,17 @@ async def drain(concert: Coordinator, *, delayed: bool = False, may_fail: bool =
 
     Args:
         concert: Which coordinator; open.
-        delayed: Whether jobs that are delayed, and the next attempts of those that failed, run at once, too. Then
-            `durable.sleep()` ends at once, and `durable.wait_for()` times out unless its message was sent.
+        delayed: Whether jobs that are delayed, or that a rate holds back, and the next attempts of those that failed,
+            run at once, too. Then `durable.sleep()` ends at once, and `durable.wait_for()` times out unless its
+            message was sent.
         may_fail: Whether failures count as they do in a worker, and nothing more. Otherwise the error of the first one
             is raised when nothing is left to run, unless the job raised it to ask for another attempt (`Retry`).
 
     Raises:
         Exception: What a job raised, unless it may fail.
         JobFailed: A job could not be run, for example of an unknown task, unless it may fail.
-        AssertionError: 10,000 attempts were run, and more jobs are there.
+        AssertionError: 10,000 attempts were run, and more jobs are there; or 100 times in turn, delayed jobs have
+            enqueued others, as a job does that enqueues itself with a delay.
         NotConnected: The coordinator is not open.
 
     Cost: some 10 round trips, and those of a worker.
@@ -61,14 +67,24 @@ async def drain(concert: Coordinator, *, delayed: bool = False, may_fail: bool =
     before = {letter.id for letter in await concert.tasks.dead(limit=_MOST_DEAD)}
     drain = _Drain(concert, delayed=delayed)
     seen: object = None
+    known: set[str] = set()  # ids
+    turns = 0  # in which there were new jobs
     while (jobs := await _enqueued(concert)) and seen != (drain.attempts, jobs):
         seen = drain.attempts, jobs
+        turns += not known.issuperset(job.id for job in jobs)
+        known.update(job.id for job in jobs)
         if delayed:
+            await _forget_rates(concert)
             for job in jobs:
                 await concert.tasks.job(job.id).reschedule(delay=0)
         await drain.run({job.queue for job in jobs})
         if drain.attempts >= _MOST_ATTEMPTS:
             raise AssertionError(f"{drain.attempts:,} attempts were run, and there is no end; {_listed(jobs)}")
+        if turns >= _MOST_TURNS:
+            raise AssertionError(
+                f"{turns} times in turn, delayed jobs have enqueued others, and there is no end; test such a job "
+                f"without delayed=True; {_listed(jobs)}"
+            )
     if not may_fail:
         for letter in await concert.tasks.dead(limit=_MOST_DEAD):
             if letter.id not in before:
@@ -118,6 +134,17 @@ async def refute_enqueued(concert: Coordinator, task: Task[..., Any] | str, /, *
     jobs = await _enqueued(concert)
     if _matching(jobs, task, args, kwargs):
         raise AssertionError(f"a job {_wanted(task, args, kwargs)} is enqueued; {_listed(jobs)}")
+
+
+async def _forget_rates(concert: Coordinator) -> None:
+    """Let the next jobs of each rate begin now, as many as its burst."""
+    parts = parts_of(concert)
+    for keys in parts.jobs.partitions:
+        [found] = await parts.ref.session.gather([PlainCall("HGETALL", keys.places)])
+        places = _fields(found)
+        rates = [name for name, text in places.items() if _RATE.match(text)]
+        if rates:
+            await parts.ref.session.gather([PlainCall("HDEL", keys.places, *rates)])
 
 
 class _Enqueued(NamedTuple):
