@@ -204,6 +204,7 @@ class WriteLease(Lease):
 
         Cost: 1 round trip, and 1 message for each process whose readers enter.
         """
+        self._check_loop()
         state = self._state
         state.check_held()
         if not state.holder.endswith(_ALONE):

@@ -14,6 +14,7 @@ from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 from inconcert._claims.dead_letters import Reason
 from inconcert._core.body import Body
 from inconcert._core.observer import Observer
+from inconcert._core.own_loop import check_loop
 from inconcert._redis.background import log_error
 from inconcert._rules.backoff import retry_delay
 from inconcert.errors import InconcertError, NotClaimed
@@ -50,6 +51,11 @@ class Claimer(Protocol):
     @property
     def is_lost(self) -> bool:
         """Whether it was presumed dead, or has ended."""
+        ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop on which it claims."""
         ...
 
     def done(self, claimed: "ClaimState", result: bytes, ttl: float, *, is_run: bool = True) -> Awaitable[bool]:
@@ -241,6 +247,11 @@ class ClaimState(ABC):
         """Note that it is not handed out any more, although it is settled: it is requeued."""
         self._end_once("back")
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop on which it was claimed."""
+        return self._claimer.loop
+
     def unconfirmed(self) -> None:
         """Note that its end was not confirmed; the worker repeats it, and its caller may."""
         self._unconfirmed = True
@@ -408,11 +419,13 @@ class Claimed(Generic[S]):
 
         Raises:
             NotClaimed: It has already ended, or this worker was presumed dead.
+            NotConnected: This is another event loop than the one on which it was claimed.
             Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
             OutcomeUnknown: The server did not answer. Likewise.
 
         Cost: 1 round trip.
         """
+        self._check_loop()
         self._state.end_in_body()
         await self._state.bury(error)
 
@@ -421,13 +434,19 @@ class Claimed(Generic[S]):
 
         Raises:
             NotClaimed: It has already ended, or this worker was presumed dead.
+            NotConnected: This is another event loop than the one on which it was claimed.
             Unavailable: The server refuses it for now. It is sent again with each heartbeat; call this again to know.
             OutcomeUnknown: The server did not answer. Likewise.
 
         Cost: 1 round trip.
         """
+        self._check_loop()
         self._state.end_in_body()
         await self._state.give_back()
+
+    def _check_loop(self) -> None:
+        """Raise `NotConnected` unless this is called on the event loop on which it was claimed."""
+        check_loop(self._state.loop, self)
 
     @property
     def id(self) -> str:

@@ -101,6 +101,11 @@ class WorkerLease(InboxReceiver, ABC, Generic[C]):
         return self.holder
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop on which it claims."""
+        return self._session.loop
+
+    @property
     def held(self) -> Collection[C]:
         """What it has claimed and not ended."""
         return self._held.values()

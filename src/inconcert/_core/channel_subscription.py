@@ -5,6 +5,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+from inconcert._core.own_loop import check_loop
 from inconcert._core.session import Session
 from inconcert.errors import InconcertError
 
@@ -48,6 +49,7 @@ class ChannelSubscription:
     """
 
     def __init__(self, session: Session, channel: str, *, is_pattern: bool = False, buffer: int = 1000) -> None:
+        self.loop = session.loop
         self._pubsub = session.broadcasts
         self._channel = channel
         self._is_pattern = is_pattern
@@ -56,6 +58,9 @@ class ChannelSubscription:
         self._items: deque[ChannelMessage | Gap] = deque()
         self._news = asyncio.Event()
         self._end: InconcertError | None = None
+
+    def __repr__(self) -> str:
+        return f"<subscription to {self._channel!r}>"
 
     async def __aenter__(self) -> Self:
         """Subscribe: when this returns, everything published from now on is received.
@@ -77,6 +82,7 @@ class ChannelSubscription:
             NotConnected: The coordinator was closed; what was received before is returned first.
             Unavailable: The server refused us when the connection came back.
         """
+        check_loop(self.loop, self)
         while self._dropped is None and not self._items:
             if self._end is not None:
                 raise self._end.with_traceback(None)  # many waiters raise the same error

@@ -3,6 +3,7 @@
 from typing import Generic, TypeVar
 
 from inconcert._core.lease_state import LeaseState
+from inconcert._core.own_loop import check_loop
 from inconcert._core.permit_state import PermitState
 
 __all__ = ["HeldLease", "Lease", "state_of"]
@@ -52,6 +53,7 @@ class HeldLease(Generic[StateT]):
 
     async def lost(self) -> None:
         """Wait until it is lost: for leases without a body. Never returns if it is released first."""
+        self._check_loop()
         await self._state.lost()
 
     async def renew(self) -> None:
@@ -60,10 +62,12 @@ class HeldLease(Generic[StateT]):
         Raises:
             LeaseLost: It has lapsed.
             NotHeld: It was released before.
+            NotConnected: This is another event loop than the one on which it was acquired.
             OutcomeUnknown: The server did not answer; renewal is retried in the background until the deadline.
 
         Cost: 1 round trip.
         """
+        self._check_loop()
         await self._state.renew()
 
     async def release(self) -> None:
@@ -72,12 +76,18 @@ class HeldLease(Generic[StateT]):
         Raises:
             LeaseLost: It had lapsed before; another may hold it now.
             NotHeld: It was released before.
+            NotConnected: This is another event loop than the one on which it was acquired.
             Unavailable: The server refuses it for now. It is sent again until the lease lapses; ask again to know.
             OutcomeUnknown: The server did not answer. Likewise.
 
         Cost: 1 round trip, and 1 message if someone waits.
         """
+        self._check_loop()
         await self._state.release()
+
+    def _check_loop(self) -> None:
+        """Raise `NotConnected` unless this is called on the event loop on which it was acquired."""
+        check_loop(self._state.loop, self)
 
 
 class Lease(HeldLease[PermitState]):

@@ -94,6 +94,11 @@ class LeaseState(ABC):
         return self.is_released or self.is_lost
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop on which it was acquired."""
+        return self._renewal.loop
+
+    @property
     def body_task(self) -> "asyncio.Task[Any] | None":
         """The task that runs its body; None if it has no body."""
         return None if self._body is None else self._body.task

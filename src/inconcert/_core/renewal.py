@@ -83,7 +83,7 @@ class Renewal:
     """Renews what was added, until it is removed, lost, or no longer referenced."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._kept: dict[str, tuple[Callable[[], Renewable | None], str, str]] = {}  # by holder; its kind, name
         self.timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
@@ -153,7 +153,7 @@ class Renewal:
         if self.timer is not None:
             self.timer.cancel()
         self._wakes_at = when
-        self.timer = self._loop.call_later(max(0.0, when - time.monotonic()), self._tick)
+        self.timer = self.loop.call_later(max(0.0, when - time.monotonic()), self._tick)
 
     @recurring("renewing leases")
     def _tick(self) -> None:

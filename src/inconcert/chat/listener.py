@@ -12,6 +12,7 @@ import logging
 from functools import partial
 from typing import Any, Self
 
+from inconcert._core.own_loop import check_loop
 from inconcert._core.retry import retry_until_answered
 from inconcert._core.session import Session
 from inconcert._rules.codec import Codec
@@ -66,6 +67,7 @@ class Listener:
             Unavailable: The server refused us when the connection came back.
         """
         what = f"listening for user {self._user!r}"
+        check_loop(self._session.loop, what)
         while True:
             self._news.clear()
             if self._end is not None:

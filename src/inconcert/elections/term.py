@@ -36,6 +36,7 @@ class Term(Lease):
         return self._candidate
 
     async def __aenter__(self) -> Self:
+        self._check_loop()
         self._state.enter()
         return self
 

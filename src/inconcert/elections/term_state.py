@@ -3,6 +3,7 @@
 import asyncio
 from typing import NamedTuple
 
+from inconcert._core.own_loop import check_loop
 from inconcert._core.permit_state import Grant, PermitKeys, PermitState, RenewCall
 from inconcert._core.session import Session
 from inconcert._redis.call import Call
@@ -66,6 +67,7 @@ class TermState(PermitState):
 
     async def resign(self) -> None:
         """Stop the body, and wait until it has ended and the term is released."""
+        check_loop(self.loop, self)
         was_resigned, self._is_resigned = self._is_resigned, True
         if self._body is None:
             await self.release()

@@ -34,6 +34,7 @@ class Member(HeldLease[MemberState]):
 
     async def list(self) -> dict[str, JSON]:
         """Who is in the group now, and with what: member id -> value. See `Members.list`."""
+        self._check_loop()
         return await read_group(self._state.roster.session, self._state.roster.place)
 
     async def update(self, value: JSON) -> None:
@@ -48,6 +49,7 @@ class Member(HeldLease[MemberState]):
 
         Cost: 1 round trip, and 1 message to each process of the group.
         """
+        self._check_loop()
         await self._state.update(encode_value(self._state.name, value))
 
     def watch(self) -> AsyncGenerator[MemberChange | Gap, None]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Self
 from weakref import WeakSet, WeakValueDictionary
 
+from inconcert._core.own_loop import check_loop
 from inconcert._core.session import Session, SessionRef
 from inconcert._redis.call import Call
 from inconcert._redis.replies import Reply
@@ -319,6 +320,7 @@ class Feed:
 
     async def __aenter__(self) -> Self:
         """Listen: when this returns, the roster is known, and each later change comes."""
+        self._check_loop()
         await self._roster.open(self)
         try:
             await self._roster.known()
@@ -338,6 +340,7 @@ class Feed:
         Raises:
             InconcertError: What the feed was closed with; what came before is returned first.
         """
+        self._check_loop()
         while not self._items:
             if self._end is not None:
                 raise self._end.with_traceback(None)
@@ -349,6 +352,9 @@ class Feed:
         """Those that have come already."""
         while self._items:
             yield self._items.popleft()
+
+    def _check_loop(self) -> None:
+        check_loop(self._roster.session.loop, self._roster)
 
     # Called by the roster.
 

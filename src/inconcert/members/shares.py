@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
+from inconcert._core.own_loop import check_loop
 from inconcert._core.retry import retry_until_answered
 from inconcert._redis.call import Call
 from inconcert._redis.scripts import Command, load
@@ -93,6 +94,7 @@ class Shares:
 
     async def _take_turn(self, division: Division, owned: set[str]) -> None:
         """Let go of what the user has let go of, and claim what is ours and may be free."""
+        check_loop(self._state.loop, self._state.roster)
         given = self._given or {}
         reconnects, self._reconnects = self._reconnects, self._state.roster.reconnects
         if reconnects == self._reconnects:

@@ -92,6 +92,7 @@ class Delivery(Claimed[ItemState[T]], Generic[T]):
         return f"<Delivery {self.id} of queue {self.queue!r} attempt {self.attempt}>"
 
     async def __aenter__(self) -> T:
+        self._check_loop()
         self._state.enter()
         return self._state.item
 
@@ -105,6 +106,7 @@ class Delivery(Claimed[ItemState[T]], Generic[T]):
 
         Cost: 1 round trip, shared by all that end in the same turn of the event loop.
         """
+        self._check_loop()
         await self._state.ack()
 
     async def nack(self, *, delay: Seconds = 0.0) -> None:
@@ -121,6 +123,7 @@ class Delivery(Claimed[ItemState[T]], Generic[T]):
 
         Cost: 1 round trip.
         """
+        self._check_loop()
         await self._state.nack(durations.delay(delay))
 
     @property

@@ -9,6 +9,7 @@ import anyio
 
 from inconcert._core.caller import note
 from inconcert._core.channel_subscription import ChannelSubscription, Gap
+from inconcert._core.own_loop import check_loop
 from inconcert._core.session import Listening, SessionRef
 from inconcert._rules import durations
 from inconcert._rules.codec import Codec
@@ -120,6 +121,7 @@ class Subscription(Generic[T_co]):
         seconds = durations.timeout(timeout)
         if self._subscription is None:
             raise RuntimeError(f"{self!r} is not entered; use it inside `async with`")
+        check_loop(self._subscription.loop, self)
         with anyio.move_on_after(seconds):
             while True:
                 message = await self._subscription.next()

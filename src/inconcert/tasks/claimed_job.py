@@ -89,6 +89,7 @@ class ClaimedJob(Claimed[JobState]):
 
         Cost: 1 round trip, shared by all jobs that end in the same turn of the event loop.
         """
+        self._check_loop()
         self._state.end_in_body()
         await self._state.ack()
 
@@ -103,6 +104,7 @@ class ClaimedJob(Claimed[JobState]):
         Cost: 1 round trip.
         """
         seconds = durations.delay(delay)
+        self._check_loop()
         self._state.end_in_body()
         await self._state.nack(seconds)
 
@@ -120,6 +122,7 @@ class ClaimedJob(Claimed[JobState]):
 
         Cost: 1 round trip.
         """
+        self._check_loop()
         await self._state.progress(fraction, text)
 
     def enqueue_on_success(self, *drafts: Draft[Any]) -> list[str]:
@@ -171,6 +174,7 @@ class ClaimedJob(Claimed[JobState]):
 
         Cost: 1 round trip; 0 if there are none.
         """
+        self._check_loop()
         outcomes = await self._state.outcomes()
         return cast(
             "list[JSON] | list[T]",

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import anyio
 
+from inconcert._core.own_loop import check_loop
 from inconcert._core.session import Session
 from inconcert._redis.replies import Reply, head
 from inconcert.errors import InconcertError
@@ -139,6 +140,7 @@ class Feed:
             Unavailable: The server could not be asked, or refused us when the connection came back.
             UnreadablePayload: An item has no valid signature.
         """
+        check_loop(self._session.loop, f"stream of job {self._job_id}")
         async with self._turn:
             if self._end is not None:
                 raise self._end.with_traceback(None)  # many raise this one
@@ -149,6 +151,7 @@ class Feed:
 
     async def woken(self, changed: asyncio.Event) -> None:
         """Return when there may be more to read than what a page had."""
+        check_loop(self._session.loop, f"stream of job {self._job_id}")
         with anyio.move_on_after(_RECHECK_AFTER):
             await changed.wait()
         if time.monotonic() - self._checked_at >= _RECHECK_AFTER:  # however many items have come meanwhile
