@@ -201,6 +201,28 @@ async def test_signal_to_all_processes_drains_them(concert: Coordinator) -> None
     assert (await ledger_of(concert)).bodies == []
 
 
+async def sleeps(concert: Coordinator) -> bool:
+    """Whether a worker waits for its bells."""
+    return any(client["cmd"] == "blpop" for client in await raw(concert).client_list())
+
+
+@pytest.mark.parametrize("options", [[], ["--processes=2"], ["--uvloop"]], ids=["one", "processes", "uvloop"])
+async def test_job_may_end_a_process_that_it_has_forked(concert: Coordinator, options: list[str]) -> None:
+    """The signal ends that process, which has none of the worker's connections, and does not reach the worker."""
+    async with start(concert, "worker", SERVICE, *options) as child:
+        await eventually(lambda: sleeps(concert), timeout=30.0)  # then it has all its connections
+        await concert.enqueue("fork")
+        forked = await child.wait_for("forked")
+        ended = await child.wait_for("ended")
+        await concert.enqueue("wait", [0])
+        await child.wait_for("started")
+        assert ended["code"] == -signal.SIGTERM
+        assert forked["sockets"] == []
+        assert " stops; " not in child.errors()
+        child.signal(signal.SIGTERM)
+        assert await child.wait() == 0
+
+
 @pytest.mark.loop_matters
 async def test_workers_drain_when_their_parent_is_dead(concert: Coordinator) -> None:
     """They are not left behind."""

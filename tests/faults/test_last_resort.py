@@ -189,6 +189,10 @@ STARTED_ONCE = {
     "_redis/bells.py": {"call_later(self._give_up)"},
     "_redis/sentinels.py": {"create_task(self._discover())"},
     "_redis/wire.py": {"create_task(self._guarded(part))"},
+    "durable.py": {
+        "create_task(has_returned.wait())",
+        "create_task(steps.take(name, call, in_thread, may_change=may_change))",
+    },
     "queues/get.py": {"create_task(self._serve_all())"},
     "quorum/rounds.py": {"create_task(work)"},
     "rate_limiter.py": {"call_later(self.recheck)", "call_later(self._use_at)"},

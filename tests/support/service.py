@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import multiprocessing
 import os
+import socket
 import sys
 import time
 
@@ -44,3 +46,30 @@ def block(seconds: float) -> None:
     """In a thread, which nobody can stop."""
     tell("blocking")
     time.sleep(seconds)
+
+
+@concert.task(name="fork", max_attempts=1)
+def fork() -> None:
+    """Fork a process and end it, as a `multiprocessing.Pool` does."""
+    child = multiprocessing.get_context("fork").Process(target=_forked)
+    child.start()
+    os.read(_pipe[0], 1)
+    child.terminate()
+    child.join()
+    tell("ended", code=child.exitcode)
+
+
+_pipe = os.pipe()  # on which a fork says that it runs
+
+
+def _forked() -> None:
+    names: list[str] = []
+    for descriptor in range(3, 256):
+        try:
+            with socket.socket(fileno=os.dup(descriptor)) as connection:
+                names.append(str(connection.getpeername()))
+        except OSError:
+            pass
+    tell("forked", sockets=[name for name in names if name])
+    os.write(_pipe[1], b"!")
+    time.sleep(60)

@@ -22,6 +22,7 @@ import redis.exceptions
 
 from inconcert._redis.driver import forget_credentials, has_input, on_new_credentials
 from inconcert._redis.failures import cannot_connect
+from inconcert._redis.own_sockets import own_sockets
 from inconcert._redis.replies import ErrorReply, Reply
 from inconcert._redis.roles import check_role
 from inconcert._rules.urls import Node
@@ -97,6 +98,7 @@ async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
         connection = cast("Connection", pool.get_available_connection())  # type: ignore[no-untyped-call]
     except redis.exceptions.RedisError as error:
         raise Unavailable(f"no connection is free in the pool ({error}); raise its max_connections") from error
+    socket = _SocketOf(connection)
     task = asyncio.current_task()
     cancellations = task.cancelling() if task is not None else 0
     try:
@@ -110,7 +112,7 @@ async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
         if task is not None and task.cancelling() > cancellations:
             await anyio.lowlevel.checkpoint_if_cancelled()  # raised by a scope, it ends at that scope
             raise asyncio.CancelledError  # the driver's wait_for swallowed it, as it can in Python 3.11
-        return _take_over(connection, pool, receiver)
+        return _take_over(connection, pool, receiver, socket)
     except BaseException as error:
         with anyio.CancelScope(shield=True):
             await _give_back(connection, pool)
@@ -119,12 +121,28 @@ async def open_wire(pool: Pool, receiver: Receiver, *, timeout: float) -> Wire:
         raise
 
 
-def _take_over(connection: Connection, pool: Pool, receiver: Receiver) -> Wire:
+def _take_over(connection: Connection, pool: Pool, receiver: Receiver, socket: "_SocketOf") -> Wire:
     on_new_credentials(connection, receiver.log_in)
     writer = getattr(connection, "_writer", None)
     if isinstance(writer, asyncio.StreamWriter):
-        return _TransportWire(connection, pool, receiver, writer.transport)
+        return _TransportWire(connection, pool, receiver, writer.transport, socket)
     return _StreamWire(connection, pool, receiver)
+
+
+class _SocketOf:
+    """The socket of a connection, which is not for children that this process forks."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        own_sockets.add(self)
+
+    def fileno(self) -> int:
+        """The descriptor; -1 while there is none."""
+        writer = getattr(self._connection, "_writer", None)
+        if not isinstance(writer, asyncio.StreamWriter):
+            return -1
+        descriptor: int = writer.get_extra_info("socket").fileno()
+        return descriptor
 
 
 def _node(connection: Connection) -> Node | None:
@@ -147,7 +165,12 @@ class _TransportWire(asyncio.Protocol):
     """A connection whose transport is read and written directly."""
 
     def __init__(
-        self, connection: Connection, pool: Pool, receiver: Receiver, transport: asyncio.WriteTransport
+        self,
+        connection: Connection,
+        pool: Pool,
+        receiver: Receiver,
+        transport: asyncio.WriteTransport,
+        socket: _SocketOf,
     ) -> None:
         self.is_full = False
         self.has_answered = False
@@ -164,6 +187,7 @@ class _TransportWire(asyncio.Protocol):
         self._parser = hiredis.Reader(replyError=ErrorReply, notEnoughData=_NOTHING)
         self._former = transport.get_protocol()
         transport.set_protocol(self)
+        self._socket = socket  # for as long as it lives
 
     def write(self, data: bytes) -> None:
         if self._is_dead:

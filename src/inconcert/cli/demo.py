@@ -19,8 +19,8 @@ from inconcert._rules.payloads import JSON
 from inconcert.cli import demo_process
 from inconcert.cli.demo_process import BEGIN, JOB, NAMESPACE, TURNS, YOU, Kind, Report, reports_of
 from inconcert.cli.ends import fail, refuse
+from inconcert.cli.forks import SIGNALS
 from inconcert.cli.output import say
-from inconcert.cli.serving import SIGNALS
 from inconcert.coordinator import Coordinator
 from inconcert.errors import InconcertError
 from inconcert.tasks.job import Job

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from inconcert._rules.backoff import backoff
 from inconcert.cli.ends import CANNOT_START
+from inconcert.cli.forks import SIGNALS
 from inconcert.cli.probes import CHILDREN
-from inconcert.cli.serving import NOW, SIGNALS, STOP
+from inconcert.cli.serving import NOW, STOP
 
 __all__ = ["Parent"]
 

@@ -6,11 +6,11 @@ import signal
 from collections.abc import Awaitable, Callable
 from types import FrameType
 
+from inconcert.cli.forks import SIGNALS, leave_forks_alone
 from inconcert.coordinator import Coordinator
 
-__all__ = ["NOW", "SIGNALS", "STOP", "serve"]
+__all__ = ["NOW", "STOP", "serve"]
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOP, NOW = b"s", b"n"  # what a parent writes: drain; requeue everything at once
 
 
@@ -31,6 +31,7 @@ async def serve(
             await run_worker(stop)
 
     worker = asyncio.create_task(work())
+    leave_forks_alone(parent)
     if parent is None:
         _obey_signals(stop, worker)
     else:

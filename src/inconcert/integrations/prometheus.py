@@ -17,6 +17,7 @@ from collections.abc import (
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
+from inconcert._redis.own_sockets import own_sockets
 from inconcert._rules.extras import needs_extra
 
 with needs_extra("prometheus"):
@@ -233,6 +234,7 @@ def serve(host: str, port: int, *, registry: CollectorRegistry = REGISTRY) -> Ge
         OSError: It cannot listen there.
     """
     server, thread = start_http_server(port, host, registry)
+    own_sockets.add(server)
     try:
         yield server.server_port
     finally:

@@ -10,6 +10,8 @@ from socket import AF_INET, AF_INET6, socket
 from types import TracebackType
 from typing import Self
 
+from inconcert._redis.own_sockets import own_sockets
+
 __all__ = ["Answer", "HealthServer"]
 
 _log = logging.getLogger("inconcert.tasks")
@@ -39,6 +41,7 @@ class HealthServer:
 
     def __enter__(self) -> Self:
         self._server = server = _Server(self._address, self._probes)
+        own_sockets.add(server)
         threading.Thread(target=server.serve_forever, name="inconcert health", daemon=True).start()
         _log.info("probes are answered at %s, /livez and /readyz", self.url)
         return self

@@ -1,0 +1,17 @@
+"""The sockets of this process that are not for children that it forks: of connections, and those it answers on."""
+
+from typing import Protocol
+from weakref import WeakSet
+
+__all__ = ["own_sockets"]
+
+
+class _Socket(Protocol):
+    """What has a socket."""
+
+    def fileno(self) -> int:
+        """The descriptor; -1 once it is closed."""
+        ...
+
+
+own_sockets: WeakSet[_Socket] = WeakSet()
