@@ -4,6 +4,11 @@ What it did last is undone: it believes that workers hold what they have ended, 
 """
 
 import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -15,10 +20,15 @@ from inconcert._redis.call import Call
 from inconcert.tasks.claimed_job import ClaimedJob
 from inconcert.tasks.worker_lease import JobWorkerLease
 from tests.contract.test_tasks import all_done, in_background
+from tests.support.clusters import RealCluster
 from tests.support.eventually import eventually
+from tests.support.everything import Everything
 from tests.support.raw import raw
+from tests.support.sentinels import SentinelSet
 from tests.support.servers import RealServer
 from tests.support.short_lease import with_lease
+
+log = logging.getLogger(__name__)
 
 LEASE = 1.0  # seconds of a heartbeat, here
 
@@ -175,3 +185,72 @@ def _refuse_ends(submit: Any) -> Any:
         submit(call)
 
     return refuse
+
+
+def cut_off_replicas(master: RealServer) -> None:
+    """From now on its replicas fall behind."""
+    master.command("ACL", "SETUSER", "default", "-psync", "-sync")
+    master.command("CLIENT", "KILL", "TYPE", "replica")
+
+
+@asynccontextmanager
+async def going_back(topology: str, draw: random.Random) -> AsyncGenerator[tuple[str, Callable[[], Awaitable[None]]]]:
+    """A place for coordinators; and what undoes its last second there, or less."""
+    with ExitStack() as opened:
+        if topology == "Sentinel":
+            sentinels = opened.enter_context(SentinelSet())
+
+            async def fail_over() -> None:
+                before = sentinels.master
+                cut_off_replicas(before)
+                await anyio.sleep(draw.random())
+                before.kill()
+                await asyncio.to_thread(sentinels.wait_for_new_master, before)
+                before.start()
+                await asyncio.to_thread(sentinels.settle)
+
+            yield sentinels.url, fail_over
+            return
+        if topology == "a file":
+            server = opened.enter_context(RealServer())
+            nodes, url = [server], server.url
+        else:
+            cluster = opened.enter_context(RealCluster(cluster_node_timeout="5000"))
+            nodes, url = [*cluster.nodes], cluster.url
+
+        async def restart() -> None:
+            node = draw.choice(nodes)
+            node.command("SAVE")
+            await anyio.sleep(draw.random())
+            await asyncio.to_thread(node.go_back)
+
+        yield url, restart
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("topology", ["a file", "Sentinel", "a cluster"])
+async def test_everything_comes_right_however_often_the_server_went_back(
+    namespace: str, topology: str, request: pytest.FixtureRequest
+) -> None:
+    """By a restart from a file, a failover to a replica that was behind, or a restart of a master of a cluster."""
+    draw = random.Random(f"{request.config.option.seed} {topology}")
+    async with going_back(topology, draw) as (url, go_back), Everything().under_way(url, namespace) as everything:
+        stops_at, times = time.monotonic() + request.config.option.seconds, 0
+        while time.monotonic() < stops_at or not times:
+            await everything.goes_on()
+            await go_back()
+            times += 1
+        await everything.goes_on()
+        await everything.comes_right()
+        log.info("%s: went back %d times; rounds: %s", topology, times, dict(everything.rounds))
+
+
+async def test_everything_comes_right_after_the_server_went_back(own_server: RealServer, namespace: str) -> None:
+    """Under all kinds of work: each goes on, and nothing runs, waits or is held with nobody behind it."""
+    async with Everything().under_way(own_server.url, namespace) as everything:
+        await everything.goes_on()
+        own_server.command("SAVE")
+        await everything.goes_on()
+        await asyncio.to_thread(own_server.go_back)
+        await everything.goes_on()
+        await everything.comes_right()
