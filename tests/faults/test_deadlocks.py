@@ -147,7 +147,7 @@ async def wait_for_itself(concert: Coordinator) -> None:
 
 def looks() -> list[asyncio.Task[object]]:
     """Those that are under way."""
-    return [task for task in asyncio.all_tasks() if task.get_name() == "inconcert: deadlocks"]
+    return [task for task in asyncio.all_tasks() if task.get_name() == "inconcert: looking for deadlocks"]
 
 
 async def test_look_ends_with_its_coordinator(concert: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:

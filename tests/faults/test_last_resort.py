@@ -214,6 +214,7 @@ ELSEWHERE = {
     "waiting for replicas",
     "asking for parents",  # of several partitions
     "looking for deadlocks",  # which has an end: see below
+    "answering what is held here",  # likewise
 }
 ELSEWHERE_PATTERNS = {re.escape(what) for what in ELSEWHERE}
 OWN = {"cli", "integrations", "testing", "dashboard"}  # have their own ways

@@ -1,5 +1,6 @@
 """Which tasks wait for each other in a circle, from what processes report; and what only seems so."""
 
+import sys
 from collections.abc import Sequence
 from typing import Literal
 
@@ -127,3 +128,34 @@ def test_job_whose_result_is_waited_for() -> None:
     holds = [held(1, "lock:a")]
     assert circles(holds, [waits(1, "job:j.1", ticket=None), waits(2, "lock:a", job="j.1")]) == [[1, 2]]
     assert circles(holds, [waits(1, "job:j.1", ticket=None), waits(2, "lock:a", job="j.11")]) == []
+
+
+@pytest.mark.parametrize("shape", ["writers", "readers", "semaphore", "chain"])
+def test_work_grows_with_what_is_reported(shape: str) -> None:
+    """Ten times as many make ten times the calls: of those that wait for one thing, and of those that wait in a row."""
+
+    def calls(count: int) -> int:
+        holds = [held(1000 + task, f"{shape}:one") for task in range(count if shape == "semaphore" else 1)]
+        waiting = [waits(task, f"{shape}:one", ticket=task) for task in range(count)]
+        if shape in ("writers", "readers"):
+            mode: Mode = "write" if shape == "writers" else "read"
+            holds = [held(10_000, "rwlock:one", mode="write")]
+            waiting = [waits(task, "rwlock:one", ticket=task, mode=mode) for task in range(count)]
+        elif shape == "chain":
+            holds = [held(task, f"lock:{task}") for task in range(count + 1)]
+            waiting = [waits(task, f"lock:{task + 1}", ticket=task) for task in range(count)]
+        made = 0
+
+        def count_call(frame: object, event: str, argument: object) -> None:
+            nonlocal made
+            del frame, argument
+            made += event in ("call", "c_call")
+
+        sys.setprofile(count_call)
+        try:
+            assert circles(holds, waiting) == []
+        finally:
+            sys.setprofile(None)
+        return made
+
+    assert calls(1000) < 15 * calls(100)

@@ -13,13 +13,12 @@ from inconcert._core.origin import Origin
 from inconcert._core.renewal import Renewal
 from inconcert._core.safeguards import Conditions
 from inconcert._core.wiring import wiring_of
-from inconcert._redis.background import attempt
 from inconcert._redis.call import Call
 from inconcert._redis.clients import Client
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.replies import Reply
 from inconcert._redis.scripts import Command
-from inconcert._redis.turns import in_turns
+from inconcert._redis.turns import each_in_turns
 from inconcert._rules.signing import KeyRing
 from inconcert.errors import NotConnected
 
@@ -138,10 +137,12 @@ class Session(Origin):
     async def close(self) -> None:
         """Release what is held, fail all waiters, and disconnect."""
         closed = NotConnected("the coordinator was closed while this call waited; open it again")
-        await asyncio.gather(self.inbox.closed(closed), self.broadcasts.closed(closed))
         self.renewal.close()
-        async for lease in in_turns(self.renewal.take_all()):
-            attempt("releasing what is held", lease.give_up)
+        await asyncio.gather(
+            self.inbox.closed(closed),
+            self.broadcasts.closed(closed),
+            each_in_turns("releasing what is held", self.renewal.take_all(), lambda lease: lease.give_up()),
+        )
         self.lines.close()
         await self.bells.close()  # before the channel, on which it puts back what it may have taken
         await self.channel.close()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from inconcert._core.caller import is_user_code
 
-__all__ = ["OnStack", "Task", "awaited_by", "context_of", "on_stacks"]
+__all__ = ["OnStack", "Task", "awaited_by", "context_of", "on_stack"]
 
 _STEPS = {"async_generator_asend", "async_generator_athrow", "anext_awaitable"}  # what `async for` awaits
 
@@ -25,22 +25,21 @@ class OnStack(NamedTuple):
     line: str | None
 
 
-def on_stacks(wanted: tuple[type[T], ...]) -> Iterator[tuple[T, OnStack]]:
-    """Objects of these types that are in a variable of a task of this event loop, with the task.
+def on_stack(task: Task, wanted: tuple[type[T], ...]) -> Iterator[tuple[T, OnStack]]:
+    """Objects of these types that are in a variable of a task.
 
-    Cost: in proportion to the tasks and the depth of their stacks. The variables themselves are left as they are;
-        reading `f_locals` would keep alive what it reads.
+    Cost: in proportion to the depth of its stack. The variables themselves are left as they are; reading `f_locals`
+        would keep alive what it reads.
     """
-    for task in asyncio.all_tasks():
-        coroutine: object = task.get_coro()
-        line: str | None = None
-        while coroutine is not None:
-            line = _line(coroutine) or line
-            for found in gc.get_referents(coroutine):
-                thing = found.__self__ if isinstance(found, MethodType) else found  # such as its `__aexit__`
-                if isinstance(thing, wanted):
-                    yield thing, OnStack(task, line)
-            coroutine = awaited_by(coroutine)
+    coroutine: object = task.get_coro()
+    line: str | None = None
+    while coroutine is not None:
+        line = _line(coroutine) or line
+        for found in gc.get_referents(coroutine):
+            thing = found.__self__ if isinstance(found, MethodType) else found  # such as its `__aexit__`
+            if isinstance(thing, wanted):
+                yield thing, OnStack(task, line)
+        coroutine = awaited_by(coroutine)
 
 
 def awaited_by(coroutine: object) -> object:

@@ -44,6 +44,7 @@ class Detector:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
+        await self._reporter.close()
 
     # Private.
 

@@ -1,16 +1,18 @@
 """Asks all processes what they hold and what they wait for."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from inconcert._core.session import Session
 from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace
 from inconcert._redis.scripts import load
+from inconcert._redis.turns import IN_A_TURN
 from inconcert.errors import InconcertError
 from inconcert.reports.report import Inspection, ProcessReport, WaitEntry
 from inconcert.reports.reporter import ReportKeys, report_keys
@@ -71,7 +73,14 @@ async def _ask(session: Session, keys: Keyspace, timeout: float, quiet: float) -
     finally:
         session.inbox.unregister(address)
     found = sorted(answers.reports.values(), key=lambda report: (report.opened_at, report.id))
-    processes, silent = tuple(_placed(found)), tuple(sorted(expected - answers.reports.keys()))
+    silent = tuple(sorted(expected - answers.reports.keys()))
+    if sum(len(report.holds) + len(report.waits) for report in found) <= IN_A_TURN:
+        return _inspection(found, silent)
+    return await anyio.to_thread.run_sync(_inspection, found, silent)  # the event loop goes on meanwhile
+
+
+def _inspection(found: Sequence[ProcessReport], silent: tuple[str, ...]) -> Inspection:
+    processes = tuple(_placed(found))
     return Inspection(processes, silent, deadlocks(processes, is_complete=not silent))
 
 

@@ -1,5 +1,6 @@
 """Answers for one process what it holds and what it waits for. Nothing is done before it is asked."""
 
+import asyncio
 import logging
 import os
 import re
@@ -7,10 +8,12 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from itertools import islice
-from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
@@ -19,10 +22,14 @@ from inconcert._core.lease import HeldLease
 from inconcert._core.permit_state import PermitState
 from inconcert._core.place import Place
 from inconcert._core.session import Listening, Session
-from inconcert._core.stacks import OnStack, Task, context_of, on_stacks
+from inconcert._core.stacks import OnStack, Task, context_of, on_stack
+from inconcert._redis.background import in_background
 from inconcert._redis.call import Call
+from inconcert._redis.inbox import InboxReceiver
 from inconcert._redis.keys import Keyspace, subject
 from inconcert._redis.scripts import load
+from inconcert._redis.turns import in_turns
+from inconcert.errors import NotConnected
 from inconcert.members.member_state import MemberState
 from inconcert.queues.delivery import Delivery
 from inconcert.queues.get import OpenGetters
@@ -34,6 +41,8 @@ from inconcert.tasks.watch import Watch
 __all__ = ["Redact", "ReportKeys", "Reporter", "report_keys"]
 
 _log = logging.getLogger("inconcert.reports")
+
+E = TypeVar("E")
 
 Redact: TypeAlias = Callable[[str, str], str]
 
@@ -75,6 +84,7 @@ class Reporter:
         self._label = label
         self._redact = redact
         self.told: tuple[str, ...] = ()
+        self._answering: set[asyncio.Task[None]] = set()
         self._opened_at = time.time()
         self._zero = self._opened_at - time.monotonic()  # of the monotonic clock, in seconds since 1970
         session.inbox.on_unclaimed("ask", self._asked)
@@ -83,27 +93,26 @@ class Reporter:
         """Return when questions come in, or when that takes too long: on a cluster it takes a subscription."""
         await self._session.inbox.listen(self._keys.asked)
 
-    def report(self, entries: int) -> ProcessReport:
-        """What this process holds and waits for.
+    async def close(self) -> None:
+        """Answer no more."""
+        for task in self._answering:
+            task.cancel()
+        if self._answering:
+            await asyncio.wait(self._answering)
+
+    async def report(self, entries: int) -> ProcessReport:
+        """What this process holds and waits for, looked at in as many turns of the event loop as it takes.
 
         Args:
-            entries: How many of each at most; the oldest, which others may wait for.
+            entries: How many of each at most; those that came first, for which others may wait.
         """
-        found = _found()
-        leases = self._session.renewal.leases()
-        holds = [self._held(lease, found) for lease in leases if isinstance(lease, _REPORTED) and not lease.is_over]
-        waits: list[WaitEntry] = []
-        consumers: list[ItemConsumer] = []
-        for receiver in self._session.inbox.receivers():
-            if isinstance(receiver, Place) and receiver.noted and receiver.ticket > 0 and not receiver.done():
-                waits.append(self._in_line(receiver, receiver.noted, found))
-            elif isinstance(receiver, Watch):
-                waits += (self._watching(receiver, stack) for stack in found[receiver.address])
-            elif isinstance(receiver, QueueWaiter):
-                waits += (self._at_queue(receiver, stack) for stack in found[receiver.address])
-            elif isinstance(receiver, OpenGetters) and (receiver.waiting or any(receiver.held)):
-                consumers.append(self._consuming(receiver, found))
-        listeners = [*self._session.listeners.values()]
+        found = await _found()
+        receivers = self._session.inbox.receivers()
+        holds, more_holds = await _first(entries, self._all_held(found))
+        waits, more_waits = await _first(entries, self._all_waits(receivers, found))
+        consumers, more_consumers = await _first(entries, self._all_consumers(receivers, found))
+        all_listeners = (partial(self._listening, each) for each in [*self._session.listeners.values()])
+        listeners, more_listeners = await _first(entries, all_listeners)
         holds.sort(key=lambda entry: entry.since)
         waits.sort(key=lambda entry: entry.since)
         return ProcessReport(
@@ -112,11 +121,11 @@ class Reporter:
             host=socket.gethostname(),
             pid=os.getpid(),
             opened_at=self._opened_at,
-            holds=tuple(holds[:entries]),
-            waits=tuple(waits[:entries]),
-            consumers=tuple(consumers[:entries]),
-            listeners=tuple(map(self._listening, listeners[:entries])),
-            more=sum(max(0, len(each) - entries) for each in (holds, waits, consumers, listeners)),
+            holds=tuple(holds),
+            waits=tuple(waits),
+            consumers=tuple(consumers),
+            listeners=tuple(listeners),
+            more=more_holds + more_waits + more_consumers + more_listeners,
             told=self.told,
         )
 
@@ -131,13 +140,46 @@ class Reporter:
         asker = _ADDRESS.fullmatch(address)
         if asker is None:
             raise ValueError(f"{address!r} is not an address")
-        answer = _ANSWER(
-            self._keys,
-            inbox=self._session.inboxes(self._keys.asked) + asker[1],
-            address=address,
-            report=msgspec.json.encode(self.report(min(1000, int(entries)))),
-        )
-        self._session.channel.submit(Call(answer))
+        answer = partial(self._answer, asker[1], address, min(1000, int(entries)))
+        task = in_background("answering what is held here", answer, again=False)
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, asker: str, address: str, entries: int) -> None:
+        report = msgspec.json.encode(await self.report(entries))
+        inbox = self._session.inboxes(self._keys.asked) + asker
+        with suppress(NotConnected):
+            self._session.channel.submit(Call(_ANSWER(self._keys, inbox=inbox, address=address, report=report)))
+
+    def _all_held(self, found: "_Found") -> "Iterator[Callable[[], HeldEntry] | None]":
+        """What makes the entry of each lease; None for what is not reported."""
+        for lease in self._session.renewal.leases():
+            if isinstance(lease, _REPORTED) and not lease.is_over:
+                yield partial(self._held, lease, found)
+            else:
+                yield None
+
+    def _all_waits(
+        self, receivers: Sequence[InboxReceiver], found: "_Found"
+    ) -> "Iterator[Callable[[], WaitEntry] | None]":
+        for receiver in receivers:
+            if isinstance(receiver, Place) and receiver.noted and receiver.ticket > 0 and not receiver.done():
+                yield partial(self._in_line, receiver, receiver.noted, found)
+            elif isinstance(receiver, Watch):
+                yield from (partial(self._watching, receiver, stack) for stack in found[receiver.address])
+            elif isinstance(receiver, QueueWaiter):
+                yield from (partial(self._at_queue, receiver, stack) for stack in found[receiver.address])
+            else:
+                yield None
+
+    def _all_consumers(
+        self, receivers: Sequence[InboxReceiver], found: "_Found"
+    ) -> "Iterator[Callable[[], ItemConsumer] | None]":
+        for receiver in receivers:
+            if isinstance(receiver, OpenGetters) and (receiver.waiting or any(receiver.held)):
+                yield partial(self._consuming, receiver, found)
+            else:
+                yield None
 
     def _held(self, lease: PermitState | MemberState, found: "_Found") -> HeldEntry:
         name = self._shown(lease.kind, lease.name)
@@ -253,14 +295,27 @@ _WANTED: tuple[type[_Wanted], ...] = (Place, Watch, QueueWaiter, OpenGetters, He
 _Found: TypeAlias = Mapping[str, list[OnStack]]
 
 
-def _found() -> _Found:
+async def _found() -> _Found:
     """On which stacks each lease, item, place and the like is, by its holder or address."""
     found: defaultdict[str, list[OnStack]] = defaultdict(list)
-    for thing, stack in on_stacks(_WANTED):
-        stacks = found[_address(thing)]
-        if not stacks or stacks[-1].task is not stack.task:  # several frames of a task may refer to it
-            stacks.append(stack)
+    async for task in in_turns(asyncio.all_tasks()):
+        for thing, stack in on_stack(task, _WANTED):
+            stacks = found[_address(thing)]
+            if not stacks or stacks[-1].task is not stack.task:  # several frames of a task may refer to it
+                stacks.append(stack)
     return found
+
+
+async def _first(entries: int, builds: Iterable[Callable[[], E] | None]) -> tuple[list[E], int]:
+    """The first so many, built; and how many more there are."""
+    built: list[E] = []
+    more = 0
+    async for build in in_turns(builds):
+        if build is not None and len(built) < entries:
+            built.append(build())
+        elif build is not None:
+            more += 1
+    return built, more
 
 
 def _address(thing: _Wanted) -> str:

@@ -7,12 +7,26 @@ for one.  What is not known for certain, such as the task of a holder, counts as
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import groupby
+from typing import TypeAlias
 
 from inconcert.reports.report import Blocked, Deadlock, HeldLock, ProcessReport, Waiter, held_locks, waiters
 
 __all__ = ["deadlocks"]
 
-_EXCLUSIVE = {"lock", "election"}
+_Thing: TypeAlias = tuple[str, str]  # kind and name
+_Node: TypeAlias = str | tuple[object, ...]
+_Holding: TypeAlias = dict[tuple[_Thing, bool], tuple[Waiter, HeldLock]]  # of a thing, whether for its readers
+_InFront: TypeAlias = dict[tuple[str, bool], Waiter]  # of the line of an rwlock, whether for its readers
+
+# Which holders a waiter of a kind and a mode waits for; what is not here ends without them.
+_WHICH = {
+    ("lock", None): "any",
+    ("election", None): "any",
+    ("semaphore", None): "all",
+    ("rwlock", "write"): "any",
+    ("rwlock", "read"): "write",
+}
 
 
 def deadlocks(processes: tuple[ProcessReport, ...], *, is_complete: bool) -> tuple[Deadlock, ...]:
@@ -29,15 +43,20 @@ def deadlocks(processes: tuple[ProcessReport, ...], *, is_complete: bool) -> tup
 
 
 class _Graph:
-    """Who waits for whom."""
+    """Who waits for whom.  Each step takes time in proportion to what was reported, however many wait for the same.
+
+    Its nodes are those that wait, and what many of them wait for in common: that no holder of a thing is blocked any
+    more, or none that writes; that one of all its holders is not; that nobody in the front part of a line is.  Each
+    counts on how many nodes it still rests, and goes on when that is none.
+    """
 
     def __init__(self, processes: tuple[ProcessReport, ...], *, is_complete: bool) -> None:
         self._is_complete = is_complete
-        self._holders: defaultdict[tuple[str, str], list[HeldLock]] = defaultdict(list)
+        self._holders: defaultdict[_Thing, list[HeldLock]] = defaultdict(list)
         for held in held_locks(processes):
             if not held.is_redacted:
                 self._holders[held.kind, held.name].append(held)
-        self._blocked: dict[str, Waiter] = {
+        self._blocked: dict[_Node, Waiter] = {
             waiter.holder: waiter
             for waiter in waiters(processes)
             if not waiter.is_redacted and waiter.task_id is not None
@@ -48,14 +67,17 @@ class _Graph:
             for waiter in self._blocked.values()
             if waiter.job_id is not None and (waiter.task or "").startswith(f"job {waiter.job_id} ")
         }
-        self._before: defaultdict[str, list[Waiter]] = defaultdict(list)  # of each rwlock who waits
-        for waiter in self._blocked.values():
-            if waiter.kind == "rwlock":
-                self._before[waiter.name].append(waiter)
+        in_line = [waiter for waiter in self._blocked.values() if waiter.kind == "rwlock" and waiter.ticket is not None]
+        self._lines: defaultdict[str, list[Waiter]] = defaultdict(list)
+        for waiter in sorted(in_line, key=_ticket):
+            self._lines[waiter.name].append(waiter)
+        self._rests_on: dict[_Node, int] = {}  # how many must go on before it does
+        self._resting: defaultdict[_Node, list[_Node]] = defaultdict(list)  # which nodes rest on it
 
     def circles(self) -> Iterator[Deadlock]:
         """Each circle, beginning with the task that has waited longest."""
         self._take_out_those_that_can_go_on()
+        holding, in_front = self._first_blockers()
         seen: set[str] = set()
         for first in list(self._blocked.values()):
             path: dict[str, Blocked] = {}
@@ -63,7 +85,13 @@ class _Graph:
             while waiter.holder not in seen:
                 seen.add(waiter.holder)
                 path[waiter.holder] = Blocked(waiter, held)
-                waiter, held = next(self._blockers(waiter))
+                thing, is_reader = (waiter.kind, waiter.name), waiter.mode == "read"
+                if waiter.kind == "job":
+                    waiter, held = self._of_job[waiter.name], None
+                elif (thing, is_reader) in holding:
+                    waiter, held = holding[thing, is_reader]
+                else:
+                    waiter, held = in_front[waiter.name, is_reader], None
             if waiter.holder in path:
                 circle = list(path.values())[list(path).index(waiter.holder) :]
                 circle[0] = Blocked(waiter, held)  # what the last of them waits for
@@ -71,37 +99,75 @@ class _Graph:
                 yield Deadlock((*circle[start:], *circle[:start]))
 
     def _take_out_those_that_can_go_on(self) -> None:
-        going_on = [""]
-        while going_on:
-            going_on = [each for each, waiter in self._blocked.items() if not self._is_blocked(waiter)]
-            for each in going_on:
-                del self._blocked[each]
+        for thing, holders in self._holders.items():
+            tasks = [(held, task.holder) for held in holders if (task := self._of_task.get(_task(held))) is not None]
+            self._rest((thing, "any"), [task for _, task in tasks])
+            self._rest((thing, "write"), [task for held, task in tasks if held.mode == "write"])
+            are_all_known = self._is_complete and len(tasks) == len(holders)
+            self._rest((thing, "all"), [task for _, task in tasks] if are_all_known else [], until=1)
+        in_front = self._rest_on_lines()
+        for waiter in self._blocked.values():
+            self._rest(waiter.holder, [*self._on_what(waiter), *in_front.get(waiter.holder, [])])
+        going_on = [node for node, count in self._rests_on.items() if not count]
+        for node in going_on:  # which grows
+            self._blocked.pop(node, None)
+            for resting in self._resting[node]:
+                self._rests_on[resting] -= 1
+                if not self._rests_on[resting]:
+                    going_on.append(resting)
 
-    def _is_blocked(self, waiter: Waiter) -> bool:
-        blockers = sum(1 for _ in self._blockers(waiter))
-        if waiter.kind == "semaphore":
-            return self._is_complete and blockers > 0 and blockers == len(self._holders[waiter.kind, waiter.name])
-        return blockers > 0
+    def _rest(self, node: "_Node", on: "list[_Node]", *, until: int | None = None) -> None:
+        """Let a node go on when all of these do, or when so many do."""
+        self._rests_on[node] = len(on) if until is None else min(until, len(on))
+        for other in on:
+            self._resting[other].append(node)
 
-    def _blockers(self, waiter: Waiter) -> Iterator[tuple[Waiter, HeldLock | None]]:
-        """Blocked tasks that this one waits for, each with what it has; None if it is the job, or before it in line."""
+    def _on_what(self, waiter: Waiter) -> "list[_Node]":
+        """The nodes on which this one rests, but for those in line before it."""
         if waiter.kind == "job":
             job = self._of_job.get(waiter.name)
-            if job is not None and job.holder in self._blocked:
-                yield job, None
-            return
-        if waiter.kind not in _EXCLUSIVE | {"semaphore", "rwlock"}:
-            return
-        for held in self._holders[waiter.kind, waiter.name]:
-            task = self._of_task.get(_task(held))
-            if task is not None and task.holder in self._blocked and "write" in (held.mode, waiter.mode or "write"):
-                yield task, held
-        if waiter.kind == "rwlock":
-            for other in self._before[waiter.name]:
-                is_before = other.ticket is not None and waiter.ticket is not None and other.ticket < waiter.ticket
-                if is_before and other.holder in self._blocked and "write" in (other.mode, waiter.mode):
-                    yield other, None
+            return [] if job is None else [job.holder]
+        thing = waiter.kind, waiter.name
+        which = _WHICH.get((waiter.kind, waiter.mode))
+        return [] if which is None or thing not in self._holders else [(thing, which)]
+
+    def _rest_on_lines(self) -> "dict[str, list[_Node]]":
+        """The nodes of the lines: for each part of a line from its front; returns that before each waiter."""
+        before: dict[str, list[_Node]] = {}
+        for name, line in self._lines.items():
+            front: dict[str, list[_Node]] = {"any": [], "write": []}
+            for ticket, of_ticket in groupby(line, _ticket):
+                group = list(of_ticket)
+                before.update((each.holder, front["write" if each.mode == "read" else "any"]) for each in group)
+                for which, nodes in front.items():
+                    node = name, ticket, which
+                    self._rest(node, [*nodes, *(each.holder for each in group if which in ("any", each.mode))])
+                    front[which] = [node]
+        return before
+
+    def _first_blockers(self) -> "tuple[_Holding, _InFront]":
+        """The first blocked holder of each thing, and the first of each line; also those that readers wait for."""
+        holding: _Holding = {}
+        for thing, holders in self._holders.items():
+            for held in holders:
+                task = self._of_task.get(_task(held))
+                if task is not None and task.holder in self._blocked:
+                    holding.setdefault((thing, False), (task, held))
+                    if held.mode == "write":
+                        holding.setdefault((thing, True), (task, held))
+        in_front: _InFront = {}
+        for name, line in self._lines.items():
+            for waiter in line:
+                if waiter.holder in self._blocked:
+                    in_front.setdefault((name, False), waiter)
+                    if waiter.mode == "write":
+                        in_front.setdefault((name, True), waiter)
+        return holding, in_front
 
 
 def _task(entry: HeldLock | Waiter) -> tuple[str, int | None]:
     return entry.process, entry.task_id
+
+
+def _ticket(waiter: Waiter) -> int:
+    return waiter.ticket or 0
