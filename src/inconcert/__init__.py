@@ -3,6 +3,7 @@
 Open a `Coordinator`, and take locks, permits and turns, hand out work, and talk, among all processes of a service.
 """
 
+from inconcert import durable
 from inconcert._claims.consumer import Guarantee
 from inconcert._core.channel_subscription import Gap
 from inconcert._core.lease import Lease
@@ -246,6 +247,7 @@ __all__ = [
     "WrongState",
     "__version__",
     "current_job",
+    "durable",
     "tokenize",
     "wait_all",
     "wait_any",

@@ -61,6 +61,12 @@ def concert(request: pytest.FixtureRequest) -> Coordinator:
             "`pytest.mark.anyio`, or in a synchronous one write `with override(...)` of inconcert.testing",
             pytrace=False,
         )
+    if not request.config.pluginmanager.hasplugin("asyncio"):
+        pytest.fail(
+            "the fixture `concert` needs a plugin that runs asynchronous tests, and pytest-asyncio is not there; "
+            "`pip install pytest-asyncio`, or mark the test with `pytest.mark.anyio`",
+            pytrace=False,
+        )
     scope = mark.kwargs.get("loop_scope") or request.config.getini("asyncio_default_test_loop_scope")
     return cast("Coordinator", request.getfixturevalue(f"_inconcert_on_{scope}"))
 

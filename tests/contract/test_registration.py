@@ -96,3 +96,19 @@ def test_task_of_a_script_is_called_as_others_import_it(tmp_path: Path, command:
     python = [sys.executable, *command]
     found = subprocess.run(python, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert found.stdout.split() == [f"{module}.hello", f"{module}.tidy"]
+
+
+def test_script_that_is_imported_too_is_told_of_its_two_coordinators(tmp_path: Path) -> None:
+    """The one that `jobs` has is not the one that the script has opened."""
+    (tmp_path / "app.py").write_text(
+        "import asyncio\n"
+        "from inconcert import Coordinator\n"
+        "concert = Coordinator('redis://localhost:1')\n"
+        "import jobs\n"
+        "if __name__ == '__main__':\n"
+        "    asyncio.run(jobs.main())\n"
+    )
+    (tmp_path / "jobs.py").write_text("import app\nasync def main():\n    await app.concert.lock('x').acquire()\n")
+    ran = subprocess.run([sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "the coordinator is not open" in ran.stderr
+    assert "app.py runs as a script and was imported as 'app', too: each has a coordinator" in ran.stderr

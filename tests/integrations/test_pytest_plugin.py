@@ -93,3 +93,11 @@ def test_plugin_imports_nothing_for_tests_that_do_not_use_it(
         "    assert not {'inconcert', 'redis', 'fakeredis', 'anyio', 'pytest_asyncio'} & set(sys.modules)\n"
     )
     pytester.runpytest_subprocess("-p", "pytest_inconcert", "-q").assert_outcomes(passed=1)
+
+
+def test_fixture_says_that_the_plugin_is_missing(pytester: pytest.Pytester) -> None:
+    """Without pytest-asyncio nothing could run the test."""
+    pytester.makepyfile("import pytest\n\n@pytest.mark.asyncio\nasync def test_it(concert):\n    pass\n")
+    result = pytester.runpytest_subprocess(*PLUGINS, "-q", "-p", "no:asyncio")
+    result.stdout.fnmatch_lines(["*`concert` needs a plugin that runs asynchronous tests*pip install pytest-asyncio*"])
+    result.stdout.no_fnmatch_line("*getini*")

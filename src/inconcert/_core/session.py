@@ -1,6 +1,7 @@
 """What a primitive uses to reach the server, while the coordinator is open."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -211,9 +212,21 @@ class SessionRef:
         """
         session = self.opened
         if session is None:
-            message = "the coordinator is not open; use it inside `async with coordinator:`"
+            message = "the coordinator is not open; use it inside `async with coordinator:`" + _why_it_may_not_be()
             raise NotConnected(message, is_misuse=not self.was_opened)
         if session.loop is not asyncio.get_running_loop():
             message = "the coordinator is open on another event loop; open one coordinator per loop"
             raise NotConnected(message, is_misuse=True)
         return session
+
+
+def _why_it_may_not_be() -> str:
+    """For the error: a script that was imported, too, has two coordinators; empty if there is none."""
+    script = vars(sys.modules["__main__"]).get("__file__")
+    for name, module in list(sys.modules.items()):
+        if script is not None and name != "__main__" and getattr(module, "__dict__", {}).get("__file__") == script:
+            return (
+                f". {script} runs as a script and was imported as {name!r}, too: each has a coordinator, and this one "
+                "is not the one that was opened. Begin the program in a file that nothing imports"
+            )
+    return ""

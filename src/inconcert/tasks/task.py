@@ -235,5 +235,19 @@ def _check(function: object) -> None:
         raise TypeError(f"{function!r} is a task already; put one @concert.task on a function")
     if inspect.isclass(function) or not callable(function):
         raise TypeError(f"{function!r} is not a function; put @concert.task on a function, and options into task(...)")
+    if _is_method(function):
+        raise TypeError(
+            f"{function!r} is a method, and a job has no object to call it on; put @concert.task on a function, which "
+            "makes or finds the object"
+        )
     if inspect.isgeneratorfunction(function):
         raise TypeError(f"{function!r} is a generator function; write it with async def, or let it return a list")
+
+
+def _is_method(function: Callable[..., object]) -> bool:
+    """Whether it was defined in a class, and takes the object or the class; a bound method has it already."""
+    if not inspect.isfunction(function) or "." not in function.__qualname__:
+        return False
+    parameters = list(inspect.signature(function).parameters)
+    is_in_class = not function.__qualname__.rpartition(".")[0].endswith("<locals>")
+    return is_in_class and parameters[:1] in (["self"], ["cls"])
