@@ -695,7 +695,7 @@ async def test_body_knows_its_job(any_concert: Coordinator) -> None:
 
     @any_concert.task()
     def in_a_thread() -> str:
-        anyio.from_thread.run(current_job().progress, 0.4)
+        current_job().progress(0.4)
         return current_job().id
 
     jobs = [await here.enqueue(), await in_a_thread.enqueue()]

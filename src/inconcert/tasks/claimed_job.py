@@ -1,6 +1,7 @@
 """A job that this process has claimed and runs."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
 from contextvars import Context
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
@@ -15,7 +16,7 @@ from inconcert.tasks.group_ids import group_of
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.status import JobStatus, read_outcome
 
-__all__ = ["ClaimedJob", "current_job", "job_in", "state_of"]
+__all__ = ["ClaimedJob", "HandedOutJob", "current_job", "job_in", "state_of"]
 
 T = TypeVar("T")
 
@@ -108,8 +109,10 @@ class ClaimedJob(Claimed[JobState]):
         self._state.end_in_body()
         await self._state.nack(seconds)
 
-    async def progress(self, fraction: float, text: str = "") -> None:
+    def progress(self, fraction: float, text: str = "") -> Awaitable[None]:
         """Report the job's progress, which `Job.progress` returns.
+
+        To be awaited; in a plain function, in its thread, it has returned only when the server has answered.
 
         Args:
             fraction: From 0 to 1.
@@ -122,8 +125,11 @@ class ClaimedJob(Claimed[JobState]):
 
         Cost: 1 round trip.
         """
+        if not _has_loop():
+            asyncio.run_coroutine_threadsafe(self._state.progress(fraction, text), self._state.loop).result()
+            return _Done()
         self._check_loop()
-        await self._state.progress(fraction, text)
+        return self._state.progress(fraction, text)
 
     def enqueue_on_success(self, *drafts: Draft[Any]) -> list[str]:
         """Enqueue these jobs when this one succeeds: the script that acknowledges this one adds them.
@@ -228,8 +234,12 @@ class ClaimedJob(Claimed[JobState]):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it was cancelled."""
-        return self._state.is_cancelled
+        """Whether its body is to stop: it was cancelled or lost, is past its time limit, or its worker's grace is over.
+
+        For a plain function, which runs in a thread and cannot be stopped: it looks at this from time to time, in its
+        thread, and returns. If the job was cancelled, that is how it ends; otherwise what it returns or raises counts.
+        """
+        return self._state.must_stop
 
     @property
     def result(self) -> object:
@@ -241,9 +251,34 @@ class ClaimedJob(Claimed[JobState]):
         self._state.result = value
 
 
+class HandedOutJob(ClaimedJob):
+    """A job that a user's code claims: it is told of when it is forgotten, which a worker does not."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        self._state.dropped()
+
+
 def state_of(job: ClaimedJob) -> JobState:
     """The engine's state of a job, for the worker."""
     return job._state  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+class _Done:
+    """What has been awaited already, in the thread that has asked for it."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()
+
+
+def _has_loop() -> bool:
+    """Whether an event loop runs in this thread; in that of a plain function none does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _read(job_id: str, outcome: bytes, as_type: type[T] | None) -> JSON | T:

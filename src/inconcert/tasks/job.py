@@ -175,7 +175,8 @@ class Job(Generic[R_co]):
         """Cancel the job, and wait until it is certain that it will not run, or has stopped.
 
         A job that is queued, delayed or waiting will not run. The body of a running one is cancelled, and it is not
-        retried; a plain function in a thread cannot be stopped, and runs to its end. A job with something to undo, see
+        retried; a plain function in a thread cannot be stopped, and runs to its end, or until it looks at
+        `ClaimedJob.is_cancelled`. A job with something to undo, see
         `durable.undo`, is undone first, and counts as running until then. Jobs that run after it are dead-lettered.
 
         Args:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -112,6 +113,7 @@ class JobState(ClaimState):
         "_has_undo",
         "_outcomes",
         "_steps",
+        "_stops_at",
         "claimed_at",
         "enqueued_at",
         "envelope",
@@ -126,6 +128,7 @@ class JobState(ClaimState):
 
     known: Task[Any, Any] | None  # set by the worker that claims it
     _claimer: JobClaimer
+    _stops_at: float  # by the monotonic clock, when its body is to stop; set only once that is known
 
     def __init__(
         self,
@@ -270,6 +273,16 @@ class JobState(ClaimState):
     def ends_alone(self) -> bool:
         """Whether jobs follow it, which one script adds when it ends."""
         return bool(self.follow_ups) and self.outcome == "done"
+
+    def stop_at(self, at: float) -> None:
+        """Its body is to stop at this instant, by the monotonic clock, if it looks."""
+        self._stops_at = at
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether its body is to stop; may be asked from any thread."""
+        is_late = time.monotonic() >= getattr(self, "_stops_at", math.inf)
+        return self.is_cancelled or self.outcome == "lost" or is_late
 
     @property
     def steps(self) -> Steps:

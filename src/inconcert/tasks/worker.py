@@ -107,7 +107,7 @@ class Worker:
                         await asyncio.wait(self._running)
                 finally:
                     draining.cancel()
-                    await run_shielded(cancel_all(self._running))
+                    await run_shielded(self._stop_running())
         finally:
             for observer in session.observers:
                 observer.worker_ended(self._places)
@@ -134,6 +134,11 @@ class Worker:
         _log.info("worker %s stops; jobs that still run: %d, with %g s to end", name, running, self._grace)
         self._claim_no_more()
         await anyio.sleep(self._grace)
+        await self._stop_running()
+
+    async def _stop_running(self) -> None:
+        for state, since in self._running.values():
+            state.stop_at(since)
         await cancel_all(self._running)
 
     async def _claim_and_start(self) -> None:
@@ -229,7 +234,7 @@ class Worker:
         if state.is_cancelled:  # before it began
             return anyio.sleep_forever()  # it is stopped there
         try:
-            call = self._call(job, state)
+            call = self._call(state)
         except (UnknownTask, TypeError, InvalidPayload) as error:  # as in each attempt of this process
             return state.leave_to_others(error)
         return self._attempt(job, state, call)
@@ -238,7 +243,7 @@ class Worker:
         self._free += 1
         self._freed.set()
 
-    def _call(self, job: ClaimedJob, state: JobState) -> Callable[[], Awaitable[object]]:
+    def _call(self, state: JobState) -> Callable[[], Awaitable[object]]:
         task = state.known
         if task is None:
             raise UnknownTask(state.envelope.name)
@@ -247,7 +252,7 @@ class Worker:
         if task.streams:
             call = partial(run_unwritten if state.is_undoing else write_stream, state, call)
         elif not task.is_async:
-            call = partial(self._call_in_thread, job, call)
+            call = partial(self._call_in_thread, state, call)
         return call if state.envelope.time_limit is None else partial(_in_time, state, call, state.envelope.time_limit)
 
     async def _attempt(self, job: ClaimedJob, state: JobState, call: Callable[[], Awaitable[object]]) -> None:
@@ -270,7 +275,7 @@ class Worker:
                 raise
             raise RuntimeError("it raised CancelledError, although nothing had cancelled it") from error
 
-    async def _call_in_thread(self, job: ClaimedJob, call: Callable[[], object]) -> object:
+    async def _call_in_thread(self, state: JobState, call: Callable[[], object]) -> object:
         ended: list[tuple[object, BaseException | None]] = []
 
         async def run() -> None:
@@ -279,7 +284,7 @@ class Worker:
         try:
             await run_shielded(run())  # a thread cannot be stopped: while it runs, so does the job
         except asyncio.CancelledError:
-            if job.is_cancelled or job.is_over:
+            if state.is_cancelled or state.is_over:
                 raise
             # The worker ends, and has waited for it: its result counts.
         [(result, error)] = ended
@@ -291,6 +296,7 @@ class Worker:
 
 async def _in_time(state: JobState, call: Callable[[], Awaitable[object]], time_limit: float) -> object:
     started_at, result = time.monotonic(), None
+    state.stop_at(started_at + time_limit)
     with anyio.move_on_after(time_limit) as limit:
         result = await call()
     if limit.cancelled_caught:
