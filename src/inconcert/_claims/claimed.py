@@ -269,6 +269,16 @@ class ClaimState(ABC):
             extra=self.fields(),
         )
 
+    def dropped(self) -> None:
+        """Warn if what users held of it is gone, and it has not ended: nothing here can end it now."""
+        if not self.is_over and not self.is_settled:
+            _log.warning(
+                "%s was dropped without an end, and nobody gets it before this process closes; use `async with`, or "
+                "end it with ack(), nack() or give_back()",
+                self,
+                extra=self.fields(),
+            )
+
     def end_in_body(self) -> None:  # noqa: B027 - most bodies may
         """Called before the user ends it explicitly: a subclass may stop the body there."""
 

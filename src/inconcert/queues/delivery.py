@@ -91,6 +91,9 @@ class Delivery(Claimed[ItemState[T]], Generic[T]):
     def __repr__(self) -> str:
         return f"<Delivery {self.id} of queue {self.queue!r} attempt {self.attempt}>"
 
+    def __del__(self) -> None:
+        self._state.dropped()
+
     async def __aenter__(self) -> T:
         self._check_loop()
         self._state.enter()

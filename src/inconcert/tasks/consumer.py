@@ -22,7 +22,7 @@ from inconcert._redis.background import in_background, note_failure
 from inconcert._rules.limits import whole
 from inconcert._rules.names import check_name
 from inconcert.errors import InconcertError, NotConnected, OutcomeUnknown, Unavailable
-from inconcert.tasks.claimed_job import ClaimedJob
+from inconcert.tasks.claimed_job import ClaimedJob, HandedOutJob, state_of
 from inconcert.tasks.dependents import Relay
 from inconcert.tasks.job_state import JobState
 from inconcert.tasks.once import OnceWorkerLease
@@ -118,7 +118,7 @@ class Consumer:
             raise RuntimeError("this consumer is open already; make another with consume()")
         session = self._ref.session
         served = ServedQueues(session, self._jobs, self.queues, self._registry)
-        opened = _Opened(
+        opened = (_Opened if self._capacity is not None else _OpenedByUser)(
             session,
             self._jobs,
             self.queues,
@@ -331,3 +331,10 @@ class _Opened(ClaimConsumer[JobState]):
             in_background("asking for parents", Asker(self._session, self._jobs, self._relay).run),
             in_background("reporting the queues that are served", self._served.run),
         ]
+
+
+class _OpenedByUser(_Opened):
+    """The same, which hands jobs to a user's code: that may forget one."""
+
+    async def _hand_out(self, count: int) -> list[ClaimedJob]:
+        return [HandedOutJob(state_of(job)) for job in await super()._hand_out(count)]
