@@ -1,7 +1,7 @@
 """A job that this process has claimed and runs."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from contextvars import Context
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
