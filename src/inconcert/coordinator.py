@@ -1,6 +1,7 @@
 """What users open: one object that owns the connections and the background work, and makes every primitive."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Collection
 from types import TracebackType
@@ -56,6 +57,8 @@ __all__ = ["Coordinator", "CoordinatorOptions", "put_in_place", "session_ref_of"
 
 T = TypeVar("T")
 F = TypeVar("F", bound=PeriodicFunction)
+
+_log = logging.getLogger("inconcert.redis")
 
 _of_parents: list[object] = []
 
@@ -149,6 +152,7 @@ class Coordinator(TaskCoordinator):
         self._detector: Detector | None = None
         self._state: Literal["closed", "opening", "open", "closing"] = "closed"
         self._process = 0  # the one in which it was opened last
+        self._loop: asyncio.AbstractEventLoop | None = None  # on which it was
         self._chat: Chats = Chats(self._ref, self._layout.chat_groups)
         self._getters = Getters(self._ref)
         self._timetable = Timetable(self._ref)
@@ -237,11 +241,13 @@ class Coordinator(TaskCoordinator):
             raise RuntimeError(f"{self!r} needs asyncio, and no event loop of it runs here: not under trio") from None
         if self._state != "closed" and self._process != os.getpid():
             self._leave_to_parent()
+        elif self._state != "closed" and self._loop is not None and self._loop.is_closed():
+            self._leave_to_dead_loop()
         if self._stand_in is not None and self._stand_in.is_shared:
             return self._share(self._stand_in)
         if self._state != "closed":
             raise RuntimeError(f"{self!r} cannot be opened twice; open it once, when the process starts, and share it")
-        self._state, self._process = "opening", os.getpid()
+        self._state, self._process, self._loop = "opening", os.getpid(), asyncio.get_running_loop()
         try:
             self._client = await self._current_source.open(timeout=self._timeout / 2)
             server = self.url or "of a client of its own"
@@ -283,6 +289,9 @@ class Coordinator(TaskCoordinator):
             return
         if self._timetable.runs_here:  # closing would wait for the function, and the function for closing
             raise RuntimeError(f"{self!r} cannot be closed by a function of its own every(); close it from outside")
+        if self._ref.opened is not None and self._ref.opened.loop.is_closed():
+            self._leave_to_dead_loop()
+            return
         session, self._ref.opened = self._ref.opened, None
         self._state = "closing"
         await run_shielded(self._close(session))
@@ -299,6 +308,8 @@ class Coordinator(TaskCoordinator):
         finally:
             try:
                 await self._current_source.close()
+            except RuntimeError as error:  # the user's own command was on a loop that is closed by now
+                _log.warning("%r: a connection could not be closed: %s", self, error)
             finally:
                 self._client = None
                 self._state = "closed"
@@ -331,11 +342,22 @@ class Coordinator(TaskCoordinator):
 
     def _leave_to_parent(self) -> None:
         """Forget what was opened in the process of which this one is a fork: sockets and a loop that are not ours."""
-        source = self._current_source.in_child()
+        source = self._current_source.anew(is_forked=True)
         left = self._ref.opened, self._client, self._source, self._timetable.forget(), self._getters.forget()
         _of_parents.append(left)  # to the end of this process, for finalizers would reach into what both have
         self._ref.opened = self._client = None
         self._source = source
+        self._state = "closed"
+
+    def _leave_to_dead_loop(self) -> None:
+        """Forget what was opened on an event loop that is closed by now: nothing on it can be closed any more."""
+        source = self._current_source.anew(is_forked=False)
+        self._timetable.forget()
+        self._getters.forget()
+        self._detector = None
+        self._ref.opened = self._client = None
+        if self._stand_in is None:
+            self._source = source
         self._state = "closed"
 
     async def ping(self) -> None:
@@ -465,7 +487,7 @@ class Coordinator(TaskCoordinator):
         """The `redis.asyncio` client of the cluster, for your own commands; on one server `redis`.
 
         Raises:
-            NotConnected: The coordinator is not open.
+            NotConnected: The coordinator is not open, or open on another event loop.
             TypeError: It is open on one server.
         """
         client = self._opened_client()
@@ -476,6 +498,12 @@ class Coordinator(TaskCoordinator):
     def _opened_client(self) -> Client:
         if self._client is None:
             raise NotConnected("the coordinator is not open; use its redis client inside `async with coordinator:`")
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is not self._loop or self._process != os.getpid():
+            raise NotConnected("the coordinator is open on another event loop; open one coordinator per loop")
         return self._client
 
     @property
@@ -1002,7 +1030,7 @@ def session_ref_of(concert: Coordinator) -> SessionRef:
 
 def fresh_source_of(concert: Coordinator) -> Source:
     """What leads to its servers, not open, for a look at these."""
-    return concert._current_source.in_child()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return concert._current_source.anew(is_forked=True)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def put_in_place(concert: Coordinator, stand_in: StandIn | None) -> None:

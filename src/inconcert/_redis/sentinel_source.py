@@ -52,7 +52,7 @@ class SentinelSource:
             await self._sentinels.close()
             self._sentinels = None
 
-    def in_child(self) -> "SentinelSource":
+    def anew(self, *, is_forked: bool) -> "SentinelSource":  # noqa: ARG002 - it is the same for both
         return SentinelSource(self._parts)
 
     def _new_sentinels(self, options: dict[str, Any]) -> Sentinels:

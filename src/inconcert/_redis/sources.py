@@ -45,8 +45,12 @@ class Source(Protocol):
     async def close(self) -> None:
         """Close what was opened here, and nothing else."""
 
-    def in_child(self) -> "Source":
-        """The equivalent for a process that was forked while this was open; it must not touch anything of this one.
+    def anew(self, *, is_forked: bool) -> "Source":
+        """The equivalent for another event loop, while this is open on one that cannot close it.
+
+        Args:
+            is_forked: Whether this belongs to the process of which this one is a fork: it must not be touched. False if
+                the loop was closed.
 
         Raises:
             RuntimeError: There is no equivalent.
@@ -107,7 +111,7 @@ class UrlSource:
             await self._client.aclose()
             self._client = None
 
-    def in_child(self) -> "UrlSource":
+    def anew(self, *, is_forked: bool) -> "UrlSource":  # noqa: ARG002 - it is the same for both
         return UrlSource(self._parts)
 
     def _new_client(self, *, timeout: float | None) -> ServerClient:
@@ -135,7 +139,9 @@ class ClientSource:
     async def close(self) -> None:
         """Nothing to close: the client belongs to the user."""
 
-    def in_child(self) -> "ClientSource":
+    def anew(self, *, is_forked: bool) -> "ClientSource":
+        if not is_forked:
+            return self
         raise RuntimeError(
             "the coordinator was opened on a client of the process of which this one is a fork; "
             "make a client and a coordinator here"
@@ -176,7 +182,7 @@ class ClusterSource:
             await self._client.aclose()
             self._client = None
 
-    def in_child(self) -> "ClusterSource":
+    def anew(self, *, is_forked: bool) -> "ClusterSource":  # noqa: ARG002 - it is the same for both
         return ClusterSource(self._parts)
 
 
@@ -192,6 +198,7 @@ class EmbeddedSource:
     def __init__(self, server: EmbeddedServer | EmbeddedCluster) -> None:
         self.is_cluster = isinstance(server, EmbeddedCluster)
         self._server = server
+        self._runs = False  # since an event loop that was closed
         self._client: Source | None = None
 
     @property
@@ -199,7 +206,9 @@ class EmbeddedSource:
         return self._client.url if self._client is not None else None
 
     async def open(self, *, timeout: float) -> Client:
-        await self._server.start()
+        if not self._runs:
+            await self._server.start()
+        self._runs = False
         self._client = source_of(self._server.url)
         return await self._client.open(timeout=timeout)
 
@@ -211,7 +220,11 @@ class EmbeddedSource:
         finally:
             await self._server.stop()
 
-    def in_child(self) -> "EmbeddedSource":
+    def anew(self, *, is_forked: bool) -> "EmbeddedSource":
+        if not is_forked:
+            self._runs = self._client is not None
+            self._client = None
+            return self
         raise RuntimeError(
             "the embedded server belongs to the process of which this one is a fork; connect to its url here"
         )

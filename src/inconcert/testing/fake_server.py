@@ -36,8 +36,11 @@ class FakeSource:
             self._client = None
             await _end_blocked()
 
-    def in_child(self) -> "FakeSource":
-        """Refuse: a fork has a copy of the server, which nobody else sees."""
+    def anew(self, *, is_forked: bool) -> "FakeSource":
+        """Itself on another loop. Refuse a fork, which has a copy of the server that nobody else sees."""
+        if not is_forked:
+            self._client = None
+            return self
         raise RuntimeError("fakeredis is in the process of which this one is a fork; give the test a real server")
 
 

@@ -1,0 +1,91 @@
+"""A coordinator whose event loop was closed under it, and its driver's client on the loop of another thread."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from inconcert import Coordinator, NotConnected
+from tests.support.servers import RealServer
+
+MAKES: dict[str, Callable[[RealServer], Coordinator]] = {
+    "url": lambda server: Coordinator(server.url),
+    "embedded": lambda _: Coordinator.embedded(),
+}
+
+
+def leave_open(concert: Coordinator) -> None:
+    """Open it on a loop that is closed before the coordinator is."""
+
+    async def never_exit() -> None:
+        await concert.__aenter__()
+        await concert.lock("left").acquire()
+
+    asyncio.run(never_exit())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", MAKES)
+def test_coordinator_of_a_dead_loop_can_be_opened_again(server: RealServer, kind: str) -> None:
+    """As often as it happens; what was held lapses by itself."""
+    concert = MAKES[kind](server)
+
+    async def use() -> None:
+        with pytest.raises(NotConnected):
+            await concert.lock("b").acquire()
+        async with concert:
+            assert await concert.lock("left").locked()
+            async with concert.lock("b", timeout=5):
+                await concert.redis.ping()
+            await concert.release_by_force("lock", "left")
+
+    for _ in range(2):
+        leave_open(concert)
+        asyncio.run(use())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_coordinator_of_a_dead_loop_can_be_closed(server: RealServer) -> None:
+    """There is nothing to close on it any more; then it can be opened."""
+    concert = Coordinator(server.url)
+    leave_open(concert)
+
+    async def close() -> None:
+        await concert.__aexit__(None, None, None)
+        async with concert:
+            await concert.ping()
+            await concert.release_by_force("lock", "left")
+
+    asyncio.run(close())
+
+
+async def test_client_of_the_driver_is_refused_on_another_loop(concert: Coordinator) -> None:
+    """Its connections would belong to that one, and fail to close on their own."""
+
+    async def use() -> None:
+        await concert.redis.ping()
+
+    with pytest.raises(NotConnected, match="another event loop"):
+        await asyncio.to_thread(asyncio.run, use())
+    with pytest.raises(NotConnected, match="another event loop"):
+        await asyncio.to_thread(lambda: concert.redis)
+    await concert.redis.ping()
+
+
+async def test_closing_does_not_mask_what_the_body_did(server: RealServer, caplog: pytest.LogCaptureFixture) -> None:
+    """A client that was kept, and used on another loop: its connection cannot be closed, which the log says."""
+
+    async def fail() -> None:
+        async with Coordinator(server.url) as concert:
+            kept = concert.redis
+
+            async def use() -> None:
+                await kept.ping()
+
+            await asyncio.to_thread(asyncio.run, use())
+            raise LookupError("of the body")
+
+    with caplog.at_level(logging.WARNING, "inconcert"), pytest.raises(LookupError, match="of the body"):
+        await fail()
+    assert "a connection could not be closed" in caplog.text
