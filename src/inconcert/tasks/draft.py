@@ -94,7 +94,7 @@ class NewJob(NamedTuple):
     @classmethod
     def of(cls, draft: Draft[Any], origin: Origin, jobs: JobKeyspace, *, trace: str = "") -> Self:
         """The job of this draft, enqueued in this trace context: each call makes another one."""
-        id_, keys = jobs.draw(origin.new_address(), draft.options.unique, among=draft._among)  # noqa: SLF001 - of this module
+        id_, keys = jobs.draw(origin.new_address(), draft.options.unique, among=draft._among)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         return cls(id_, keys, draft, stored_as(draft, id_, origin.key_ring, trace), trace)
 
     @classmethod
