@@ -6,10 +6,11 @@ The limits are a tenth of the real ones.
 import asyncio
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from inconcert import Coordinator, HealthReport, HealthState, WorkerHealth
 from inconcert._claims import consumer as consumer_module
 from inconcert._redis import bells as bells_module
 from inconcert.tasks import health as health_module
+from inconcert.tasks.threaded_server import MOST, ThreadedServer
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
 from tests.support.raw import raw
@@ -124,10 +126,10 @@ def watched_from_a_thread(look: Callable[[], object]) -> Generator[list[object]]
         thread.join()
 
 
-def get(url: str, method: str = "GET") -> tuple[int, Any]:
+def get(url: str, method: str = "GET", *, within: float = 5.0) -> tuple[int, Any]:
     """What an HTTP server answers."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=5)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=within)
     try:
         connection.request(method, parts.path)
         answer = connection.getresponse()
@@ -398,6 +400,40 @@ def test_server_answers_what_it_has_probes_for() -> None:
             pass
     with pytest.raises(ConnectionRefusedError):
         get(f"{server.url}/livez")
+
+
+def test_connections_that_say_nothing_keep_no_probe_from_its_answer() -> None:
+    """The oldest of too many is ended, so that threads are few; leaving waits for none of them."""
+    before = threading.active_count()
+    with WorkerHealth().serve("127.0.0.1", 0) as server, ExitStack() as stack:
+        address = "127.0.0.1", urlsplit(server.url).port or 0
+        mute = [stack.enter_context(socket.create_connection(address)) for _ in range(4 * MOST)]
+        for _ in range(5):
+            assert get(f"{server.url}/livez")[0] == 200
+        assert threading.active_count() - before < 2 * MOST
+        assert mute[0].recv(1) == b""
+        left_at = time.perf_counter()
+    assert time.perf_counter() - left_at < 0.2
+
+
+def test_connection_that_cannot_be_served_ends_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when there are no more threads, or no more file descriptors: it goes on with the next."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with WorkerHealth().serve("127.0.0.1", 0) as server:
+        for name in "process_request", "get_request":
+            with monkeypatch.context() as patch:
+                patch.setattr(ThreadedServer, name, refuse if name == "process_request" else refuse_to_accept)
+                with pytest.raises((OSError, http.client.HTTPException)):
+                    get(f"{server.url}/livez", within=0.3)
+            assert get(f"{server.url}/livez")[0] == 200
+
+
+def refuse_to_accept(*_: object) -> None:
+    """As the operating system does to a process with too many files."""
+    raise OSError(24, "Too many open files")
 
 
 def get_status(url: str, method: str) -> int:

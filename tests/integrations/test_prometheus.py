@@ -4,8 +4,11 @@ import asyncio
 import re
 import signal
 import socket
+import threading
+import time
 import urllib.request
-from collections.abc import AsyncGenerator, Iterator, MutableMapping
+from collections.abc import AsyncGenerator, Coroutine, Iterator, MutableMapping
+from concurrent.futures import Future
 from functools import partial
 from math import inf
 from typing import Any
@@ -28,9 +31,11 @@ from tests.support.servers import RealServer
 
 pytest.importorskip("prometheus_client")
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
+from inconcert.integrations import prometheus
 from inconcert.integrations.prometheus import Metrics, serve
+from inconcert.tasks.schedules import ScheduleCounts, count_schedules
 
 PAGE = (DOCS / "how-to" / "metrics.md").read_text("utf-8")
 
@@ -61,6 +66,58 @@ async def scraped(registry: CollectorRegistry) -> dict[str, float]:
         text = await asyncio.to_thread(fetched, port)
     lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
     return {series: float(value) for series, _, value in lines}
+
+
+async def test_scrape_has_what_it_asked_for_itself(
+    metrics: Metrics, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although another one begins between the server's answer and its reading."""
+    loop, asked = asyncio.get_running_loop(), threading.Event()
+    others: list[asyncio.Task[None]] = []
+    looks = 0
+
+    async def count(*args: Any) -> ScheduleCounts:
+        nonlocal looks
+        looks += 1
+        if looks > 1:
+            asked.set()
+        return await count_schedules(*args)
+
+    def another() -> None:
+        others.append(loop.create_task(metrics.refresh()))
+
+    class Asking(Future[Any]):
+        """The question of a scrape, whose answer another scrape overtakes."""
+
+        def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+            super().__init__()
+            self._asking = asyncio.run_coroutine_threadsafe(coroutine, loop)
+
+        def result(self, timeout: float | None = None) -> Any:
+            answer = self._asking.result(timeout)
+            loop.call_soon_threadsafe(another)
+            asked.wait(timeout)
+            return answer
+
+    def ask(coroutine: Coroutine[Any, Any, Any], _: asyncio.AbstractEventLoop) -> Asking:
+        return Asking(coroutine)
+
+    monkeypatch.setattr(prometheus, "count_schedules", count)
+    monkeypatch.setattr(prometheus, "run_coroutine_threadsafe", ask)
+    text = await asyncio.to_thread(generate_latest, registry)
+    await asyncio.gather(*others)
+    assert b'inconcert_queue_depth{queue="mail",state="ready"} 0.0' in text
+
+
+async def test_leaving_the_server_does_not_hold_up_the_loop(registry: CollectorRegistry) -> None:
+    """It does not wait for a poll, nor for a client that says nothing."""
+    longest = 0.0
+    for _ in range(3):
+        with serve("127.0.0.1", 0, registry=registry) as port, socket.create_connection(("127.0.0.1", port)):
+            await asyncio.to_thread(fetched, port)
+            before = time.perf_counter()
+        longest = max(longest, time.perf_counter() - before)
+    assert longest < 0.2
 
 
 async def test_jobs_are_counted_and_measured(

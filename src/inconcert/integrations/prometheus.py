@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from asyncio import run_coroutine_threadsafe
 from collections.abc import (
     Awaitable,
     Callable,
@@ -17,11 +18,10 @@ from collections.abc import (
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
-from inconcert._redis.own_sockets import own_sockets
 from inconcert._rules.extras import needs_extra
 
 with needs_extra("prometheus"):
-    from prometheus_client import REGISTRY, CollectorRegistry, make_asgi_app, start_http_server  # pyright: ignore[reportUnknownVariableType]
+    from prometheus_client import REGISTRY, CollectorRegistry, MetricsHandler, make_asgi_app  # pyright: ignore[reportUnknownVariableType]
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
     from prometheus_client.metrics_core import Metric
     from prometheus_client.registry import Collector
@@ -35,12 +35,14 @@ from inconcert.queues.queue import Queue, QueueCounts
 from inconcert.tasks.queue_stats import TaskStats
 from inconcert.tasks.schedules import ScheduleCounts, count_schedules
 from inconcert.tasks.task_coordinator import parts_of
+from inconcert.tasks.threaded_server import ThreadedServer
 
 __all__ = ["Metrics", "serve"]
 
 _log = logging.getLogger("inconcert.integrations")
 
 _LONGEST_QUESTION = 2.0  # seconds that the server may take to say how much work there is; a scrape gives up after 10
+_LONGEST_REQUEST = 5.0  # seconds that a client of `serve` may take for its request
 _JOB_LABELS = ("task", "queue")
 _LEASE_LABELS = ("kind", "name")
 _WHAT_HAPPENED = {
@@ -147,24 +149,7 @@ class Metrics(Collector):
 
         Cost: 1 round trip.
         """
-        self._seen = None
-        names = sorted(self._queues)
-        session = self._ref.opened
-        if session is None:
-            return
-        try:
-            async with asyncio.timeout(_LONGEST_QUESTION):
-                stats, schedules, items, counts = await asyncio.gather(
-                    self._concert.tasks.stats(*names) if names else _nothing(),
-                    count_schedules(session, self._jobs),
-                    asyncio.gather(*map(_look_at, self._items)),
-                    asyncio.gather(*(count_members(session, place) for place in self._groups.values())),
-                )
-            self._seen = _Seen(stats, schedules, items, dict(zip(self._groups, counts, strict=True)))
-        except (InconcertError, TimeoutError) as error:
-            _log.warning(
-                "the metrics of queues, schedules and members are left out: %s", error or "the server does not answer"
-            )
+        self._seen = await self._look()
 
     async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An ASGI application that answers with all metrics of the registry: mount it at `/metrics`."""
@@ -180,13 +165,33 @@ class Metrics(Collector):
         session = self._ref.opened
         if session is None or session.loop is _current_loop():
             return self._seen
-        asking = asyncio.run_coroutine_threadsafe(self.refresh(), session.loop)
+        asking = run_coroutine_threadsafe(self._look(), session.loop)
         try:
-            asking.result(_LONGEST_QUESTION + 1)
+            return asking.result(_LONGEST_QUESTION + 1)
         except TimeoutError:  # the loop stands still, or was closed
             asking.cancel()
             return None
-        return self._seen
+
+    async def _look(self) -> "_Seen | None":
+        """What the server says, to this scrape alone: another one may fail meanwhile."""
+        names = sorted(self._queues)
+        session = self._ref.opened
+        if session is None:
+            return None
+        try:
+            async with asyncio.timeout(_LONGEST_QUESTION):
+                stats, schedules, items, counts = await asyncio.gather(
+                    self._concert.tasks.stats(*names) if names else _nothing(),
+                    count_schedules(session, self._jobs),
+                    asyncio.gather(*map(_look_at, self._items)),
+                    asyncio.gather(*(count_members(session, place) for place in self._groups.values())),
+                )
+            return _Seen(stats, schedules, items, dict(zip(self._groups, counts, strict=True)))
+        except (InconcertError, TimeoutError) as error:
+            _log.warning(
+                "the metrics of queues, schedules and members are left out: %s", error or "the server does not answer"
+            )
+            return None
 
     def _local(self) -> Iterator[Metric]:
         """What this process counts."""
@@ -233,14 +238,12 @@ def serve(host: str, port: int, *, registry: CollectorRegistry = REGISTRY) -> Ge
     Raises:
         OSError: It cannot listen there.
     """
-    server, thread = start_http_server(port, host, registry)
-    own_sockets.add(server)
+    handler = type("_Handler", (MetricsHandler,), {"registry": registry, "timeout": _LONGEST_REQUEST})
+    server = ThreadedServer(host, port, handler, name="inconcert metrics")
     try:
         yield server.server_port
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        server.close()
 
 
 class _Declared(Collection[str]):

@@ -2,15 +2,14 @@
 
 import json
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET, AF_INET6, socket
+from http.server import BaseHTTPRequestHandler
+from socket import socket
 from types import TracebackType
 from typing import Self
 
-from inconcert._redis.own_sockets import own_sockets
+from inconcert.tasks.threaded_server import Address, ThreadedServer
 
 __all__ = ["Answer", "HealthServer"]
 
@@ -37,12 +36,10 @@ class HealthServer:
     def __init__(self, host: str, port: int, probes: Mapping[str, Callable[[], Answer]]) -> None:
         self._address = host, port
         self._probes = probes
-        self._server: _Server | None = None
+        self._server: ThreadedServer | None = None
 
     def __enter__(self) -> Self:
-        self._server = server = _Server(self._address, self._probes)
-        own_sockets.add(server)
-        threading.Thread(target=server.serve_forever, name="inconcert health", daemon=True).start()
+        self._server = ThreadedServer(*self._address, partial(_Handler, self._probes), name="inconcert health")
         _log.info("probes are answered at %s, /livez and /readyz", self.url)
         return self
 
@@ -50,8 +47,7 @@ class HealthServer:
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
+            self._server.close()
             self._server = None
 
     @property
@@ -61,28 +57,14 @@ class HealthServer:
         return f"http://[{host!s}]:{port}" if ":" in str(host) else f"http://{host!s}:{port}"
 
 
-class _Server(ThreadingHTTPServer):
-    def __init__(self, address: tuple[str, int], probes: Mapping[str, Callable[[], Answer]]) -> None:
-        self.address_family = AF_INET6 if ":" in address[0] else AF_INET
-        super().__init__(address, partial(_Handler, probes))
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        del request
-        _log.debug("the probe of %s broke off", client_address, exc_info=True)
-
-
 class _Handler(BaseHTTPRequestHandler):
     timeout = _LONGEST_REQUEST
 
     def __init__(
-        self,
-        probes: Mapping[str, Callable[[], Answer]],
-        request: socket,
-        client_address: tuple[str, int],
-        server: _Server,
+        self, probes: Mapping[str, Callable[[], Answer]], request: socket, address: Address, server: ThreadedServer
     ) -> None:
         self._probes = probes
-        super().__init__(request, client_address, server)  # which answers
+        super().__init__(request, address, server)  # which answers
 
     def do_GET(self) -> None:
         probe = self._probes.get(self.path.partition("?")[0])
