@@ -55,6 +55,12 @@ def run_as_pid_1(url: str, namespace: str, folder: str, *args: str) -> None:
     run(url, namespace, folder, *args)
 
 
+def run_under_nohup(url: str, namespace: str, folder: str, *args: str) -> None:
+    """The same, as `nohup` starts it."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    run(url, namespace, folder, *args)
+
+
 def start(concert: Coordinator, *args: str, folder: Path = ROOT, how: str = "run") -> Child:
     """Run `inconcert` with these arguments."""
     assert concert.url is not None
@@ -79,7 +85,7 @@ async def attempts(concert: Coordinator, count: int) -> dict[str, int]:
 
 
 @pytest.mark.loop_matters
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_first_signal_drains(concert: Coordinator, number: int) -> None:
     """What ends in the grace is done, the rest goes back at once, is not counted, and the exit code is 0."""
     async with start(concert, "worker", SERVICE, "--concurrency=2", "--grace=0.8") as child:
@@ -114,6 +120,33 @@ async def test_second_signal_does_not_wait(concert: Coordinator, options: list[s
     ledger = await ledger_of(concert)
     assert (ledger.ready, ledger.workers) == ({"default": [put]}, [])
     assert await attempts(concert, 1) == {put: 1}
+
+
+@pytest.mark.parametrize("options", [[], ["--processes=2"]], ids=["one", "processes"])
+async def test_terminal_that_is_closed_drains(concert: Coordinator, options: list[str]) -> None:
+    """However often it says so: what runs has the whole grace."""
+    async with start(concert, "worker", SERVICE, "--concurrency=1", "--grace=60", *options) as child:
+        await concert.enqueue("wait", [1.5])
+        await child.wait_for("started")
+        child.signal(signal.SIGHUP)
+        await eventually(lambda: "with 60 s to end" in child.errors())
+        child.signal(signal.SIGHUP)
+        assert await child.wait() == 0
+        assert "Traceback" not in child.errors()
+    (await ledger_of(concert)).check(put=1, done=1)
+
+
+async def test_worker_under_nohup_outlives_its_terminal(concert: Coordinator) -> None:
+    """It goes on as if nothing had been said."""
+    async with start(concert, "worker", SERVICE, "--grace=60", how="run_under_nohup") as child:
+        await concert.enqueue("wait", [0])
+        await child.wait_for("started")
+        child.signal(signal.SIGHUP)
+        await concert.enqueue("wait", [0])
+        await child.wait_for("started")
+        child.signal(signal.SIGTERM)
+        assert await child.wait() == 0
+    (await ledger_of(concert)).check(put=2, done=2)
 
 
 @pytest.mark.parametrize(("how", "code"), [("run", -signal.SIGTERM), ("run_as_pid_1", 128 + signal.SIGTERM)])

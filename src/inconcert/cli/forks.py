@@ -40,7 +40,7 @@ def leave_forks_alone(orders: int | None) -> None:
 
 def _block() -> None:
     """Let no signal come between the fork and what follows it in the child."""
-    _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, (*SIGNALS, signal.SIGHUP))
 
 
 def _unblock() -> None:
@@ -51,6 +51,8 @@ def _begin_anew() -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in {*_orders, *(own.fileno() for own in list(own_sockets))} - {-1}:
         with suppress(OSError):

@@ -14,7 +14,7 @@ from inconcert._rules.backoff import backoff
 from inconcert.cli.ends import CANNOT_START
 from inconcert.cli.forks import SIGNALS
 from inconcert.cli.probes import CHILDREN
-from inconcert.cli.serving import NOW, STOP
+from inconcert.cli.serving import NOW, STOP, obey_hangup
 
 __all__ = ["Parent"]
 
@@ -63,6 +63,7 @@ class Parent:
         loop = asyncio.get_running_loop()
         for signal in SIGNALS:
             loop.add_signal_handler(signal, self._signalled)
+        obey_hangup(self._hung_up)
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(self._reload(self._watch)) if self._watch else None
             async with asyncio.TaskGroup() as keeping:
@@ -80,6 +81,10 @@ class Parent:
             self._exit_code = 1
         else:
             self._order(NOW if self._orders else STOP)
+
+    def _hung_up(self) -> None:
+        if not self._orders:
+            self._order(STOP)
 
     def _order(self, order: bytes) -> None:
         self._orders += order

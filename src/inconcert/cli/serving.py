@@ -9,7 +9,7 @@ from types import FrameType
 from inconcert.cli.forks import SIGNALS, leave_forks_alone
 from inconcert.coordinator import Coordinator
 
-__all__ = ["NOW", "STOP", "serve"]
+__all__ = ["NOW", "STOP", "obey_hangup", "serve"]
 
 STOP, NOW = b"s", b"n"  # what a parent writes: drain; requeue everything at once
 
@@ -41,6 +41,15 @@ async def serve(
         worker.result()
 
 
+def obey_hangup(drain: Callable[[], object]) -> None:
+    """Drain when the terminal is closed; not under `nohup`, which has the signal ignored.
+
+    It never counts as a second signal: the kernel and a shell may both send it.
+    """
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, drain)
+
+
 def _obey_signals(stop: asyncio.Event, worker: "asyncio.Task[None]") -> None:
     """The first signal drains, the second cancels, and a third ends the process unconditionally."""
     loop = asyncio.get_running_loop()
@@ -57,6 +66,7 @@ def _obey_signals(stop: asyncio.Event, worker: "asyncio.Task[None]") -> None:
 
     for number in SIGNALS:
         loop.add_signal_handler(number, signalled)
+    obey_hangup(stop.set)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
@@ -73,6 +83,7 @@ def _obey_parent(pipe: int, stop: asyncio.Event, worker: "asyncio.Task[None]") -
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, stop.set)
+    obey_hangup(stop.set)
 
     def told() -> None:
         orders = os.read(pipe, 64)
